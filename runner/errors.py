@@ -1,0 +1,59 @@
+"""Every error Stoker raises on purpose.
+
+    StokerError
+    ├── UserError            bad input from a person: printed as one message, exit code 2
+    │   └── SpecError        a file or setting that does not describe something we can run
+    ├── TemporaryError       the world said "not now": try again after `delay_seconds`
+    │   └── StoreUnavailable the store did not answer in time
+    ├── PermanentError       trying again cannot help
+    │   ├── Fenced           somebody with a newer token or epoch has taken over
+    │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
+    │   └── CheckpointRefused a checkpoint folder that does not verify
+    └── WireError            bytes that are no message of ours (becomes a finding, never a crash)
+
+A message names the thing, the value and the way out.
+"""
+
+
+class StokerError(Exception):
+    """Root of the tree."""
+
+
+class UserError(StokerError):
+    """Bad input from a person."""
+
+
+class SpecError(UserError):
+    """A run.yaml, cluster.yaml, runbook or recipe that cannot be used; names the field."""
+
+
+class TemporaryError(StokerError):
+    """The world said "not now"."""
+
+    def __init__(self, message: str, *, delay_seconds: float = 1.0) -> None:
+        super().__init__(message)
+        self.delay_seconds = delay_seconds
+
+
+class StoreUnavailable(TemporaryError):
+    """The store did not answer in time."""
+
+
+class PermanentError(StokerError):
+    """Trying again cannot help."""
+
+
+class Fenced(PermanentError):
+    """A newer token or epoch exists; the caller must stop acting."""
+
+
+class StoreCorrupt(PermanentError):
+    """The store holds less than it acknowledged, or something else."""
+
+
+class CheckpointRefused(PermanentError):
+    """A checkpoint folder that does not verify, or a commit with an old epoch."""
+
+
+class WireError(StokerError):
+    """Bytes that are not a message of ours."""

@@ -1,0 +1,34 @@
+"""Names of things. Ids made by the core are counters (`i17`, `a203`), so that a replay makes the same ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class AttemptId:
+    """One launch of a run: `12.45.2` is run 12, 45th configuration, 2nd restart of it. Compared as numbers."""
+
+    run: int
+    configuration: int
+    restart: int
+
+    def __str__(self) -> str:
+        return f"{self.run}.{self.configuration}.{self.restart}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read `12.45.2`; raises ValueError that quotes the text."""
+        parts = text.split(".")
+        if len(parts) != 3 or not all(part.isdecimal() for part in parts):
+            raise ValueError(f"{text!r} is no attempt id; one looks like 12.45.2 (run.configuration.restart)")
+        return cls(*(int(part) for part in parts))
+
+    def restarted(self) -> AttemptId:
+        """Name the next launch with the same settings and layout."""
+        return AttemptId(self.run, self.configuration, self.restart + 1)
+
+    def reconfigured(self) -> AttemptId:
+        """Name the next launch after settings in effect or the layout changed."""
+        return AttemptId(self.run, self.configuration + 1, 0)

@@ -1,0 +1,173 @@
+"""Signals: what comes in from nodes. Volatile ones feed the detectors and may be lost; durable ones reach the controller.
+
+Every signal names its source (`node`) and that source's `incarnation` (one life of its agent) and `sequence` (order per source;
+the cluster's clock is the supervisor's). Seconds are seconds, bytes are bytes, steps are training steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.facts.ids import AttemptId
+from runner.facts.wire import message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """What every signal says of its source."""
+
+    node: str
+    incarnation: int
+    sequence: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One training step as a node saw it: the folded reports of its ranks. None means: no rank here reported it."""
+
+    step: int
+    loss: float | None = None
+    grad_norm: float | None = None
+    lr: float | None = None
+    loss_scale: float | None = None
+    skipped: bool = False
+    tokens_per_second: float | None = None
+    model_tflops_per_second: float | None = None
+    mfu_ratio: float | None = None
+    compute_seconds_max: float | None = None
+    compute_seconds_max_rank: int | None = None
+    data_wait_seconds_max: float | None = None
+    peak_memory_bytes_max: int | None = None
+    first_nonfinite_layer: str | None = None
+    validation_loss: float | None = None
+
+
+# ---- volatile -------------------------------------------------------------------------------------------------------
+
+
+@message("heartbeat")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Signal):
+    """An agent is alive, and this is what it sees. Sent every `heartbeat_seconds`, and at once on a gang's first step."""
+
+    epoch: int = 0
+    attempt: AttemptId | None = None
+    ranks_alive: tuple[int, ...] = ()
+    ranks_stopped: tuple[int, ...] = ()  # state T for `stopped_seconds` or longer
+    phases: Mapping[str, str] = field(default_factory=dict)  # rank -> phase (start, step, evaluate, checkpoint)
+    steps: tuple[StepRecord, ...] = ()  # steps finished since the last heartbeat, oldest first
+    last_step: int | None = None
+    agent_resident_bytes: int = 0
+
+
+# ---- durable --------------------------------------------------------------------------------------------------------
+
+
+@message("node_joined")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJoined(Signal):
+    """An agent started on a node, perhaps adopting ranks whose keeper outlived the agent before."""
+
+    hardware: str
+    slots: int
+    address: str
+    pid: int
+    epoch: int = 0
+    attempt: AttemptId | None = None
+    ranks_alive: tuple[int, ...] = ()
+
+
+@message("ranks_started")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksStarted(Signal):
+    """The node made its assignment true: all its ranks are spawned."""
+
+    epoch: int
+    attempt: AttemptId
+    pids: Mapping[str, int] = field(default_factory=dict)  # rank -> pid
+
+
+@message("launch_failed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFailed(Signal):
+    """The node could not spawn its ranks (no such program, folder missing, no keeper)."""
+
+    epoch: int
+    attempt: AttemptId
+    reason: str
+
+
+@message("rank_exited")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExited(Signal):
+    """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, as in subprocess."""
+
+    epoch: int
+    attempt: AttemptId
+    rank: int
+    exit_code: int | None  # None: nobody saw it (its keeper died with it)
+    last_step: int | None = None
+    stderr_tail: str = ""  # last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint
+
+
+@message("ranks_gone")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksGone(Signal):
+    """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`)."""
+
+    epoch: int  # of the assignment that the ranks belonged to
+    attempt: AttemptId
+    last_step: int | None = None
+    left_behind: tuple[int, ...] = ()
+    fenced: bool = False  # the agent killed them on its own, having lost the store and seen no step
+
+
+@message("progress")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Signal):
+    """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with."""
+
+    attempt: AttemptId
+    step: int  # last finished step, counted from 1: step N is done when N steps contribute to the weights
+    loss: float | None = None
+
+
+@message("checkpoint_sealed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSealed(Signal):
+    """A rank says a checkpoint's manifest was renamed into place. Believed only after verification."""
+
+    attempt: AttemptId
+    step: int
+    path: str
+
+
+@message("settings_in_effect")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsInEffect(Signal):
+    """What the trainer read back after loading: sent once per start. Values, not wishes."""
+
+    attempt: AttemptId
+    step: int  # steps already done when these took effect
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@message("request_taken")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTaken(Signal):
+    """The ranks agreed on the step at which a request (stop, checkpoint, drill) takes effect."""
+
+    attempt: AttemptId
+    request: str  # id
+    step: int
+
+
+@message("junk")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Junk(Signal):
+    """Something that was no message arrived; said once, counted, never obeyed."""
+
+    reason: str
+    count: int = 1
