@@ -124,6 +124,22 @@ class RanksGone(Signal):
     fenced: bool = False  # the agent killed them on its own, having lost the store and seen no step
 
 
+@message("ranks_ready")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksReady(Signal):
+    """The ranks' `hello`: what they understand. From the node with rank 0, once per attempt."""
+
+    attempt: AttemptId
+    requests: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+@message("node_left")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeft(Signal):
+    """An agent ends on purpose, its ranks and keeper gone."""
+
+
 @message("progress")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress(Signal):
@@ -132,6 +148,7 @@ class Progress(Signal):
     attempt: AttemptId
     step: int  # last finished step, counted from 1: step N is done when N steps contribute to the weights
     loss: float | None = None
+    timings: Mapping[str, float] = field(default_factory=dict)  # first one only: seconds by start phase, slowest rank
 
 
 @message("checkpoint_sealed")

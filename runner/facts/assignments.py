@@ -1,0 +1,79 @@
+"""Assignments: what a node is to run. Level-triggered: the agent makes the register true, however often it reads it.
+
+One register per node, `assignment/<node>`. Only one-offs are tasks, sent on the stream `tasks/<node>`, with an id and a deadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.facts.ids import AttemptId
+from runner.facts.wire import message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchPlan:
+    """How one node launches its share of a gang. The same for all nodes but for `node_rank`."""
+
+    attempt: AttemptId
+    run: str
+    command: tuple[str, ...]  # with placeholders, filled in per rank by the agent
+    environment: Mapping[str, str] = field(default_factory=dict)
+    working_directory: str
+    node_rank: int
+    num_nodes: int
+    ranks_per_node: int
+    master_address: str
+    master_port: int
+    output_folder: str  # attempts/<attempt> in the run's folder; the agent makes it
+    output_limit_bytes: int
+    checkpoints: str = ""
+    resume: str = ""
+    remedies: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        """Ranks in the gang."""
+        return self.num_nodes * self.ranks_per_node
+
+    @property
+    def ranks(self) -> range:
+        """Global ranks of this node."""
+        return range(self.node_rank * self.ranks_per_node, (self.node_rank + 1) * self.ranks_per_node)
+
+
+@message("assignment")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """What `node` is to run from now on. An assignment with an older epoch than one already seen is ignored.
+
+    `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once.
+    """
+
+    node: str
+    epoch: int
+    plan: LaunchPlan | None = None
+    grace_seconds: float = 0.0
+
+
+TaskKind = Literal["ask_ranks", "drill"]
+
+
+@message("task")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A one-off for a node. Answered by an ActionResult with the same id; one that arrives twice is done once.
+
+    `ask_ranks`: args = fields of a request of the contract (request, checkpoint, fault, rank, point), sent to every rank here.
+    `drill`: args {"fault": "kill-rank"|"stop-rank", "rank": int}, {"fault": "kill-node"} or {"fault": "kill-agent"}: real faults.
+    A drill that ends the agent is answered before it strikes.
+    """
+
+    id: str
+    node: str
+    task: TaskKind
+    args: Mapping[str, Any] = field(default_factory=dict)
+    epoch: int = 0
+    deadline_seconds: float = 60.0

@@ -1,0 +1,50 @@
+"""Faults and findings. A finding is what a detector says of signals; a fault is its name, and names the runbook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.facts.ids import AttemptId
+from runner.facts.wire import message
+
+Fault = Literal[
+    "rank_crash",  # a rank ended with an error or a signal
+    "launch_failed",  # a node could not start its ranks
+    "settings_refused",  # the trainer says its settings cannot work (exit code 78)
+    "node_silent",  # no sign of life from a node
+    "rank_stopped",  # a rank is in state T
+    "no_progress",  # the gang is alive and makes no step
+    "decision_failed",  # Stoker's own decision raised
+    "junk",  # bytes that are no message
+]
+
+
+@message("finding")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One observation worth deciding about. None: the detector cannot tell, or it does not apply."""
+
+    fault: Fault
+    evidence: str
+    attempt: AttemptId | None = None
+    node: str | None = None
+    rank: int | None = None
+    silent_seconds: float = 0.0  # node_silent, no_progress: how long nothing was heard before this finding
+
+
+@message("node_heard")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeHeard:
+    """A node that was found silent speaks again."""
+
+    node: str
+    incarnation: int
+
+
+@message("mass_silence")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MassSilence:
+    """Many nodes fell silent at once: the store or the fabric is blamed, not the nodes; over when `nodes` is empty."""
+
+    nodes: tuple[str, ...] = ()

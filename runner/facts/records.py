@@ -1,0 +1,375 @@
+"""Records: what the controller decided. The journal is a list of entries: an input, and the records it led to.
+
+`apply(record)` is the only thing that changes the controller's state, so recovery is replaying records, never deciding again.
+Kinds and fields are only ever added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.facts.actions import Action
+from runner.facts.checkpoints import Checkpoint
+from runner.facts.ids import AttemptId
+from runner.facts.run_spec import RunSpec
+from runner.facts.wire import message
+
+
+@message("entry")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """One turn of the controller: what came in, when, from where in which stream, and what was decided."""
+
+    sequence: int  # 1, 2, 3, ... without gaps
+    now: float  # the controller's clock, seconds; never runs back
+    input: object  # a registered message
+    stream: str = ""  # the stream it was read from ("" for inputs that Stoker makes itself)
+    cursor: int = 0  # its number there: the inbox cursor after this entry
+    records: tuple[object, ...] = ()
+
+
+# ---- inputs that Stoker makes itself --------------------------------------------------------------------------------
+
+
+@message("settle")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """What follows from the state as it is now; asked after every input until nothing more follows."""
+
+
+@message("tick")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A deadline the controller asked for has passed."""
+
+
+@message("supervisor_started")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorStarted:
+    """A supervisor took the lease: `token` is its fencing token. Nodes get a fresh silence allowance."""
+
+    holder: str
+    token: int
+    version: str
+    nodes: tuple[str, ...] = ()  # the nodes its places can start
+
+
+@message("paused")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The supervisor itself stood still (SIGSTOP, a suspended machine, a store outage): silence meanwhile proves nothing."""
+
+    seconds: float
+    reason: str
+
+
+# ---- records: nodes -------------------------------------------------------------------------------------------------
+
+NodeStateName = Literal["absent", "spare", "active", "suspect", "lost", "left"]
+
+
+@message("node_expected")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExpected:
+    """A node this cluster's places can start an agent on."""
+
+    node: str
+
+
+@message("node_registered")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRegistered:
+    """An agent joined: a new node, or a new incarnation of a known one."""
+
+    node: str
+    incarnation: int
+    hardware: str
+    slots: int
+    address: str
+    pid: int
+
+
+@message("node_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanged:
+    """A node moved in its life cycle."""
+
+    node: str
+    state: NodeStateName
+    reason: str = ""
+    incident: str | None = None
+
+
+@message("assigned")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A node's assignment: `attempt` None means idle. Publishing it is the effect of this record."""
+
+    node: str
+    epoch: int
+    attempt: AttemptId | None = None
+    grace_seconds: float = 0.0
+
+
+@message("node_cleared")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCleared:
+    """No rank of `attempt` runs on the node any more (but those left behind after SIGKILL)."""
+
+    node: str
+    attempt: AttemptId
+    left_behind: tuple[int, ...] = ()
+    seen_by: Literal["agent", "probe"] = "agent"
+
+
+# ---- records: runs and attempts -------------------------------------------------------------------------------------
+
+RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
+AttemptStateName = Literal["preparing", "prepared", "launching", "running", "stopping", "ended"]
+Outcome = Literal["finished", "stopped", "crashed", "hung", "lost", "refused", "withdrawn", "reconfigured"]
+
+
+@message("run_admitted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAdmitted:
+    """A run exists from now on; its number comes from the journal."""
+
+    run: int
+    spec: RunSpec
+
+
+@message("run_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChanged:
+    """A run moved in its life cycle."""
+
+    run: int
+    state: RunStateName
+    reason: str = ""
+    incident: str | None = None
+
+
+@message("attempt_planned")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptPlanned:
+    """An attempt exists: these nodes, in rank order."""
+
+    attempt: AttemptId
+    epoch: int
+    nodes: tuple[str, ...]
+    reason: str
+    incident: str | None = None
+
+
+@message("attempt_prepared")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptPrepared:
+    """Its checkpoint is verified and its rendezvous chosen."""
+
+    attempt: AttemptId
+    resume: str
+    resume_step: int
+    master_address: str
+    master_port: int
+
+
+@message("attempt_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptChanged:
+    """An attempt moved in its life cycle. `outcome` is what it is going to end as, set on the way to `stopping`."""
+
+    attempt: AttemptId
+    state: AttemptStateName
+    reason: str = ""
+    outcome: Outcome | None = None
+    incident: str | None = None
+
+
+@message("node_launched")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLaunched:
+    """All ranks of the attempt on this node are spawned."""
+
+    node: str
+    attempt: AttemptId
+
+
+@message("ranks_understand")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksUnderstand:
+    """What the attempt's ranks can be asked, and which remedies they apply."""
+
+    attempt: AttemptId
+    requests: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+@message("rank_ended")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnded:
+    """A rank ended by itself."""
+
+    attempt: AttemptId
+    node: str
+    rank: int
+    exit_code: int | None
+
+
+@message("advanced")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """The attempt has finished `step`."""
+
+    attempt: AttemptId
+    step: int
+    loss: float | None = None
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@message("settings_read")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsRead:
+    """Settings in effect, as the trainer read them back."""
+
+    attempt: AttemptId
+    step: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@message("checkpoint_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointNoted:
+    """A checkpoint, or a new degree of trust in a known one."""
+
+    run: int
+    checkpoint: Checkpoint
+
+
+@message("checkpoint_forgotten")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointForgotten:
+    """A checkpoint was deleted by policy."""
+
+    run: int
+    path: str
+
+
+@message("remedy_added")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyAdded:
+    """A durable change to the run, in effect from its next attempt on."""
+
+    run: int
+    remedy: Literal["lr_factor", "lr_peak"]
+    value: float
+    by: str = ""
+    request: str | None = None
+
+
+# ---- records: incidents, actions, requests --------------------------------------------------------------------------
+
+
+@message("incident_opened")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentOpened:
+    """Something went wrong. `detected_after_seconds`: from the last good sign to this record, where known."""
+
+    incident: str
+    fault: str
+    evidence: str
+    run: int | None = None
+    attempt: AttemptId | None = None
+    node: str | None = None
+    rank: int | None = None
+    fingerprint: str = ""
+    step: int | None = None  # furthest step of the run at that moment
+    detected_after_seconds: float | None = None
+
+
+@message("incident_amended")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentAmended:
+    """Later evidence: None leaves a field as it was. `condition` is what a probe found (agent_only, node_dead)."""
+
+    incident: str
+    evidence: str
+    fault: str | None = None
+    node: str | None = None
+    rank: int | None = None
+    condition: str | None = None
+    attempt: AttemptId | None = None
+    fingerprint: str | None = None
+    step: int | None = None
+
+
+@message("rung_taken")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungTaken:
+    """The ladder's answer: rung `rung` (from 0) of `runbook`, for the `attempt_number`-th time (from 1)."""
+
+    incident: str
+    runbook: str
+    rung: int
+    do: str
+    try_number: int
+    reason: str = ""
+
+
+@message("incident_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentChanged:
+    """An incident moved in its life cycle (facts/incidents.py)."""
+
+    incident: str
+    state: str
+    reason: str = ""
+
+
+@message("action_issued")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionIssued:
+    """An action to perform; performing it is the effect of this record."""
+
+    action: Action
+
+
+@message("action_ended")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionEnded:
+    """An action's first outcome."""
+
+    id: str
+    outcome: Literal["done", "failed", "unknown"]
+    message: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@message("request_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestNoted:
+    """A person's request and where it stands; publishing the answer is the effect of this record."""
+
+    id: str
+    request: str  # its kind
+    by: str
+    state: Literal["open", "done", "refused", "failed"]
+    message: str = ""
+    run: int | None = None
+
+
+@message("decision_failed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionFailed:
+    """Deciding about this input raised: the input is passed over, a person is told."""
+
+    error: str
+
+
+@message("closing")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """The cluster shuts down: runs are stopped, agents are ended, then the supervisor leaves."""
+
+    by: str

@@ -1,0 +1,72 @@
+"""Requests: what a person asks for. The client makes the id, so that asking twice is asking once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.facts.run_spec import RunSpec
+from runner.facts.wire import message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What every request says. `by` is the person, for the logbook."""
+
+    id: str
+    by: str = ""
+
+
+@message("start_run")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun(Request):
+    """Start a run with this spec."""
+
+    spec: RunSpec
+
+
+@message("stop_run")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRun(Request):
+    """Stop a run for good, sealing a checkpoint first if its ranks can."""
+
+    run: str  # name or number
+
+
+@message("change_lr")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLr(Request):
+    """Multiply the learning-rate schedule by `factor`, or set its peak to `peak`: exactly one."""
+
+    run: str
+    factor: float | None = None
+    peak: float | None = None
+
+
+@message("drill_request")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill(Request):
+    """Break something on purpose, for real."""
+
+    run: str
+    fault: Literal["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks"]
+    rank: int | None = None
+    node: str | None = None
+    point: str = ""  # ask-ranks only: where in the step or save the victim rank dies
+
+
+@message("shut_down")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutDown(Request):
+    """Stop all runs, end all agents, then the supervisor."""
+
+
+@message("answer")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a request: the register `answer/<id>`."""
+
+    id: str
+    state: Literal["open", "done", "refused", "failed"]
+    message: str = ""
+    run: int | None = None
