@@ -79,7 +79,11 @@ def from_message(plain: Any) -> Any:
 
 
 def to_plain(value: Any) -> Any:
-    """Turn dataclasses, enums, ids, tuples and floats into what json can print; defaults are left out."""
+    """Turn dataclasses, enums, ids, tuples and floats into what json can print.
+
+    Fields at an empty default (None, 0, "", ...) are left out; others are written even at their default, so that a later
+    release may choose another default without rewriting history.
+    """
     if value is None or isinstance(value, bool | int | str) and not isinstance(value, enum.Enum):
         return value
     if isinstance(value, float):
@@ -92,7 +96,7 @@ def to_plain(value: Any) -> Any:
         plain = {}
         for name, default in _defaults(type(value)):
             item = getattr(value, name)
-            if default is dataclasses.MISSING or item != default or type(item) is not type(default):
+            if default is dataclasses.MISSING or default or item != default or type(item) is not type(default):
                 plain[name] = to_message(item) if _is_any(type(value), name) and type(item) in _NAMES else to_plain(item)
         return plain
     if isinstance(value, Mapping):
