@@ -1,0 +1,103 @@
+"""The View: what the supervisor publishes for everybody who only looks. Readable when the supervisor is dead.
+
+The register `view`, written at most twice a second. Times are the controller's clock (seconds since the epoch, never runs back).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.facts.ids import AttemptId
+from runner.facts.signals import StepRecord
+from runner.facts.wire import message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """One node."""
+
+    node: str
+    state: str
+    hardware: str = ""
+    address: str = ""
+    attempt: AttemptId | None = None
+    ranks_alive: tuple[int, ...] = ()
+    heard_seconds_ago: float | None = None
+    reason: str = ""
+    agent_pid: int = 0
+    agent_resident_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentView:
+    """One incident."""
+
+    incident: str
+    state: str
+    fault: str
+    run: int | None = None
+    attempt: AttemptId | None = None
+    node: str | None = None
+    rank: int | None = None
+    opened_at: float = 0.0
+    detected_after_seconds: float | None = None
+    recovered_after_seconds: float | None = None  # from opening to the first step of the attempt that followed
+    closed_at: float | None = None
+    step: int | None = None
+    steps_lost: int | None = None
+    rungs: tuple[str, ...] = ()  # what was done, in order: "restart", "swap"
+    evidence: tuple[str, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunView:
+    """One run."""
+
+    run: int
+    name: str
+    state: str
+    reason: str = ""
+    attempt: AttemptId | None = None
+    attempt_state: str = ""
+    num_attempts: int = 0
+    nodes: tuple[str, ...] = ()
+    step: int = 0  # last finished step of the current or last attempt
+    best_step: int = 0
+    total_steps: int | None = None  # from the trainer's settings in effect, where it says
+    phase: str = ""
+    phase_seconds: float | None = None  # since the last step
+    last: StepRecord | None = None
+    recent_losses: tuple[float, ...] = ()  # newest last, at most 120
+    first_loss: float | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    remedies: Mapping[str, float] = field(default_factory=dict)
+    checkpoint_step: int | None = None  # newest intact one
+    ettr_ratio: float | None = None
+    lost_seconds: Mapping[str, float] = field(default_factory=dict)  # by cause, from the ledger
+    folder: str = ""
+
+
+@message("view")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View:
+    """The cluster at one moment."""
+
+    cluster: str
+    now: float
+    wall: float  # the supervisor's wall clock when it wrote this
+    holder: str = ""  # who leads: host:pid
+    journal_sequence: int = 0
+    closing: bool = False
+    nodes: tuple[NodeView, ...] = ()
+    runs: tuple[RunView, ...] = ()
+    incidents: tuple[IncidentView, ...] = ()  # newest first, at most 100
+    open_actions: tuple[str, ...] = ()
+    store_note: str = ""  # "" or what is wrong with the store or fabric
+    metrics_port: int = 0
+    decision_failures: int = 0
+    supervisor_resident_bytes: int = 0
+    supervisor_cpu_seconds: float = 0.0
+    counters: Mapping[str, float] = field(default_factory=dict)  # restarts, swaps, journal appends, junk, ...
