@@ -1,0 +1,71 @@
+# Everything runs in an environment of its own, .venv, made on first use and brought up to date when
+# pyproject.toml or constraints.txt change. Set PYTHON to choose the interpreter (3.11 or newer).
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --constraint constraints.txt
+# torch otherwise starts a thread per core in every rank, and ranks share cores here.
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test test-fast check format bench soak docs clean
+
+help:
+	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
+	@echo "make test       all tests"
+	@echo "make test-fast  tests that need neither torch nor long runs (under 3 minutes)"
+	@echo "make check      ruff, format, mypy, import-linter"
+	@echo "make bench      figures with their method, PASS or MISS"
+	@echo "make soak       hundreds of random kills"
+	@echo "make docs       write the generated pages anew"
+	@echo "make format     let ruff format and repair"
+	@echo "make clean      remove the environment and all caches"
+
+install: $(STAMP)
+
+# The stamp goes first and comes back last: an installation that failed half-way is never taken for a whole one.
+# torch is installed before DeepSpeed, whose build looks for it.
+$(STAMP): pyproject.toml constraints.txt
+	@rm -f $(STAMP)
+	@test -x $(BIN)/python || { echo "making $(VENV) with $$($(PYTHON) --version)"; $(PYTHON) -m venv $(VENV); }
+	@echo "installing torch (once; about 200 MB for CPU, several GB with CUDA)"
+	@$(PIP) torch==2.13.0
+	@echo "installing DeepSpeed"
+	@$(PIP) deepspeed==0.19.8
+	@echo "installing stoker[trainer,dev]"
+	@$(PIP) --editable '.[trainer,dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	@$(BIN)/stoker demo
+
+test: $(STAMP)
+	@$(BIN)/python -m pytest
+
+test-fast: $(STAMP)
+	@$(BIN)/python -m pytest -m "not trainer and not e2e and not slow"
+
+check: $(STAMP)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: $(STAMP)
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)
+	@$(BIN)/python -m bench
+
+soak: $(STAMP)
+	@STOKER_SOAK=100 $(BIN)/python -m pytest -m "e2e" --timeout 3600
+
+docs: $(STAMP)
+	@$(BIN)/python -m runner.load
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
