@@ -22,6 +22,7 @@ class LaunchPlan:
     command: tuple[str, ...]  # with placeholders, filled in per rank by the agent
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str
+    python: str = ""  # interpreter for the placeholder {python}
     node_rank: int
     num_nodes: int
     ranks_per_node: int

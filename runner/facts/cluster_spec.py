@@ -3,17 +3,34 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Annotated
 
+from runner.facts.setting import Setting
 from runner.facts.wire import message
+
+LONGEST_SECONDS = 366 * 24 * 3600.0  # a year; chosen, not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalNodes:
     """Nodes played by processes on this machine, each an agent and a keeper of its own: n1, n2, ... in order."""
 
-    nodes: int = 1
-    slots: int = 1
-    spares: int = 0
+    nodes: Annotated[
+        int, Setting("Nodes to start with, spares not counted.", unit="nodes", least=1, most=4096)
+    ] = 1
+    slots: Annotated[
+        int,
+        Setting("Ranks that each node can hold at once.", unit="ranks", least=1, most=1024),
+    ] = 1
+    spares: Annotated[
+        int,
+        Setting(
+            "Further nodes that stand by: one takes the place of a node that dies. 0: no node is ever replaced.",
+            unit="nodes",
+            least=0,
+            most=4096,
+        ),
+    ] = 0
 
 
 @message("cluster_spec")
@@ -21,15 +38,97 @@ class LocalNodes:
 class ClusterSpec:
     """One cluster. Times are seconds."""
 
-    name: str
-    state: str = ""
-    local: LocalNodes = field(default_factory=LocalNodes)
-    heartbeat_seconds: float = 1.0
-    silence_seconds: float = 5.0
-    stopped_seconds: float = 1.0
-    fence_seconds: float = 60.0
-    hard_cap_seconds: float = 600.0
-    kill_wait_seconds: float = 1.0
-    lease_seconds: float = 5.0
-    action_deadline_seconds: float = 60.0
-    metrics_port: int = 0
+    name: Annotated[
+        str, Setting("What people call the cluster: 1 to 40 of a-z, 0-9 and -.", default="")
+    ]
+    state: Annotated[
+        str,
+        Setting(
+            "Folder that holds store, journal, node folders, output and checkpoints; relative to the file's folder. It "
+            "must be on a local disk that honours fsync.",
+            default="`.stoker/<name>` in the folder of the file",
+        ),
+    ] = ""
+    local: Annotated[LocalNodes, Setting("Nodes that are processes of this machine.")] = field(
+        default_factory=LocalNodes
+    )
+    heartbeat_seconds: Annotated[
+        float,
+        Setting("Time between two heartbeats of an agent.", unit="seconds", least=0.05, most=3600),
+    ] = 1.0
+    silence_seconds: Annotated[
+        float,
+        Setting(
+            "Time without a heartbeat after which a node counts as silent and is looked at from outside. More than twice "
+            "`heartbeat_seconds`, so that one lost heartbeat blames nobody.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 5.0
+    stopped_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a rank may be stopped (state T in /proc) before it is reported as such.",
+            unit="seconds",
+            least=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 1.0
+    fence_seconds: Annotated[
+        float,
+        Setting(
+            "An agent that has lost the store ends its ranks when they, too, have made no step for this long. Ranks that "
+            "advance are left alone.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 60.0
+    hard_cap_seconds: Annotated[
+        float,
+        Setting(
+            "The longest that ranks may go on without anybody in charge of them; after it a new gang may be launched "
+            "even though nobody has confirmed the end of the old one. At least `fence_seconds`.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 600.0
+    kill_wait_seconds: Annotated[
+        float,
+        Setting(
+            "Time after SIGKILL after which a process that is still there is left behind and its node is suspect.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 1.0
+    lease_seconds: Annotated[
+        float,
+        Setting(
+            "Life of the supervisor's lease: a second supervisor takes over no sooner than this after the last sign of "
+            "the first.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 5.0
+    action_deadline_seconds: Annotated[
+        float,
+        Setting(
+            "Time after which an action without outcome counts as `unknown`.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 60.0
+    metrics_port: Annotated[
+        int,
+        Setting(
+            "TCP port on which the supervisor serves `/metrics` for Prometheus. 0: it serves none.",
+            unit="port",
+            least=0,
+            most=65535,
+        ),
+    ] = 0

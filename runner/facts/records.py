@@ -127,7 +127,7 @@ class NodeCleared:
 # ---- records: runs and attempts -------------------------------------------------------------------------------------
 
 RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
-AttemptStateName = Literal["preparing", "prepared", "launching", "running", "stopping", "ended"]
+AttemptStateName = Literal["preparing", "prepared", "launching", "running", "asked", "stopping", "ended"]
 Outcome = Literal["finished", "stopped", "crashed", "hung", "lost", "refused", "withdrawn", "reconfigured"]
 
 
@@ -307,7 +307,7 @@ class IncidentAmended:
 @message("rung_taken")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RungTaken:
-    """The ladder's answer: rung `rung` (from 0) of `runbook`, for the `attempt_number`-th time (from 1)."""
+    """The ladder's answer: rung `rung` (from 0) of `runbook`, for the `try_number`-th time (from 1)."""
 
     incident: str
     runbook: str
@@ -373,3 +373,12 @@ class Closing:
     """The cluster shuts down: runs are stopped, agents are ended, then the supervisor leaves."""
 
     by: str
+    request: str = ""
+
+
+@message("mass_silence_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MassSilenceNoted:
+    """Nodes that fell silent together: the store or the fabric is blamed; empty when it is over."""
+
+    nodes: tuple[str, ...] = ()

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+from runner.facts.setting import Setting
 from runner.facts.wire import message
+
+LONGEST_SECONDS = (
+    366 * 24 * 3600.0
+)  # a year: longer than any run waits for anything; chosen, not measured
 
 
 @message("run_spec")
@@ -14,22 +19,147 @@ from runner.facts.wire import message
 class RunSpec:
     """One training goal. Exactly one of `command` and `trainer` is given."""
 
-    name: str
-    command: tuple[str, ...] = ()
-    trainer: Mapping[str, Any] = field(default_factory=dict)
-    nodes: int = 1
-    ranks_per_node: int = 1
-    environment: Mapping[str, str] = field(default_factory=dict)
-    working_directory: str = ""
-    python: str = ""
-    checkpoints: str = ""
-    keep_checkpoints: int = 3
-    start_seconds: float = 600.0
-    progress_seconds: float = 600.0
-    stop_grace_seconds: float = 30.0
-    output_limit_bytes: int = 64 * 1024 * 1024
-    max_attempts_without_progress: int = 6
-    mode: Literal["act", "advise"] = "act"
+    name: Annotated[
+        str,
+        Setting(
+            "What people call the run: 1 to 40 of a-z, 0-9 and -. Also the name of its folder in the cluster's state."
+        ),
+    ]
+    command: Annotated[
+        tuple[str, ...],
+        Setting(
+            "What to start, once for each rank: a list, or one string that is split as a shell splits words (no shell "
+            "runs it). Placeholders in braces are filled in for each rank; `{{` and `}}` stand for braces.",
+            default="none: give this or `trainer`",
+        ),
+    ] = ()
+    trainer: Annotated[
+        Mapping[str, Any],
+        Setting(
+            "Settings of the built-in trainer, most often `recipe` and what differs from it. The trainer itself judges "
+            "them before anything starts.",
+            default="none: give this or `command`",
+        ),
+    ] = field(default_factory=dict)
+    nodes: Annotated[
+        int, Setting("Nodes that the run needs at once.", unit="nodes", least=1, most=100_000)
+    ] = 1
+    ranks_per_node: Annotated[
+        int,
+        Setting(
+            "Processes on each node, usually one for each GPU; the nodes need as many slots.",
+            unit="ranks",
+            least=1,
+            most=1024,
+        ),
+    ] = 1
+    environment: Annotated[
+        Mapping[str, str],
+        Setting(
+            "Environment variables that every rank gets on top of its agent's. Those of the contract of a rank are set "
+            "by Stoker and refused here.",
+            default="none",
+        ),
+    ] = field(default_factory=dict)
+    working_directory: Annotated[
+        str,
+        Setting(
+            "Folder in which the ranks start; relative to the file's folder.",
+            default="the folder of the file",
+        ),
+    ] = ""
+    python: Annotated[
+        str,
+        Setting(
+            "The user's interpreter: what `{python}` stands for, and what runs the keeper. A path relative to the file's "
+            "folder, or a name looked up on PATH.",
+            default="`python3` on PATH; with `trainer`, the interpreter that Stoker runs in",
+        ),
+    ] = ""
+    checkpoints: Annotated[
+        str,
+        Setting(
+            "Folder for this run's checkpoints, relative to the file's folder. Two runs must not share one. Empty: a "
+            "`command` gets none, so it saves on its own and every attempt starts with an empty `STOKER_RESUME`.",
+            default="empty with `command`; with `trainer`, a folder in the run's state",
+        ),
+    ] = ""
+    keep_checkpoints: Annotated[
+        int,
+        Setting(
+            "Newest intact checkpoints that are kept; older ones are deleted. 0 keeps all.",
+            unit="checkpoints",
+            least=0,
+            most=1_000_000,
+        ),
+    ] = 3
+    start_seconds: Annotated[
+        float,
+        Setting(
+            "Time from launch to the first step after which the gang counts as stuck (imports, rendezvous, loading a "
+            "checkpoint). 0: never. Concerns ranks that report steps.",
+            unit="seconds",
+            least=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 600.0
+    progress_seconds: Annotated[
+        float,
+        Setting(
+            "Time without a finished step after which a gang that has made one counts as stuck. Must exceed the longest "
+            "step, evaluation or checkpoint. 0: never. Concerns ranks that report steps.",
+            unit="seconds",
+            least=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 600.0
+    steady_seconds: Annotated[
+        float,
+        Setting(
+            "Time after which an attempt whose ranks report no steps counts as progress, so that the ladder starts afresh "
+            "when it dies later.",
+            unit="seconds",
+            least=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 60.0
+    stop_grace_seconds: Annotated[
+        float,
+        Setting(
+            "When a person stops the run: time between SIGTERM and SIGKILL for ranks that never said they understand a "
+            "stop request. 0: SIGKILL at once.",
+            unit="seconds",
+            least=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 30.0
+    output_limit_bytes: Annotated[
+        int,
+        Setting(
+            "Size at which a rank's output file is cut back: its newer half moves to `.out.1` or `.err.1` and the file "
+            "starts again.",
+            unit="bytes",
+            least=4096,
+            most=2**50,
+        ),
+    ] = 64 * 1024 * 1024
+    max_attempts_without_progress: Annotated[
+        int,
+        Setting(
+            "Attempts in a row that reach no new step after which the run stops, keeps everything and says why. The "
+            "ladder of the fault may stop it sooner.",
+            unit="attempts",
+            least=1,
+            most=1000,
+        ),
+    ] = 6
+    mode: Annotated[
+        Literal["act", "advise"],
+        Setting(
+            "`act`: remedies to the numbers of the training are applied within their bounds. `advise`: they are proposed "
+            "and wait for a person. Restarts and swaps happen in both."
+        ),
+    ] = "act"
 
     @property
     def world_size(self) -> int:
