@@ -1,0 +1,205 @@
+"""One SQLite file as one thread uses it: opening, transactions with a deadline, and what its errors mean."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runner.errors import StoreCorrupt, StoreUnavailable
+
+APPLICATION_ID = 0x53746F6B  # "Stok" in the file's header: how we know a file of ours
+SCHEMA_VERSION = 1
+
+# An item's key is its stream's id and its number in one integer, so that appending touches one B-tree, at one end per stream.
+NUMBER_BITS = 44
+
+_SCHEMA = """
+CREATE TABLE streams (
+    id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL, trimmed INTEGER NOT NULL);
+CREATE TABLE items (key INTEGER PRIMARY KEY, payload BLOB NOT NULL);
+CREATE TABLE registers (name TEXT PRIMARY KEY, version INTEGER NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE versions (last INTEGER NOT NULL);
+CREATE TABLE leases (
+    name TEXT PRIMARY KEY, holder TEXT, token INTEGER NOT NULL, expires_seconds REAL NOT NULL, boot TEXT NOT NULL);
+CREATE TABLE listeners (
+    name TEXT NOT NULL, address TEXT NOT NULL, PRIMARY KEY (name, address)) WITHOUT ROWID;
+CREATE INDEX listeners_by_address ON listeners (address);
+INSERT INTO versions VALUES (0);
+"""
+
+_NOT_NOW = frozenset(
+    {
+        sqlite3.SQLITE_BUSY,
+        sqlite3.SQLITE_LOCKED,
+        sqlite3.SQLITE_IOERR,
+        sqlite3.SQLITE_FULL,
+        sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_READONLY,
+        sqlite3.SQLITE_PERM,
+        sqlite3.SQLITE_NOMEM,
+        sqlite3.SQLITE_INTERRUPT,
+        sqlite3.SQLITE_PROTOCOL,
+    }
+)
+_OPENING_PAUSE_SECONDS = 0.005
+
+
+class Database:
+    """A connection to one file, made when first needed and made anew after an error or when the file was replaced.
+
+    `durable`: each commit is fsynced before it returns. Not safe for two threads at once. Raises StoreUnavailable and
+    StoreCorrupt, never an error of sqlite3.
+    """
+
+    def __init__(self, path: Path, *, durable: bool, deadline_seconds: float) -> None:
+        self.path = path
+        self._durable = durable
+        self._deadline_seconds = deadline_seconds
+        self._connection: sqlite3.Connection | None = None
+        self._inode = 0
+
+    @contextmanager
+    def transaction(self, *, write: bool) -> Iterator[sqlite3.Connection]:
+        """Run the block in one transaction: committed (and fsynced) at its end, undone if it raises."""
+        try:
+            connection = self._connected()
+            connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            yield connection
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self.close()  # ends the transaction too; whatever state the connection is in, a new one does not share it
+            raise meaning(error, self.path) from error
+        except BaseException:
+            self._undo()
+            raise
+
+    def close(self) -> None:
+        """Close the connection; the next transaction opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error as error:
+                raise meaning(error, self.path) from error
+
+    def _undo(self) -> None:
+        if self._connection is None:
+            return
+        try:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+        except sqlite3.Error:
+            self.close()
+
+    def _connected(self) -> sqlite3.Connection:
+        # SQLite would go on writing into a file that was deleted or replaced meanwhile, and acknowledge it.
+        try:
+            inode = os.stat(self.path).st_ino
+        except FileNotFoundError:
+            if self._inode:
+                self.close()
+                raise StoreUnavailable(
+                    f"store file {self.path} is gone; was it deleted, or its disk unmounted? Bring it back"
+                ) from None
+            inode = 0
+        except OSError as error:
+            raise StoreUnavailable(f"store file {self.path} cannot be reached: {error}") from error
+        if self._connection is None or inode != self._inode:
+            self.close()
+            self._connection = self._opened()
+            self._inode = os.stat(self.path).st_ino
+        return self._connection
+
+    def _opened(self) -> sqlite3.Connection:
+        with _alone(self.path.with_suffix(".lock"), self._deadline_seconds):
+            connection = sqlite3.connect(
+                self.path,
+                timeout=self._deadline_seconds,
+                isolation_level=None,
+                check_same_thread=False,
+            )
+            try:
+                _prepare(connection, self.path, durable=self._durable)
+            except BaseException:
+                connection.close()
+                raise
+            return connection
+
+
+def meaning(error: sqlite3.Error, path: Path) -> StoreUnavailable | StoreCorrupt:
+    """Translate what SQLite says into what a caller can do about it."""
+    name = getattr(error, "sqlite_errorname", type(error).__name__)
+    primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
+    said = f"{error} ({name})"
+    if primary_code == sqlite3.SQLITE_FULL:
+        return StoreUnavailable(f"store {path}: its disk is full, {said}; make room")
+    if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return StoreUnavailable(
+            f"store {path} is busy: {said}; another process writes or holds a lock"
+        )
+    if primary_code in _NOT_NOW:
+        return StoreUnavailable(
+            f"store {path} cannot be used: {said}; see to its disk and its rights"
+        )
+    return StoreCorrupt(
+        f"store {path} is damaged or not a store of Stoker: {said}; put back a copy, or name another folder"
+    )
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
+    application_id = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    num_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    if application_id != APPLICATION_ID and (application_id or version or num_tables):
+        raise StoreCorrupt(
+            f"{path} is a database of another program; name another folder for the store"
+        )
+    if version > SCHEMA_VERSION:
+        raise StoreCorrupt(
+            f"{path} has schema version {version}, this Stoker knows {SCHEMA_VERSION}; use the newer Stoker"
+        )
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
+    connection.execute(
+        "PRAGMA journal_size_limit = 67108864"
+    )  # a burst of large entries gives its disk space back
+    if application_id != APPLICATION_ID:
+        connection.executescript(
+            f"BEGIN IMMEDIATE;{_SCHEMA}"
+            f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
+        )
+
+
+@contextmanager
+def _alone(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
+    """Let one process at a time open and create: SQLite does not wait when two switch a file to WAL at once."""
+    deadline = time.monotonic() + deadline_seconds
+    try:
+        descriptor = os.open(lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise StoreUnavailable(
+            f"store folder {lock_path.parent} cannot be written: {error}"
+        ) from error
+    try:
+        while not _locked(descriptor):
+            if time.monotonic() >= deadline:
+                raise StoreUnavailable(
+                    f"store {lock_path} is being opened by another process that does not end"
+                )
+            time.sleep(_OPENING_PAUSE_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

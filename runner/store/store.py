@@ -1,0 +1,258 @@
+"""The store as its users see it: the protocol, its value types, its limits and the checks every store shares.
+
+`StoreUnavailable` from a write means "not acknowledged", not "not done": the caller sends again what is safe to send twice
+(a put, an append with `at`, a trim, an acquisition by the same holder). The deadline behind it bounds waiting for other
+users; a disk that hangs inside one fsync hangs its caller, which the supervisor's own silence makes visible.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from runner.errors import PermanentError, StoreCorrupt, TemporaryError
+from runner.facts.wire import MAX_MESSAGE_BYTES
+
+JOURNAL = "journal"  # the one stream whose payloads may be large
+MAX_LARGE_BYTES = 16 * 1024 * 1024  # a journal entry or a register; chosen, not measured
+MAX_BATCH_BYTES = (
+    32 * 1024 * 1024
+)  # payload of one read, so that a backlog cannot fill the memory; chosen
+MAX_NAME_BYTES = 200  # of a stream, register, lease or holder; chosen
+READ_LIMIT = 1000  # items of one stream in one read; chosen
+VOLATILE_KEEP = (
+    20_000  # newest items a volatile stream keeps at least: nobody may be there to trim it; chosen
+)
+VOLATILE_SLACK = 1_000  # it is cut back each time it has grown by this many more
+VOLATILE_STREAMS = "beats"
+VOLATILE_REGISTERS = "view"
+
+Clock = Callable[[], float]
+
+
+class LeaseHeld(TemporaryError):
+    """Somebody else holds the lease, for `expires_in_seconds` more unless it is renewed."""
+
+    def __init__(self, name: str, holder: str, *, expires_in_seconds: float) -> None:
+        super().__init__(
+            f"lease {name!r} is held by {holder!r} for another {expires_in_seconds:.1f} s; "
+            f"stop that process, or wait until it is gone and the lease has run out",
+            delay_seconds=max(expires_in_seconds, 0.05),
+        )
+        self.holder = holder
+        self.expires_in_seconds = expires_in_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One payload of a stream. `number` counts from 1 and has no gaps."""
+
+    number: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A register's value. Versions of one register rise, in steps of any size, also across a delete."""
+
+    version: int
+    payload: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """What a read found, by name; names with nothing new are absent. False when there is nothing at all."""
+
+    items: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
+    registers: Mapping[str, Register] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.items or self.registers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A lease as acquired: pass it as `fence`. It stays valid until somebody else acquires, however late it is renewed."""
+
+    name: str
+    holder: str
+    token: int
+    ttl_seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseHolder:
+    """Who holds a lease. `expires_in_seconds` is 0 when it has run out and nobody has taken it yet."""
+
+    holder: str
+    token: int
+    expires_in_seconds: float
+
+
+class Store(Protocol):
+    """Streams, registers and leases under one roof; one handle may be used by all threads of a process.
+
+    Every call may raise StoreUnavailable or StoreCorrupt. Every write that takes `fence` raises Fenced, and changes
+    nothing, unless that lease is still the current one.
+    """
+
+    def append(
+        self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
+    ) -> int:
+        """Append one payload and return its number, once it is durable.
+
+        With `at`, the payload gets that number or none: if it is there already, the append counts as done (an
+        acknowledgment was lost); another payload there, or a missing one before it, raises StoreCorrupt. A payload over
+        the limit raises PermanentError.
+        """
+        ...
+
+    def append_many(
+        self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None = None
+    ) -> int:
+        """Append all payloads or none, in one step; return the number of the stream's last item."""
+        ...
+
+    def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
+        """Forget the items up to and including number `through`; numbers are never used again."""
+        ...
+
+    def last(self, stream: str) -> int:
+        """Return the number of the newest item ever appended; 0 if there was none."""
+        ...
+
+    def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
+        """Set a register and return its new version."""
+        ...
+
+    def get(self, name: str) -> Register | None:
+        """Return a register, or None when it was never put or is deleted."""
+        ...
+
+    def registers(self, prefix: str) -> dict[str, Register]:
+        """Return all registers whose name starts with `prefix`, sorted by name."""
+        ...
+
+    def delete(self, name: str, *, fence: Lease | None = None) -> None:
+        """Remove a register; no reader is woken. A later put has a higher version than any before."""
+        ...
+
+    def read(
+        self,
+        *,
+        streams: Mapping[str, int],
+        registers: Mapping[str, int],
+        timeout_seconds: float,
+        limit: int = READ_LIMIT,
+    ) -> Batch:
+        """Block until a stream has items past the number given, or a register a version above the one given.
+
+        Returns at most `limit` items of each stream, oldest first, and at most about MAX_BATCH_BYTES in all, but at least
+        one item of each stream that has any: read again from the last number. After trimming, the first item may be
+        later than asked for. Empty at the time-out, after `wake`, and after `close`.
+        """
+        ...
+
+    def wake(self) -> None:
+        """End the reads that block on this handle now; a thread not blocked finds its next wait ended instead."""
+        ...
+
+    def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
+        """Take a lease that is free, has run out, or is held by this very `holder`; raise LeaseHeld otherwise.
+
+        `holder` names one life of one process. The token rises by one each time. Time is that of the store's machine, by a
+        clock that settings of the wall clock do not move, and runs out at once when that machine was started anew.
+        """
+        ...
+
+    def renew(self, lease: Lease) -> None:
+        """Hold the lease for another `ttl_seconds` from now; raise Fenced if it is no longer ours."""
+        ...
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease back, so that the next may have it at once; nothing happens if it is no longer ours."""
+        ...
+
+    def lease_holder(self, name: str) -> LeaseHolder | None:
+        """Return who holds the lease; None if it is free."""
+        ...
+
+    def break_lease(self, name: str, holder: str) -> bool:
+        """Take the lease away from `holder`, who is known to be dead; False if it was not the one holding it."""
+        ...
+
+    def close(self) -> None:
+        """Let go of files and sockets and end blocked reads; other calls on this handle now raise PermanentError."""
+        ...
+
+
+def seconds_since_boot() -> float:
+    """Read the clock leases run by: the same in all processes of a machine, unmoved by settings of the wall clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def boot_id() -> str:
+    """Return the name of this machine's current life, as the kernel made it up at boot."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def is_volatile_stream(stream: str) -> bool:
+    """Say whether the stream may be lost with the machine and costs no fsync."""
+    return stream.startswith(VOLATILE_STREAMS)
+
+
+def is_volatile_register(name: str) -> bool:
+    """Say whether the register may be lost with the machine and costs no fsync."""
+    return name.startswith(VOLATILE_REGISTERS)
+
+
+def check_name(name: str) -> str:
+    """Return the name; raise PermanentError if no store would take it."""
+    if not name.isprintable() or not 0 < len(name.encode()) <= MAX_NAME_BYTES:
+        raise PermanentError(
+            f"{name[:80]!r} cannot be a name in the store; use 1 to {MAX_NAME_BYTES} bytes that can be printed"
+        )
+    return name
+
+
+def check_payloads(stream: str, payloads: Iterable[bytes]) -> None:
+    """Raise PermanentError for a payload too large for its stream."""
+    limit_bytes = MAX_LARGE_BYTES if stream == JOURNAL else MAX_MESSAGE_BYTES
+    for payload in payloads:
+        if len(payload) > limit_bytes:
+            raise PermanentError(
+                f"stream {stream!r}: payload of {len(payload)} bytes, at most {limit_bytes} are taken; "
+                f"write it to a file and send its path and hash"
+            )
+
+
+def check_value(name: str, payload: bytes) -> None:
+    """Raise PermanentError for a payload too large for a register."""
+    if len(payload) > MAX_LARGE_BYTES:
+        raise PermanentError(
+            f"register {name!r}: payload of {len(payload)} bytes, at most {MAX_LARGE_BYTES} are taken; "
+            f"write it to a file and put its path and hash"
+        )
+
+
+def check_still_there(what: str, *, found: int, seen: int) -> None:
+    """Raise StoreCorrupt if a number that only rises is lower than one seen before."""
+    if found < seen:
+        raise StoreCorrupt(
+            f"{what} ends at {found}, but {seen} was seen before: the store came back with less than it acknowledged; "
+            f"was an old copy put in its place?"
+        )
+
+
+def not_the_same(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorrupt:
+    """Say why an append `at` a number can neither be done nor count as done."""
+    if at > last:
+        found = f"it ends at {last}: items before this one are missing"
+    elif at <= trimmed:
+        found = f"it was trimmed through {trimmed}"
+    else:
+        found = "another payload has that number"
+    return StoreCorrupt(f"stream {stream!r} cannot take item {at}: {found}; read the stream again")
