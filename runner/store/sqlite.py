@@ -44,8 +44,9 @@ POLL_SECONDS = 1.0  # how late a reader sees what nobody could ring for; chosen
 class SqliteStore:
     """A handle on the store in `folder`. See `Store` for what the methods promise.
 
-    `create`: make what is missing; without it, a folder that holds no store raises PermanentError. `deadline_seconds`: how long a call waits for other users of the files before StoreUnavailable. `clock` and `boot` name
-    the time and the machine's life that leases run by; tests give their own.
+    `create`: make what is missing; without it, a folder that holds no store raises PermanentError.
+    `deadline_seconds`: how long a call waits for other users of the files before StoreUnavailable.
+    `clock` and `boot` name the time and the machine's life that leases run by; tests give their own.
     """
 
     def __init__(

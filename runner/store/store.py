@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from runner.errors import PermanentError, StoreCorrupt, TemporaryError
+from runner.errors import Fenced, PermanentError, StoreCorrupt, TemporaryError
 from runner.facts.wire import MAX_MESSAGE_BYTES
 
 JOURNAL = "journal"  # the one stream whose payloads may be large
@@ -256,3 +256,11 @@ def not_the_same(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorru
     else:
         found = "another payload has that number"
     return StoreCorrupt(f"stream {stream!r} cannot take item {at}: {found}; read the stream again")
+
+
+def lost(lease: Lease, *, holder: str | None, token: int) -> Fenced:
+    """Say that a lease is no longer the current one, and whose it is."""
+    return Fenced(
+        f"lease {lease.name!r}, token {lease.token} of {lease.holder!r}, was lost: the token is {token} now, "
+        f"held by {holder or 'nobody'}; stop acting"
+    )

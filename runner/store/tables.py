@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runner.errors import Fenced, StoreCorrupt
+from runner.errors import StoreCorrupt
 from runner.store.database import NUMBER_BITS
 from runner.store.store import (
     MAX_BATCH_BYTES,
@@ -19,6 +19,7 @@ from runner.store.store import (
     Register,
     check_still_there,
     is_volatile_stream,
+    lost,
     not_the_same,
 )
 
@@ -224,10 +225,7 @@ def check_fence(rows: sqlite3.Connection, fence: Lease | None) -> None:
     row = rows.execute("SELECT holder, token FROM leases WHERE name = ?", (fence.name,)).fetchone()
     if row != (fence.holder, fence.token):
         holder, token = row or (None, 0)
-        raise Fenced(
-            f"lease {fence.name!r}, token {fence.token} of {fence.holder!r}, was lost: "
-            f"the token is {token} now, its holder {holder or 'nobody'}; stop acting"
-        )
+        raise lost(fence, holder=holder, token=token)
 
 
 def take_lease(rows: sqlite3.Connection, wanted: Lease, now: Moment) -> Lease:

@@ -1,0 +1,48 @@
+"""What can go wrong between a process and its store, as a plan that a test makes and an in-memory store carries out."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+
+class Crash(BaseException):
+    """The process died here. Not an Exception: no handler of the process itself may survive it."""
+
+
+class Fault(enum.Enum):
+    """What happens to one operation."""
+
+    REFUSE = "refuse"  # not done, StoreUnavailable
+    LOSE = "lose"  # done, but the acknowledgment is lost: StoreUnavailable
+    CRASH_BEFORE = "crash_before"  # not done, the process dies
+    CRASH_AFTER = "crash_after"  # done, the process dies before it learns so
+
+
+@dataclass(slots=True, kw_only=True)
+class Faults:
+    """Counts the changing operations of a store's handle and says which of them fail.
+
+    `plan` gives faults to operations by their number, from 1; `outages` are ranges of numbers that all get REFUSE.
+    `operations` lists what was asked for so far, failed or not, as (method, name).
+    """
+
+    plan: Mapping[int, Fault] = field(default_factory=dict)
+    outages: tuple[range, ...] = ()
+    operations: list[tuple[str, str]] = field(default_factory=list)
+
+    def next(self, method: str, name: str) -> Fault | None:
+        """Count an operation and return its fault, if it is to have one."""
+        self.operations.append((method, name))
+        number = len(self.operations)
+        if any(number in outage for outage in self.outages):
+            return Fault.REFUSE
+        return self.plan.get(number)
+
+
+def single_faults(num_operations: int) -> Iterator[Faults]:
+    """Make every plan with one fault at one of the first `num_operations` operations."""
+    for number in range(1, num_operations + 1):
+        for fault in Fault:
+            yield Faults(plan={number: fault})
