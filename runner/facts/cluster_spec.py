@@ -114,6 +114,7 @@ class ClusterSpec:
             most=3600,
         ),
     ] = 5.0
+    probe_seconds: float = 5.0
     action_deadline_seconds: Annotated[
         float,
         Setting(
@@ -127,7 +128,6 @@ class ClusterSpec:
         int,
         Setting(
             "TCP port on which the supervisor serves `/metrics` for Prometheus. 0: it serves none.",
-            unit="port",
             least=0,
             most=65535,
         ),

@@ -1,0 +1,184 @@
+"""Specs: run.yaml -> RunSpec and cluster.yaml -> ClusterSpec, with every path absolute and every default settled."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.run_spec import RunSpec
+from runner.load.commands import split_command, uses_placeholder
+from runner.load.documents import Document, parse, read_text
+from runner.load.fields import build, check_limits, fields_of, known_fields
+from runner.load.problems import Problems, shown
+
+_NAME = re.compile(r"[a-z0-9-]{1,40}")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Set for every rank by the contract of a rank: a file that sets them would be overruled without a word.
+_OWN_VARIABLES = re.compile(
+    r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"
+    r"|MASTER_ADDR|MASTER_PORT"
+)
+
+
+def load_run(path: str | Path) -> RunSpec:
+    """Read a run.yaml; raise SpecError that names every problem in it."""
+    document, folder, problems = _open(path)
+    plain = known_fields(RunSpec, document.plain, problems)
+    _check_goal(plain, problems)
+    _check_name(plain, problems)
+    check_limits(RunSpec, plain, problems)
+    if "command" in plain:
+        plain["command"] = split_command(plain["command"], problems)
+    plain["environment"] = _environment(plain.get("environment"), document, problems)
+    plain["working_directory"] = _working_directory(plain, folder, problems)
+    plain["python"] = _python(plain, folder, problems)
+    plain["checkpoints"] = _folder_to_write(plain, "checkpoints", folder, problems)
+    return build(RunSpec, plain, problems)
+
+
+def load_cluster(path: str | Path) -> ClusterSpec:
+    """Read a cluster.yaml; raise SpecError that names every problem in it."""
+    document, folder, problems = _open(path)
+    plain = known_fields(ClusterSpec, document.plain, problems)
+    _check_name(plain, problems)
+    check_limits(ClusterSpec, plain, problems)
+    _check_times(plain, problems)
+    if not plain.get("state") and isinstance(plain.get("name"), str):
+        plain["state"] = f".stoker/{plain['name']}"
+    plain["state"] = _folder_to_write(plain, "state", folder, problems)
+    return build(ClusterSpec, plain, problems)
+
+
+def _open(path: str | Path) -> tuple[Document, Path, Problems]:
+    """Return the document, the absolute folder it lies in, and a place for its problems."""
+    given = Path(path)
+    document = parse(read_text(given), str(path))
+    return document, Path(os.path.abspath(given)).parent, Problems(document)
+
+
+def _check_name(plain: dict[str, Any], problems: Problems) -> None:
+    name = plain.get("name")
+    if isinstance(name, str) and not _NAME.fullmatch(name):
+        problems.add(
+            ("name",), f"{shown(name)} will not do; give 1 to 40 characters of a-z, 0-9 and -"
+        )
+
+
+def _check_goal(plain: dict[str, Any], problems: Problems) -> None:
+    """Exactly one of command and trainer says what to run."""
+    given = [name for name in ("command", "trainer") if name in plain]
+    if len(given) == 2:
+        problems.add(
+            ("command",), "given together with trainer; a run has one of them, remove the other"
+        )
+    elif not given:
+        problems.add((), "neither command nor trainer is given; say what to run with one of them")
+    elif plain[given[0]] in ("", [], {}):
+        problems.add((given[0],), f"{shown(plain[given[0]])} is empty; say what to run")
+
+
+def _check_times(plain: dict[str, Any], problems: Problems) -> None:
+    """Note times that contradict each other, defaults included, at the one that the file gives."""
+    times = {field.name: field.default for field in fields_of(ClusterSpec)} | plain
+    heartbeat, silence = times["heartbeat_seconds"], times["silence_seconds"]
+    if _numbers(heartbeat, silence) and silence <= 2 * heartbeat:
+        problems.add(
+            ("silence_seconds",) if "silence_seconds" in plain else ("heartbeat_seconds",),
+            f"silence after {silence} s with a heartbeat every {heartbeat} s would blame a node for one lost "
+            f"heartbeat; give silence_seconds more than {2 * heartbeat}, or heartbeat_seconds less than {silence / 2}",
+        )
+    fence, cap = times["fence_seconds"], times["hard_cap_seconds"]
+    if _numbers(fence, cap) and cap < fence:
+        problems.add(
+            ("hard_cap_seconds",) if "hard_cap_seconds" in plain else ("fence_seconds",),
+            f"a hard cap of {cap} s would come before the fence of {fence} s; give hard_cap_seconds {fence} or more, "
+            f"or fence_seconds {cap} or less",
+        )
+
+
+def _numbers(*values: Any) -> bool:
+    return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
+
+
+def _environment(given: Any, document: Document, problems: Problems) -> Any:
+    """Return variables as the text the file has for them: `0010` stays `0010`, `1e-3` stays `1e-3`."""
+    if not isinstance(given, dict):
+        return {} if given is None else given
+    variables: dict[str, Any] = {}
+    for name, value in given.items():
+        where = ("environment", name)
+        if not _VARIABLE.fullmatch(name):
+            problems.add(
+                where, f"{shown(name)} is no name of a variable; use letters, digits and _"
+            )
+        elif _OWN_VARIABLES.fullmatch(name):
+            problems.add(where, f"{name} is set by Stoker for every rank; remove it here")
+        if value is None and not problems.has(where):
+            problems.add(where, 'the value is empty; write "" to mean an empty text')
+        variables[name] = document.texts.get(where, value)
+    return variables
+
+
+def _absolute(path: str, folder: Path) -> str:
+    """Resolve a path against the file's folder and `~`. Links stay links: a venv's python must keep its own path."""
+    return os.path.abspath(folder / os.path.expanduser(path))
+
+
+def _working_directory(plain: dict[str, Any], folder: Path, problems: Problems) -> Any:
+    given = plain.get("working_directory", "")
+    if not isinstance(given, str):
+        return given
+    path = _absolute(given, folder)
+    if not os.path.isdir(path):
+        problems.add(
+            ("working_directory",),
+            f"{shown(given)} is no folder (looked at {path}); make it, or name one that exists",
+        )
+    return path
+
+
+def _python(plain: dict[str, Any], folder: Path, problems: Problems) -> Any:
+    given = plain.get("python", "")
+    if not isinstance(given, str):
+        return given
+    if not given and "trainer" in plain:
+        return sys.executable
+    name = given or "python3"
+    named_by_path = "/" in name or name.startswith("~")
+    path = _absolute(name, folder) if named_by_path else shutil.which(name)
+    if path and os.path.isfile(path) and os.access(path, os.X_OK):
+        return os.path.abspath(path)
+    if given or uses_placeholder(plain.get("command"), "python"):
+        looked = f"looked at {path}" if named_by_path else "looked on PATH"
+        problems.add(
+            ("python",),
+            f"{shown(name)} is no program that can be started ({looked}); name an interpreter",
+        )
+    return ""
+
+
+def _folder_to_write(plain: dict[str, Any], name: str, folder: Path, problems: Problems) -> Any:
+    """Resolve a folder that Stoker or its ranks will write into; it may not exist yet, but must be possible to make."""
+    given = plain.get(name, "")
+    if not isinstance(given, str) or not given:
+        return given
+    path = _absolute(given, folder)
+    if given.startswith("~") and os.path.expanduser(given) == given:
+        problems.add((name,), f"{shown(given)} names no home folder known here; write the path out")
+        return path
+    existing = path
+    while not os.path.lexists(existing) and existing != "/":
+        existing = os.path.dirname(existing)
+    if not os.path.isdir(existing):
+        problems.add((name,), f"{shown(given)}: {existing} is no folder; choose another path")
+    elif not os.access(existing, os.W_OK | os.X_OK):
+        problems.add(
+            (name,),
+            f"{shown(given)}: {existing} cannot be written to; choose another path or allow it",
+        )
+    return path
