@@ -1,0 +1,272 @@
+"""The ledger: the one place that says what ETTR, lost seconds and contributing steps are.
+
+*wall* seconds: from the record that admitted the run to the record that ended it (finished, stopped, failed), or to now.
+
+*contributing steps*: steps that are part of the run's state. A new attempt that resumes from step r of an earlier one
+overwrites whatever came after r; the chain from the newest attempt back through the checkpoints it descends from says which
+steps are left. A script that keeps checkpoints of its own tells by its first step where it took up.
+
+*productive* seconds: the time those steps took, reckoned from the journal's marks (see `marks`), checkpoints and evaluations
+between steps included. The step in progress counts as productive until it turns out not to have been.
+
+*ETTR*, the effective training time ratio: productive / wall, in [0, 1]. None as long as no step is known.
+
+*lost* seconds: all others, each under one cause, so that productive + sum(lost) = wall:
+
+| cause | from | to |
+|---|---|---|
+| `initial_start` | the run is admitted | its first step is done, or its first attempt breaks |
+| `waiting` | too few nodes | an attempt can be planned |
+| `detect` | the fault, as far as its last good sign tells | the incident is opened |
+| `stop` | the incident is opened | the gang is gone |
+| `prepare` | the gang is gone | the new one is told to start: checkpoint verified, rendezvous chosen |
+| `start` | the gang is told to start | its first step is done |
+| `rework` | | time on steps that were overwritten, or never finished |
+| `requested` | a person's request ends the attempt (stop, learning rate) | the next first step, or the end of the run |
+| `finish` | the last step | the run is finished: last checkpoint, exit of the ranks |
+| `unreported` | ranks run | in a run that tells of no step: nothing can be said about this time |
+
+An incident that does not end its attempt (an agent is replaced, the ranks go on) loses nothing here.
+
+*recovered* means: the first step of the attempt that followed, in seconds after the incident was opened; where no attempt had
+to end, the incident's resolution.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.facts.ids import AttemptId
+from runner.facts.records import (
+    Advanced,
+    AttemptChanged,
+    AttemptPlanned,
+    AttemptPrepared,
+    CheckpointForgotten,
+    CheckpointNoted,
+    IncidentAmended,
+    IncidentChanged,
+    IncidentOpened,
+    JournalEntry,
+    RanksUnderstand,
+    RunAdmitted,
+    RunChanged,
+)
+from runner.facts.signals import RankExited, RanksGone
+from runner.facts.wire import from_plain, to_plain
+from runner.history.account import Cause, IncidentAccount, RunAccount
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSummary:
+    """Where a run's time went, at one moment. Seconds."""
+
+    run: int
+    name: str
+    wall_seconds: float
+    productive_seconds: float
+    lost_seconds: Mapping[Cause, float] = field(default_factory=dict)
+    ettr_ratio: float | None = None
+    ended: bool = False
+    num_attempts: int = 0
+    contributing_steps: Mapping[AttemptId, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Books:
+    """All that the ledger remembers, in one piece for the snapshot."""
+
+    now: float = 0.0
+    runs: dict[int, RunAccount] = field(default_factory=dict)
+    incidents: dict[str, IncidentAccount] = field(default_factory=dict)
+
+
+class Ledger:
+    """Folds journal entries, each once and in order. An entry costs microseconds; a summary does not grow with the journal."""
+
+    def __init__(self) -> None:
+        self._books = _Books()
+
+    def apply(self, entry: JournalEntry) -> None:
+        """Take note of one journal entry; entries and records that say nothing about time are passed over."""
+        self._books.now = now = max(self._books.now, entry.now)
+        if isinstance(entry.input, RankExited | RanksGone):
+            run = self._books.runs.get(entry.input.attempt.run)
+            if run is not None:
+                run.reached(entry.input.attempt, entry.input.last_step)
+        for record in entry.records:
+            handler = _HANDLERS.get(type(record))
+            if handler is not None:
+                handler(self, now, record)
+
+    def summary(self, run: int, now: float) -> RunSummary:
+        """Say where the time of `run` went until `now`; raises KeyError for a run that was never admitted."""
+        account = self._books.runs[run]
+        now = max(now, self._books.now)
+        end = now if account.ended_at is None else account.ended_at
+        wall, productive = end - account.admitted_at, account.productive_seconds(end)
+        return RunSummary(
+            run=run,
+            name=account.name,
+            wall_seconds=wall,
+            productive_seconds=productive,
+            lost_seconds=account.lost_seconds(end),
+            ettr_ratio=min(1.0, productive / wall) if account.stepped and wall > 0 else None,
+            ended=account.ended_at is not None,
+            num_attempts=len(account.attempts),
+            contributing_steps=account.contributing(),
+        )
+
+    @property
+    def runs(self) -> tuple[int, ...]:
+        """Numbers of all runs ever admitted, in order."""
+        return tuple(self._books.runs)
+
+    def account(self, run: int) -> RunAccount:
+        """Return the books of one run, to be read only; raises KeyError for a run that was never admitted."""
+        return self._books.runs[run]
+
+    def incident(self, incident: str) -> IncidentAccount | None:
+        """What an incident cost, to be read only; None for one the ledger never heard of."""
+        return self._books.incidents.get(incident)
+
+    def incidents(self, run: int | None = None) -> tuple[IncidentAccount, ...]:
+        """All incidents, or those of one run, oldest first."""
+        every = self._books.incidents.values()
+        return tuple(account for account in every if run is None or account.run == run)
+
+    def dump(self) -> dict[str, Any]:
+        """Everything the ledger remembers, ready for json: a part of the supervisor's snapshot."""
+        plain: dict[str, Any] = to_plain(self._books)
+        return plain
+
+    @classmethod
+    def load(cls, plain: Mapping[str, Any]) -> Ledger:
+        """Build a ledger from what `dump` returned; raises WireError when it is something else."""
+        ledger = cls()
+        ledger._books = from_plain(_Books, dict(plain))
+        return ledger
+
+    # ---- one handler per record that matters ----------------------------------------------------------------------
+
+    def _run_admitted(self, now: float, record: RunAdmitted) -> None:
+        if record.run not in self._books.runs:
+            self._books.runs[record.run] = RunAccount(
+                run=record.run, name=record.spec.name, admitted_at=now, since=now
+            )
+
+    def _run_changed(self, now: float, record: RunChanged) -> None:
+        if (run := self._books.runs.get(record.run)) is not None:
+            run.changed(now, record.state)
+
+    def _attempt_planned(self, now: float, record: AttemptPlanned) -> None:
+        if (run := self._run_of(record.attempt)) is not None:
+            run.planned(now, record.attempt)
+
+    def _attempt_prepared(self, _now: float, record: AttemptPrepared) -> None:
+        if (run := self._run_of(record.attempt)) is not None:
+            self._settle(run.prepared(record.attempt, record.resume, record.resume_step))
+
+    def _attempt_changed(self, now: float, record: AttemptChanged) -> None:
+        run = self._run_of(record.attempt)
+        if run is None:
+            return
+        if record.state == "launching":
+            run.launching(now, record.attempt)
+        elif record.state == "running":
+            run.running(now, record.attempt)
+        elif record.state in ("stopping", "ended"):
+            run.stopping(now, record.attempt, record.outcome, self._blamed(record))
+            if record.state == "ended":
+                run.ended(now, record.attempt)
+
+    def _advanced(self, now: float, record: Advanced) -> None:
+        run = self._run_of(record.attempt)
+        if run is None:
+            return
+        first = run.phase != "step"
+        self._settle(run.advanced(now, record.attempt, record.step))
+        if not (first and run.phase == "step"):
+            return
+        for incident in self.incidents(run.run):
+            if incident.stopped_attempt and incident.recovered_after_seconds is None:
+                incident.recovered_after_seconds = now - incident.opened_at
+
+    def _ranks_understand(self, _now: float, record: RanksUnderstand) -> None:
+        if (run := self._run_of(record.attempt)) is not None:
+            run.speaks = True
+
+    def _checkpoint_noted(self, _now: float, record: CheckpointNoted) -> None:
+        run = self._books.runs.get(record.run)
+        if run is not None and record.checkpoint.attempt in run.attempts:
+            run.checkpoints[record.checkpoint.path] = record.checkpoint.attempt
+            run.reached(record.checkpoint.attempt, record.checkpoint.step)
+
+    def _checkpoint_forgotten(self, _now: float, record: CheckpointForgotten) -> None:
+        if (run := self._books.runs.get(record.run)) is not None:
+            run.checkpoints.pop(record.path, None)
+
+    def _incident_opened(self, now: float, record: IncidentOpened) -> None:
+        if record.incident in self._books.incidents:
+            return
+        run = record.attempt.run if record.attempt is not None else record.run
+        self._books.incidents[record.incident] = IncidentAccount(
+            incident=record.incident,
+            fault=record.fault,
+            run=run,
+            attempt=record.attempt,
+            opened_at=now,
+            detected_after_seconds=record.detected_after_seconds,
+        )
+
+    def _incident_amended(self, _now: float, record: IncidentAmended) -> None:
+        incident = self._books.incidents.get(record.incident)
+        if incident is None:
+            return
+        incident.fault = record.fault or incident.fault
+        if record.attempt is not None:
+            incident.run, incident.attempt = record.attempt.run, record.attempt
+
+    def _incident_changed(self, now: float, record: IncidentChanged) -> None:
+        incident = self._books.incidents.get(record.incident)
+        if incident is None or record.state not in ("resolved", "gave_up"):
+            return
+        incident.closed_at = now
+        if record.state == "resolved" and not incident.stopped_attempt:
+            incident.recovered_after_seconds = now - incident.opened_at
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _run_of(self, attempt: AttemptId) -> RunAccount | None:
+        return self._books.runs.get(attempt.run)
+
+    def _blamed(self, record: AttemptChanged) -> IncidentAccount | None:
+        """The incident that ended an attempt: the one the record names, else the newest open one of that attempt."""
+        if record.incident is not None:
+            return self._books.incidents.get(record.incident)
+        for incident in reversed(self._books.incidents.values()):
+            if incident.attempt == record.attempt and incident.closed_at is None:
+                return incident
+        return None
+
+    def _settle(self, costs: list[tuple[str, int]]) -> None:
+        for name, steps in costs:
+            self._books.incidents[name].steps_lost = steps
+
+
+_HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
+    RunAdmitted: Ledger._run_admitted,
+    RunChanged: Ledger._run_changed,
+    AttemptPlanned: Ledger._attempt_planned,
+    AttemptPrepared: Ledger._attempt_prepared,
+    AttemptChanged: Ledger._attempt_changed,
+    Advanced: Ledger._advanced,
+    RanksUnderstand: Ledger._ranks_understand,
+    CheckpointNoted: Ledger._checkpoint_noted,
+    CheckpointForgotten: Ledger._checkpoint_forgotten,
+    IncidentOpened: Ledger._incident_opened,
+    IncidentAmended: Ledger._incident_amended,
+    IncidentChanged: Ledger._incident_changed,
+}

@@ -1,0 +1,78 @@
+"""Step marks: when which step of one attempt was done, as far as the journal knows.
+
+The journal holds a mark every few seconds at most, not one per step. Between two marks the steps are taken to be spread
+evenly: step s of a span from (t0, s0) to (t1, s1) is done at t0 + (t1 - t0) * (s - s0) / (s1 - s0).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+MAX_LIVE_MARKS = 512  # chosen, not measured: past that every second mark is forgotten
+MAX_CLOSED_MARKS = 64  # an attempt that ended keeps this many; thousands of attempts stay small
+
+
+@dataclass(slots=True, kw_only=True)
+class StepMarks:
+    """Marks of one attempt. Times are seconds of the controller's clock, steps strictly increase.
+
+    The first mark opens the account: the time before it belongs to the start of the attempt, the first step's own seconds
+    included, because nothing tells them apart from building and warming up.
+    """
+
+    times: list[float] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    reached: int = (
+        0  # furthest step known; past the last mark when only an exit or a checkpoint told of it
+    )
+    closed_at: float | None = None  # when the attempt stopped making steps
+
+    def add(self, now: float, step: int) -> None:
+        """Note that `step` was done by `now`; a step that is no news is ignored."""
+        if self.closed_at is not None:
+            self.reach(step)
+            return
+        if self.steps and step <= self.steps[-1]:
+            return
+        self.times.append(now)
+        self.steps.append(step)
+        self.reach(step)
+        if len(self.steps) > MAX_LIVE_MARKS:
+            self._thin(MAX_LIVE_MARKS // 2)
+
+    def reach(self, step: int) -> None:
+        """Note that the attempt got at least as far as `step`, at a time nobody recorded."""
+        self.reached = max(self.reached, step)
+
+    def close(self, at: float) -> None:
+        """No step is made after `at` (seconds)."""
+        self.closed_at = at
+        self._thin(MAX_CLOSED_MARKS)
+
+    def stepping_seconds(self, now: float) -> float:
+        """Seconds from the first mark to the end of stepping, or to `now`."""
+        if not self.times:
+            return 0.0
+        return (now if self.closed_at is None else self.closed_at) - self.times[0]
+
+    def seconds_until(self, step: int) -> float:
+        """Seconds from the first mark to the moment `step` was done; at most all steps that are known."""
+        if not self.times or step <= self.steps[0]:
+            return 0.0
+        last = self.steps[-1]
+        if step > last:
+            if self.closed_at is None or self.reached <= last:
+                return self.times[-1] - self.times[0]
+            share = min(1.0, (step - last) / (self.reached - last))
+            return self.times[-1] - self.times[0] + share * (self.closed_at - self.times[-1])
+        right = bisect_left(self.steps, step)
+        t0, t1 = self.times[right - 1], self.times[right]
+        s0, s1 = self.steps[right - 1], self.steps[right]
+        return t0 - self.times[0] + (t1 - t0) * (step - s0) / (s1 - s0)
+
+    def _thin(self, limit: int) -> None:
+        """Forget every second mark until `limit` are left; the first and the last stay."""
+        while len(self.steps) > limit:
+            self.times[1:-1] = self.times[2:-1:2]
+            self.steps[1:-1] = self.steps[2:-1:2]

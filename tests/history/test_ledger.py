@@ -1,0 +1,357 @@
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from typing import get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.errors import WireError
+from runner.facts.ids import AttemptId
+from runner.facts.records import (
+    AttemptStateName,
+    IncidentAmended,
+    IncidentChanged,
+    IncidentOpened,
+    JournalEntry,
+    Outcome,
+    RanksUnderstand,
+    RunStateName,
+)
+from runner.facts.signals import RanksGone
+from runner.facts.wire import decode, encode
+from runner.history.ledger import Ledger, RunSummary
+from runner.history.marks import MAX_CLOSED_MARKS, MAX_LIVE_MARKS, StepMarks
+from tests.history.journal_script import (
+    ONE,
+    THREE,
+    TWO,
+    Script,
+    admitted,
+    advanced,
+    attempt_is,
+    checkpoint,
+    crash_and_restart,
+    opened,
+    planned,
+    prepared,
+    resolved,
+    run_is,
+)
+
+
+def fold(entries: Sequence[JournalEntry]) -> Ledger:
+    """Fold entries into a ledger."""
+    ledger = Ledger()
+    for entry in entries:
+        ledger.apply(entry)
+    return ledger
+
+
+def check_sums(summary: RunSummary) -> None:
+    """Assert what holds for every run at every moment."""
+    assert summary.wall_seconds >= 0
+    assert summary.productive_seconds >= 0
+    assert all(seconds > 0 for seconds in summary.lost_seconds.values())
+    total = summary.productive_seconds + sum(summary.lost_seconds.values())
+    assert total == pytest.approx(summary.wall_seconds, abs=1e-4)
+    assert summary.ettr_ratio is None or 0 <= summary.ettr_ratio <= 1
+
+
+def test_a_crash_costs_detection_stop_start_and_the_steps_after_the_checkpoint() -> None:
+    """Each second of a run with one crash is found under the cause it belongs to."""
+    script = crash_and_restart()
+    summary = fold(script.entries).summary(1, script.start + 500)
+    assert summary.wall_seconds == pytest.approx(131)
+    assert (
+        summary.lost_seconds
+        == pytest.approx(
+            {
+                "initial_start": 10,
+                "detect": 0.5,
+                "stop": 0.5,
+                "prepare": 2,
+                "start": 7,
+                "rework": 11,  # steps 41 to 51 once more: the marks say 10 s for them, and the rank died a second later
+                "finish": 2,
+            },
+            abs=1e-3,
+        )
+    )
+    # Steps 2 to 40 of the first attempt and 42 to 100 of the second: first steps count as start.
+    assert summary.productive_seconds == pytest.approx(39 + 59, abs=1e-3)
+    assert summary.ettr_ratio == pytest.approx(98 / 131, abs=1e-4)
+    check_sums(summary)
+
+
+def test_an_incident_knows_what_it_cost() -> None:
+    """Seconds to detect and recover, and the steps lost, are told per incident."""
+    incident = fold(crash_and_restart().entries).incident("i1")
+    assert incident is not None
+    assert incident.detected_after_seconds == 0.5
+    assert incident.recovered_after_seconds == pytest.approx(9.5)
+    assert incident.steps_lost == 11
+    assert incident.closed_at is not None
+
+
+def test_contributing_steps_leave_out_what_was_overwritten() -> None:
+    """The chain of attempts covers each step of the final state exactly once."""
+    summary = fold(crash_and_restart().entries).summary(1, 2e9)
+    assert summary.contributing_steps == {ONE: (1, 40), TWO: (41, 100)}
+
+
+def test_a_rewind_beyond_the_parent_takes_the_grandparents_steps() -> None:
+    """An attempt that resumes from an older attempt's checkpoint drops all that came between."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(60, advanced(ONE, 51)).at(60, checkpoint(ONE, 20), checkpoint(ONE, 40))
+    script.at(61, opened("i1", ONE), attempt_is(ONE, "ended", outcome="crashed", incident="i1"))
+    script.at(61, planned(TWO), prepared(TWO, resume_step=40, maker=ONE)).at(70, advanced(TWO, 41))
+    script.at(80, advanced(TWO, 51), opened("i2", TWO), attempt_is(TWO, "ended", outcome="crashed"))
+    script.at(80, planned(THREE), prepared(THREE, resume_step=20, maker=ONE))
+    ledger = fold(script.entries)
+    summary = ledger.summary(1, script.start + 80)
+    assert summary.contributing_steps == {ONE: (1, 20)}
+    assert summary.productive_seconds == pytest.approx(19, abs=1e-3)
+    assert summary.lost_seconds["rework"] == pytest.approx(31 + 1 + 10, abs=1e-3)
+    second = ledger.incident("i2")
+    assert second is not None
+    assert second.steps_lost == 31
+    check_sums(summary)
+
+
+def test_a_crash_while_starting_again_costs_no_further_steps() -> None:
+    """Two incidents in a row: the first lost the steps, both count until the next first step."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(20, advanced(ONE, 11)).at(
+        20, opened("i1", ONE), attempt_is(ONE, "ended", outcome="crashed")
+    )
+    script.at(20, planned(TWO)).at(
+        25, opened("i2", TWO), attempt_is(TWO, "ended", outcome="crashed")
+    )
+    script.at(25, planned(THREE), prepared(THREE, resume_step=5, maker=ONE)).at(
+        30, advanced(THREE, 6)
+    )
+    ledger = fold(script.entries)
+    first, second = ledger.incident("i1"), ledger.incident("i2")
+    assert first is not None
+    assert second is not None
+    assert (first.steps_lost, second.steps_lost) == (6, 0)
+    assert first.recovered_after_seconds == pytest.approx(10)
+    assert second.recovered_after_seconds == pytest.approx(5)
+    check_sums(ledger.summary(1, script.start + 30))
+
+
+def test_the_way_a_person_asks_for_is_not_blamed_on_faults() -> None:
+    """A changed learning rate costs `requested` seconds until the next first step."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(20, advanced(ONE, 11), attempt_is(ONE, "asked"))
+    script.at(21, checkpoint(ONE, 12))
+    script.at(22, attempt_is(ONE, "ended", outcome="reconfigured"))
+    second = AttemptId(1, 2, 0)
+    script.at(22, planned(second), prepared(second, resume_step=12, maker=ONE))
+    script.at(23, attempt_is(second, "launching")).at(25, advanced(second, 13)).at(
+        35, advanced(second, 23)
+    )
+    summary = fold(script.entries).summary(1, script.start + 35)
+    assert summary.lost_seconds == pytest.approx({"initial_start": 10, "requested": 3}, abs=1e-3)
+    assert summary.productive_seconds == pytest.approx(10 + 2 + 10, abs=1e-3)
+
+
+def test_a_person_who_stops_a_run_ends_the_account() -> None:
+    """After a stop on request the time since the last step is `requested`, and nothing is rework."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(20, advanced(ONE, 11)).at(
+        24, attempt_is(ONE, "ended", outcome="stopped"), run_is("stopped")
+    )
+    summary = fold(script.entries).summary(1, script.start + 99)
+    assert summary.lost_seconds == pytest.approx({"initial_start": 10, "requested": 4}, abs=1e-3)
+    assert summary.ended
+
+
+def test_waiting_for_nodes_is_a_cause_of_its_own() -> None:
+    """Time without enough nodes is neither preparation nor start."""
+    script = (
+        Script().at(0, admitted()).at(1, run_is("waiting")).at(31, run_is("active"), planned(ONE))
+    )
+    script.at(35, advanced(ONE, 1)).at(45, advanced(ONE, 11), opened("i1", ONE, after=0.0))
+    script.at(46, attempt_is(ONE, "stopping", outcome="lost")).at(47, run_is("waiting"))
+    script.at(48, attempt_is(ONE, "ended")).at(
+        58, planned(TWO), prepared(TWO, resume_step=11, maker=ONE)
+    )
+    script.at(60, attempt_is(TWO, "launching")).at(61, advanced(TWO, 12))
+    summary = fold(script.entries).summary(1, script.start + 61)
+    assert summary.lost_seconds == pytest.approx(
+        {"initial_start": 5, "waiting": 40, "stop": 3, "prepare": 2, "start": 1}, abs=1e-3
+    )
+
+
+def test_a_run_that_tells_of_no_step_has_no_ettr() -> None:
+    """A script that reports nothing is not called unproductive: its time is `unreported`."""
+    script = Script().at(0, admitted(), planned(ONE)).at(2, attempt_is(ONE, "running"))
+    summary = fold(script.entries).summary(1, script.start + 100)
+    assert summary.ettr_ratio is None
+    assert summary.lost_seconds == pytest.approx({"initial_start": 2, "unreported": 98}, abs=1e-3)
+    script.at(100, RanksUnderstand(attempt=ONE))
+    summary = fold(script.entries).summary(1, script.start + 100)
+    assert summary.lost_seconds == pytest.approx({"initial_start": 100}, abs=1e-3)
+
+
+def test_a_script_that_saves_on_its_own_is_believed_by_its_first_step() -> None:
+    """Without a checkpoint of ours, the first step of an attempt says what it built on."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(60, advanced(ONE, 51)).at(
+        60, opened("i1", ONE), attempt_is(ONE, "ended", outcome="crashed")
+    )
+    script.at(60, planned(TWO), prepared(TWO))
+    before = fold(script.entries).summary(1, script.start + 60)
+    assert before.productive_seconds == pytest.approx(50, abs=1e-3)  # nothing known to be lost yet
+    script.at(70, advanced(TWO, 31))
+    ledger = fold(script.entries)
+    summary = ledger.summary(1, script.start + 70)
+    assert summary.contributing_steps == {ONE: (1, 30), TWO: (31, 31)}
+    assert summary.lost_seconds["rework"] == pytest.approx(21, abs=1e-3)
+    incident = ledger.incident("i1")
+    assert incident is not None
+    assert incident.steps_lost == 21
+
+
+def test_steps_past_the_last_mark_are_believed_when_an_exit_tells_of_them() -> None:
+    """The last step a node saw settles the tail between the last mark and the fault."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(20, advanced(ONE, 11))
+    script.at(25, opened("i1", ONE), attempt_is(ONE, "stopping", outcome="crashed", incident="i1"))
+    gone = RanksGone(node="n1", incarnation=1, epoch=1, attempt=ONE, last_step=16)
+    script.at(26, attempt_is(ONE, "ended"), input=gone)
+    script.at(27, planned(TWO), prepared(TWO, resume_step=15, maker=ONE))
+    summary = fold(script.entries).summary(1, script.start + 27)
+    assert summary.productive_seconds == pytest.approx(10 + 4, abs=1e-3)
+    assert summary.lost_seconds["rework"] == pytest.approx(1, abs=1e-3)
+
+
+def test_an_agent_that_is_replaced_under_running_ranks_loses_nothing() -> None:
+    """An incident that ends no attempt costs no second, and recovers when it is resolved."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(15, opened("i1", ONE, fault="node_silent", after=5.0)).at(20, advanced(ONE, 11))
+    script.at(22, resolved("i1")).at(30, advanced(ONE, 21))
+    ledger = fold(script.entries)
+    assert ledger.summary(1, script.start + 30).lost_seconds == pytest.approx({"initial_start": 10})
+    incident = ledger.incident("i1")
+    assert incident is not None
+    assert incident.recovered_after_seconds == pytest.approx(7)
+    assert incident.steps_lost is None
+
+
+def test_the_books_survive_a_snapshot_at_any_moment() -> None:
+    """Dumped through JSON and loaded after any entry, the ledger ends with the very same figures."""
+    entries = crash_and_restart().entries
+    whole = fold(entries)
+    for cut in range(len(entries)):
+        ledger = Ledger.load(json.loads(json.dumps(fold(entries[:cut]).dump())))
+        for entry in entries[cut:]:
+            ledger.apply(entry)
+        assert ledger.summary(1, 2e9) == whole.summary(1, 2e9)
+        assert ledger.incidents() == whole.incidents()
+    with pytest.raises(WireError):
+        Ledger.load({"runs": 3})
+
+
+def test_marks_stay_few_and_keep_their_ends() -> None:
+    """However many marks come, a bounded number is kept, and whole seconds and steps stay right."""
+    marks = StepMarks()
+    for step in range(1, 20_001):
+        marks.add(100.0 + step, step)
+        assert len(marks.steps) <= MAX_LIVE_MARKS
+    assert marks.seconds_until(10_000) == pytest.approx(9_999)
+    assert marks.stepping_seconds(20_100.0) == 19_999
+    marks.close(20_105.0)
+    assert len(marks.steps) <= MAX_CLOSED_MARKS
+    assert marks.seconds_until(20_000) == 19_999
+    assert marks.stepping_seconds(9e9) == 20_004
+
+
+# ---- whatever the journal says, the seconds add up ------------------------------------------------------------------
+
+attempts = st.builds(AttemptId, st.just(1), st.integers(1, 2), st.integers(0, 3))
+maybe_incidents = st.none() | st.sampled_from(["i1", "i2", "i3"])
+steps = st.integers(0, 60)
+records = st.one_of(
+    st.builds(planned, attempts),
+    st.builds(prepared, attempts, resume_step=steps, maker=st.none() | attempts),
+    st.builds(
+        attempt_is,
+        attempts,
+        st.sampled_from(get_args(AttemptStateName)),
+        outcome=st.none() | st.sampled_from(get_args(Outcome)),
+        incident=maybe_incidents,
+    ),
+    st.builds(advanced, attempts, steps),
+    st.builds(advanced, attempts, steps),
+    st.builds(checkpoint, attempts, steps),
+    st.builds(RanksUnderstand, attempt=attempts),
+    st.builds(run_is, st.sampled_from(["active", "waiting"])),
+    st.builds(
+        IncidentOpened,
+        incident=st.sampled_from(["i1", "i2", "i3"]),
+        fault=st.just("rank_crash"),
+        evidence=st.just(""),
+        run=st.just(1),
+        attempt=st.none() | attempts,
+        detected_after_seconds=st.none() | st.floats(0, 100),
+    ),
+    st.builds(
+        IncidentAmended,
+        incident=st.sampled_from(["i1", "i2", "i9"]),
+        evidence=st.just(""),
+        attempt=st.none() | attempts,
+    ),
+    st.builds(
+        IncidentChanged,
+        incident=st.sampled_from(["i1", "i2", "i9"]),
+        state=st.sampled_from(["acting", "proving", "resolved", "gave_up"]),
+    ),
+)
+inputs = st.none() | st.builds(
+    RanksGone,
+    node=st.just("n1"),
+    incarnation=st.just(1),
+    epoch=st.just(1),
+    attempt=attempts,
+    last_step=steps,
+)
+turns = st.lists(
+    st.tuples(st.floats(0, 50), st.lists(records, max_size=4), inputs), min_size=1, max_size=40
+)
+ends: st.SearchStrategy[RunStateName | None] = st.none() | st.sampled_from(
+    ["finished", "stopped", "failed"]
+)
+
+
+@settings(max_examples=400, deadline=None)
+@given(turns=turns, end=ends, later=st.floats(0, 100))
+def test_whatever_the_journal_says_the_seconds_add_up(
+    turns: list[tuple[float, list[object], object]], end: RunStateName | None, later: float
+) -> None:
+    """Productive and lost seconds sum to the wall time, none is negative, ETTR is a ratio, after every entry."""
+    script = Script(start=1_000.0).at(0, admitted())
+    now = 0.0
+    for wait, some, heard in turns:
+        now += wait
+        script.at(now, *some, input=heard)
+    if end is not None:
+        script.at(now, run_is(end))
+    ledger = Ledger()
+    for entry in script.entries:
+        ledger.apply(decode(encode(entry)))
+        check_sums(ledger.summary(1, entry.now))
+        ranges = list(ledger.summary(1, entry.now).contributing_steps.values())
+        assert all(first <= last for first, last in ranges)
+        assert all(before[1] < after[0] for before, after in itertools.pairwise(ranges))
+    final = ledger.summary(1, script.start + now + later)
+    check_sums(final)
+    assert final.ended is (end is not None)
+    assert Ledger.load(json.loads(json.dumps(ledger.dump()))).summary(1, 9e9) == ledger.summary(
+        1, 9e9
+    )
