@@ -64,7 +64,7 @@ soak: $(STAMP)
 	@STOKER_SOAK=100 $(BIN)/python -m pytest -m "e2e" --timeout 3600
 
 docs: $(STAMP)
-	@$(BIN)/python -m runner.load
+	@$(BIN)/python -m runner.load --docs docs
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
