@@ -38,6 +38,8 @@ class IncidentAccount:
     run: int | None = None
     attempt: AttemptId | None = None
     opened_at: float = 0.0
+    struck_at: float = 0.0  # when it was opened, or seen to strike again
+    struck_after_seconds: float = 0.0  # from the last good sign to `struck_at`
     detected_after_seconds: float | None = None
     recovered_after_seconds: float | None = None
     closed_at: float | None = None
@@ -185,6 +187,9 @@ class RunAccount:
             return
         if account.marks.closed_at is not None:
             return
+        if outcome == "withdrawn":
+            account.marks.close(now)  # it never had a rank: whatever went on goes on
+            return
         self.requested = False
         if outcome == "finished":
             self._split(now, now, now, "finish")
@@ -192,14 +197,15 @@ class RunAccount:
             self._split(now, now, now, "requested")
             self.requested = True
         else:
-            opened = now if incident is None else incident.opened_at
-            noticed = 0.0 if incident is None else incident.detected_after_seconds or 0.0
-            self._split(now, opened - noticed, opened, "stop")
+            struck = now if incident is None else incident.struck_at
+            noticed = 0.0 if incident is None else incident.struck_after_seconds
+            self._split(now, struck - noticed, struck, "stop")
         self.initial = False
         self.stopped = attempt
         self.stopped_reached = max(self.stopped_reached, account.marks.reached)
-        if incident is not None and not incident.stopped_attempt:
+        if incident is not None and incident.incident not in self.unsettled:
             incident.stopped_attempt = True
+            incident.recovered_after_seconds = None
             self.unsettled.append(incident.incident)
 
     def ended(self, now: float, attempt: AttemptId) -> None:

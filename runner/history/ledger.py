@@ -28,8 +28,9 @@ between steps included. The step in progress counts as productive until it turns
 
 An incident that does not end its attempt (an agent is replaced, the ranks go on) loses nothing here.
 
-*recovered* means: the first step of the attempt that followed, in seconds after the incident was opened; where no attempt had
-to end, the incident's resolution.
+*recovered* means: the first step of the attempt that followed (of the last one, when the incident struck again), in seconds
+after the incident was opened; where no attempt had to end, the incident's resolution. *steps lost* are those between the
+furthest step reached and the one resumed from, summed over the times the incident struck.
 """
 
 from __future__ import annotations
@@ -218,16 +219,19 @@ class Ledger:
             run=run,
             attempt=record.attempt,
             opened_at=now,
+            struck_at=now,
+            struck_after_seconds=record.detected_after_seconds or 0.0,
             detected_after_seconds=record.detected_after_seconds,
         )
 
-    def _incident_amended(self, _now: float, record: IncidentAmended) -> None:
+    def _incident_amended(self, now: float, record: IncidentAmended) -> None:
         incident = self._books.incidents.get(record.incident)
         if incident is None:
             return
         incident.fault = record.fault or incident.fault
         if record.attempt is not None:
             incident.run, incident.attempt = record.attempt.run, record.attempt
+            incident.struck_at, incident.struck_after_seconds = now, 0.0
 
     def _incident_changed(self, now: float, record: IncidentChanged) -> None:
         incident = self._books.incidents.get(record.incident)
@@ -253,7 +257,8 @@ class Ledger:
 
     def _settle(self, costs: list[tuple[str, int]]) -> None:
         for name, steps in costs:
-            self._books.incidents[name].steps_lost = steps
+            incident = self._books.incidents[name]
+            incident.steps_lost = steps + (incident.steps_lost or 0)
 
 
 _HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {

@@ -144,6 +144,38 @@ def test_a_crash_while_starting_again_costs_no_further_steps() -> None:
     check_sums(ledger.summary(1, script.start + 30))
 
 
+def test_an_incident_that_strikes_again_sums_up_what_it_cost() -> None:
+    """The same fault on the next attempt is the same incident: its losses add up, and it recovers once."""
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(30, advanced(ONE, 21), opened("i1", ONE))
+    script.at(30, attempt_is(ONE, "ended", outcome="crashed", incident="i1"), planned(TWO))
+    script.at(30, prepared(TWO, resume_step=15, maker=ONE)).at(40, advanced(TWO, 16))
+    script.at(44, IncidentAmended(incident="i1", evidence="again", attempt=TWO))
+    script.at(45, attempt_is(TWO, "ended", outcome="crashed", incident="i1"), planned(THREE))
+    script.at(45, prepared(THREE, resume_step=15, maker=ONE)).at(50, advanced(THREE, 16))
+    ledger = fold(script.entries)
+    incident = ledger.incident("i1")
+    assert incident is not None
+    assert incident.steps_lost == 6 + 1
+    assert incident.recovered_after_seconds == pytest.approx(20)
+    lost = ledger.summary(1, script.start + 50).lost_seconds
+    assert lost["stop"] == pytest.approx(1, abs=1e-3)
+
+
+def test_an_attempt_that_was_withdrawn_changes_no_cause() -> None:
+    """A launch given up before any rank was there is part of the same wait for the first step."""
+    script = (
+        Script()
+        .at(0, admitted(), planned(ONE))
+        .at(3, attempt_is(ONE, "ended", outcome="withdrawn"))
+    )
+    script.at(3, planned(TWO), prepared(TWO)).at(4, attempt_is(TWO, "launching")).at(
+        8, advanced(TWO, 1)
+    )
+    lost = fold(script.entries).summary(1, script.start + 8).lost_seconds
+    assert lost == pytest.approx({"initial_start": 8}, abs=1e-3)
+
+
 def test_the_way_a_person_asks_for_is_not_blamed_on_faults() -> None:
     """A changed learning rate costs `requested` seconds until the next first step."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))

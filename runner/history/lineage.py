@@ -1,0 +1,118 @@
+"""The lineage of a run: its attempts, what each descends from, and which of its steps are part of the state now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from runner.facts import records as r
+from runner.facts.ids import AttemptId
+from runner.history.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LineageRow:
+    """One attempt. Times are the controller's clock; None: it never happened, or not yet."""
+
+    attempt: AttemptId
+    parent: AttemptId | None  # the attempt whose steps it continued
+    cause: str
+    incident: str | None
+    resume_step: int
+    first_step: int | None
+    last_step: int | None
+    contributes: tuple[int, int] | None  # first and last step that no later attempt overwrote
+    nodes: tuple[str, ...]
+    remedies: Mapping[str, float]
+    outcome: str  # "" while it lives
+    planned_at: float
+    first_step_at: float | None
+    ended_at: float | None
+
+    @property
+    def start_seconds(self) -> float | None:
+        """From planning to the first step."""
+        return None if self.first_step_at is None else self.first_step_at - self.planned_at
+
+
+@dataclass(slots=True, kw_only=True)
+class _Draft:
+    planned: r.AttemptPlanned
+    planned_at: float
+    remedies: dict[str, float]
+    outcome: str = ""
+    first_step_at: float | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    ended_at: float | None = None
+
+
+@dataclass(slots=True)
+class _Fold:
+    run: int
+    ledger: Ledger = field(default_factory=Ledger)
+    drafts: dict[AttemptId, _Draft] = field(default_factory=dict)
+    remedies: dict[str, float] = field(default_factory=dict)
+
+    def apply(self, entry: r.JournalEntry) -> None:
+        self.ledger.apply(entry)
+        for record in entry.records:
+            if isinstance(record, r.RemedyAdded) and record.run == self.run:
+                self._add_remedy(record)
+            elif isinstance(record, r.AttemptPlanned) and record.attempt.run == self.run:
+                self.drafts[record.attempt] = _Draft(
+                    planned=record, planned_at=entry.now, remedies=dict(self.remedies)
+                )
+            elif isinstance(record, r.Advanced | r.AttemptChanged):
+                draft = self.drafts.get(record.attempt)
+                if draft is not None:
+                    _note(draft, record, entry.now)
+
+    def _add_remedy(self, record: r.RemedyAdded) -> None:
+        """A factor multiplies those before it; a new peak replaces everything before it."""
+        if record.remedy == "lr_factor":
+            self.remedies["lr_factor"] = self.remedies.get("lr_factor", 1.0) * record.value
+        else:
+            self.remedies = {"lr_peak": record.value}
+
+
+def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:
+    """Fold entries into the attempts of one run, in the order they were planned; empty for an unknown run."""
+    fold = _Fold(run)
+    for entry in entries:
+        fold.apply(entry)
+    if run not in fold.ledger.runs:
+        return []
+    account = fold.ledger.account(run)
+    contributing = account.contributing()
+    return [
+        LineageRow(
+            attempt=attempt,
+            parent=account.attempts[attempt].parent,
+            cause=draft.planned.reason,
+            incident=draft.planned.incident,
+            resume_step=account.attempts[attempt].base or 0,
+            first_step=draft.first_step,
+            last_step=draft.last_step,
+            contributes=contributing.get(attempt),
+            nodes=draft.planned.nodes,
+            remedies=draft.remedies,
+            outcome=draft.outcome,
+            planned_at=draft.planned_at,
+            first_step_at=draft.first_step_at,
+            ended_at=draft.ended_at,
+        )
+        for attempt, draft in fold.drafts.items()
+        if attempt in account.attempts
+    ]
+
+
+def _note(draft: _Draft, record: r.Advanced | r.AttemptChanged, now: float) -> None:
+    if isinstance(record, r.Advanced):
+        if draft.first_step is None:
+            draft.first_step, draft.first_step_at = record.step, now
+        draft.last_step = max(record.step, draft.last_step or 0)
+        return
+    draft.outcome = record.outcome or draft.outcome
+    if record.state == "ended":
+        draft.ended_at = now

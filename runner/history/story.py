@@ -1,0 +1,186 @@
+"""The story: from the first signal to the last effect, in words, with the reason of each decision.
+
+A line is one journal entry that led to something worth telling: what came in, and what was decided. Routine is left out (marks
+of steps after the first of an attempt, checkpoints that verify, nodes that are as expected), so that an incident fits a screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from runner.facts import records as r
+from runner.facts.actions import ActionResult
+from runner.facts.ids import AttemptId
+from runner.history.words import decided, heard, slowest_phase
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryLine:
+    """One turn. `now` is the controller's clock (seconds since the epoch), `offset_seconds` counts from the first line told.
+
+    `heard` is "" for what follows from the state alone. `incidents` are those that the decisions belong to.
+    """
+
+    sequence: int
+    now: float
+    offset_seconds: float
+    heard: str
+    decided: tuple[str, ...]
+    incidents: tuple[str, ...] = ()
+    run: int | None = None
+
+
+def story(
+    entries: Iterable[r.JournalEntry],
+    *,
+    run: int | None = None,
+    incident: str | None = None,
+    since: float | None = None,
+) -> list[StoryLine]:
+    """Tell what happened: all of it, or what concerns one run or one incident, from `since` (controller's clock) on."""
+    threads, lines = _Threads(), list[StoryLine]()
+    for entry in entries:
+        told = [
+            (words, thread)
+            for words, thread in threads.follow(entry)
+            if (run is None or thread.run == run)
+            and (incident is None or thread.incident == incident)
+        ]
+        if not told or (since is not None and entry.now < since):
+            continue
+        incidents = [thread.incident for _, thread in told if thread.incident is not None]
+        lines.append(
+            StoryLine(
+                sequence=entry.sequence,
+                now=entry.now,
+                offset_seconds=entry.now - lines[0].now if lines else 0.0,
+                heard=heard(entry.input) + threads.name_of(entry.input),
+                decided=tuple(words for words, _ in told),
+                incidents=tuple(dict.fromkeys(incidents)),
+                run=next((thread.run for _, thread in told if thread.run is not None), None),
+            )
+        )
+    return lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Thread:
+    """What a record belongs to."""
+
+    run: int | None = None
+    incident: str | None = None
+
+
+@dataclass(slots=True)
+class _Threads:
+    """Ties records to runs and incidents, since most name only an attempt, a node or an action."""
+
+    actions: dict[str, tuple[str, _Thread]] = field(default_factory=dict)  # id -> kind, thread
+    runs: dict[str, int] = field(default_factory=dict)  # incident -> run
+    incidents: dict[AttemptId, str] = field(
+        default_factory=dict
+    )  # attempt -> the incident it is part of now
+    attempts: dict[str, AttemptId] = field(default_factory=dict)  # node -> attempt assigned last
+    states: dict[str, str] = field(default_factory=dict)  # node -> state
+    launched_at: dict[AttemptId, float] = field(default_factory=dict)
+    stepped: dict[AttemptId, int] = field(default_factory=dict)  # attempt -> its last step
+
+    def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
+        """Return the phrases of an entry's records, each with what it belongs to."""
+        for record in entry.records:
+            self._note(record)
+        idle = [d.node for d in entry.records if isinstance(d, r.Assigned) and d.attempt is None]
+        told: list[tuple[str, _Thread]] = []
+        for record in entry.records:
+            words = self._words(record, entry, idle=idle)
+            if words:
+                told.append((words, self._thread(record, entry.input)))
+        for record in entry.records:
+            self._forget(record)
+        return told
+
+    def name_of(self, fact: object) -> str:
+        """Add the kind of an action to what was heard of it, since its id alone says nothing."""
+        if isinstance(fact, ActionResult) and fact.id in self.actions:
+            return f" ({self.actions[fact.id][0]})"
+        return ""
+
+    def _note(self, record: object) -> None:
+        if isinstance(record, r.IncidentOpened):
+            if record.attempt is not None:
+                self.incidents[record.attempt] = record.incident
+            run = record.attempt.run if record.attempt is not None else record.run
+            if run is not None:
+                self.runs[record.incident] = run
+        elif isinstance(record, r.IncidentAmended) and record.attempt is not None:
+            self.incidents[record.attempt] = record.incident
+            self.runs[record.incident] = record.attempt.run
+        elif isinstance(record, r.AttemptPlanned):
+            self.attempts |= dict.fromkeys(record.nodes, record.attempt)
+            if record.incident is not None:
+                self.incidents[record.attempt] = record.incident
+        elif isinstance(record, r.ActionIssued):
+            action = record.action
+            run = action.run if action.run is not None else self.runs.get(action.incident or "")
+            thread = _Thread(run=run, incident=action.incident)
+            self.actions[action.id] = (action.action, thread)
+        elif isinstance(record, r.Assigned) and record.attempt is not None:
+            self.attempts[record.node] = record.attempt
+
+    def _thread(self, record: object, fact: object) -> _Thread:
+        if isinstance(record, r.ActionIssued):
+            return self.actions[record.action.id][1]
+        if isinstance(record, r.CheckpointNoted) and isinstance(fact, ActionResult):
+            return self.actions.get(fact.id, ("", _Thread(run=record.run)))[1]
+        if isinstance(record, r.ActionEnded):
+            return self.actions.get(record.id, ("", _Thread()))[1]
+        incident: str | None = getattr(record, "incident", None)
+        attempt: AttemptId | None = getattr(record, "attempt", None)
+        node: str | None = getattr(record, "node", None)
+        run: int | None = getattr(record, "run", None)
+        if attempt is None and node is not None:
+            attempt = self.attempts.get(node)
+        if incident is None and attempt is not None:
+            incident = self.incidents.get(attempt)
+        if run is None:
+            run = attempt.run if attempt is not None else self.runs.get(incident or "")
+        return _Thread(run=run, incident=incident)
+
+    def _words(self, record: object, entry: r.JournalEntry, *, idle: list[str]) -> str:
+        if isinstance(record, r.Advanced):
+            return self._first_step(record, entry.now)
+        if isinstance(record, r.AttemptChanged) and record.state == "launching":
+            self.launched_at.setdefault(record.attempt, entry.now)
+        if isinstance(record, r.NodeChanged):
+            before = self.states.get(record.node, "")
+            self.states[record.node] = record.state
+            out = ("lost", "left", "suspect")
+            return decided(record) if record.state in out or before in out else ""
+        if isinstance(record, r.Assigned) and record.attempt is None and record.node == idle[0]:
+            grace = record.grace_seconds
+            how = f"SIGTERM, SIGKILL after {grace:g} s" if grace else "SIGKILL, without grace"
+            return f"ranks on {', '.join(idle)} are ended ({how})"
+        if isinstance(record, r.ActionEnded) and not isinstance(entry.input, ActionResult):
+            kind = self.actions.get(record.id, ("an action", _Thread()))[0]
+            return f"action {record.id} ({kind}) ended: {record.outcome}: {record.message}"
+        return decided(record)
+
+    def _first_step(self, record: r.Advanced, now: float) -> str:
+        first = record.attempt not in self.stepped
+        self.stepped[record.attempt] = record.step
+        if not first:
+            return ""
+        words = f"first step of {record.attempt}: step {record.step}"
+        if record.loss is not None:
+            words += f", loss {record.loss:.4g}"
+        if record.attempt in self.launched_at:
+            words += f", {now - self.launched_at[record.attempt]:.1f} s after its launch"
+        slowest = slowest_phase(record.timings)
+        return f"{words}; slowest start phase: {slowest}" if slowest else words
+
+    def _forget(self, record: object) -> None:
+        """After its resolution an incident has no part in what its attempts do."""
+        if isinstance(record, r.IncidentChanged) and record.state == "resolved":
+            for attempt in [a for a, name in self.incidents.items() if name == record.incident]:
+                del self.incidents[attempt]

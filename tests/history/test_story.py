@@ -1,0 +1,229 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.facts import records as r
+from runner.facts import requests as q
+from runner.facts import signals as s
+from runner.facts import wire
+from runner.facts.actions import Action, ActionResult
+from runner.facts.checkpoints import Trust
+from runner.history import words
+from runner.history.lineage import lineage
+from runner.history.story import story
+from tests.history.journal_script import (
+    ONE,
+    TWO,
+    Script,
+    admitted,
+    advanced,
+    attempt_is,
+    checkpoint,
+    crash_and_restart,
+    opened,
+    planned,
+    prepared,
+    resolved,
+    run_is,
+)
+
+
+def told_crash() -> Script:
+    """A crash with everything an on-call wants to know: last words, rung, actions, refused checkpoint, timings."""
+    script = Script().at(0, admitted()).at(0, planned(ONE))
+    script.at(1, prepared(ONE), attempt_is(ONE, "launching")).at(10, advanced(ONE, 1))
+    script.at(20, advanced(ONE, 11))
+    exited = s.RankExited(
+        node="n1",
+        incarnation=1,
+        epoch=1,
+        attempt=ONE,
+        rank=1,
+        exit_code=-9,
+        last_step=50,
+        stderr_tail="first\nRuntimeError: \x1b[31mbroken\x1b[0m\n",
+    )
+    rung = r.RungTaken(
+        incident="i1",
+        runbook="rank_crash",
+        rung=0,
+        do="restart",
+        try_number=1,
+        reason="first death",
+    )
+    stop = [r.Assigned(node=node, epoch=2) for node in ("n1", "n2")]
+    script.at(
+        60,
+        opened("i1", ONE, after=0.5),
+        rung,
+        attempt_is(ONE, "stopping", outcome="crashed", incident="i1"),
+        *stop,
+        input=exited,
+    )
+    script.at(60.1, attempt_is(ONE, "ended", outcome="crashed"), planned(TWO, incident="i1"))
+    action = Action(
+        id="a4", action="prepare_attempt", reason="after 1.1.0 crashed", run=1, incident="i1"
+    )
+    script.at(60.1, r.ActionIssued(action=action))
+    script.at(
+        60.3,
+        r.ActionEnded(id="a4", outcome="done"),
+        checkpoint(ONE, 45, Trust.REFUSED),
+        prepared(TWO, resume_step=40, maker=ONE),
+        input=ActionResult(id="a4", outcome="done"),
+    )
+    script.at(60.4, attempt_is(TWO, "launching"))
+    script.at(63, advanced(TWO, 41, **{"import": 1.5, "build": 0.5}))
+    script.at(64, advanced(TWO, 51), resolved("i1")).at(65, advanced(TWO, 61))
+    return script
+
+
+def test_the_story_of_an_incident_runs_from_its_first_signal_to_its_last_effect() -> None:
+    """One incident's chain in words: what came in, what was decided, why, and the slowest phase of the new start."""
+    lines = story(told_crash().entries, incident="i1")
+    assert [(round(line.offset_seconds, 1), line.heard, list(line.decided)) for line in lines] == [
+        (
+            0.0,
+            "n1: rank 1 of 1.1.0 was killed by SIGKILL after step 50; its last words: RuntimeError:  [31mbroken [0m",
+            [
+                "incident i1: rank_crash on n1, rank 1, 0.5 s after the last good sign: "
+                "rank 1 on n1 was killed by SIGKILL",
+                "i1: restart (rung 1 of runbook rank_crash): first death",
+                "1.1.0 is being ended (crashed)",
+                "ranks on n1, n2 are ended (SIGKILL, without grace)",
+            ],
+        ),
+        (0.1, "", ["1.1.0 has ended (crashed)", "attempt 1.1.1 planned on n1, n2: after i1"]),
+        (0.1, "", ["action a4: prepare_attempt: after 1.1.0 crashed"]),
+        (
+            0.3,
+            "action a4 ended: done (prepare_attempt)",
+            [
+                "checkpoint of step 45 refused",
+                "1.1.1 resumes from step 40 (checkpoint 1.1.0-00000040)",
+            ],
+        ),
+        (0.4, "", ["1.1.1 launches"]),
+        (
+            3.0,
+            "",
+            [
+                "first step of 1.1.1: step 41, loss 4.59, 2.6 s after its launch; "
+                "slowest start phase: import 1.5 s of 2.0 s"
+            ],
+        ),
+        (4.0, "", ["i1 is resolved: new step reached"]),
+    ]
+
+
+def test_the_story_of_a_run_leaves_other_runs_out() -> None:
+    """Two runs in one journal are told apart, and an unknown one has no story."""
+    script = told_crash().at(70, admitted(2, "other"))
+    assert story(script.entries, run=2)[0].decided == ("run 2 other begins: 2 nodes x 1 ranks",)
+    assert len(story(script.entries, run=2)) == 1
+    assert len(story(script.entries, run=1)) + 1 == len(story(script.entries))
+    assert story(script.entries, run=7) == []
+
+
+def test_the_story_can_begin_later() -> None:
+    """What lies before `since` is followed, so that later lines belong where they should, but not told."""
+    script = told_crash()
+    lines = story(script.entries, incident="i1", since=script.start + 62)
+    assert [line.offset_seconds for line in lines] == [0.0, 1.0]
+
+
+def test_only_nodes_in_trouble_are_worth_a_line() -> None:
+    """A node that joins the pool is routine; one that is lost, and one that comes back, are not."""
+    script = (
+        Script()
+        .at(0, r.NodeChanged(node="n1", state="spare"))
+        .at(1, r.NodeChanged(node="n1", state="active"))
+    )
+    script.at(2, r.NodeChanged(node="n1", state="lost", reason="dead")).at(
+        3, r.NodeChanged(node="n1", state="spare")
+    )
+    told = [line.decided for line in story(script.entries)]
+    assert told == [("n1 is lost: dead",), ("n1 is spare",)]
+
+
+def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:
+    """When a deadline ends an action, the line says which and what for."""
+    action = Action(
+        id="a1", action="probe_node", reason="silent", incident="i1", args={"node": "n2"}
+    )
+    script = Script().at(0, opened("i1", ONE)).at(1, r.ActionIssued(action=action))
+    script.at(
+        9,
+        r.ActionEnded(id="a1", outcome="unknown", message="no outcome within 8 s"),
+        input=r.Tick(),
+    )
+    last = story(script.entries, incident="i1")[-1]
+    assert last.heard == "a deadline passed"
+    assert last.decided == ("action a1 (probe_node) ended: unknown: no outcome within 8 s",)
+
+
+def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> None:
+    """A new kind of fact cannot slip by: it gets a phrase, or a place in the list of those that keep books only."""
+    silent = {"RanksUnderstand", "RankEnded", "NodeLaunched", "NodeExpected", "CheckpointForgotten"}
+    elsewhere = {
+        "Assigned",
+        "Advanced",
+        "ActionEnded",
+    }  # told by the story, which knows what went before
+    inputs = {"Settle", "Tick", "SupervisorStarted", "Paused", "JournalEntry"}
+    for cls in wire._NAMES:
+        if cls.__module__ == r.__name__ and cls.__name__ not in silent | elsewhere | inputs:
+            assert cls in words._DECIDED, f"{cls.__name__} has no words"
+    volatile = {"Heartbeat"}
+    for module in (s, q):
+        for cls in wire._NAMES:
+            if cls.__module__ == module.__name__ and cls.__name__ not in volatile | {"Answer"}:
+                assert cls in words._HEARD, f"{cls.__name__} has no words"
+
+
+def test_hostile_text_cannot_paint_the_terminal() -> None:
+    """Control characters in foreign text are blanked, and its length is bounded."""
+    assert words.printable("a\x1b[2Jb\r\nc") == "a [2Jb  c"
+    assert len(words.printable("x" * 10_000)) <= words.MAX_TEXT
+
+
+def test_exits_are_told_as_people_say_them() -> None:
+    """Signals have names, codes have numbers, and an end that nobody saw is called that."""
+    assert words.exit_in_words(-9) == "was killed by SIGKILL"
+    assert words.exit_in_words(-250) == "was killed by signal 250"
+    assert words.exit_in_words(3) == "ended with exit code 3"
+    assert words.exit_in_words(None) == "ended unseen"
+
+
+def test_lineage_names_parents_contributions_and_remedies() -> None:
+    """Each attempt with what it continued, what of it is left, how it ended, and under which remedies it ran."""
+    script = crash_and_restart()
+    first, second = lineage(script.entries, 1)
+    assert (first.parent, first.contributes, first.outcome, first.last_step) == (
+        None,
+        (1, 40),
+        "crashed",
+        51,
+    )
+    assert (second.parent, second.contributes, second.outcome) == (ONE, (41, 100), "finished")
+    assert (second.incident, second.resume_step, second.start_seconds) == ("i1", 40, 9.0)
+    assert first.remedies == second.remedies == {}
+    assert lineage(script.entries, 2) == []
+
+
+def test_remedies_multiply_until_a_new_peak_replaces_them() -> None:
+    """Factors add up from attempt to attempt; a peak starts afresh."""
+
+    def remedy(kind: str, value: float) -> r.RemedyAdded:
+        template = r.RemedyAdded(run=1, remedy="lr_factor", value=value)
+        return template if kind == "lr_factor" else replace(template, remedy="lr_peak")
+
+    script = (
+        Script().at(0, admitted()).at(1, remedy("lr_factor", 0.5)).at(1, remedy("lr_factor", 0.5))
+    )
+    script.at(2, planned(ONE)).at(3, attempt_is(ONE, "ended", outcome="reconfigured"))
+    script.at(3, remedy("lr_peak", 1e-4)).at(4, planned(TWO)).at(5, run_is("stopped"))
+    assert [row.remedies for row in lineage(script.entries, 1)] == [
+        {"lr_factor": 0.25},
+        {"lr_peak": 1e-4},
+    ]
