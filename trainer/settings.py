@@ -349,11 +349,11 @@ def _data_conflicts(settings: Settings) -> Iterator[Conflict]:
 
 def _schedule_conflicts(settings: Settings) -> Iterator[Conflict]:
     warmup, end = settings.optimizer.warmup_steps, settings.optimizer.decay_steps
-    if end and warmup > end:
+    if end and warmup >= end:
         yield Conflict(
             ("optimizer.warmup_steps", "optimizer.decay_steps"),
-            f"optimizer.warmup_steps = {warmup} lies behind optimizer.decay_steps = {end}: "
-            f"warm up for {end} steps or fewer, or decay later",
+            f"optimizer.warmup_steps = {warmup} is not before optimizer.decay_steps = {end}: "
+            "warm up for fewer steps, or decay later",
         )
 
 

@@ -1,0 +1,149 @@
+"""The rank's end of the channel to Stoker: reports out, requests in (docs/contract.md).
+
+The law: supervision never slows training and never stops it. Nothing here blocks or raises once the channel is made; a
+report that finds no room is dropped and counted, and a peer that went away is survived in silence. One thread, the
+trainer's own. Standard library only, so that another trainer may copy this file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import socket
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+VARIABLE: Final = "STOKER_CHANNEL"
+MAX_PACKET_BYTES: Final = 64 * 1024
+_MAX_PACKETS_AT_ONCE: Final = (
+    64  # read per call, so that a flood of requests cannot hold up a step; chosen
+)
+
+# Made once: json.dumps with arguments makes an encoder per call, which costs as much as the encoding.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=True).encode
+
+
+class Channel:
+    """Reports and requests of one rank. Without a socket it does nothing, so that a trainer runs by hand as well.
+
+    `dropped` counts reports that were not sent (no room, too large, not JSON), `report_seconds` the time spent on
+    reporting, for a benchmark to read.
+    """
+
+    def __init__(self, connection: socket.socket | None = None) -> None:
+        if connection is not None:
+            connection.setblocking(False)
+        self._socket = connection
+        self.dropped = 0
+        self.report_seconds = 0.0
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] | None = None) -> Channel:
+        """Open the channel that STOKER_CHANNEL names; one that does nothing when it names none that is open."""
+        number = (os.environ if environment is None else environment).get(VARIABLE, "")
+        if not number.isdecimal():
+            return cls()
+        try:
+            connection = socket.socket(fileno=int(number))
+        except (OSError, OverflowError):
+            return cls()
+        if connection.family != socket.AF_UNIX or connection.type != socket.SOCK_SEQPACKET:
+            connection.detach()  # somebody else's descriptor: it must stay open
+            return cls()
+        # Data loaders and compilers that the trainer starts must not keep the channel open after its death.
+        connection.set_inheritable(False)
+        return cls(connection)
+
+    @property
+    def connected(self) -> bool:
+        """Whether somebody listens, as far as known."""
+        return self._socket is not None
+
+    def report(self, kind: str, **fields: Any) -> None:
+        """Send one report; fields that are None are left out. NaN and infinities become strings."""
+        if self._socket is None:
+            return
+        begin = time.perf_counter()
+        try:
+            self._send(_line(kind, fields))
+        finally:
+            self.report_seconds += time.perf_counter() - begin
+
+    def requests(self) -> list[dict[str, Any]]:
+        """Return the requests that have come since the last call, in order. What is none is passed over."""
+        found: list[dict[str, Any]] = []
+        for _ in range(_MAX_PACKETS_AT_ONCE):
+            packet = self._receive()
+            if not packet:
+                break
+            found.extend(_read_requests(packet))
+        return found
+
+    def close(self) -> None:
+        """End the channel; reports go nowhere from now on."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+    def _send(self, packet: bytes | None) -> None:
+        if packet is None or len(packet) > MAX_PACKET_BYTES or self._socket is None:
+            self.dropped += 1
+            return
+        try:
+            self._socket.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:
+            # No room, or nobody there. Even then a request may still wait to be read: only reading ends the channel.
+            self.dropped += 1
+
+    def _receive(self) -> bytes:
+        """Return one packet; empty when there is none, or nobody to send any."""
+        if self._socket is None:
+            return b""
+        try:
+            packet = self._socket.recv(MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            packet = b""
+        if not packet:
+            self.close()
+        return packet
+
+
+def _line(kind: str, fields: Mapping[str, Any]) -> bytes | None:
+    """Return a report as bytes; None when a field is nothing JSON knows."""
+    report = {"kind": kind}
+    report.update((name, value) for name, value in fields.items() if value is not None)
+    try:
+        return (_encode(report) + "\n").encode()
+    except (ValueError, TypeError, RecursionError):
+        pass
+    # The common report has no NaN in it: only one that does pays for looking through all of it.
+    try:
+        return (_encode(_plain(report)) + "\n").encode()
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def _read_requests(packet: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in packet.splitlines():
+        try:
+            request = json.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(request, dict) and request.get("kind") == "request":
+            found.append(request)
+    return found
