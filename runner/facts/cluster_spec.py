@@ -114,7 +114,15 @@ class ClusterSpec:
             most=3600,
         ),
     ] = 5.0
-    probe_seconds: float = 5.0
+    probe_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a look at a silent node from outside may take before the node counts as unreachable.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 5.0
     action_deadline_seconds: Annotated[
         float,
         Setting(

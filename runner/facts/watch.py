@@ -23,4 +23,5 @@ class Watch:
     """Nodes that must be heard, and gangs that must advance."""
 
     nodes: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()  # given up; worth a word if they are heard again
     attempts: tuple[WatchedAttempt, ...] = ()

@@ -1,0 +1,348 @@
+"""Apply: the one place where the controller's state changes, one small function per kind of record.
+
+Recovery is calling these again in the same order. So nothing here decides, and nothing here may fail on a record that an
+earlier release wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runner.decide.state import (
+    MAX_INCIDENTS_KEPT,
+    MAX_REQUESTS_KEPT,
+    Attempt,
+    Incident,
+    Node,
+    OpenAction,
+    RequestStatus,
+    Run,
+    State,
+)
+from runner.facts import records as r
+from runner.facts.checkpoints import Trust
+
+
+def apply_entry(state: State, entry: r.JournalEntry) -> None:
+    """Apply a whole journal entry: its records, the clock and the inbox cursor."""
+    state.now = max(state.now, entry.now)
+    state.sequence = entry.sequence
+    if entry.stream:
+        state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
+    if isinstance(entry.input, r.SupervisorStarted):
+        _count(state, "supervisor_starts")
+    for record in entry.records:
+        apply_record(state, record)
+
+
+def apply_record(state: State, record: object) -> None:
+    """Change `state` as `record` says, at `state.now`."""
+    _APPLY[type(record)](state, record)
+
+
+def _count(state: State, counter: str) -> None:
+    state.counters[counter] = state.counters.get(counter, 0) + 1
+
+
+def _node_expected(state: State, record: r.NodeExpected) -> None:
+    if record.node not in state.nodes:
+        state.nodes[record.node] = Node(node=record.node, index=len(state.nodes))
+
+
+def _node_registered(state: State, record: r.NodeRegistered) -> None:
+    _node_expected(state, r.NodeExpected(node=record.node))
+    node = state.nodes[record.node]
+    node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
+    node.address, node.pid, node.probes = record.address, record.pid, 0
+
+
+def _node_changed(state: State, record: r.NodeChanged) -> None:
+    node = state.nodes[record.node]
+    node.state, node.reason = record.state, record.reason
+    node.probes = node.probes + 1 if record.state == "suspect" else 0
+    _count(state, f"nodes_{record.state}")
+
+
+def _assigned(state: State, record: r.Assigned) -> None:
+    node = state.nodes[record.node]
+    node.epoch, node.attempt, node.grace_seconds = record.epoch, record.attempt, record.grace_seconds
+    if record.attempt is not None:
+        node.uncleared = record.attempt
+    state.next_epoch = max(state.next_epoch, record.epoch + 1)
+
+
+def _node_cleared(state: State, record: r.NodeCleared) -> None:
+    node = state.nodes[record.node]
+    if node.uncleared == record.attempt:
+        node.uncleared = None
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.dead_rank_seen = True
+
+
+def _run_admitted(state: State, record: r.RunAdmitted) -> None:
+    state.runs[record.run] = Run(run=record.run, spec=record.spec, admitted_at=state.now)
+    state.next_run = max(state.next_run, record.run + 1)
+
+
+def _run_changed(state: State, record: r.RunChanged) -> None:
+    run = state.runs[record.run]
+    run.state, run.reason = record.state, record.reason
+    if record.state in ("finished", "stopped", "failed"):
+        run.ended_at = state.now
+
+
+def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
+    run = state.runs[record.attempt.run]
+    run.attempt = Attempt(
+        attempt=record.attempt,
+        epoch=record.epoch,
+        nodes=list(record.nodes),
+        reason=record.reason,
+        incident=record.incident,
+        planned_at=state.now,
+        best_before=run.best_step,
+        remedies=dict(run.remedies),
+    )
+    run.num_attempts += 1
+    run.reconfigured = False
+    state.next_epoch = max(state.next_epoch, record.epoch + 1)
+    _count(state, "attempts")
+
+
+def _attempt_prepared(state: State, record: r.AttemptPrepared) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is None:
+        return
+    attempt.resume, attempt.resume_step = record.resume, record.resume_step
+    attempt.master_address, attempt.master_port = record.master_address, record.master_port
+    attempt.state = "prepared"
+    state.runs[record.attempt.run].failed_preparations = 0
+
+
+def _attempt_changed(state: State, record: r.AttemptChanged) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is None:
+        return
+    attempt.state = record.state
+    attempt.reason = record.reason or attempt.reason
+    attempt.outcome = record.outcome or attempt.outcome
+    attempt.incident = record.incident or attempt.incident
+    if record.state == "launching":
+        attempt.launched_at = state.now
+    elif record.state == "stopping" and attempt.stopping_at is None:
+        attempt.stopping_at = state.now
+    elif record.state == "asked":
+        attempt.asked_at = state.now
+    elif record.state == "ended":
+        _attempt_ended(state, attempt)
+
+
+def _attempt_ended(state: State, attempt: Attempt) -> None:
+    run = state.runs[attempt.attempt.run]
+    if attempt.outcome in ("crashed", "hung", "lost"):
+        advanced = attempt.last_step is not None and attempt.last_step > attempt.best_before
+        run.fruitless_attempts = 0 if advanced or _outlived(state, attempt, run) else run.fruitless_attempts + 1
+    elif attempt.outcome == "withdrawn":
+        run.failed_preparations += 1
+
+
+def _outlived(state: State, attempt: Attempt, run: Run) -> bool:
+    """Whether an attempt that reports no steps ran long enough to count as progress."""
+    silent = attempt.last_step is None and not attempt.requests
+    return silent and attempt.launched_at is not None and state.now - attempt.launched_at >= run.spec.steady_seconds
+
+
+def _node_launched(state: State, record: r.NodeLaunched) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None and record.node not in attempt.launched:
+        attempt.launched.append(record.node)
+
+
+def _ranks_understand(state: State, record: r.RanksUnderstand) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
+
+
+def _rank_ended(state: State, record: r.RankEnded) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.exits.setdefault(record.rank, record.exit_code)
+        attempt.dead_rank_seen = True
+
+
+def _advanced(state: State, record: r.Advanced) -> None:
+    run = state.runs[record.attempt.run]
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None and (attempt.last_step is None or record.step > attempt.last_step):
+        if attempt.first_step_at is None:
+            attempt.first_step_at = state.now
+        attempt.last_step, attempt.last_step_at = record.step, state.now
+    run.best_step = max(run.best_step, record.step)
+    if record.loss is not None:
+        run.first_loss = record.loss if run.first_loss is None else run.first_loss
+        run.last_loss = record.loss
+
+
+def _settings_read(state: State, record: r.SettingsRead) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.settings = dict(record.values)
+
+
+def _checkpoint_noted(state: State, record: r.CheckpointNoted) -> None:
+    run = state.runs[record.run]
+    run.checkpoints = [known for known in run.checkpoints if known.path != record.checkpoint.path]
+    run.checkpoints.append(record.checkpoint)
+    run.checkpoints.sort(key=lambda checkpoint: (checkpoint.step, checkpoint.attempt))
+    if record.checkpoint.trust is Trust.REFUSED:
+        _count(state, "checkpoints_refused")
+
+
+def _checkpoint_forgotten(state: State, record: r.CheckpointForgotten) -> None:
+    run = state.runs[record.run]
+    run.checkpoints = [known for known in run.checkpoints if known.path != record.path]
+
+
+def _remedy_added(state: State, record: r.RemedyAdded) -> None:
+    run = state.runs[record.run]
+    if record.remedy == "lr_factor":
+        run.remedies["lr_factor"] = run.remedies.get("lr_factor", 1.0) * record.value
+    else:
+        run.remedies["lr_peak"] = record.value
+        run.remedies.pop("lr_factor", None)  # a new peak replaces earlier factors; said in the answer
+    run.reconfigured = True
+    if record.request is not None:
+        run.settings_requests.append(record.request)
+
+
+def _incident_opened(state: State, record: r.IncidentOpened) -> None:
+    state.incidents[record.incident] = Incident(
+        incident=record.incident,
+        fault=record.fault,
+        run=record.run,
+        attempt=record.attempt,
+        node=record.node,
+        rank=record.rank,
+        fingerprint=record.fingerprint,
+        step=record.step,
+        opened_at=state.now,
+        detected_after_seconds=record.detected_after_seconds,
+        evidence=[record.evidence],
+    )
+    state.next_incident += 1
+    if record.run is not None:
+        state.runs[record.run].incident = record.incident
+    _count(state, f"incidents_{record.fault}")
+    closed = [name for name, incident in state.incidents.items() if not incident.is_live]
+    for name in closed[: max(0, len(state.incidents) - MAX_INCIDENTS_KEPT)]:
+        del state.incidents[name]
+
+
+def _incident_amended(state: State, record: r.IncidentAmended) -> None:
+    incident = state.incidents[record.incident]
+    incident.evidence.append(record.evidence)
+    if record.fault is not None and record.fault != incident.fault:
+        incident.fault, incident.rung, incident.tries = record.fault, -1, 0
+    incident.node = record.node or incident.node
+    if record.node is not None:
+        incident.rank = record.rank
+    incident.condition = record.condition or incident.condition
+    incident.fingerprint = record.fingerprint or incident.fingerprint
+    if record.attempt is not None:
+        incident.attempt = record.attempt
+    if record.step is not None:
+        incident.step = record.step
+
+
+def _rung_taken(state: State, record: r.RungTaken) -> None:
+    incident = state.incidents[record.incident]
+    incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
+    incident.did.append(record.do)
+    incident.state = "acting"
+    _count(state, f"rungs_{record.do}")
+
+
+def _incident_changed(state: State, record: r.IncidentChanged) -> None:
+    incident = state.incidents[record.incident]
+    incident.state, incident.reason = record.state, record.reason or incident.reason
+    if not incident.is_live:
+        incident.closed_at = state.now
+        for run in state.runs.values():
+            if run.incident == record.incident:
+                run.incident = None
+
+
+def _action_issued(state: State, record: r.ActionIssued) -> None:
+    state.actions[record.action.id] = OpenAction(action=record.action, issued_at=state.now)
+    state.next_action += 1
+    if record.action.action == "probe_node":
+        state.nodes[record.action.args["node"]].probed_at = state.now
+    _count(state, f"actions_{record.action.action}")
+
+
+def _action_ended(state: State, record: r.ActionEnded) -> None:
+    state.actions.pop(record.id, None)
+    _count(state, f"actions_{record.outcome}")
+
+
+def _request_noted(state: State, record: r.RequestNoted) -> None:
+    state.requests[record.id] = RequestStatus(
+        id=record.id, request=record.request, by=record.by, state=record.state, message=record.message, run=record.run
+    )
+    run = state.runs.get(record.run or 0)
+    if run is not None:
+        if record.request == "stop_run" and record.state == "open":
+            run.stop_requests.append(record.id)
+        elif record.state != "open":
+            run.stop_requests = [id_ for id_ in run.stop_requests if id_ != record.id]
+            run.settings_requests = [id_ for id_ in run.settings_requests if id_ != record.id]
+    answered = [id_ for id_, status in state.requests.items() if status.state != "open"]
+    for id_ in answered[: max(0, len(state.requests) - MAX_REQUESTS_KEPT)]:
+        del state.requests[id_]
+
+
+def _mass_silence_noted(state: State, record: r.MassSilenceNoted) -> None:
+    state.silent_en_masse = list(record.nodes)
+
+
+def _decision_failed(state: State, record: r.DecisionFailed) -> None:
+    state.decision_failures += 1
+
+
+def _closing(state: State, record: r.Closing) -> None:
+    state.closing, state.closing_request = True, record.request
+
+
+_APPLY: dict[type, Callable[[State, Any], None]] = {
+    r.NodeExpected: _node_expected,
+    r.NodeRegistered: _node_registered,
+    r.NodeChanged: _node_changed,
+    r.Assigned: _assigned,
+    r.NodeCleared: _node_cleared,
+    r.RunAdmitted: _run_admitted,
+    r.RunChanged: _run_changed,
+    r.AttemptPlanned: _attempt_planned,
+    r.AttemptPrepared: _attempt_prepared,
+    r.AttemptChanged: _attempt_changed,
+    r.NodeLaunched: _node_launched,
+    r.RanksUnderstand: _ranks_understand,
+    r.RankEnded: _rank_ended,
+    r.Advanced: _advanced,
+    r.SettingsRead: _settings_read,
+    r.CheckpointNoted: _checkpoint_noted,
+    r.CheckpointForgotten: _checkpoint_forgotten,
+    r.RemedyAdded: _remedy_added,
+    r.IncidentOpened: _incident_opened,
+    r.IncidentAmended: _incident_amended,
+    r.RungTaken: _rung_taken,
+    r.IncidentChanged: _incident_changed,
+    r.ActionIssued: _action_issued,
+    r.ActionEnded: _action_ended,
+    r.RequestNoted: _request_noted,
+    r.MassSilenceNoted: _mass_silence_noted,
+    r.DecisionFailed: _decision_failed,
+    r.Closing: _closing,
+}

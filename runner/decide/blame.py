@@ -1,0 +1,82 @@
+"""Blame: what a failure is, whose it is, and whether it is the one already known.
+
+The first death decides the first response. Later evidence amends: a node-scoped sign (silence, a dead host) outranks the echo
+that other ranks make when their peer is gone. A failure is "the same again" when its fingerprint is equal and the run has made
+no new step since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+
+from runner.decide.draft import Draft
+from runner.decide.ladder import end_attempt, give_up, respond
+from runner.decide.state import Attempt, Incident, Run
+from runner.facts import records as r
+
+NODE_SCOPED = ("node_silent",)
+_MASKS = (  # what differs between two lives of the same failure
+    (re.compile(r"0x[0-9a-fA-F]+"), "<hex>"),
+    (re.compile(r"(/[\w.\-]+)+"), "<path>"),
+    (re.compile(r"\d+"), "<n>"),
+)
+
+
+def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = "") -> str:
+    """Name a failure so that its next occurrence gets the same name: fault, exit code, last line without numbers and paths."""
+    lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
+    last = lines[-1][:400] if lines else ""
+    for pattern, mask in _MASKS:
+        last = pattern.sub(mask, last)
+    digest = hashlib.sha256(last.encode()).hexdigest()[:8] if last else "-"
+    return f"{fault}:{exit_code}:{digest}"
+
+
+def strike(draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object) -> None:
+    """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
+
+    `who` may hold node, rank, fingerprint and detected_after_seconds.
+    """
+    known = draft.state.incidents.get(run.incident or "")
+    mark = str(who.get("fingerprint") or fingerprint(fault))
+    best = max(run.best_step, attempt.last_step or 0)
+    if known is not None and known.is_live and known.attempt == attempt.attempt:
+        _echo(draft, known, fault=fault, evidence=evidence, who=who)
+        if known.fault in NODE_SCOPED and fault not in NODE_SCOPED:
+            end_attempt(draft, run, incident=known, outcome="crashed")  # diagnosis goes on, the gang cannot
+        return
+    if known is not None and known.is_live and known.fingerprint == mark and best <= (known.step or 0):
+        draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt))
+        reason = f"the same again ({mark}), no new step since step {known.step}"
+        _respond_or_stop(draft, run, known, reason=reason)
+        return
+    incident = draft.open_incident(
+        fault,
+        evidence,
+        run=run.run,
+        attempt=attempt.attempt,
+        step=best,
+        **{**who, "fingerprint": mark},
+    )
+    _respond_or_stop(draft, run, incident, reason=evidence)
+
+
+def _echo(draft: Draft, known: Incident, *, fault: str, evidence: str, who: dict[str, object]) -> None:
+    """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
+    node = who.get("node")
+    if fault in NODE_SCOPED and known.fault not in NODE_SCOPED:
+        draft.add(
+            r.IncidentAmended(incident=known.incident, evidence=evidence, fault=fault, node=str(node), rank=None)
+        )
+    else:
+        draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
+
+
+def _respond_or_stop(draft: Draft, run: Run, incident: Incident, *, reason: str) -> None:
+    limit = run.spec.max_attempts_without_progress
+    if run.fruitless_attempts + 1 >= limit:
+        tried = f"{run.fruitless_attempts + 1} attempts in a row ended without a new step (limit {limit})"
+        give_up(draft, incident, reason=f"{tried}; {reason}")
+        return
+    respond(draft, incident, reason=reason)

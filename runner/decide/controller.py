@@ -1,0 +1,167 @@
+"""The controller: two doors around the state.
+
+`decide(input, now)` reads and returns records; `apply(entry)` alone changes. After every input the caller asks `Settle` until
+nothing more follows. `wake_at` says when to come back with a `Tick`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runner.decide import attempts, fleet, requests, trust
+from runner.decide.apply import apply_entry
+from runner.decide.draft import Draft, Policy
+from runner.decide.state import State
+from runner.facts import records as r
+from runner.facts import signals as s
+from runner.facts.actions import Action, ActionResult
+from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.requests import ChangeLr, Drill, ShutDown, StartRun, StopRun
+from runner.facts.watch import Watch, WatchedAttempt
+
+
+class Controller:
+    """The durable state of a cluster and the decisions about it. Pure: no clock, no I/O."""
+
+    def __init__(self, policy: Policy, state: State | None = None) -> None:
+        self.policy = policy
+        self.state = state or State()
+
+    def decide(self, fact: object, now: float) -> tuple[object, ...]:
+        """Return the records that this input leads to. Changes nothing; unknown kinds lead to nothing."""
+        draft = Draft(state=self.state, policy=self.policy, now=now)
+        handler = _INPUTS.get(type(fact))
+        if handler is not None:
+            handler(draft, fact)
+        return tuple(draft.records)
+
+    def apply(self, entry: r.JournalEntry) -> None:
+        """Apply one journal entry, new or replayed."""
+        apply_entry(self.state, entry)
+
+    def wake_at(self) -> float | None:
+        """Return the earliest time at which something is due that no signal will announce."""
+        times = [item.issued_at + item.action.deadline_seconds for item in self.state.actions.values()]
+        cluster = self.policy.cluster
+        for run in self.state.runs.values():
+            attempt = run.attempt
+            if attempt is None:
+                continue
+            if attempt.state == "stopping":
+                since = attempt.stopping_at or 0.0
+                times.append(since + cluster.hard_cap_seconds)
+                times += [self.state.nodes[name].probed_at + cluster.silence_seconds for name in attempt.nodes]
+                times += [since + self.state.nodes[n].grace_seconds + 2 * cluster.kill_wait_seconds for n in attempt.nodes]
+            elif attempt.state in ("launching", "running") and run.incident is not None:
+                times.append((attempt.launched_at or 0.0) + run.spec.steady_seconds)
+            elif attempt.state == "asked":
+                times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
+        for node in self.state.nodes.values():
+            if node.state == "suspect":
+                times.append(node.probed_at + cluster.silence_seconds)
+        due = [time for time in times if time > self.state.now]
+        return min(due, default=None)
+
+    def watch(self) -> Watch:
+        """Return what the detectors are to watch now."""
+        nodes = tuple(n.node for n in self.state.nodes.values() if n.state in ("spare", "active", "suspect"))
+        watched = []
+        for run in self.state.runs.values():
+            attempt = run.attempt
+            if attempt is not None and attempt.state in ("launching", "running", "asked"):
+                watched.append(
+                    WatchedAttempt(
+                        attempt=attempt.attempt,
+                        nodes=tuple(attempt.nodes),
+                        since=attempt.launched_at or 0.0,
+                        start_seconds=run.spec.start_seconds,
+                        progress_seconds=run.spec.progress_seconds,
+                    )
+                )
+        lost = tuple(n.node for n in self.state.nodes.values() if n.state == "lost")
+        return Watch(nodes=nodes, lost=lost, attempts=tuple(watched))
+
+    @property
+    def has_closed(self) -> bool:
+        """Whether the cluster was asked to shut down and nothing is left to do."""
+        state = self.state
+        left = all(node.state == "left" for node in state.nodes.values())
+        return state.closing and left and not state.actions and all(q.state != "open" for q in state.requests.values())
+
+
+def _settle(draft: Draft, fact: object) -> None:
+    """Ask fleet and runs in turn, and stop at the first that has something to say: later ones may depend on it."""
+    fleet.settle(draft)
+    for run in draft.state.runs.values():
+        if draft.records:
+            return
+        attempts.settle(draft, run)
+    if not draft.records:
+        fleet.settle_closing(draft)
+
+
+def _tick(draft: Draft, fact: object) -> None:
+    """End the actions whose deadline has passed: unknown, neither success nor failure."""
+    for item in draft.state.actions.values():
+        if draft.now >= item.issued_at + item.action.deadline_seconds:
+            message = f"no outcome within {item.action.deadline_seconds:g} s"
+            _end_action(draft, item.action, ActionResult(id=item.action.id, outcome="unknown", message=message))
+
+
+def _on_result(draft: Draft, result: ActionResult) -> None:
+    item = draft.state.actions.get(result.id)
+    if item is not None:  # later results of the same action are history
+        _end_action(draft, item.action, result)
+
+
+def _end_action(draft: Draft, action: Action, result: ActionResult) -> None:
+    draft.add(
+        r.ActionEnded(id=action.id, outcome=result.outcome, message=result.message, detail=dict(result.detail))
+    )
+    consequence = _RESULTS.get(action.action)
+    if consequence is not None:
+        consequence(draft, action, result)
+
+
+def _on_finding(draft: Draft, finding: Finding) -> None:
+    if finding.fault == "node_silent":
+        fleet.on_node_silent(draft, finding)
+    elif finding.fault in ("rank_stopped", "no_progress"):
+        attempts.on_hang(draft, finding)
+
+
+_RESULTS: dict[str, Callable[[Draft, Action, ActionResult], None]] = {
+    "prepare_attempt": attempts.on_prepared,
+    "probe_node": fleet.on_probed,
+    "start_agent": fleet.on_agent_started,
+    "stop_agent": fleet.on_agent_stopped,
+    "node_task": requests.on_task_ended,
+    "verify_checkpoint": trust.on_verified,
+    "prune_checkpoints": trust.on_pruned,
+}
+
+_INPUTS: dict[type, Callable[[Draft, Any], None]] = {
+    r.SupervisorStarted: fleet.on_supervisor_started,
+    r.Settle: _settle,
+    r.Tick: _tick,
+    s.NodeJoined: fleet.on_node_joined,
+    s.NodeLeft: fleet.on_node_left,
+    s.RanksStarted: attempts.on_ranks_started,
+    s.LaunchFailed: attempts.on_launch_failed,
+    s.RankExited: attempts.on_rank_exited,
+    s.RanksGone: attempts.on_ranks_gone,
+    s.RanksReady: attempts.on_ranks_ready,
+    s.Progress: attempts.on_progress,
+    s.SettingsInEffect: attempts.on_settings,
+    s.CheckpointSealed: trust.on_checkpoint_sealed,
+    Finding: _on_finding,
+    NodeHeard: fleet.on_node_heard,
+    MassSilence: fleet.on_mass_silence,
+    ActionResult: _on_result,
+    StartRun: requests.on_request,
+    StopRun: requests.on_request,
+    ChangeLr: requests.on_request,
+    Drill: requests.on_request,
+    ShutDown: requests.on_request,
+}

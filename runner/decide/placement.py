@@ -1,0 +1,92 @@
+"""Placement: which nodes a gang gets, in rank order, and what exactly each is to launch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from runner.decide.state import Node, Run, State
+from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.run_spec import RunSpec
+
+
+def choose_nodes(state: State, run: Run) -> list[str] | None:
+    """Return the nodes for the run's next attempt in rank order, or None when there are not enough.
+
+    A node that served keeps its place, so that ranks stay where their data is cached; a spare takes the place of one that left.
+    """
+    before = run.attempt.nodes if run.attempt else []
+    kept = [name if is_usable(state, state.nodes[name], run.spec) else None for name in before]
+    kept += [None] * (run.spec.nodes - len(kept))
+    taken = [name for name in kept if name]
+    spares = [
+        node.node
+        for node in sorted(state.nodes.values(), key=lambda node: node.index)
+        if node.node not in taken and is_usable(state, node, run.spec)
+    ]
+    for index, name in enumerate(kept):
+        if name is None and spares:
+            kept[index] = spares.pop(0)
+    return [name for name in kept if name] if all(kept) else None
+
+
+def is_usable(state: State, node: Node, spec: RunSpec) -> bool:
+    """Whether a node can take ranks of this run now: known, idle, confirmed clear, and large enough."""
+    free = node.attempt is None and node.uncleared is None
+    return node.state in ("spare", "active") and free and node.slots >= spec.ranks_per_node
+
+
+def run_folder(cluster: ClusterSpec, run: Run) -> str:
+    """Return the folder that holds a run's attempts and, for the built-in trainer, its checkpoints."""
+    return f"{cluster.state}/runs/{run.run}-{run.spec.name}"
+
+
+def checkpoint_folder(cluster: ClusterSpec, run: Run) -> str:
+    """Return where a run's checkpoints are, or "" for a command that keeps its own."""
+    if run.spec.checkpoints:
+        return run.spec.checkpoints
+    return f"{run_folder(cluster, run)}/checkpoints" if run.spec.trainer else ""
+
+
+def command_of(spec: RunSpec) -> tuple[str, ...]:
+    """Return the command of a rank, placeholders still in it."""
+    if spec.command:
+        return spec.command
+    settings = json.dumps(_plain(spec.trainer), separators=(",", ":")).replace("{", "{{").replace("}", "}}")
+    return ("{python}", "-P", "-m", "trainer", "--settings-json", settings)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def assignment_of(state: State, cluster: ClusterSpec, node: Node) -> Assignment:
+    """Return what the node's register must hold: the state in full, so that publishing twice is harmless."""
+    run = state.runs.get(node.attempt.run) if node.attempt else None
+    attempt = run.attempt if run else None
+    if node.attempt is None or run is None or attempt is None or attempt.attempt != node.attempt:
+        return Assignment(node=node.node, epoch=node.epoch, plan=None, grace_seconds=node.grace_seconds)
+    folder = run_folder(cluster, run)
+    plan = LaunchPlan(
+        attempt=attempt.attempt,
+        run=run.spec.name,
+        command=command_of(run.spec),
+        environment={**run.spec.environment, "STOKER_CLUSTER": cluster.name},
+        working_directory=run.spec.working_directory or folder,
+        python=run.spec.python,
+        node_rank=attempt.nodes.index(node.node),
+        num_nodes=len(attempt.nodes),
+        ranks_per_node=run.spec.ranks_per_node,
+        master_address=attempt.master_address,
+        master_port=attempt.master_port,
+        output_folder=f"{folder}/attempts/{attempt.attempt}",
+        output_limit_bytes=run.spec.output_limit_bytes,
+        checkpoints=checkpoint_folder(cluster, run),
+        resume=attempt.resume,
+        remedies=attempt.remedies,
+    )
+    return Assignment(node=node.node, epoch=node.epoch, plan=plan)

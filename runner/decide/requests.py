@@ -1,0 +1,173 @@
+"""Requests: what people ask for is checked, answered at once or when it has taken effect, and never done twice."""
+
+from __future__ import annotations
+
+import difflib
+import math
+
+from runner.decide.draft import Draft
+from runner.decide.placement import run_folder
+from runner.decide.state import Run
+from runner.facts import records as r
+from runner.facts.requests import ChangeLr, Drill, Request, ShutDown, StartRun, StopRun
+from runner.facts.actions import Action, ActionResult
+from runner.facts.wire import kind_of
+
+MAX_LR_FACTOR = 2.0  # one request may at most double the learning rate; a typo must not ruin a run; chosen, not measured
+
+
+def on_request(draft: Draft, request: Request) -> None:
+    """Answer a request; one whose id is known already is not done again."""
+    if request.id in draft.state.requests:
+        return
+    if draft.state.closing and not isinstance(request, ShutDown):
+        _answer(draft, request, "refused", "the cluster is shutting down")
+    elif isinstance(request, StartRun):
+        _start_run(draft, request)
+    elif isinstance(request, StopRun):
+        _stop_run(draft, request)
+    elif isinstance(request, ChangeLr):
+        _change_lr(draft, request)
+    elif isinstance(request, Drill):
+        _drill(draft, request)
+    elif isinstance(request, ShutDown):
+        draft.add(r.Closing(by=request.by, request=request.id))
+        _answer(draft, request, "open", "stopping runs, then agents")
+
+
+def _answer(draft: Draft, request: Request, state: str, message: str, *, run: int | None = None) -> None:
+    draft.add(
+        r.RequestNoted(
+            id=request.id, request=kind_of(request), by=request.by, state=state, message=message, run=run
+        )  # type: ignore[arg-type]
+    )
+
+
+def _start_run(draft: Draft, request: StartRun) -> None:
+    spec, state = request.spec, draft.state
+    twin = next((run for run in state.runs.values() if run.spec.name == spec.name and _is_live(run)), None)
+    if twin is not None:
+        text = f"name: {spec.name!r} is run {twin.run}, which is {twin.state}; stop it first or choose another name"
+        _answer(draft, request, "refused", text)
+        return
+    fits = [n for n in state.nodes.values() if n.state not in ("lost", "left") and (n.slots or 10**9) >= spec.ranks_per_node]
+    if len(fits) < spec.nodes:
+        slots = max((node.slots for node in state.nodes.values()), default=0)
+        text = (
+            f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but only {len(fits)} of "
+            f"{len(state.nodes)} nodes are there with enough slots (largest node: {slots}); ask for less or add nodes"
+        )
+        _answer(draft, request, "refused", text)
+        return
+    run = state.next_run
+    draft.add(r.RunAdmitted(run=run, spec=spec))
+    folder = run_folder(draft.policy.cluster, Run(run=run, spec=spec))
+    _answer(draft, request, "done", f"run {run}; files in {folder}", run=run)
+
+
+def _is_live(run: Run) -> bool:
+    return run.state in ("active", "waiting") or (run.attempt is not None and run.attempt.state != "ended")
+
+
+def _find(draft: Draft, request: Request, name: str) -> Run | None:
+    """Find a live run by name or number, or refuse with the known ones."""
+    runs = [run for run in draft.state.runs.values() if _is_live(run)]
+    found = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
+    if found is None:
+        names = [run.spec.name for run in runs]
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        known = ", ".join(names) or "none"
+        _answer(draft, request, "refused", f"no live run {name!r}; live runs: {known}{hint}")
+    return found
+
+
+def _stop_run(draft: Draft, request: StopRun) -> None:
+    run = _find(draft, request, request.run)
+    if run is not None:
+        _answer(draft, request, "open", "stopping at the next step boundary", run=run.run)
+
+
+def _change_lr(draft: Draft, request: ChangeLr) -> None:
+    run = _find(draft, request, request.run)
+    if run is None:
+        return
+    problem = _lr_problem(request, run)
+    if problem:
+        _answer(draft, request, "refused", problem, run=run.run)
+        return
+    if request.factor is not None:
+        draft.add(
+            r.RemedyAdded(run=run.run, remedy="lr_factor", value=request.factor, by=request.by, request=request.id)
+        )
+    elif request.peak is not None:
+        draft.add(r.RemedyAdded(run=run.run, remedy="lr_peak", value=request.peak, by=request.by, request=request.id))
+    text = "will be in effect after a checkpoint and a relaunch; answered with the value read back"
+    _answer(draft, request, "open", text, run=run.run)
+
+
+def _lr_problem(request: ChangeLr, run: Run) -> str:
+    values = [value for value in (request.factor, request.peak) if value is not None]
+    if len(values) != 1:
+        return "lr: give exactly one of a factor (x0.9) and a peak (5.4e-5)"
+    if not math.isfinite(values[0]) or values[0] <= 0:
+        return f"lr: {values[0]} is no learning rate or factor; give a positive number such as x0.9 or 5.4e-5"
+    if request.factor is not None and request.factor > MAX_LR_FACTOR:
+        return f"lr: x{request.factor:g} is more than x{MAX_LR_FACTOR:g} in one request; raise it in steps"
+    understood = run.attempt.understood_remedies if run.attempt else []
+    remedy = "lr_factor" if request.factor is not None else "lr_peak"
+    if remedy not in understood:
+        have = ", ".join(understood) or "none"
+        return (
+            f"lr: the ranks of {run.spec.name!r} have not said that they understand {remedy} (remedies understood: {have}); "
+            "a trainer says so in its hello (docs/contract.md); if it is still starting, ask again"
+        )
+    return ""
+
+
+def _drill(draft: Draft, request: Drill) -> None:
+    run = _find(draft, request, request.run)
+    if run is None:
+        return
+    attempt = run.attempt
+    if attempt is None or attempt.state not in ("launching", "running"):
+        _answer(draft, request, "refused", f"run {run.spec.name!r} has no running attempt to break", run=run.run)
+        return
+    node, problem = _victim(request, run, attempt.nodes)
+    if node is None:
+        _answer(draft, request, "refused", problem, run=run.run)
+        return
+    if request.fault == "ask-ranks":
+        what = {"request": "drill", "fault": "die", "rank": request.rank, "point": request.point or "step"}
+        for name in attempt.nodes:
+            args = {"node": name, "task": "ask_ranks", "epoch": attempt.epoch, "args": what}
+            draft.issue("node_task", f"drill for {request.by}", args=args, run=run.run)
+        _answer(draft, request, "done", f"rank {request.rank} was told to die at {request.point or 'step'}", run=run.run)
+        return
+    what = {"fault": request.fault, "rank": request.rank} if request.rank is not None else {"fault": request.fault}
+    args = {"node": node, "task": "drill", "epoch": attempt.epoch, "args": what, "request": request.id}
+    draft.issue("node_task", f"drill for {request.by}", args=args, run=run.run, deadline_seconds=10.0)
+    _answer(draft, request, "open", f"{request.fault} on {node}", run=run.run)
+
+
+def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str]:
+    if request.fault in ("kill-node", "kill-agent"):
+        node = request.node or nodes[-1]
+        known = node in nodes
+        return (node, "") if known else (None, f"no node {node!r} in {run.spec.name!r}; it runs on {', '.join(nodes)}")
+    if request.rank is None or not 0 <= request.rank < run.spec.world_size:
+        return None, f"no rank {request.rank} in {run.spec.name!r}; ranks are 0 to {run.spec.world_size - 1}"
+    return nodes[request.rank // run.spec.ranks_per_node], ""
+
+
+def on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
+    """Answer the person whose drill this was."""
+    request = draft.state.requests.get(str(action.args.get("request", "")))
+    if request is None or request.state != "open":
+        return
+    state = "done" if result.outcome in ("done", "unknown") else "failed"
+    what = action.args["args"].get("fault", "")
+    text = f"{what} on {action.args['node']}: {result.outcome} {result.message}".rstrip()
+    draft.add(
+        r.RequestNoted(id=request.id, request=request.request, by=request.by, state=state, message=text, run=request.run)  # type: ignore[arg-type]
+    )

@@ -1,0 +1,188 @@
+"""The controller's durable state. Mutable, owned by one controller, changed by `apply` alone, kept in snapshots.
+
+Everything is reached through dicts and lists in insertion order; no sets, so that a replay walks it in the same order.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.facts.actions import Action
+from runner.facts.checkpoints import Checkpoint, Trust
+from runner.facts.ids import AttemptId
+from runner.facts.run_spec import RunSpec
+from runner.facts.wire import message
+
+MAX_REQUESTS_KEPT = 200  # answered requests remembered, so that a repeated id is recognised; chosen, not measured
+MAX_INCIDENTS_KEPT = 200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """A node of the fleet and what it was last told to run."""
+
+    node: str
+    index: int
+    state: str = "absent"
+    reason: str = ""
+    incarnation: int = 0
+    hardware: str = ""
+    slots: int = 0
+    address: str = ""
+    pid: int = 0
+    epoch: int = 0  # of its newest assignment
+    attempt: AttemptId | None = None  # assigned to it
+    grace_seconds: float = 0.0  # of its newest assignment, when idle
+    uncleared: AttemptId | None = None  # ranks of this attempt may still run here
+    probed_at: float = 0.0
+    probes: int = 0  # probes in a row that found the agent alive though it does not answer
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One launch of a run."""
+
+    attempt: AttemptId
+    epoch: int
+    nodes: list[str]
+    state: str = "preparing"
+    outcome: str | None = None
+    reason: str = ""
+    incident: str | None = None
+    resume: str = ""
+    resume_step: int = 0
+    master_address: str = ""
+    master_port: int = 0
+    remedies: dict[str, float] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)  # that its ranks understand
+    understood_remedies: list[str] = field(default_factory=list)
+    best_before: int = 0  # furthest step of the run when it was planned
+    planned_at: float = 0.0
+    launched_at: float | None = None
+    first_step_at: float | None = None
+    stopping_at: float | None = None
+    asked_at: float | None = None
+    last_step: int | None = None
+    last_step_at: float | None = None
+    launched: list[str] = field(default_factory=list)  # nodes whose ranks are all spawned
+    exits: dict[int, int | None] = field(default_factory=dict)  # rank -> exit code
+    dead_rank_seen: bool = False  # one rank is confirmed dead: a synchronous gang cannot advance any more
+    settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One training goal."""
+
+    run: int
+    spec: RunSpec
+    state: str = "active"
+    reason: str = ""
+    admitted_at: float = 0.0
+    ended_at: float | None = None
+    attempt: Attempt | None = None  # the current one, or the last
+    num_attempts: int = 0
+    best_step: int = 0
+    first_loss: float | None = None
+    last_loss: float | None = None
+    remedies: dict[str, float] = field(default_factory=dict)
+    reconfigured: bool = False  # remedies changed since the last attempt was planned
+    checkpoints: list[Checkpoint] = field(default_factory=list)  # by step, refused ones too
+    incident: str | None = None  # the one that governs what is done next
+    fruitless_attempts: int = 0  # crashed in a row without a step beyond the furthest
+    failed_preparations: int = 0  # in a row
+    stop_requests: list[str] = field(default_factory=list)
+    settings_requests: list[str] = field(default_factory=list)  # wait for the settings in effect to be read back
+
+    def newest(self, *trusts: Trust) -> Checkpoint | None:
+        """Return the checkpoint with the highest step that has one of these degrees of trust."""
+        return next((c for c in reversed(self.checkpoints) if c.trust in trusts), None)
+
+
+@dataclass(slots=True, kw_only=True)
+class Incident:
+    """Findings with one cause."""
+
+    incident: str
+    fault: str
+    state: str = "open"
+    run: int | None = None
+    attempt: AttemptId | None = None  # the last attempt it struck
+    node: str | None = None
+    rank: int | None = None
+    fingerprint: str = ""
+    step: int | None = None  # furthest step of the run when it struck
+    condition: str = "always"
+    opened_at: float = 0.0
+    detected_after_seconds: float | None = None
+    closed_at: float | None = None
+    runbook: str = ""
+    rung: int = -1
+    tries: int = 0
+    did: list[str] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
+    reason: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still asks for something."""
+        return self.state in ("open", "acting", "proving")
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenAction:
+    """An action without an outcome yet."""
+
+    action: Action
+    issued_at: float
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestStatus:
+    """Where a person's request stands."""
+
+    id: str
+    request: str
+    by: str
+    state: str
+    message: str = ""
+    run: int | None = None
+
+
+@message("state")
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Everything the controller knows. A snapshot is this, encoded."""
+
+    now: float = 0.0
+    sequence: int = 0
+    cursors: dict[str, int] = field(default_factory=dict)
+    next_epoch: int = 1
+    next_run: int = 1
+    next_incident: int = 1
+    next_action: int = 1
+    nodes: dict[str, Node] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    actions: dict[str, OpenAction] = field(default_factory=dict)
+    requests: dict[str, RequestStatus] = field(default_factory=dict)
+    silent_en_masse: list[str] = field(default_factory=list)
+    closing: bool = False
+    closing_request: str = ""
+    decision_failures: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+
+    def attempt_of(self, attempt: AttemptId) -> Attempt | None:
+        """Return the attempt if it is its run's newest, else None: older ones are history."""
+        run = self.runs.get(attempt.run)
+        current = run.attempt if run else None
+        return current if current and current.attempt == attempt else None
+
+    def open_actions(self, kind: str, **args: object) -> list[Action]:
+        """Return the actions of this kind without an outcome whose args include these."""
+        return [
+            item.action
+            for item in self.actions.values()
+            if item.action.action == kind and all(item.action.args.get(key) == value for key, value in args.items())
+        ]

@@ -1,0 +1,143 @@
+"""The View, drawn from the durable state, the ledger and what was last heard."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from runner.decide.placement import run_folder
+from runner.decide.state import Incident, Node, Run, State
+from runner.decide.trust import TRUSTED
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat, StepRecord
+from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.history.ledger import Ledger
+
+MAX_INCIDENTS_SHOWN = 100
+
+
+@dataclass(slots=True, kw_only=True)
+class Heard:
+    """What was last heard: soft, for display only."""
+
+    beats: dict[str, Heartbeat] = field(default_factory=dict)
+    at: dict[str, float] = field(default_factory=dict)
+    last: dict[AttemptId, StepRecord] = field(default_factory=dict)
+    last_at: dict[AttemptId, float] = field(default_factory=dict)
+    losses: dict[int, list[float]] = field(default_factory=dict)  # run -> newest last, bounded
+
+    def take(self, beat: Heartbeat, now: float, *, keep: int = 120) -> None:
+        """Note a heartbeat and the steps in it."""
+        self.beats[beat.node], self.at[beat.node] = beat, now
+        if beat.attempt is None:
+            return
+        for step in beat.steps:
+            last = self.last.get(beat.attempt)
+            if last is None or step.step > last.step or step.step == last.step and last.loss is None:
+                self.last[beat.attempt], self.last_at[beat.attempt] = step, now
+            if step.loss is not None:
+                losses = self.losses.setdefault(beat.attempt.run, [])
+                losses.append(step.loss)
+                del losses[:-keep]
+        for old in [name for name in self.last if name.run == beat.attempt.run and name < beat.attempt]:
+            del self.last[old], self.last_at[old]
+
+
+def draw(
+    state: State, cluster: ClusterSpec, ledger: Ledger, heard: Heard, *, now: float, about: Mapping[str, object]
+) -> View:
+    """Return the View. `about` holds the supervisor's own fields (holder, wall, resident bytes, ...)."""
+    incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))
+    return View(
+        cluster=cluster.name,
+        now=now,
+        journal_sequence=state.sequence,
+        closing=state.closing,
+        nodes=tuple(_node(node, heard, now) for node in state.nodes.values()),
+        runs=tuple(_run(run, cluster, ledger, heard, now) for run in state.runs.values()),
+        incidents=tuple(_incident(incident, ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]),
+        open_actions=tuple(f"{name} {item.action.action}: {item.action.reason}" for name, item in state.actions.items()),
+        store_note=f"silent together: {', '.join(state.silent_en_masse)}" if state.silent_en_masse else "",
+        metrics_port=cluster.metrics_port,
+        decision_failures=state.decision_failures,
+        counters=dict(state.counters),
+        **about,  # type: ignore[arg-type]  # checked by the dataclass's own construction
+    )
+
+
+def _node(node: Node, heard: Heard, now: float) -> NodeView:
+    beat = heard.beats.get(node.node)
+    return NodeView(
+        node=node.node,
+        state=node.state,
+        hardware=node.hardware,
+        address=node.address,
+        attempt=node.attempt,
+        ranks_alive=beat.ranks_alive if beat and node.state in ("active", "suspect") else (),
+        heard_seconds_ago=now - heard.at[node.node] if node.node in heard.at else None,
+        reason=node.reason,
+        agent_pid=node.pid,
+        agent_resident_bytes=beat.agent_resident_bytes if beat else 0,
+    )
+
+
+def _run(run: Run, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: float) -> RunView:
+    attempt = run.attempt
+    last = heard.last.get(attempt.attempt) if attempt else None
+    summary = ledger.summary(run.run, now)
+    trusted = run.newest(*TRUSTED)
+    steps = (attempt.settings.get("steps") if attempt else None) or run.spec.trainer.get("steps")
+    reached = max(last.step if last else 0, (attempt.last_step or attempt.resume_step) if attempt else 0)
+    phases = [phase for name in (attempt.nodes if attempt else ()) for phase in _phases(heard, name, run.run)]
+    return RunView(
+        run=run.run,
+        name=run.spec.name,
+        state=run.state,
+        reason=run.reason,
+        attempt=attempt.attempt if attempt else None,
+        attempt_state=attempt.state if attempt else "",
+        num_attempts=run.num_attempts,
+        nodes=tuple(attempt.nodes) if attempt else (),
+        step=reached,
+        best_step=max(run.best_step, reached),
+        total_steps=steps if isinstance(steps, int) else None,
+        phase=max(phases, key=lambda phase: (phases.count(phase), phase)) if phases else "",
+        phase_seconds=now - heard.last_at[attempt.attempt] if attempt and attempt.attempt in heard.last_at else None,
+        last=last,
+        recent_losses=tuple(heard.losses.get(run.run, ())),
+        first_loss=run.first_loss,
+        settings=dict(attempt.settings) if attempt else {},
+        remedies=dict(run.remedies),
+        checkpoint_step=trusted.step if trusted else None,
+        ettr_ratio=summary.ettr_ratio,
+        lost_seconds=dict(summary.lost_seconds),
+        folder=run_folder(cluster, run),
+    )
+
+
+def _phases(heard: Heard, node: str, run: int) -> list[str]:
+    beat = heard.beats.get(node)
+    return list(beat.phases.values()) if beat and beat.attempt and beat.attempt.run == run else []
+
+
+def _incident(incident: Incident, ledger: Ledger) -> IncidentView:
+    account = ledger.incident(incident.incident)
+    return IncidentView(
+        incident=incident.incident,
+        state=incident.state,
+        fault=incident.fault,
+        run=incident.run,
+        attempt=incident.attempt,
+        node=incident.node,
+        rank=incident.rank,
+        opened_at=incident.opened_at,
+        detected_after_seconds=account.detected_after_seconds if account else incident.detected_after_seconds,
+        recovered_after_seconds=account.recovered_after_seconds if account else None,
+        closed_at=incident.closed_at,
+        step=incident.step,
+        steps_lost=account.steps_lost if account else None,
+        rungs=tuple(incident.did),
+        evidence=tuple(incident.evidence[-20:]),
+        reason=incident.reason,
+    )

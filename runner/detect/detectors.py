@@ -1,0 +1,39 @@
+"""All detectors behind one door: a heartbeat or the passing of time in, findings out."""
+
+from __future__ import annotations
+
+from runner.detect.progress import GangProgress
+from runner.detect.silence import Silence
+from runner.facts.signals import Heartbeat
+from runner.facts.watch import Watch
+
+
+class Detectors:
+    """The detectors of one cluster. What they find is durable; what they remember is not."""
+
+    def __init__(self, silence_seconds: float) -> None:
+        self.silence = Silence(silence_seconds)
+        self.progress = GangProgress()
+        self._watch = Watch()
+
+    def watch(self, watch: Watch) -> None:
+        """Take over what is to be watched from now on."""
+        self._watch = watch
+
+    def heard(self, beat: Heartbeat, now: float) -> list[object]:
+        """Take a heartbeat in."""
+        return [*self.silence.heard(beat, self._watch, now), *self.progress.heard(beat, now)]
+
+    def tick(self, now: float) -> list[object]:
+        """Find what silence has made true."""
+        return [*self.silence.tick(self._watch, now), *self.progress.tick(self._watch, now)]
+
+    def shift(self, seconds: float) -> None:
+        """Move every silence limit: nobody was listening for that long."""
+        self.silence.shift(seconds)
+        self.progress.shift(seconds)
+
+    def due_at(self) -> float | None:
+        """Return when `tick` has something to say at the earliest, if nothing is heard."""
+        times = [time for time in (self.silence.due_at(self._watch), self.progress.due_at(self._watch)) if time is not None]
+        return min(times, default=None)

@@ -1,0 +1,65 @@
+"""Silence: which nodes are not heard. Judged by arrival on our own clock, never by a node's."""
+
+from __future__ import annotations
+
+from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.signals import Heartbeat
+from runner.facts.watch import Watch
+
+MASS_SILENCE_SHARE = 0.5  # more than this share of the nodes at once: the store or the fabric is blamed; chosen, not measured
+MIN_MASS = 3  # below this many silent nodes there is no crowd to speak of; chosen, not measured
+
+
+class Silence:
+    """Tracks when each node was last heard."""
+
+    def __init__(self, silence_seconds: float) -> None:
+        self.silence_seconds = silence_seconds
+        self._heard: dict[str, float] = {}
+        self._silent: dict[str, float] = {}  # node -> when it was found silent
+        self._en_masse: tuple[str, ...] = ()
+
+    def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[NodeHeard]:
+        """Note a heartbeat; say so if its node had been silent, or was given up."""
+        before = self._heard.get(beat.node)
+        self._heard[beat.node] = now
+        came_back = self._silent.pop(beat.node, None) is not None
+        lost = beat.node in watch.lost and (before is None or now - before < self.silence_seconds)
+        if came_back or lost and (before is None or int(now) != int(before)):
+            return [NodeHeard(node=beat.node, incarnation=beat.incarnation)]
+        return []
+
+    def tick(self, watch: Watch, now: float) -> list[Finding | MassSilence]:
+        """Return findings about nodes that have just become silent."""
+        for name in watch.nodes:
+            self._heard.setdefault(name, now)
+        overdue = [name for name in watch.nodes if now - self._heard[name] >= self.silence_seconds]
+        mass = len(overdue) >= MIN_MASS and len(overdue) > MASS_SILENCE_SHARE * len(watch.nodes)
+        found: list[Finding | MassSilence] = []
+        crowd = tuple(overdue) if mass else ()
+        if crowd != self._en_masse:
+            self._en_masse = crowd
+            found.append(MassSilence(nodes=crowd))
+        for name in overdue:
+            if name not in self._silent:
+                self._silent[name] = now
+                found.append(self._finding(name, now))
+        return found
+
+    def _finding(self, name: str, now: float) -> Finding:
+        silent = now - self._heard[name]
+        evidence = f"nothing heard from {name} for {silent:.1f} s (limit {self.silence_seconds:g} s)"
+        return Finding(fault="node_silent", evidence=evidence, node=name, silent_seconds=silent)
+
+    def shift(self, seconds: float) -> None:
+        """Allow for a time in which nobody listened (our own pause, a store outage): it proves nothing about the nodes."""
+        self._heard = {name: at + seconds for name, at in self._heard.items()}
+
+    def due_at(self, watch: Watch) -> float | None:
+        """Return when the next node becomes silent if nothing is heard."""
+        times = [self._heard[n] + self.silence_seconds for n in watch.nodes if n in self._heard and n not in self._silent]
+        return min(times, default=None)
+
+    def seconds_since(self, node: str, now: float) -> float | None:
+        """Return how long ago a node was heard, for display."""
+        return now - self._heard[node] if node in self._heard else None

@@ -1,0 +1,121 @@
+"""Turns: the one way an input becomes a journal entry, a new state, and effects.
+
+decide -> append (fenced, durable) -> apply -> hand the records out. The supervisor and the simulator take turns; nobody else
+touches a controller's doors or writes the journal.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.decide.controller import Controller
+from runner.decide.state import State
+from runner.errors import StoreUnavailable
+from runner.facts import records as r
+from runner.facts.wire import message
+from runner.history.ledger import Ledger
+from runner.store.journal import Journal
+
+MAX_SETTLE_ROUNDS = 1000  # an input that leads to more is a loop in the decisions; chosen, not measured
+
+Observer = Callable[[r.JournalEntry], None]
+
+
+@message("recovery")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """What a snapshot holds: the controller's state and the ledger's books, both as after the same entry."""
+
+    state: object
+    ledger: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Turns:
+    """Owns a controller, its journal and the ledger that follows it; one thread calls it."""
+
+    def __init__(
+        self,
+        controller: Controller,
+        journal: Journal,
+        *,
+        on_entry: Observer = lambda entry: None,
+        on_outage: Callable[[StoreUnavailable], None],
+    ) -> None:
+        """`on_entry` sees each entry once it is durable and applied (replayed ones too); `on_outage` waits before a retry."""
+        self.controller = controller
+        self.ledger = Ledger()
+        self._journal = journal
+        self._on_entry = on_entry
+        self._on_outage = on_outage
+
+    def recover(self) -> int:
+        """Bring the controller to where the journal ends, by applying alone; return the number of entries applied."""
+        snapshot = self._journal.latest_snapshot()
+        if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
+            self.controller.state = snapshot.state.state
+            self.ledger = Ledger.load(snapshot.state.ledger)
+        applied = 0
+        for entry in self._journal.replay(snapshot.through + 1):
+            self._apply(entry)
+            applied += 1
+        return applied
+
+    def take(self, fact: object, now: float, *, stream: str = "", cursor: int = 0) -> list[object]:
+        """Take one input in, and whatever follows from the state after it; return all records, to be acted on in order.
+
+        An input read from a stream that is behind the inbox cursor was taken before: it leads to nothing.
+        """
+        if stream and cursor <= self.controller.state.cursors.get(stream, 0):
+            return []
+        records = self._turn(fact, now, stream=stream, cursor=cursor)
+        for _ in range(MAX_SETTLE_ROUNDS):
+            more = self._turn(r.Settle(), now)
+            records += more
+            if not more or any(isinstance(record, r.DecisionFailed) for record in more):
+                return records
+        error = f"deciding does not come to rest: {MAX_SETTLE_ROUNDS} rounds after {type(fact).__name__}"
+        return records + self._write(r.Settle(), (r.DecisionFailed(error=error),), now=now)
+
+    def _turn(self, fact: object, now: float, *, stream: str = "", cursor: int = 0) -> list[object]:
+        try:
+            decided = self.controller.decide(fact, now)
+        except Exception:  # bulkhead: the failure is recorded, the input is passed over
+            decided = (r.DecisionFailed(error=traceback.format_exc(limit=-4)[-2000:]),)
+        if not decided and not stream and not isinstance(fact, r.SupervisorStarted | r.Paused):
+            return []
+        return self._write(fact, decided, now=now, stream=stream, cursor=cursor)
+
+    def _write(
+        self, fact: object, decided: tuple[object, ...], *, now: float, stream: str = "", cursor: int = 0
+    ) -> list[object]:
+        entry = r.JournalEntry(
+            sequence=self.controller.state.sequence + 1,
+            now=max(now, self.controller.state.now),
+            input=fact,
+            stream=stream,
+            cursor=cursor,
+            records=decided,
+        )
+        while True:
+            try:
+                self._journal.append(entry)
+                break
+            except StoreUnavailable as error:
+                self._on_outage(error)  # not acknowledged is not "not done": the same entry again is written once
+        self._apply(entry)
+        return list(decided)
+
+    def _apply(self, entry: r.JournalEntry) -> None:
+        self.controller.apply(entry)
+        self.ledger.apply(entry)
+        self._on_entry(entry)
+
+    def snapshot(self) -> None:
+        """Write the state as it is now, so that the next recovery starts here."""
+        state = self.controller.state
+        self._journal.write_snapshot(Recovery(state=state, ledger=self.ledger.dump()), state.sequence)
