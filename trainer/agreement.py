@@ -1,0 +1,112 @@
+"""Requests reach the ranks at different moments; here they agree on the step that each takes effect.
+
+One small maximum over all ranks per step, on a group of its own. It is started before the step's
+work and looked at after it, so that it costs no waiting. A request counts for all ranks as soon as
+one of them had it when the step began.
+"""
+
+from __future__ import annotations
+
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from trainer.channel import Channel
+from trainer.drills import FAULTS, POINTS, Drill
+
+# One number per kind of request: the id's hash above, what the request says below.
+KINDS = ("checkpoint", "stop", "drill")
+_PAYLOAD_BITS = 32
+_MAX_RANKS = 1 << (_PAYLOAD_BITS - 8)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What all ranks do after this step, the same on each."""
+
+    checkpoint: bool = False
+    stop: bool = False
+    drill: Drill | None = None
+
+
+class Agreement:
+    """Collects this rank's requests and settles with the others, once per step."""
+
+    def __init__(self, channel: Channel, group: dist.ProcessGroup, world_size: int) -> None:
+        self._channel = channel
+        self._group = group
+        self._world_size = world_size
+        self._pending: dict[int, tuple[str, int]] = {}  # number -> request's id, index in KINDS
+        self._settled: dict[int, int] = {}  # number -> step after which it took effect
+        self._numbers = torch.zeros(len(KINDS), dtype=torch.int64)
+        self._work: dist.Work | None = None
+
+    def begin(self) -> None:
+        """Take in new requests and start the exchange. Call before the step's work."""
+        for request in self._channel.requests():
+            self._take_in(request)
+        self._numbers.zero_()
+        for number, (_, kind) in self._pending.items():
+            self._numbers[kind] = max(int(self._numbers[kind]), number)
+        if self._world_size > 1:
+            self._work = dist.all_reduce(
+                self._numbers, op=dist.ReduceOp.MAX, group=self._group, async_op=True
+            )
+
+    def end(self, step: int) -> Decision:
+        """Finish the exchange; return what takes effect after `step`, and tell who asked."""
+        if self._work is not None:
+            self._work.wait()
+            self._work = None
+        checkpoint, stop, drill = (int(number) for number in self._numbers.tolist())
+        for number in (checkpoint, stop, drill):
+            if number:
+                self._settled[number] = step
+            if number in self._pending:
+                self._channel.report("taken", request=self._pending.pop(number)[0], step=step)
+        return Decision(
+            checkpoint=bool(checkpoint) or bool(_payload(stop)),
+            stop=bool(stop),
+            drill=_unpack(_payload(drill)) if drill else None,
+        )
+
+    def _take_in(self, request: Mapping[str, Any]) -> None:
+        try:
+            number = _number(request)
+            kind = KINDS.index(request["request"])
+        except (KeyError, TypeError, ValueError) as error:
+            sys.stderr.write(f"request ignored, it cannot be read: {request} ({error!r})\n")
+            return
+        if number in self._settled:
+            # Another rank had it a step earlier: it is done already.
+            step = self._settled[number]
+            self._channel.report("taken", request=request["id"], step=step)
+        else:
+            self._pending[number] = (str(request["id"]), kind)
+
+
+def _number(request: Mapping[str, Any]) -> int:
+    payload = 0
+    if request["request"] == "stop":
+        payload = int(bool(request.get("checkpoint", False)))
+    elif request["request"] == "drill":
+        rank = int(request["rank"])
+        if not 0 <= rank < _MAX_RANKS:
+            raise ValueError(f"rank {rank} is not between 0 and {_MAX_RANKS - 1}")
+        point, fault = POINTS.index(request["point"]), FAULTS.index(request["fault"])
+        payload = rank << 8 | point << 4 | fault
+    mark = zlib.crc32(str(request["id"]).encode()) >> 1 or 1  # 31 bits, never 0
+    return mark << _PAYLOAD_BITS | payload
+
+
+def _payload(number: int) -> int:
+    return number & ((1 << _PAYLOAD_BITS) - 1)
+
+
+def _unpack(payload: int) -> Drill:
+    return Drill(fault=FAULTS[payload & 0xF], rank=payload >> 8, point=POINTS[payload >> 4 & 0xF])

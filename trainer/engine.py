@@ -1,0 +1,507 @@
+"""DeepSpeed, and nothing else of the project knows it: process groups, pipeline, ZeRO-1, one step.
+
+What this module takes care of, because DeepSpeed does not:
+- no compilation at run time and no file left in /dev/shm: the shared-memory all-reduce (used by
+  inference alone) is not built, and AdamW is torch's own;
+- every process group has the run's time-out instead of the library's half hour;
+- ZeRO stage 1 always, also without data parallelism: stage 0 clips by a norm that leaves out the
+  later pipeline stages;
+- what a step report needs and the engine does not tell: this rank's own gradient norm, taken from
+  the buckets just before they are reduced, the seconds inside collectives, and the layer whose
+  gradient is not finite when a step is skipped.
+
+The imports below are all that a rank will ever need from DeepSpeed: building an engine would
+import the two marked ones anyway, seconds later, and a process that forks ranks has them ready.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import io
+import math
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch._dynamo  # imported by the first optimizer that is made
+import torch.distributed as dist
+
+# Ask the driver's library for GPUs rather than CUDA itself: a process that has initialised CUDA
+# cannot fork ranks.
+os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
+os.environ.setdefault("DS_LOG_LEVEL", "warning")
+if not torch.cuda.is_available():
+    os.environ["DS_ACCELERATOR"] = "cpu"
+
+
+import deepspeed
+import deepspeed.runtime.zero.muon.muon_optimizer  # imported by ZeRO when it is made
+from deepspeed.accelerator import get_accelerator
+from deepspeed.pipe import LayerSpec, PipelineModule
+from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
+from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
+
+from runner.errors import SpecError
+from trainer.collectives import Meter, TensorAxis
+from trainer.layout import Place, layer_name, place_of, stage_bounds, tensor_groups
+from trainer.model.gpt import layers
+from trainer.model.loss import CrossEntropy
+from trainer.parameters import Cut, full_shape, initial_values, kind_of, local_part
+from trainer.settings import Settings
+
+# `import deepspeed.comm.torch` would give torch itself, for that package has an attribute of the
+# name; the module is reached through sys.modules only.
+sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+
+MicroBatch = tuple[torch.Tensor, torch.Tensor]
+
+# Gradients are reduced in buckets of at most this many elements (256 MiB in fp32), chosen, not measured.
+BUCKET_ELEMENTS = 64 * 1024 * 1024
+# Calls of DeepSpeed's communication layer that are metered; all others happen outside steps.
+METERED_CALLS = (
+    "all_reduce",
+    "all_gather",
+    "all_gather_into_tensor",
+    "barrier",
+    "broadcast",
+    "recv",
+    "reduce",
+    "send",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepResult:
+    """What one training step came to.
+
+    loss: mean over the global batch, nats per token, known on every rank. grad_norm: of the whole
+    model, before clipping; infinite on a skipped step. local_grad_norm: of the gradients this rank
+    holds, mean over its own micro-batches, before they are reduced. loss_scale: in effect for the
+    next step.
+    """
+
+    loss: float
+    grad_norm: float
+    local_grad_norm: float
+    loss_scale: float
+    skipped: bool
+    communication_seconds: float
+
+
+class World:
+    """This rank's connection to the others: its place, its device and its process groups."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Join the rendezvous of the environment; raises SpecError when the layout does not fit it."""
+        self.layout = settings.layout
+        world_size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        if world_size != self.layout.world_size:
+            raise SpecError(
+                f"layout needs {self.layout.world_size} ranks (tensor {self.layout.tensor} x pipeline "
+                f"{self.layout.pipeline} x data {self.layout.data}), WORLD_SIZE is {world_size}: "
+                "change the layout or start that many ranks"
+            )
+        self.place: Place = place_of(rank, self.layout)
+        self.timeout = datetime.timedelta(seconds=settings.group_timeout_seconds)
+        self.device = _own_device()
+        self.meter = Meter(self.device)
+        deepspeed.init_distributed(
+            dist_backend="nccl" if self.device.type == "cuda" else "gloo",
+            auto_mpi_discovery=False,
+            verbose=False,
+            timeout=self.timeout,
+        )
+        _prepare_backend(self.meter, self.timeout)
+        self.tensor_axis = self._join_tensor_axis()
+        # Agreement on requests and the collectives of checkpoints: on the CPU, apart from training.
+        self.side_group = dist.new_group(backend="gloo", timeout=self.timeout)
+
+    def _join_tensor_axis(self) -> TensorAxis:
+        mine = None
+        if self.layout.tensor > 1:
+            for ranks in tensor_groups(self.layout):
+                group = dist.new_group(ranks, timeout=self.timeout)
+                mine = group if self.place.rank in ranks else mine
+        return TensorAxis(mine, rank=self.place.tensor, size=self.layout.tensor, meter=self.meter)
+
+    def leave(self) -> None:
+        """Wait for the others and take the process groups down."""
+        dist.barrier(group=self.side_group)
+        dist.destroy_process_group()
+
+
+class Engine:
+    """One rank's part of the model, its optimizer, and the pipeline that drives them."""
+
+    def __init__(self, settings: Settings, world: World) -> None:
+        self.settings = settings
+        self.world = world
+        self._local_square: torch.Tensor | None = None
+        self._nonfinite_layers: list[int] = []
+        self.watch_seconds = 0.0
+        # DeepSpeed prints its topology and memory figures while it is built; rank 0's output is
+        # for people.
+        with contextlib.redirect_stdout(io.StringIO()):
+            self._module = self._build_module()
+            self._engine = self._build_engine()
+        self._optimizer: Any = self._engine.optimizer
+        self._make_adam_states()
+        self._watch_gradients()
+
+    # ---- the model ----------------------------------------------------------------------------
+
+    def _build_module(self) -> Any:
+        model, layout = self.settings.model, self.world.layout
+        axis = self.world.tensor_axis
+        recipes = layers(model, axis, recompute=self.settings.activation_checkpointing)
+        module = PipelineModule(
+            layers=[LayerSpec(r.kind, *r.arguments, **r.options) for r in recipes],
+            topology=PipeModelDataParallelTopology(
+                num_pp=layout.pipeline, num_mp=layout.tensor, num_dp=layout.data
+            ),
+            loss_fn=CrossEntropy(axis),
+            partition_method="type:Block",
+        )
+        bounds = [int(bound) for bound in module.parts]
+        expected = stage_bounds(model.layers, layout.pipeline)
+        assert bounds == expected, f"pipeline cut at {bounds}, the layout says {expected}"
+        self.parameters = dict(self._named_parameters(module))
+        for name, parameter in self.parameters.items():
+            # DeepSpeed counts a parameter without this mark once per tensor group, one with it on
+            # every rank: the norm is wrong if it does not say exactly what the table says.
+            split = axis.size > 1 and kind_of(name).cut is not Cut.REPLICATED
+            parameter.tensor_model_parallel = split
+            parameter.data.zero_()
+        return module
+
+    def _named_parameters(self, module: Any) -> Iterator[tuple[str, torch.nn.Parameter]]:
+        for name, parameter in module.named_parameters():
+            index, _, rest = name.partition(".")
+            yield f"{layer_name(int(index), self.settings.model.layers)}.{rest}", parameter
+
+    def fill(self) -> None:
+        """Give every parameter its initial values; not called when a checkpoint is loaded.
+
+        Done when the optimizer exists, so that its fp32 master weights are exact also where the
+        model itself is rounded to half precision.
+        """
+        axis = self.world.tensor_axis
+        with torch.no_grad():
+            for name, parameter in self.parameters.items():
+                cut = kind_of(name).cut
+                full = initial_values(
+                    name,
+                    full_shape(parameter.shape, cut, size=axis.size),
+                    model=self.settings.model,
+                    seed=self.settings.seed,
+                )
+                local = local_part(full, cut, rank=axis.rank, size=axis.size)
+                parameter.copy_(local)
+                self.set_fragment(parameter, None, local)
+
+    # ---- DeepSpeed ----------------------------------------------------------------------------
+
+    def _build_engine(self) -> Any:
+        options = self.settings.optimizer
+        decayed = [p for n, p in self.parameters.items() if kind_of(n).decays]
+        others = [p for n, p in self.parameters.items() if not kind_of(n).decays]
+        optimizer = torch.optim.AdamW(
+            [
+                {"params": decayed, "weight_decay": options.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
+            lr=options.lr,
+            betas=options.betas,
+            eps=options.eps,
+            fused=True,
+        )
+        if self.world.device.type == "cpu":
+            _allow_half_precision_on_cpu()
+        engine, *_ = deepspeed.initialize(
+            model=self._module,
+            optimizer=optimizer,
+            model_parameters=list(self.parameters.values()),
+            config=self._configuration(),
+        )
+        return engine
+
+    def _configuration(self) -> dict[str, Any]:
+        settings = self.settings
+        local_elements = sum(p.numel() for p in self.parameters.values())
+        configuration: dict[str, Any] = {
+            "train_batch_size": settings.batch.global_batch,
+            "train_micro_batch_size_per_gpu": settings.batch.micro_batch,
+            "gradient_accumulation_steps": settings.num_micro_batches,
+            "gradient_clipping": settings.optimizer.clip,
+            "steps_per_print": None,
+            "zero_allow_untested_optimizer": True,
+            "zero_optimization": {
+                "stage": 1,
+                "reduce_bucket_size": min(local_elements, BUCKET_ELEMENTS),
+            },
+            # Whole activations between stages: cutting them over the tensor ranks costs a gather
+            # at each end, which gains only where the links between nodes are the bottleneck.
+            "pipeline": {"pipe_partitioned": False, "grad_partitioned": False},
+        }
+        if settings.precision.dtype != "fp32":
+            configuration["data_types"] = {"grad_accum_dtype": "fp32"}
+        if settings.precision.dtype == "bf16":
+            configuration["bf16"] = {"enabled": True}
+        if settings.precision.dtype == "fp16":
+            configuration["fp16"] = {
+                "enabled": True,
+                "loss_scale": 0,
+                "initial_scale_power": settings.precision.initial_scale_power,
+                "loss_scale_window": settings.precision.scale_window,
+                "min_loss_scale": settings.precision.min_scale,
+                "hysteresis": settings.precision.hysteresis,
+            }
+        return configuration
+
+    # ---- steps --------------------------------------------------------------------------------
+
+    def train_step(self, micro_batches: Iterable[MicroBatch], *, lr: float) -> StepResult:
+        """Run one step over this rank's micro-batches (first and last stage read them) at `lr`."""
+        for group in self.param_groups:
+            group["lr"] = lr
+        self._local_square = None
+        self._nonfinite_layers = []
+        self.world.meter.take_seconds()
+        scale = self.loss_scale
+        loss = float(self._engine.train_batch(iter(micro_batches)))
+        norm = self._engine.get_global_grad_norm()
+        return StepResult(
+            loss=loss,
+            grad_norm=math.inf if norm is None else float(norm),
+            local_grad_norm=self._take_local_norm() / scale,
+            loss_scale=self.loss_scale,
+            skipped=bool(self._optimizer.overflow),
+            communication_seconds=self.world.meter.take_seconds(),
+        )
+
+    def validate(self, micro_batches: Iterable[MicroBatch], *, num_micro_batches: int) -> float:
+        """Return the mean loss over this rank's micro-batches and all replicas, without training."""
+        loss = self._engine.eval_batch(iter(micro_batches), num_micro_batches=num_micro_batches)
+        self._module.train()
+        return float(loss)
+
+    @property
+    def reads_data(self) -> bool:
+        """Whether this rank's stage takes tokens or targets."""
+        stage = self.world.place.pipeline
+        return stage in (0, self.world.layout.pipeline - 1)
+
+    # ---- state of the optimizer ---------------------------------------------------------------
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups of the AdamW in effect: decayed parameters, then the others."""
+        groups: list[dict[str, Any]] = self._optimizer.optimizer.param_groups
+        return groups
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor on the loss in the next step; 1 unless precision is fp16."""
+        scaler = getattr(self._optimizer, "loss_scaler", None)
+        return 1.0 if scaler is None else float(scaler.cur_scale)
+
+    @property
+    def loss_scaler(self) -> Any | None:
+        """DeepSpeed's dynamic loss scaler; None unless precision is fp16."""
+        return self._optimizer.loss_scaler if self.settings.precision.dtype == "fp16" else None
+
+    @property
+    def adam_states(self) -> list[dict[str, torch.Tensor]]:
+        """AdamW's state per group: `step`, and the two moments as flat fp32 tensors of this rank's part."""
+        adam = self._optimizer.optimizer
+        return [adam.state[group["params"][0]] for group in adam.param_groups]
+
+    def _make_adam_states(self) -> None:
+        """Make AdamW's state now instead of at its first step: a checkpoint is loaded before that.
+
+        DeepSpeed, for its part, ties parameters to their moments after the first step of the first
+        group, when those of the second do not exist: with two groups, the second would stay untied.
+        """
+        adam = self._optimizer.optimizer
+        for group in adam.param_groups:
+            flat = group["params"][0]
+            adam.state[flat] = {
+                "step": torch.zeros((), dtype=torch.float32, device=flat.device),
+                "exp_avg": torch.zeros_like(flat),
+                "exp_avg_sq": torch.zeros_like(flat),
+            }
+        # Private, and why the version of DeepSpeed is pinned.
+        self._optimizer._lazy_init_hp_params_optimizer_state()
+
+    def fragment(
+        self, parameter: torch.nn.Parameter, key: str | None
+    ) -> tuple[int, torch.Tensor] | None:
+        """Return where this replica's part of a parameter begins, and that part (fp32, flat, live).
+
+        `key` is a name of AdamW's state, or None for the fp32 master weights. None is returned when
+        other replicas hold all of it.
+        """
+        mapping = parameter._hp_mapping  # type: ignore[attr-defined]
+        if mapping is None:
+            return None
+        return mapping.lp_fragment_address.start, mapping.get_hp_fragment(key).detach()
+
+    def set_fragment(
+        self, parameter: torch.nn.Parameter, key: str | None, whole: torch.Tensor
+    ) -> None:
+        """Copy from this rank's whole parameter (or moment) what this replica holds of it."""
+        fragment = self.fragment(parameter, key)
+        if fragment is not None:
+            start, values = fragment
+            values.copy_(whole.reshape(-1)[start : start + values.numel()])
+
+    def sum_over_replicas(self, tensor: torch.Tensor) -> None:
+        """Sum a tensor, in place, over the ranks that hold the same parameters."""
+        if self.world.layout.data > 1:
+            dist.all_reduce(tensor, group=self._module._grid.get_data_parallel_group())
+
+    # ---- watching gradients -------------------------------------------------------------------
+
+    def _watch_gradients(self) -> None:
+        if isinstance(self._optimizer, BF16_Optimizer):
+            self._watch_bf16()
+        else:
+            self._watch_zero()
+
+    def _watch_zero(self) -> None:
+        optimizer = self._optimizer
+        reduce, update_scale = optimizer.average_tensor, optimizer._update_scale
+
+        def reduce_watched(bucket: torch.Tensor, *arguments: Any) -> Any:
+            self._add_local(bucket)
+            return reduce(bucket, *arguments)
+
+        def update_scale_watched(has_overflow: bool = False) -> Any:
+            if has_overflow:
+                self._note_nonfinite(
+                    (optimizer.params_in_partition[i], gradients)
+                    for i, gradients in optimizer.averaged_gradients.items()
+                )
+            return update_scale(has_overflow)
+
+        optimizer.average_tensor = reduce_watched
+        optimizer._update_scale = update_scale_watched
+
+    def _watch_bf16(self) -> None:
+        optimizer = self._optimizer
+        reduce, clear = self._engine._bf16_reduce_grads, optimizer.clear_hp_grads
+
+        def reduce_watched() -> Any:
+            for flat in optimizer.fp32_groups_actual_gradients_flat:
+                self._add_local(flat)
+            return reduce()
+
+        def clear_watched() -> Any:
+            if optimizer.overflow:
+                self._note_nonfinite(
+                    zip(optimizer.bf16_groups, optimizer.fp32_groups_gradients, strict=True)
+                )
+            return clear()
+
+        self._engine._bf16_reduce_grads = reduce_watched
+        optimizer.clear_hp_grads = clear_watched
+
+    def _add_local(self, flat: torch.Tensor) -> None:
+        started = perf_counter()
+        square = torch.linalg.vector_norm(flat, dtype=torch.float32).square()
+        self._local_square = square if self._local_square is None else self._local_square + square
+        self.watch_seconds += perf_counter() - started
+
+    def _take_local_norm(self) -> float:
+        return math.nan if self._local_square is None else math.sqrt(float(self._local_square))
+
+    def _note_nonfinite(
+        self, groups: Iterable[tuple[list[Any], list[torch.Tensor] | None]]
+    ) -> None:
+        layers = {id(p): self._layer_of(name) for name, p in self.parameters.items()}
+        self._nonfinite_layers = [
+            layers[id(parameter)]
+            for parameters, gradients in groups
+            for parameter, gradient in zip(parameters, gradients or (), strict=False)
+            if not bool(torch.isfinite(gradient).all())
+        ]
+
+    def _layer_of(self, name: str) -> int:
+        layer = name.partition(".")[0]
+        num_blocks = self.settings.model.layers
+        ends = {"embedding": 0, "head": num_blocks + 1}
+        return ends[layer] if layer in ends else int(name.split(".")[1]) + 1
+
+    def locate_nonfinite(
+        self, result: StepResult, micro_batches: Iterable[MicroBatch]
+    ) -> str | None:
+        """Name the layer where a bad step's numbers first stopped being finite; all ranks together.
+
+        With a loss that is not finite the forward pass is run again, without training, and the first
+        layer whose output is not finite is it. Otherwise backward was to blame, which meets the last
+        layer first. None when every number is finite after all.
+        """
+        none = self.settings.model.layers + 2
+        if math.isfinite(result.loss):
+            index = torch.tensor([max(self._nonfinite_layers, default=-1)])
+            dist.all_reduce(index, op=dist.ReduceOp.MAX, group=self.world.side_group)
+        else:
+            index = torch.tensor([min(self._nonfinite_outputs(micro_batches), default=none)])
+            dist.all_reduce(index, op=dist.ReduceOp.MIN, group=self.world.side_group)
+        found = int(index)
+        return layer_name(found, none - 2) if 0 <= found < none else None
+
+    def _nonfinite_outputs(self, micro_batches: Iterable[MicroBatch]) -> set[int]:
+        bad: set[int] = set()
+        first = self._module._local_start
+
+        def watch(index: int) -> Any:
+            def hook(_module: Any, _inputs: Any, output: torch.Tensor) -> None:
+                if not bool(torch.isfinite(output).all()):
+                    bad.add(index)
+
+            return hook
+
+        hooks = [
+            layer.register_forward_hook(watch(first + i))
+            for i, layer in enumerate(self._module.forward_funcs)
+        ]
+        try:
+            self.validate(micro_batches, num_micro_batches=self.settings.num_micro_batches)
+        finally:
+            for hook in hooks:
+                hook.remove()
+        return bad
+
+
+def _own_device() -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
+
+
+def _prepare_backend(meter: Meter, timeout: datetime.timedelta) -> None:
+    """Give the groups that DeepSpeed will make our time-out, and meter its collectives."""
+    backend = deepspeed.comm.comm.cdb
+
+    def new_group(ranks: Iterable[int]) -> Any:
+        return dist.new_group(list(ranks), timeout=timeout)
+
+    backend.new_group = new_group
+    for name in METERED_CALLS:
+        setattr(backend, name, meter.wrap(getattr(backend, name)))
+
+
+def _allow_half_precision_on_cpu() -> None:
+    # DeepSpeed asks whether the CPU has instructions for these formats; without them training is
+    # slower, not wrong.
+    kind = type(get_accelerator())
+    kind.is_fp16_supported = lambda self: True
+    kind.is_bf16_supported = lambda self: True

@@ -1,0 +1,104 @@
+"""What the environment says of this start: the part of the contract of a rank that is not torchrun's."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import SpecError
+from runner.facts.ids import AttemptId
+
+REMEDIES = ("lr_factor", "lr_peak", "skip_steps")
+# Set by a launcher for each rank; without one, a single rank is its own launcher.
+ALONE = {
+    "RANK": "0",
+    "LOCAL_RANK": "0",
+    "WORLD_SIZE": "1",
+    "LOCAL_WORLD_SIZE": "1",
+    "MASTER_ADDR": "127.0.0.1",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedies:
+    """Durable changes to the run: a factor on the learning rate, a peak of its own, data steps left out."""
+
+    lr_factor: float = 1.0
+    lr_peak: float | None = None
+    skip_steps: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Launch:
+    """One start of this rank. Without Stoker: attempt 0.0.0, no checkpoints, nothing to resume."""
+
+    rank: int
+    world_size: int
+    run: str
+    attempt: AttemptId
+    epoch: int
+    checkpoints: Path | None
+    resume: Path | None
+    supervised: bool
+    remedies: Remedies
+
+
+def read_launch(environment: Mapping[str, str] | None = None) -> Launch:
+    """Read the variables of the contract; raises SpecError that names the variable and its value."""
+    given = os.environ if environment is None else environment
+    folder, resume = given.get("STOKER_CHECKPOINTS", ""), given.get("STOKER_RESUME", "")
+    try:
+        attempt = AttemptId.parse(given.get("STOKER_ATTEMPT", "0.0.0"))
+    except ValueError as error:
+        raise SpecError(f"STOKER_ATTEMPT: {error}") from error
+    return Launch(
+        rank=_whole(given, "RANK"),
+        world_size=_whole(given, "WORLD_SIZE"),
+        run=given.get("STOKER_RUN", ""),
+        attempt=attempt,
+        epoch=_whole({"STOKER_EPOCH": "0", **given}, "STOKER_EPOCH"),
+        checkpoints=Path(folder) if folder else None,
+        resume=Path(resume) if resume else None,
+        supervised="STOKER_CONTRACT" in given,
+        remedies=_remedies(given.get("STOKER_REMEDIES", "") or "{}"),
+    )
+
+
+def _whole(given: Mapping[str, str], name: str) -> int:
+    text = given.get(name, "")
+    if not text.isdecimal():
+        raise SpecError(
+            f"{name} is {text!r}: a launcher sets it to a whole number, see the contract"
+        )
+    return int(text)
+
+
+def _remedies(text: str) -> Remedies:
+    try:
+        plain = json.loads(text)
+        peak = plain.get("lr_peak")
+        remedies = Remedies(
+            lr_factor=float(plain.get("lr_factor", 1.0)),
+            lr_peak=None if peak is None else float(peak),
+            skip_steps=tuple(_range(item) for item in plain.get("skip_steps") or ()),
+        )
+    except (AttributeError, TypeError, ValueError) as error:
+        raise SpecError(f"STOKER_REMEDIES cannot be read: {error}; it is {text!r}") from error
+    for name, value in (("lr_factor", remedies.lr_factor), ("lr_peak", remedies.lr_peak)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise SpecError(f"STOKER_REMEDIES: {name} = {value}; it must be a positive number")
+    return remedies
+
+
+def _range(item: Any) -> tuple[int, int]:
+    first, last = (int(step) for step in item)
+    if not 1 <= first <= last:
+        raise ValueError(
+            f"skip_steps holds [{first}, {last}]: data steps count from 1, first to last"
+        )
+    return first, last

@@ -1,0 +1,273 @@
+"""Training, from the first collective to the exit code. Read it from top to bottom."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from time import perf_counter
+
+import torch
+
+from runner import sealing
+from runner.errors import SpecError
+from trainer.agreement import Agreement, Decision
+from trainer.channel import Channel
+from trainer.checkpoint import Checkpoints, Evidence, Origin
+from trainer.data import Batch, Corpus, open_data
+from trainer.drills import Drills
+from trainer.engine import Engine, MicroBatch, World
+from trainer.launch import Launch
+from trainer.reports import Reporter
+from trainer.schedule import learning_rate
+from trainer.settings import Settings
+
+GOAL_REACHED = 0
+STOPPED = 75
+
+
+def train(settings: Settings, launch: Launch, channel: Channel) -> int:
+    """Train until the goal or until asked to stop; returns the exit code of the contract.
+
+    Raises SpecError for what no restart can mend: data other than the checkpoint's, a folder that
+    cannot be written, a layout that does not fit the number of ranks.
+    """
+    timings = Timings(channel)
+    data = open_data(settings)
+    if launch.resume is not None:
+        refuse_foreign(launch.resume, settings, data, supervised=launch.supervised)
+    if launch.checkpoints is not None:
+        refuse_unwritable(launch.checkpoints, launch.rank)
+    timings.hold()
+
+    world = World(settings)
+    timings.lap("connect")
+    engine = Engine(settings, world)
+    timings.lap("build")
+
+    drills = Drills(launch.rank)
+    checkpoints = Checkpoints(
+        engine,
+        world,
+        root=launch.checkpoints,
+        origin=Origin(run=launch.run, attempt=launch.attempt, epoch=launch.epoch),
+        drills=drills,
+    )
+    done = 0
+    if launch.resume is not None:
+        done = checkpoints.load(launch.resume)
+    else:
+        engine.fill()
+    timings.lap("load")
+
+    loop = Loop(settings, launch, channel, engine=engine, data=data, checkpoints=checkpoints)
+    loop.report_settings(done)
+    agreement = Agreement(channel, world.side_group, settings.layout.world_size)
+    exit_code = GOAL_REACHED
+    for step in range(done + 1, settings.steps + 1):
+        agreement.begin()
+        loop.step(step)
+        if step == done + 1:
+            timings.lap("first_step")
+        decision = agreement.end(step)
+        if decision.drill is not None:
+            drills.arm(decision.drill)
+            drills.at("step")
+        if settings.validate_every and step % settings.validate_every == 0:
+            loop.validate(step)
+        if loop.wants_checkpoint(step, decision):
+            loop.save(step)
+        if decision.stop:
+            exit_code = STOPPED
+            break
+    loop.finish()
+    world.leave()
+    return exit_code
+
+
+class Loop:
+    """What one turn of the loop does."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        launch: Launch,
+        channel: Channel,
+        *,
+        engine: Engine,
+        data: Corpus,
+        checkpoints: Checkpoints,
+    ) -> None:
+        self._settings = settings
+        self._remedies = launch.remedies
+        self._saves = launch.checkpoints is not None
+        self._channel = channel
+        self._engine = engine
+        self._data = data
+        self._checkpoints = checkpoints
+        self._reporter = Reporter(settings, engine, channel)
+        self._first_place = engine.world.place.rank == 0
+
+    def step(self, step: int) -> None:
+        """Train one step and report it."""
+        self._reporter.phase("step")
+        skipped = self._remedies.skip_steps
+        started = perf_counter()
+        batch = self._micro_batches(partial(self._data.batch, step, skipped))
+        data_wait_seconds = perf_counter() - started
+        result = self._engine.train_step(batch, lr=self._lr(step))
+        step_seconds = perf_counter() - started
+        nonfinite_layer = None
+        if result.skipped or not math.isfinite(result.loss):
+            nonfinite_layer = self._engine.locate_nonfinite(result, batch)
+        self._reporter.step(
+            step,
+            result,
+            step_seconds=step_seconds,
+            data_wait_seconds=data_wait_seconds,
+            nonfinite_layer=nonfinite_layer,
+        )
+
+    def validate(self, step: int) -> None:
+        """Report the loss on held-out text, the same windows each time."""
+        self._reporter.phase("evaluate")
+        batches: list[MicroBatch] = []
+        for index in range(self._settings.validation_batches):
+            batches += self._micro_batches(partial(self._data.validation_batch, index))
+        num_micro_batches = self._settings.validation_batches * self._settings.num_micro_batches
+        loss = self._engine.validate(batches, num_micro_batches=num_micro_batches)
+        if self._first_place:
+            self._channel.report("validation", step=step, loss=loss)
+            self._reporter.say(f"step {step}  validation loss {loss:.4f}")
+
+    def wants_checkpoint(self, step: int, decision: Decision) -> bool:
+        """Whether a checkpoint is due after this step: asked for, by the interval, or at the goal."""
+        every = self._settings.checkpoint_every
+        due = bool(every) and (step % every == 0 or step == self._settings.steps)
+        return self._saves and (due or decision.checkpoint)
+
+    def save(self, step: int) -> None:
+        """Write and seal a checkpoint, and say so."""
+        self._reporter.phase("checkpoint")
+        evidence = Evidence(
+            data={"fingerprint": self._data.fingerprint, "position": step},
+            metrics=list(self._reporter.recent),
+            settings=dataclasses.asdict(self._settings),
+        )
+        folder = self._checkpoints.save(step, evidence)
+        if self._first_place and folder is not None:
+            self._channel.report("checkpoint", step=step, path=str(folder))
+            self._reporter.say(f"step {step}  checkpoint {folder.name}")
+
+    def report_settings(self, done: int) -> None:
+        """Report the settings in effect, as the optimizer has them, not as they were asked for."""
+        for group in self._engine.param_groups:
+            group["lr"] = self._lr(min(done + 1, self._settings.steps))
+        decayed = self._engine.param_groups[0]
+        values = {
+            "lr": decayed["lr"],
+            "lr_peak": self._lr_peak,
+            "lr_factor": self._remedies.lr_factor,
+            "betas": list(decayed["betas"]),
+            "eps": decayed["eps"],
+            "weight_decay": decayed["weight_decay"],
+            "clip": self._settings.optimizer.clip,
+            "skip_steps": [list(skipped) for skipped in self._remedies.skip_steps],
+            "loss_scale": self._engine.loss_scale,
+            "steps": self._settings.steps,
+            "precision": self._settings.precision.dtype,
+            "layout": dataclasses.asdict(self._settings.layout),
+        }
+        if self._first_place:
+            self._channel.report("settings", step=done, values=values)
+
+    def finish(self) -> None:
+        """Tell people what reporting cost."""
+        self._reporter.say(
+            f"reports took {self._reporter.seconds_per_step() * 1e6:.0f} us a step on this rank"
+        )
+
+    @property
+    def _lr_peak(self) -> float:
+        peak = self._remedies.lr_peak
+        return self._settings.optimizer.lr if peak is None else peak
+
+    def _lr(self, step: int) -> float:
+        factor = self._remedies.lr_factor
+        return learning_rate(self._settings, step, peak=self._lr_peak, factor=factor)
+
+    def _micro_batches(self, read: Callable[..., Batch]) -> list[MicroBatch]:
+        """Read this replica's rows of a global batch and cut them; tokens and targets (B, T) each.
+
+        Stages in the middle of the pipeline read nothing.
+        """
+        if not self._engine.reads_data:
+            return []
+        size = self._settings.batch.micro_batch
+        share = size * self._settings.num_micro_batches
+        first = self._engine.world.place.data * share
+        tokens, targets = (
+            torch.from_numpy(part) for part in read(rows=slice(first, first + share))
+        )
+        return list(zip(tokens.split(size), targets.split(size), strict=True))
+
+
+class Timings:
+    """How long each part of a start took; every part is reported once."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._last = perf_counter()
+        self._held = 0.0
+
+    def hold(self) -> None:
+        """Keep the seconds so far for the lap called `load`: data that was opened early."""
+        now = perf_counter()
+        self._held, self._last = now - self._last, now
+
+    def lap(self, name: str) -> None:
+        """Report the seconds since the last lap."""
+        now = perf_counter()
+        seconds, self._last = now - self._last, now
+        if name == "load":
+            seconds += self._held
+        self._channel.report("timing", name=name, seconds=seconds)
+
+
+def refuse_foreign(folder: Path, settings: Settings, data: Corpus, *, supervised: bool) -> None:
+    """Raise SpecError when a checkpoint holds another model or was trained on other data.
+
+    Raises CheckpointRefused for a folder that does not verify. A supervisor has verified what it
+    names; by hand, every byte is read here.
+    """
+    manifest = sealing.read_manifest(folder) if supervised else sealing.verify(folder)
+    saved = manifest.data.get("fingerprint")
+    if saved != data.fingerprint:
+        raise SpecError(
+            f"data: checkpoint {folder.name} was trained on data {saved}, this run reads data "
+            f"{data.fingerprint}: give back the old source, or start without a checkpoint"
+        )
+    wanted = dataclasses.asdict(settings.model)
+    was = {**wanted, **dict(manifest.settings.get("model", {}))}
+    for name in sorted(wanted):
+        if was[name] != wanted[name] and name != "init_std":
+            raise SpecError(
+                f"model.{name} = {wanted[name]}: checkpoint {folder.name} holds a model with "
+                f"{was[name]}; set it back, or start without a checkpoint"
+            )
+
+
+def refuse_unwritable(folder: Path, rank: int) -> None:
+    """Raise SpecError when this rank cannot write into the folder for checkpoints."""
+    probe = folder / f".writable-{rank}"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"")
+        probe.unlink()
+    except OSError as error:
+        raise SpecError(
+            f"checkpoints: folder {folder} cannot be written ({error.strerror or error}): "
+            "make it writable for this user, or name another"
+        ) from error

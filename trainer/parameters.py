@@ -1,0 +1,121 @@
+"""The one table of parameters: how each is cut over the tensor axis, how it starts, whether it decays.
+
+Initial values, the gradient norm's flag and the placements in a checkpoint all come from here.
+A parameter's name says its layer first (`blocks.3.attention.qkv.weight`) and does not depend on
+the layout; neither do its initial values, for each is drawn in full from a seed of its own and
+then cut.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+import torch
+
+from trainer.settings import Model
+
+
+class Cut(Enum):
+    """How a parameter is spread over the tensor axis."""
+
+    COLUMN = "column"  # along dim 0: each rank makes a part of the outputs
+    ROW = "row"  # along dim 1: each rank takes a part of the inputs
+    REPLICATED = "replicated"
+
+    @property
+    def dim(self) -> int | None:
+        """The dim that is cut; None when every rank holds the whole."""
+        return {Cut.COLUMN: 0, Cut.ROW: 1, Cut.REPLICATED: None}[self]
+
+
+class Start(Enum):
+    """How a parameter is filled before the first step."""
+
+    NORMAL = "normal"
+    NORMAL_BY_DEPTH = "normal, its deviation divided by sqrt(2 x blocks)"
+    ONES = "ones"
+    ZEROS = "zeros"
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One row of the table. `decays`: weight decay applies."""
+
+    cut: Cut
+    start: Start
+    decays: bool
+
+
+_MATRIX = Kind(Cut.COLUMN, Start.NORMAL, True)
+_INTO_RESIDUAL = Kind(Cut.ROW, Start.NORMAL_BY_DEPTH, True)
+_SPLIT_BIAS = Kind(Cut.COLUMN, Start.ZEROS, False)
+_BIAS = Kind(Cut.REPLICATED, Start.ZEROS, False)
+_GAIN = Kind(Cut.REPLICATED, Start.ONES, False)
+
+# A name without its layer -> its kind. The rows of `qkv` are ordered head by head (query, key,
+# value of head 0, then of head 1, ...), so that cutting them gives every rank whole heads and a
+# checkpoint fits any number of tensor ranks.
+TABLE: dict[str, Kind] = {
+    "tokens.weight": _MATRIX,  # the embedding's and the head's: rows are words
+    "positions.weight": Kind(Cut.REPLICATED, Start.NORMAL, True),
+    "attention_norm.weight": _GAIN,
+    "attention_norm.bias": _BIAS,
+    "attention.qkv.weight": _MATRIX,
+    "attention.qkv.bias": _SPLIT_BIAS,
+    "attention.output.weight": _INTO_RESIDUAL,
+    "attention.output.bias": _BIAS,
+    "mlp_norm.weight": _GAIN,
+    "mlp_norm.bias": _BIAS,
+    "mlp.gate.weight": _MATRIX,
+    "mlp.gate.bias": _SPLIT_BIAS,
+    "mlp.up.weight": _MATRIX,
+    "mlp.up.bias": _SPLIT_BIAS,
+    "mlp.down.weight": _INTO_RESIDUAL,
+    "mlp.down.bias": _BIAS,
+    "norm.weight": _GAIN,
+    "norm.bias": _BIAS,
+}
+
+
+def kind_of(name: str) -> Kind:
+    """Return the row of a parameter; raises KeyError that lists the table for a name not in it."""
+    layer, _, rest = name.partition(".")
+    key = rest.partition(".")[2] if layer == "blocks" else rest
+    if key not in TABLE:
+        raise KeyError(
+            f"no row for parameter {name!r} ({key!r}); the table knows: {', '.join(TABLE)}"
+        )
+    return TABLE[key]
+
+
+def local_part(full: torch.Tensor, cut: Cut, *, rank: int, size: int) -> torch.Tensor:
+    """Return the part of a full tensor that one of `size` tensor ranks holds (a view)."""
+    if cut.dim is None or size == 1:
+        return full
+    return full.chunk(size, cut.dim)[rank]
+
+
+def full_shape(local: torch.Size, cut: Cut, *, size: int) -> torch.Size:
+    """Return the shape of the whole parameter, given one rank's part."""
+    shape = list(local)
+    if cut.dim is not None:
+        shape[cut.dim] *= size
+    return torch.Size(shape)
+
+
+def initial_values(name: str, shape: torch.Size, *, model: Model, seed: int) -> torch.Tensor:
+    """Return the whole parameter's initial values (fp32, CPU): a function of seed, name and shape."""
+    start = kind_of(name).start
+    if start is Start.ONES:
+        return torch.ones(shape)
+    if start is Start.ZEROS:
+        return torch.zeros(shape)
+    deviation = model.init_std
+    if start is Start.NORMAL_BY_DEPTH:
+        deviation /= math.sqrt(2 * model.layers)
+    digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
+    generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))
+    return torch.empty(shape).normal_(0.0, deviation, generator=generator)

@@ -1,0 +1,112 @@
+"""What a rank tells of its steps: one report per step on the channel, one line in a while for people."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from collections import deque
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from trainer.channel import Channel
+from trainer.engine import Engine, StepResult
+from trainer.flops import model_flops_per_token, tokens_per_step
+from trainer.settings import Settings
+
+# Steps whose loss and gradient norm go into a checkpoint's manifest, as evidence of its health.
+EVIDENCE_STEPS = 20
+TERA = 1e12
+
+
+class Reporter:
+    """Turns step results into reports, and keeps count of what that costs (`seconds`, `steps`)."""
+
+    def __init__(self, settings: Settings, engine: Engine, channel: Channel) -> None:
+        self._settings = settings
+        self._engine = engine
+        self._channel = channel
+        self._phase = ""
+        self._tokens = tokens_per_step(settings)
+        flops = model_flops_per_token(settings.model) * self._tokens
+        self._tera_per_rank = flops / settings.layout.world_size / TERA
+        self.recent: deque[dict[str, Any]] = deque(maxlen=EVIDENCE_STEPS)
+        self.seconds = 0.0
+        self.steps = 0
+
+    def phase(self, name: str) -> None:
+        """Report the phase when it changes."""
+        if name != self._phase:
+            self._phase = name
+            self._channel.report("phase", phase=name)
+
+    def step(
+        self,
+        step: int,
+        result: StepResult,
+        *,
+        step_seconds: float,
+        data_wait_seconds: float,
+        nonfinite_layer: str | None,
+    ) -> None:
+        """Report one step that is done."""
+        started = perf_counter()
+        lr = float(self._engine.param_groups[0]["lr"])
+        rate = self._tera_per_rank / step_seconds
+        fields: dict[str, Any] = {
+            "step": step,
+            "loss": result.loss,
+            "grad_norm": result.grad_norm,
+            "local_grad_norm": result.local_grad_norm,
+            "compute_seconds": max(
+                0.0, step_seconds - data_wait_seconds - result.communication_seconds
+            ),
+            "data_wait_seconds": data_wait_seconds,
+            "step_seconds": step_seconds,
+            "lr": lr,
+            "loss_scale": result.loss_scale,
+            "skipped": result.skipped,
+            "tokens_per_second": self._tokens / step_seconds,
+            "model_tflops_per_second": rate,
+            "peak_memory_bytes": _peak_memory_bytes(self._engine.world.device),
+        }
+        if self._settings.peak_tflops:
+            fields["mfu_ratio"] = rate / self._settings.peak_tflops
+        if nonfinite_layer is not None:
+            fields["first_nonfinite_layer"] = nonfinite_layer
+        self._channel.report("step", **fields)
+        self.recent.append({"step": step, "loss": result.loss, "grad_norm": result.grad_norm})
+        self.steps += 1
+        self.seconds += perf_counter() - started
+        self._line(fields)
+
+    def seconds_per_step(self) -> float:
+        """Return what reporting cost per step so far, the watch on gradients included."""
+        return (self.seconds + self._engine.watch_seconds) / max(1, self.steps)
+
+    def _line(self, fields: dict[str, Any]) -> None:
+        every = self._settings.log_every
+        step = fields["step"]
+        last = step == self._settings.steps
+        if self._engine.world.place.rank != 0 or not every or (step % every and not last):
+            return
+        note = "  skipped" if fields["skipped"] else ""
+        self.say(
+            f"step {step}/{self._settings.steps}  loss {fields['loss']:.4f}  "
+            f"grad norm {fields['grad_norm']:.3f}  lr {fields['lr']:.3e}  "
+            f"{fields['tokens_per_second']:.0f} tokens/s{note}"
+        )
+
+    def say(self, text: str) -> None:
+        """Write a line for people, on rank 0's output alone."""
+        if self._engine.world.place.rank == 0:
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+
+def _peak_memory_bytes(device: torch.device) -> int:
+    """Peak of the device's allocator on a GPU, of the process's resident set on a CPU."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
