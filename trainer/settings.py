@@ -153,7 +153,7 @@ class Precision:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
+class DataSource:
     """What is read. Every source is a pure function of (seed, step, skipped ranges)."""
 
     source: Literal["stdlib", "text", "tokens"] = field(
@@ -184,7 +184,7 @@ class Settings:
     batch: Batch = field(default_factory=Batch)
     optimizer: Optimizer = field(default_factory=Optimizer)
     precision: Precision = field(default_factory=Precision)
-    data: Data = field(default_factory=Data)
+    data: DataSource = field(default_factory=DataSource)
     steps: int = field(
         default=200, metadata=about("the goal: the run ends after this step", "steps", at_least=1)
     )

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runner.errors import SpecError
-from trainer.settings import Data, Settings
+from trainer.settings import DataSource, Settings
 
 TOKEN_BYTES = {"uint16": 2, "uint32": 4}
 # Folders of the standard library that distributions leave out, or that people install into.
@@ -72,7 +72,7 @@ class Split(NamedTuple):
     validation: int
 
 
-def find_source(data: Data) -> Source:
+def find_source(data: DataSource) -> Source:
     """Find the files of a source and their sizes, without reading them."""
     if data.source == "stdlib":
         return Source(kind="stdlib", files=tuple(_standard_library()))
