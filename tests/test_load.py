@@ -13,8 +13,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from runner.agent.launch import placeholders
 from runner.errors import SpecError
+from runner.facts.assignments import LaunchPlan
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load import load_cluster, load_run, load_runbooks
@@ -74,6 +77,24 @@ def test_a_command_may_be_a_list(tmp_path: Path) -> None:
         write(tmp_path, "name: a\ncommand: [bash, -c, 'exec ./go {rank} | tee {{x}}']\n")
     )
     assert spec.command == ("bash", "-c", "exec ./go {rank} | tee {{x}}")
+
+
+def test_the_agent_fills_every_documented_placeholder(tmp_path: Path) -> None:
+    """What the loader allows in braces is exactly what an agent fills in for a rank."""
+    plan = LaunchPlan(
+        attempt=AttemptId(12, 45, 2),
+        run="a",
+        command=("x",),
+        working_directory=str(tmp_path),
+        node_rank=1,
+        num_nodes=2,
+        ranks_per_node=2,
+        master_address="127.0.0.1",
+        master_port=29500,
+        output_folder=str(tmp_path),
+        output_limit_bytes=4096,
+    )
+    assert placeholders(plan, 3, "python3").keys() == PLACEHOLDERS.keys()
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

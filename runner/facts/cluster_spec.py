@@ -88,8 +88,8 @@ class ClusterSpec:
     hard_cap_seconds: Annotated[
         float,
         Setting(
-            "The longest that ranks may go on without anybody in charge of them; after it a new gang may be launched "
-            "even though nobody has confirmed the end of the old one. At least `fence_seconds`.",
+            "An agent that has lost the store for this long ends its ranks even if they advance. After it, a new gang may be "
+            "launched although nobody has confirmed the end of the old one. At least `fence_seconds`.",
             unit="seconds",
             above=0,
             most=LONGEST_SECONDS,
