@@ -46,7 +46,12 @@ _NOT_NOW = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
+# In a damaged file a name may be no text, a number may be text or too large: Python then raises what is not sqlite3's.
+_RAW_ERRORS = (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError)
 _OPENING_PAUSE_SECONDS = 0.005
+_KEPT_LOG_BYTES = (
+    64 * 1024 * 1024
+)  # beyond it, a burst of large entries gives its disk space back; chosen
 
 
 class Database:
@@ -71,7 +76,7 @@ class Database:
             connection.execute("BEGIN IMMEDIATE" if write else "BEGIN")
             yield connection
             connection.execute("COMMIT")
-        except sqlite3.Error as error:
+        except _RAW_ERRORS as error:
             self.close()  # ends the transaction too; whatever state the connection is in, a new one does not share it
             raise meaning(error, self.path) from error
         except BaseException:
@@ -84,7 +89,7 @@ class Database:
         if connection is not None:
             try:
                 connection.close()
-            except sqlite3.Error as error:
+            except _RAW_ERRORS as error:
                 raise meaning(error, self.path) from error
 
     def _undo(self) -> None:
@@ -93,7 +98,7 @@ class Database:
         try:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
-        except sqlite3.Error:
+        except _RAW_ERRORS:
             self.close()
 
     def _connected(self) -> sqlite3.Connection:
@@ -116,22 +121,27 @@ class Database:
         return self._connection
 
     def _opened(self) -> sqlite3.Connection:
-        with _alone(self.path.with_suffix(".lock"), self._deadline_seconds):
-            connection = sqlite3.connect(
-                self.path,
-                timeout=self._deadline_seconds,
-                isolation_level=None,
-                check_same_thread=False,
-            )
-            try:
-                _prepare(connection, self.path, durable=self._durable)
-            except BaseException:
-                connection.close()
-                raise
-            return connection
+        connection = sqlite3.connect(
+            self.path,
+            timeout=self._deadline_seconds,
+            isolation_level=None,
+            check_same_thread=False,
+        )
+        try:
+            # Locked only to create: a process stopped while it opens must not keep the others from opening.
+            if not _is_store(connection, self.path):
+                with _alone(self.path.with_suffix(".lock"), self._deadline_seconds):
+                    if not _is_store(connection, self.path):
+                        _create(connection)
+            connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
+            connection.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
 
-def meaning(error: sqlite3.Error, path: Path) -> StoreUnavailable | StoreCorrupt:
+def meaning(error: Exception, path: Path) -> StoreUnavailable | StoreCorrupt:
     """Translate what SQLite says into what a caller can do about it."""
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
@@ -151,33 +161,33 @@ def meaning(error: sqlite3.Error, path: Path) -> StoreUnavailable | StoreCorrupt
     )
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
+def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
+    """Say whether the file is a store already; False if it is empty, StoreCorrupt if it is something else."""
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application_id == APPLICATION_ID and version > SCHEMA_VERSION:
+        raise StoreCorrupt(
+            f"{path} has schema version {version}, this Stoker knows {SCHEMA_VERSION}; use the newer Stoker"
+        )
     num_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application_id != APPLICATION_ID and (application_id or version or num_tables):
         raise StoreCorrupt(
             f"{path} is a database of another program; name another folder for the store"
         )
-    if version > SCHEMA_VERSION:
-        raise StoreCorrupt(
-            f"{path} has schema version {version}, this Stoker knows {SCHEMA_VERSION}; use the newer Stoker"
-        )
+    return bool(application_id == APPLICATION_ID)
+
+
+def _create(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'OFF'}")
-    connection.execute(
-        "PRAGMA journal_size_limit = 67108864"
-    )  # a burst of large entries gives its disk space back
-    if application_id != APPLICATION_ID:
-        connection.executescript(
-            f"BEGIN IMMEDIATE;{_SCHEMA}"
-            f"PRAGMA application_id = {APPLICATION_ID};PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
-        )
+    connection.executescript(
+        f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA application_id = {APPLICATION_ID};"
+        f"PRAGMA user_version = {SCHEMA_VERSION};COMMIT;"
+    )
 
 
 @contextmanager
 def _alone(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
-    """Let one process at a time open and create: SQLite does not wait when two switch a file to WAL at once."""
+    """Let one process at a time create: SQLite does not wait when two switch a file to WAL at once."""
     deadline = time.monotonic() + deadline_seconds
     try:
         descriptor = os.open(lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -189,7 +199,7 @@ def _alone(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
         while not _locked(descriptor):
             if time.monotonic() >= deadline:
                 raise StoreUnavailable(
-                    f"store {lock_path} is being opened by another process that does not end"
+                    f"store {lock_path} is being created by another process that does not end"
                 )
             time.sleep(_OPENING_PAUSE_SECONDS)
         yield

@@ -28,6 +28,7 @@ from runner.store.store import (
     Register,
     check_name,
     check_payloads,
+    check_still_there,
     check_value,
     is_volatile_stream,
     lost,
@@ -310,7 +311,10 @@ def _look(
     for name, number in streams.items():
         found = []
         rows = contents.streams.get(name, _Stream())
-        start = max(number - rows.trimmed, 0)
+        if not is_volatile_stream(name):
+            check_still_there(f"stream {name!r}", found=rows.last, seen=number)
+        # A volatile stream that ends before its reader's cursor began anew.
+        start = max(number - rows.trimmed, 0) if number <= rows.last else 0
         for index in range(start, min(len(rows.payloads), start + limit)):
             found.append(Item(rows.trimmed + index + 1, rows.payloads[index]))
             room_bytes -= len(rows.payloads[index])

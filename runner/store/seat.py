@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from runner.errors import StoreUnavailable
+from runner.errors import StoreCorrupt, StoreUnavailable
 from runner.store import tables
 from runner.store.database import Database
 from runner.store.doorbell import Doorbell, Ringer
@@ -115,6 +115,9 @@ class Seat:
     def __del__(self) -> None:
         # The thread has ended. Its rows are left: the next writer finds nobody at that address.
         if self.process == os.getpid():
-            self._ringer.close()
             if self.bell is not None:
                 self.bell.close()
+            self._ringer.close()
+            with contextlib.suppress(StoreUnavailable, StoreCorrupt):
+                self._durable.close()
+                self._volatile.close()

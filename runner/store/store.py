@@ -152,7 +152,8 @@ class Store(Protocol):
 
         Returns at most `limit` items of each stream, oldest first, and at most about MAX_BATCH_BYTES in all, but at least
         one item of each stream that has any: read again from the last number. After trimming, the first item may be
-        later than asked for. Empty at the time-out, after `wake`, and after `close`.
+        later than asked for. Empty at the time-out, after `wake`, and after `close`. A number past a stream's end means
+        that items were lost: StoreCorrupt for a durable stream, while a volatile one is read from its new beginning.
         """
         ...
 

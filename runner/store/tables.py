@@ -111,8 +111,12 @@ def items_after(
     found = {}
     room_bytes = MAX_BATCH_BYTES
     for stream, number in after.items():
-        base, last, trimmed = _stream(rows, stream, seen=seen[stream])
-        start = max(number, trimmed)
+        volatile = is_volatile_stream(stream)
+        base, last, trimmed = _stream(
+            rows, stream, seen=seen[stream] if volatile else max(seen[stream], number)
+        )
+        # A volatile stream that ends before its reader's cursor began anew with the machine.
+        start = max(number, trimmed) if number <= last else trimmed
         if last <= start:
             continue
         items = _items(rows, base + start, base + last, limit=limit, room_bytes=room_bytes)
@@ -133,10 +137,8 @@ def _stream(rows: sqlite3.Connection, stream: str, *, seen: int) -> tuple[int, i
 
 
 def _new_stream(rows: sqlite3.Connection, stream: str) -> int:
-    inserted = rows.execute(
-        "INSERT INTO streams (name, last, trimmed) VALUES (?, 0, 0) RETURNING id", (stream,)
-    ).fetchone()
-    return int(inserted[0]) << NUMBER_BITS
+    inserted = rows.execute("INSERT INTO streams (name, last, trimmed) VALUES (?, 0, 0)", (stream,))
+    return int(inserted.lastrowid or 0) << NUMBER_BITS
 
 
 def _items(

@@ -158,6 +158,17 @@ def test_a_read_is_bounded_in_bytes_and_always_advances(store: Store) -> None:
     assert batch.items["inbox"] == (Item(1, b"small"),)
 
 
+def test_a_cursor_past_the_end_means_lost_items(store: Store) -> None:
+    """What a reader says it has read must be there in a durable stream; a volatile one has begun anew."""
+    store.append("inbox", b"x")
+    store.append("beats", b"x")
+    with pytest.raises(StoreCorrupt, match="'inbox' ends at 1, but 2 was seen before"):
+        store.read(streams={"inbox": 2}, registers={}, timeout_seconds=0)
+    with pytest.raises(StoreCorrupt, match="'other' ends at 0"):
+        store.read(streams={"other": 1}, registers={}, timeout_seconds=0)
+    assert payloads(store, "beats", after=7) == [b"x"]
+
+
 # ---- registers
 
 
