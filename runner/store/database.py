@@ -21,8 +21,9 @@ NUMBER_BITS = 44
 _SCHEMA = """
 CREATE TABLE streams (
     id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, last INTEGER NOT NULL, trimmed INTEGER NOT NULL);
-CREATE TABLE items (key INTEGER PRIMARY KEY, payload BLOB NOT NULL);
-CREATE TABLE registers (name TEXT PRIMARY KEY, version INTEGER NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE items (key INTEGER PRIMARY KEY, crc INTEGER NOT NULL, payload BLOB NOT NULL);
+CREATE TABLE registers (
+    name TEXT PRIMARY KEY, version INTEGER NOT NULL, crc INTEGER NOT NULL, payload BLOB NOT NULL);
 CREATE TABLE versions (last INTEGER NOT NULL);
 CREATE TABLE leases (
     name TEXT PRIMARY KEY, holder TEXT, token INTEGER NOT NULL, expires_seconds REAL NOT NULL, boot TEXT NOT NULL);
@@ -163,13 +164,15 @@ def meaning(error: Exception, path: Path) -> StoreUnavailable | StoreCorrupt:
 
 def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     """Say whether the file is a store already; False if it is empty, StoreCorrupt if it is something else."""
+    connection.execute("BEGIN")  # one moment for all three, while another process may be creating
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
+    num_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    connection.execute("COMMIT")
     if application_id == APPLICATION_ID and version > SCHEMA_VERSION:
         raise StoreCorrupt(
             f"{path} has schema version {version}, this Stoker knows {SCHEMA_VERSION}; use the newer Stoker"
         )
-    num_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
     if application_id != APPLICATION_ID and (application_id or version or num_tables):
         raise StoreCorrupt(
             f"{path} is a database of another program; name another folder for the store"

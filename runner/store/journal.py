@@ -127,12 +127,11 @@ class Journal:
         """Return the snapshots whose hash is right, newest first, and why others were refused."""
         kept, refused = [], []
         for name in SNAPSHOTS:
-            register = self._store.get(name)
-            if register is None:
-                continue
             try:
-                kept.append(_opened(name, register.payload))
-            except WireError as error:
+                register = self._store.get(name)
+                if register is not None:
+                    kept.append(_opened(name, register.payload))
+            except (WireError, StoreCorrupt) as error:
                 refused.append(f"{name} does not verify: {error}")
         return sorted(kept, key=lambda each: each.seal.through, reverse=True), refused
 

@@ -267,7 +267,8 @@ class SqliteStore:
         except OSError as error:
             raise StoreUnavailable(f"store folder {self.folder} cannot be used: {error}") from error
         # Files that are not ours are refused here, before anything starts.
-        self.registers("")
+        with self._seat() as seat, seat.reading(volatile=False), seat.reading(volatile=True):
+            pass
 
     @contextmanager
     def _seat(self) -> Iterator[Seat]:

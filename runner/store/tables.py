@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 from runner.errors import StoreCorrupt
 from runner.store.database import NUMBER_BITS
@@ -80,8 +81,10 @@ def append(
         return last
     if not base:
         base = _new_stream(rows, stream)
-    numbered = zip(range(base + last + 1, base + last + 1 + len(payloads)), payloads, strict=True)
-    rows.executemany("INSERT INTO items (key, payload) VALUES (?, ?)", numbered)
+    rows.executemany(
+        "INSERT INTO items (key, crc, payload) VALUES (?, ?, ?)",
+        [(key, crc32(payload), payload) for key, payload in enumerate(payloads, base + last + 1)],
+    )
     end = last + len(payloads)
     rows.execute("UPDATE streams SET last = ? WHERE name = ?", (end, stream))
     if is_volatile_stream(stream) and end // VOLATILE_SLACK > last // VOLATILE_SLACK:
@@ -119,7 +122,8 @@ def items_after(
         start = max(number, trimmed) if number <= last else trimmed
         if last <= start:
             continue
-        items = _items(rows, base + start, base + last, limit=limit, room_bytes=room_bytes)
+        keys = range(base + start + 1, base + last + 1)
+        items = _items(rows, stream, keys, limit=limit, room_bytes=room_bytes)
         _check_whole(stream, items, start=start)
         found[stream] = items
         room_bytes -= sum(len(item.payload) for item in items)
@@ -142,14 +146,15 @@ def _new_stream(rows: sqlite3.Connection, stream: str) -> int:
 
 
 def _items(
-    rows: sqlite3.Connection, after_key: int, last_key: int, *, limit: int, room_bytes: int
+    rows: sqlite3.Connection, stream: str, keys: range, *, limit: int, room_bytes: int
 ) -> tuple[Item, ...]:
     items = []
-    for key, payload in rows.execute(
-        "SELECT key, payload FROM items WHERE key > ? AND key <= ? ORDER BY key LIMIT ?",
-        (after_key, last_key, limit),
+    for key, crc, payload in rows.execute(
+        "SELECT key, crc, payload FROM items WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+        (keys.start, keys.stop, limit),
     ):
-        items.append(Item(key & _NUMBER_MASK, payload))
+        number = key & _NUMBER_MASK
+        items.append(Item(number, _checked(f"stream {stream!r}: item {number}", crc, payload)))
         room_bytes -= len(payload)
         if room_bytes <= 0:
             break
@@ -174,9 +179,8 @@ def put(rows: sqlite3.Connection, name: str, payload: bytes, *, seen: int) -> in
     version = newest_version(rows, seen=seen) + 1
     rows.execute("UPDATE versions SET last = ?", (version,))
     rows.execute(
-        "INSERT INTO registers (name, version, payload) VALUES (?, ?, ?) "
-        "ON CONFLICT (name) DO UPDATE SET version = excluded.version, payload = excluded.payload",
-        (name, version, payload),
+        "INSERT OR REPLACE INTO registers (name, version, crc, payload) VALUES (?, ?, ?, ?)",
+        (name, version, crc32(payload), payload),
     )
     return version
 
@@ -193,10 +197,11 @@ def registers_above(rows: sqlite3.Connection, above: Mapping[str, int]) -> dict[
     found = {}
     for name, version in above.items():
         row = rows.execute(
-            "SELECT version, payload FROM registers WHERE name = ? AND version > ?", (name, version)
+            "SELECT version, crc, payload FROM registers WHERE name = ? AND version > ?",
+            (name, version),
         ).fetchone()
         if row is not None:
-            found[name] = Register(*row)
+            found[name] = Register(row[0], _checked(f"register {name!r}", row[1], row[2]))
     return found
 
 
@@ -204,12 +209,21 @@ def registers_with_prefix(rows: sqlite3.Connection, prefix: str) -> dict[str, Re
     """Return the registers whose name starts with `prefix`."""
     # Not LIKE: it would take % and _ in the prefix for wildcards, and ignore case.
     return {
-        name: Register(version, payload)
-        for name, version, payload in rows.execute(
-            "SELECT name, version, payload FROM registers WHERE substr(name, 1, ?) = ?",
+        name: Register(version, _checked(f"register {name!r}", crc, payload))
+        for name, version, crc, payload in rows.execute(
+            "SELECT name, version, crc, payload FROM registers WHERE substr(name, 1, ?) = ?",
             (len(prefix), prefix),
         )
     }
+
+
+def _checked(what: str, crc: int, payload: bytes) -> bytes:
+    """Return the payload; raise StoreCorrupt if it is not the one written: SQLite itself has no checksums."""
+    if crc32(payload) != crc:
+        raise StoreCorrupt(
+            f"{what} is not what was written, its checksum is wrong; put back a copy, and test the disk"
+        )
+    return payload
 
 
 def delete(rows: sqlite3.Connection, name: str) -> None:

@@ -3,7 +3,9 @@
 import hashlib
 import itertools
 import json
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -298,6 +300,21 @@ def test_no_fault_loses_or_doubles_an_entry(num_faults: int) -> None:
             persist(store, "b", total)
         check_recovered(store.another(), total)
         assert store.last(JOURNAL) == total
+
+
+def test_a_snapshot_the_disk_changed_gives_way_to_the_one_before(tmp_path: Path) -> None:
+    """What the store itself refuses to hand out is passed over like a snapshot with a wrong hash."""
+    store = SqliteStore(tmp_path)
+    journal = leading(store)
+    journal.write_snapshot(state(10), 10)
+    journal.write_snapshot(state(20), 20)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as other:
+        other.execute("UPDATE registers SET payload = x'00' WHERE name = ?", (SNAPSHOTS[1],))
+        other.commit()
+    latest = journal.latest_snapshot()
+    assert latest.through == 10
+    assert "checksum" in latest.refused[0]
+    store.close()
 
 
 def test_the_journal_survives_its_process(tmp_path: Path) -> None:

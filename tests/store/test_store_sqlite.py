@@ -24,7 +24,7 @@ from tests.store.rig import SteppedClock, payloads
 def filled(folder: Path, num_items: int = 50) -> None:
     """Make a store with some contents, closed again and with everything in its main file."""
     store = SqliteStore(folder)
-    store.append_many("journal", [b"%d" % n * 200 for n in range(num_items)])
+    store.append_many("journal", [b"%d" % (n % 10) * 200 for n in range(num_items)])
     store.put("assignment", b"a" * 3000)
     store.acquire_lease("lead", "a", ttl_seconds=5)
     store.close()
@@ -194,6 +194,22 @@ def test_a_missing_item_is_named(tmp_path: Path) -> None:
         with pytest.raises(StoreCorrupt, match=rf"'journal': item {number} is missing"):
             payloads(store, "journal", after=0 if number == 3 else 49)
         store.close()
+
+
+def test_a_flipped_bit_is_named(tmp_path: Path) -> None:
+    """A payload that the disk changed is never handed out, from a stream or a register."""
+    filled(tmp_path)
+    with closing(sqlite3.connect(tmp_path / "store.db")) as other:
+        other.execute("UPDATE items SET payload = ? WHERE key & 0xFFFFFFFFFFF = 3", (b"3" * 200,))
+        other.execute("UPDATE registers SET payload = ?", (b"b" * 3000,))
+        other.commit()
+    store = SqliteStore(tmp_path, deadline_seconds=0.1)
+    with pytest.raises(StoreCorrupt, match="'journal': item 3 is not what was written"):
+        payloads(store, "journal")
+    with pytest.raises(StoreCorrupt, match="'assignment' is not what was written"):
+        store.get("assignment")
+    assert len(payloads(store, "journal", after=3)) == 47
+    store.close()
 
 
 def test_a_vanished_file_is_not_written_to(tmp_path: Path) -> None:
