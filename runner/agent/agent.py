@@ -1,0 +1,262 @@
+"""The agent: reads what its node is to run, makes it true, and says what it sees.
+
+One owner thread (`Loop`) holds all state. Two more threads talk to the store and only post: `Inbox` blocks in reads, `Outbox`
+writes. Blocking work on file systems runs on short-lived threads that post their result.
+"""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import signal
+import threading
+import time
+from functools import partial
+from pathlib import Path
+
+from runner.agent import keeper, tasks
+from runner.agent.converge import Convergence
+from runner.agent.fence import Fence
+from runner.agent.identity import Identity
+from runner.agent.inbox import Inbox
+from runner.agent.link import Place
+from runner.agent.loop import LATE_SECONDS, Loop
+from runner.agent.outbox import Outbox
+from runner.errors import WireError
+from runner.facts.actions import ActionResult
+from runner.facts.assignments import Assignment, Task
+from runner.facts.signals import Heartbeat, Junk, NodeJoined, NodeLeft, RankExited
+from runner.facts.wire import MAX_MESSAGE_BYTES, encode
+from runner.store.store import Store
+
+log = logging.getLogger("stoker.agent")
+
+PROGRESS_MARK_SECONDS = 5.0  # between two durable marks of progress; chosen
+FLUSH_SECONDS = 5.0  # for the store to take the last words
+MAX_TASKS_REMEMBERED = 256  # answers kept for tasks that arrive twice; chosen
+MAX_JUNK_SOURCES = 100  # sources of junk told apart; chosen
+
+
+class Agent:
+    """One life of a node's agent. Raises UserError when the node has one already, PermanentError when it cannot work."""
+
+    def __init__(
+        self, store: Store, place: Place, *, progress_mark_seconds: float = PROGRESS_MARK_SECONDS
+    ) -> None:
+        self._place = place
+        self._progress_mark_seconds = progress_mark_seconds
+        self._identity = Identity(place.node, place.folder)
+        self._loop = Loop(self._was_stopped)
+        self._outbox = Outbox(store, place.folder / "outbox.jsonl", self._acknowledged)
+        self._inbox = Inbox(
+            store,
+            place.node,
+            self._identity.task_cursor,
+            on_message=self._post_message,
+            on_confirmed=lambda asked: self._loop.post(partial(self._confirmed, asked)),
+            on_junk=lambda reason: self._loop.post(partial(self._junk, reason)),
+        )
+        self._ranks = Convergence(
+            place, self._identity, self._loop, tell=self._tell, beat=self._beat
+        )
+        cluster = place.cluster
+        self._fence = Fence(
+            fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds
+        )
+        self._resumed_at = time.monotonic()
+        self._asked = 0  # the newest confirmation of the assignment asked for
+        self._has_listened = False  # tasks read before are older than this life
+        self._answers: collections.OrderedDict[str, ActionResult] = collections.OrderedDict()
+        self._junk_sources: collections.Counter[str] = collections.Counter()
+        self._is_leaving = False
+
+    def run(self) -> int:
+        """Serve until told to leave; return the exit code."""
+        self._obey_signals()
+        waiting = self._outbox.waiting
+        self._ranks.begin()
+        self._tell(self._joined())
+        self._ranks.report_beginning()
+        self._ranks.report_exits(waiting)
+        self._outbox.start()
+        self._inbox.start()
+        self._heartbeat()
+        self._loop.run()
+        self._inbox.close()
+        self._tell(NodeLeft(**self._identity.stamp()))
+        if not self._outbox.flush(FLUSH_SECONDS):
+            log.warning("the store is away: %d signals wait", len(self._outbox.waiting))
+        self._outbox.close()
+        self._loop.close()
+        self._identity.close()
+        return 0
+
+    def leave(self) -> None:
+        """Have `run` end ranks and keeper and return. May be called from any thread and from signal handlers."""
+        self._loop.post(self._leave)
+
+    # -- what comes in
+
+    def _post_message(self, message: Assignment | Task, number: int) -> None:
+        if isinstance(message, Task):
+            self._loop.post(partial(self._on_task, message, number))
+        else:
+            self._loop.post(partial(self._on_assignment, message))
+
+    def _on_assignment(self, assignment: Assignment) -> None:
+        if assignment.node != self._place.node:
+            self._junk(f"assignment of node {assignment.node!r} in the register of this one")
+            return
+        self._ranks.assign(assignment)
+
+    def _confirmed(self, asked: int) -> None:
+        if asked >= self._asked:
+            self._has_listened = True
+            self._ranks.is_sure = True
+            self._ranks.converge()
+
+    def _was_stopped(self, seconds: float) -> None:
+        """Believe nothing after having been stopped: the assignment may have changed, a task may be long overdue."""
+        log.warning("stood still for %.1f s; reading the assignment anew", seconds)
+        self._resumed_at = time.monotonic()
+        self._ranks.is_sure = False
+        self._asked = self._inbox.confirm()
+
+    def _acknowledged(self, facts: list[object]) -> None:
+        exits = [fact for fact in facts if isinstance(fact, RankExited)]
+        if exits:
+            self._loop.post(partial(self._ranks.acknowledge, exits))
+
+    # -- what goes out
+
+    def _tell(self, fact: object) -> None:
+        try:
+            self._outbox.put(fact)
+        except WireError as error:
+            self._junk(str(error))
+
+    def _junk(self, reason: str) -> None:
+        source = reason[:20]
+        if self._junk_sources[source] or len(self._junk_sources) < MAX_JUNK_SOURCES:
+            self._junk_sources[source] += 1
+        if self._junk_sources[source] == 1:
+            self._outbox.put(Junk(**self._identity.stamp(), reason=reason[:300]))
+
+    def _joined(self) -> NodeJoined:
+        gang = self._ranks.gang
+        return NodeJoined(
+            **self._identity.stamp(),
+            hardware=self._identity.hardware,
+            slots=self._place.slots,
+            address=self._place.address,
+            pid=os.getpid(),
+            epoch=gang.epoch if gang is not None else self._identity.epoch,
+            attempt=gang.attempt if gang is not None else None,
+            ranks_alive=tuple(rank.rank for rank in gang.alive) if gang is not None else (),
+        )
+
+    def _heartbeat(self) -> None:
+        """Do what is done once per heartbeat: look, tell, keep files small, judge whether to go on without the store."""
+        now = time.monotonic()
+        self._loop.at("heartbeat", now + self._place.cluster.heartbeat_seconds, self._heartbeat)
+        gang = self._ranks.gang
+        if gang is not None:
+            gang.look(now)
+            for said in gang.mark(now, every_seconds=self._progress_mark_seconds):
+                self._tell(said)
+        self._beat()
+        self._ranks.bound_outputs()
+        self._ranks.wake_keeper()
+        if gang is not None:
+            reason = self._fence.verdict(
+                now,
+                lost_since=self._outbox.lost_since(now),
+                progress_at=gang.progress_at,
+                resumed_at=self._resumed_at,
+            )
+            if reason:
+                self._ranks.fence(reason)
+
+    def _beat(self) -> None:
+        gang = self._ranks.gang
+        resident_bytes = _resident_bytes()
+        if gang is None:
+            beat = Heartbeat(
+                **self._identity.stamp(),
+                epoch=self._identity.epoch,
+                agent_resident_bytes=resident_bytes,
+            )
+        else:
+            stopped_seconds = self._place.cluster.stopped_seconds
+            beat = gang.heartbeat(
+                time.monotonic(), stopped_seconds=stopped_seconds, resident_bytes=resident_bytes
+            )
+        line = encode(beat)
+        if len(line) <= MAX_MESSAGE_BYTES:
+            self._outbox.beat(line)
+
+    # -- tasks
+
+    def _on_task(self, task: Task, number: int) -> None:
+        self._identity.take_task(number)
+        answered = self._answers.get(task.id)
+        if answered is not None:
+            self._tell(answered)
+            return
+        since_resumed = time.monotonic() - self._resumed_at
+        gang = self._ranks.gang
+        reason = tasks.refusal(
+            task,
+            node=self._place.node,
+            epoch=self._identity.epoch,
+            gang=gang,
+            has_waited=not self._has_listened or self._has_just_resumed(since_resumed),
+        )
+        if reason:
+            self._answer(tasks.result(task, "failed", reason))
+        elif task.task == "drill" and task.args.get("fault") in tasks.STRIKES:
+            self._strike(task)
+        elif gang is not None:
+            outcome, message, detail = tasks.perform(task, gang, self._ranks.signal_rank)
+            self._answer(tasks.result(task, outcome, message, detail))
+
+    def _has_just_resumed(self, since_resumed: float) -> bool:
+        return self._asked > 0 and since_resumed < LATE_SECONDS
+
+    def _answer(self, answer: ActionResult) -> None:
+        self._answers[answer.id] = answer
+        while len(self._answers) > MAX_TASKS_REMEMBERED:
+            self._answers.popitem(last=False)
+        self._tell(answer)
+
+    def _strike(self, task: Task) -> None:
+        """End ourselves as a real fault would, once the answer is in the store."""
+        fault = task.args["fault"]
+        log.warning("drill %s", fault)
+        self._answer(tasks.result(task, "done", str(fault)))
+        self._outbox.flush(FLUSH_SECONDS)
+        if fault == "kill-node":
+            gang, link = self._ranks.gang, self._ranks.link
+            pids = [rank.pid for rank in gang.alive] if gang is not None else []
+            keeper.send_signal([link.pid, *pids] if link is not None else pids, signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    # -- leaving
+
+    def _obey_signals(self) -> None:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT):
+                signal.signal(number, lambda *_: self.leave())
+
+    def _leave(self) -> None:
+        if not self._is_leaving:
+            self._is_leaving = True
+            log.info("leaving")
+            self._loop.cancel("heartbeat")
+            self._ranks.leave(self._loop.stop)
+
+
+def _resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,36 @@
+"""When an agent that lost the store ends its ranks: never while they advance, except past the hard cap.
+
+store lost and no step, both for `fence_seconds`   -> end them: nobody can tell whether a new gang was started elsewhere
+store lost for `hard_cap_seconds`                  -> end them, advancing or not: after it a new gang may be launched
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """The rule, told the time. 0 as `hard_cap_seconds` means no cap."""
+
+    fence_seconds: float
+    hard_cap_seconds: float
+
+    def verdict(
+        self, now: float, *, lost_since: float | None, progress_at: float, resumed_at: float
+    ) -> str:
+        """Say why the ranks must end now; empty while they may go on.
+
+        `lost_since`: since when the store does not answer, None while it does. `progress_at`: last step, or last sign of
+        life of ranks that report none. `resumed_at`: when the agent last noticed that it had itself been stopped: what
+        happened meanwhile was not seen, so the wait for a step begins anew, while the cap does not.
+        """
+        if lost_since is None:
+            return ""
+        lost_seconds = now - lost_since
+        if self.hard_cap_seconds and lost_seconds >= self.hard_cap_seconds:
+            return f"the store is lost for {lost_seconds:.0f} s, the hard cap is {self.hard_cap_seconds:.0f} s"
+        idle_seconds = now - max(lost_since, progress_at, resumed_at)
+        if idle_seconds >= self.fence_seconds:
+            return f"the store is lost and no step was made for {idle_seconds:.0f} s"
+        return ""

@@ -1,0 +1,65 @@
+"""Folding: what the ranks of a node report of a step becomes one record of that step."""
+
+from __future__ import annotations
+
+from runner.agent.reports import Step, Validation
+from runner.facts.signals import StepRecord
+
+MAX_STEPS = 80  # in one heartbeat, which must fit one message; the oldest make room; chosen
+_FIRST_GIVEN = (
+    "loss",
+    "grad_norm",
+    "lr",
+    "loss_scale",
+    "tokens_per_second",
+    "model_tflops_per_second",
+    "mfu_ratio",
+    "first_nonfinite_layer",
+)
+
+
+class Fold:
+    """Steps reported and not sent yet. A step is sent once all ranks that report have done it, or a heartbeat later."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, dict[str, object]] = {}
+        self._overdue: set[int] = set()  # were open at the last heartbeat already
+
+    def add(self, rank: int, report: Step) -> None:
+        """Fold in one rank's view."""
+        record = self._record(report.step)
+        for name in _FIRST_GIVEN:
+            value = getattr(report, name)
+            if value is not None:
+                record.setdefault(name, value)
+        if report.skipped:
+            record["skipped"] = True
+        compute = report.compute_seconds
+        if compute is not None and _above(compute, record.get("compute_seconds_max")):
+            record["compute_seconds_max"], record["compute_seconds_max_rank"] = compute, rank
+        for name, value in (
+            ("data_wait_seconds_max", report.data_wait_seconds),
+            ("peak_memory_bytes_max", report.peak_memory_bytes),
+        ):
+            if value is not None and _above(value, record.get(name)):
+                record[name] = value
+
+    def validated(self, report: Validation) -> None:
+        """Fold in a held-out loss."""
+        self._record(report.step).setdefault("validation_loss", report.loss)
+
+    def take(self, *, done_by_all: int) -> tuple[StepRecord, ...]:
+        """Take what is to be sent now, oldest first. `done_by_all`: last step that every reporting rank has finished."""
+        due = sorted(step for step in self._open if step <= done_by_all or step in self._overdue)
+        records = [StepRecord(step=step, **self._open.pop(step)) for step in due]  # type: ignore[arg-type]
+        self._overdue = set(self._open)
+        return tuple(records)
+
+    def _record(self, step: int) -> dict[str, object]:
+        if step not in self._open and len(self._open) >= MAX_STEPS:
+            del self._open[min(self._open)]
+        return self._open.setdefault(step, {})
+
+
+def _above(value: float, known: object) -> bool:
+    return not isinstance(known, int | float) or value > known

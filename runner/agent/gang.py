@@ -1,0 +1,262 @@
+"""A gang as one node sees it: its ranks, what they report, and the signals that follow. No I/O but reading /proc."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runner.agent import output, reports
+from runner.agent.fold import Fold
+from runner.agent.keeper import process
+from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.ids import AttemptId
+from runner.facts.signals import (
+    CheckpointSealed,
+    Heartbeat,
+    Junk,
+    Progress,
+    RankExited,
+    RanksGone,
+    RanksReady,
+    RanksStarted,
+    RequestTaken,
+    SettingsInEffect,
+    Signal,
+)
+
+Stamp = Callable[[], Mapping[str, Any]]
+MAX_REMEMBERED = 1000  # requests known to be taken; chosen
+
+
+@dataclass(slots=True, kw_only=True)
+class RankHere:
+    """A rank of this node. `channel` is None once it is closed."""
+
+    rank: int
+    pid: int
+    channel: socket.socket | None = None
+    is_alive: bool = True
+    phase: str = ""
+    last_step: int | None = None
+    stopped_since: float | None = None
+    num_junk: int = 0
+
+
+class Gang:
+    """The ranks of one attempt on this node, and what they have told. `stamp` gives each signal its source fields.
+
+    `progress_at` (monotonic seconds) is the last step of any rank; of ranks that report none, the last time one wrote
+    to its output. `wants_beat` asks for a heartbeat at once. `understood` is None until a rank has said hello.
+    """
+
+    def __init__(self, assignment: Assignment, pids: Mapping[int, int], stamp: Stamp, now: float):
+        assert assignment.plan is not None
+        self.assignment = assignment
+        self.plan: LaunchPlan = assignment.plan
+        self.epoch = assignment.epoch
+        self.ranks = {rank: RankHere(rank=rank, pid=pid) for rank, pid in sorted(pids.items())}
+        self.understood: reports.Hello | None = None
+        self.last_step: int | None = None
+        self.progress_at = now
+        self.wants_beat = False
+        self._stamp = stamp
+        self._fold = Fold()
+        self._timings: dict[str, float] = {}
+        self._last_loss: float | None = None
+        self._marked_step: int | None = None
+        self._marked_at = now
+        self._taken: dict[str, None] = {}
+        self._signs: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def attempt(self) -> AttemptId:
+        """Id of the attempt."""
+        return self.plan.attempt
+
+    @property
+    def alive(self) -> list[RankHere]:
+        """Return the ranks whose exit was not seen."""
+        return [rank for rank in self.ranks.values() if rank.is_alive]
+
+    @property
+    def leads(self) -> bool:
+        """Whether this is the node with rank 0."""
+        return self.plan.node_rank == 0
+
+    # -- what ranks report
+
+    def hear(self, number: int, packet: bytes, now: float) -> list[Signal]:
+        """Take one packet of a rank; return the durable signals that follow."""
+        rank = self.ranks[number]
+        found, junk = reports.read_packet(packet)
+        signals = [signal for report in found for signal in self._take(rank, report, now)]
+        for reason in junk:
+            rank.num_junk += 1
+            if rank.num_junk == 1:
+                signals.append(Junk(**self._stamp(), reason=f"rank {number} reports {reason}"))
+        return signals
+
+    def _take(self, rank: RankHere, report: reports.Report, now: float) -> list[Signal]:
+        match report:
+            case reports.Step():
+                return self._stepped(rank, report, now)
+            case reports.Phase():
+                rank.phase = report.phase
+            case reports.Timing():
+                self._timed(report)
+            case reports.Validation():
+                self._fold.validated(report)
+            case reports.Hello():
+                return self._greeted(report)
+            case reports.Settings():
+                values = dict(report.values)
+                step = report.step
+                return [
+                    SettingsInEffect(
+                        **self._stamp(), attempt=self.attempt, step=step, values=values
+                    )
+                ]
+            case reports.Sealed():
+                step, path = report.step, report.path
+                return [
+                    CheckpointSealed(**self._stamp(), attempt=self.attempt, step=step, path=path)
+                ]
+            case reports.Taken():
+                return self._request_taken(report)
+        return []
+
+    def _stepped(self, rank: RankHere, report: reports.Step, now: float) -> list[Signal]:
+        self._fold.add(rank.rank, report)
+        if rank.last_step is None or report.step > rank.last_step:
+            rank.last_step = report.step
+            self.progress_at = now
+        if report.loss is not None:
+            self._last_loss = report.loss
+        if self.last_step is not None and report.step <= self.last_step:
+            return []
+        is_first = self.last_step is None
+        self.last_step = report.step
+        if not is_first:
+            return []
+        self.wants_beat = True
+        return self.mark(now, every_seconds=0.0)
+
+    def _timed(self, report: reports.Timing) -> None:
+        if report.name in self._timings or len(self._timings) < reports.MAX_NAMES:
+            self._timings[report.name] = max(
+                report.seconds, self._timings.get(report.name, report.seconds)
+            )
+
+    def _greeted(self, report: reports.Hello) -> list[Signal]:
+        is_first = self.understood is None
+        self.understood = report
+        if not is_first or not self.leads:
+            return []
+        requests, remedies = report.requests, report.remedies
+        return [
+            RanksReady(**self._stamp(), attempt=self.attempt, requests=requests, remedies=remedies)
+        ]
+
+    def _request_taken(self, report: reports.Taken) -> list[Signal]:
+        if not self.leads or report.request in self._taken or len(self._taken) >= MAX_REMEMBERED:
+            return []
+        self._taken[report.request] = None
+        return [
+            RequestTaken(
+                **self._stamp(), attempt=self.attempt, request=report.request, step=report.step
+            )
+        ]
+
+    # -- what the agent sees
+
+    def mark(self, now: float, *, every_seconds: float) -> list[Signal]:
+        """Return a Progress, from the node with rank 0, when a step was made since the last and it is time."""
+        step = self.last_step
+        if not self.leads or step is None or step == self._marked_step:
+            return []
+        is_first = self._marked_step is None
+        if not is_first and now - self._marked_at < every_seconds:
+            return []
+        self._marked_step, self._marked_at = step, now
+        timings = dict(self._timings) if is_first else {}
+        loss = self._last_loss
+        return [
+            Progress(**self._stamp(), attempt=self.attempt, step=step, loss=loss, timings=timings)
+        ]
+
+    def look(self, now: float) -> None:
+        """Look at the ranks from outside: who is stopped, and, when none reports steps, whether any has written."""
+        for rank in self.alive:
+            seen = process(rank.pid)
+            if seen is None or seen.state not in "Tt":
+                rank.stopped_since = None
+            elif rank.stopped_since is None:
+                rank.stopped_since = now
+        if self.last_step is None:
+            signs = output.signs(self.plan.output_folder, self.plan.ranks)
+            if signs != self._signs:
+                self._signs, self.progress_at = signs, now
+
+    def heartbeat(self, now: float, *, stopped_seconds: float, resident_bytes: int) -> Heartbeat:
+        """Return what the node sees, with the steps that are due; they are not told again."""
+        alive = self.alive
+        reporting = [rank.last_step for rank in alive if rank.last_step is not None]
+        stopped = [
+            rank.rank
+            for rank in alive
+            if rank.stopped_since is not None and now - rank.stopped_since >= stopped_seconds
+        ]
+        self.wants_beat = False
+        return Heartbeat(
+            **self._stamp(),
+            epoch=self.epoch,
+            attempt=self.attempt,
+            ranks_alive=tuple(rank.rank for rank in alive),
+            ranks_stopped=tuple(stopped),
+            phases={str(rank.rank): rank.phase for rank in alive if rank.phase},
+            steps=self._fold.take(done_by_all=min(reporting, default=self.last_step or 0)),
+            last_step=self.last_step,
+            agent_resident_bytes=resident_bytes,
+        )
+
+    # -- beginning and end
+
+    def started(self) -> RanksStarted:
+        """Return the signal that all ranks are spawned."""
+        pids = {str(rank.rank): rank.pid for rank in self.ranks.values()}
+        return RanksStarted(**self._stamp(), epoch=self.epoch, attempt=self.attempt, pids=pids)
+
+    def exited(self, number: int, exit_code: int | None) -> RankExited:
+        """Return the signal that a rank ended by itself."""
+        rank = self.ranks[number]
+        rank.is_alive = False
+        return RankExited(
+            **self._stamp(),
+            epoch=self.epoch,
+            attempt=self.attempt,
+            rank=number,
+            exit_code=exit_code,
+            last_step=rank.last_step if rank.last_step is not None else self.last_step,
+            stderr_tail=output.tail(output.paths(self.plan.output_folder, number)[1]),
+        )
+
+    def gone(self, *, left_behind: tuple[int, ...], fenced: bool) -> list[Signal]:
+        """Return what is to be said once no rank is left: first the junk that was counted, then that they are gone."""
+        signals: list[Signal] = [
+            Junk(**self._stamp(), reason=f"rank {rank.rank} reported junk", count=rank.num_junk)
+            for rank in self.ranks.values()
+            if rank.num_junk > 1
+        ]
+        signals.append(
+            RanksGone(
+                **self._stamp(),
+                epoch=self.epoch,
+                attempt=self.attempt,
+                last_step=self.last_step,
+                left_behind=left_behind,
+                fenced=fenced,
+            )
+        )
+        return signals

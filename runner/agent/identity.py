@@ -1,0 +1,163 @@
+"""Who this agent is: a lock on the node's folder, the hardware's serial, and what must survive one life of an agent.
+
+`agent.json` is written and fsynced before what it says becomes true outside: an epoch before it is obeyed, a launch before
+its first rank exists, a task before it strikes. So no later life starts an attempt twice or repeats a drill.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import uuid
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.agent.keeper import process
+from runner.errors import PermanentError, UserError
+from runner.facts.ids import AttemptId
+
+LOCK_NAME = "agent.lock"
+LIFE_NAME = "agent.json"
+HARDWARE_NAME = "hardware.json"
+
+
+@dataclass(slots=True, kw_only=True)
+class Life:
+    """What outlives an agent. `launched_*` name the newest attempt this node was to start, whether or not it came to that."""
+
+    incarnation: int = 0
+    epoch: int = 0
+    launched_epoch: int = 0
+    launched_attempt: str = ""
+    task_cursor: int = 0
+
+
+class Identity:
+    """One agent's claim on a node's folder. Raises UserError when another agent holds it."""
+
+    def __init__(self, node: str, folder: Path) -> None:
+        self.node = node
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(node, folder / LOCK_NAME)
+        self._life_path = folder / LIFE_NAME
+        self.hardware = _hardware(folder / HARDWARE_NAME)
+        self._life = _read_life(self._life_path)
+        self._life.incarnation += 1
+        self._sequence = 0
+        self._save()
+
+    @property
+    def incarnation(self) -> int:
+        """Number of this life, counted from 1."""
+        return self._life.incarnation
+
+    @property
+    def epoch(self) -> int:
+        """Highest epoch any life of this node obeyed."""
+        return self._life.epoch
+
+    @property
+    def launched(self) -> tuple[int, AttemptId] | None:
+        """Epoch and attempt of the newest launch, by whichever life; None when there never was one."""
+        if not self._life.launched_attempt:
+            return None
+        return self._life.launched_epoch, AttemptId.parse(self._life.launched_attempt)
+
+    @property
+    def task_cursor(self) -> int:
+        """Number of the newest task taken from the node's stream."""
+        return self._life.task_cursor
+
+    def stamp(self) -> dict[str, Any]:
+        """Return the next signal's source fields."""
+        self._sequence += 1
+        return {
+            "node": self.node,
+            "incarnation": self._life.incarnation,
+            "sequence": self._sequence,
+        }
+
+    def obey(self, epoch: int) -> None:
+        """Refuse older epochs from now on, in all later lives."""
+        if epoch > self._life.epoch:
+            self._life.epoch = epoch
+            self._save()
+
+    def launch(self, epoch: int, attempt: AttemptId) -> None:
+        """Note that an attempt is about to be started; it is never started again."""
+        self._life.launched_epoch, self._life.launched_attempt = epoch, str(attempt)
+        self._save()
+
+    def take_task(self, cursor: int) -> None:
+        """Note that a task was taken; it is never taken again."""
+        self._life.task_cursor = cursor
+        self._save()
+
+    def close(self) -> None:
+        """Give the folder back."""
+        os.close(self._lock)
+
+    def _save(self) -> None:
+        write_durably(self._life_path, json.dumps(asdict(self._life)))
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Replace a small file in one step that survives a power cut."""
+    scratch = path.with_name(f"{path.name}.part")
+    with scratch.open("w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    scratch.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _lock(node: str, path: Path) -> int:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "unknown"
+        os.close(descriptor)
+        raise UserError(
+            f"node {node!r} has an agent already ({holder}), which holds {path}; "
+            f"stop that one first, or give this one another --node"
+        ) from None
+    me = process(os.getpid())
+    assert me is not None
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, json.dumps({"pid": me.pid, "start_ticks": me.start_ticks}).encode(), 0)
+    return descriptor
+
+
+def _hardware(path: Path) -> str:
+    """Read the hardware's serial, making one the first time: nodes that share a machine have none of their own."""
+    if not path.exists():
+        write_durably(path, json.dumps({"serial": uuid.uuid4().hex}))
+    try:
+        return str(json.loads(path.read_text())["serial"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise PermanentError(
+            f'{path} should hold {{"serial": "..."}} ({error}); repair it, or delete it to get a new serial'
+        ) from error
+
+
+def _read_life(path: Path) -> Life:
+    try:
+        plain = json.loads(path.read_text())
+        known = {name: plain[name] for name in asdict(Life()) if name in plain}
+        return Life(**known)
+    except FileNotFoundError:
+        return Life()
+    except (ValueError, LookupError, TypeError) as error:
+        raise PermanentError(
+            f"{path} cannot be read ({error}); it tells which attempts this node has started already. When no rank of "
+            f"this node runs anywhere, delete it"
+        ) from error

@@ -1,0 +1,691 @@
+"""The keeper: parent of a node's ranks. One file, standard library only, any Python from 3.9 on, one thread.
+
+It is started as a program by an agent and outlives it. It spawns ranks, sees each death at once (pidfd), keeps the
+exits until an agent has acknowledged them, and hands the agent's ends of the ranks' channels to whichever agent is
+connected. When the keeper dies its ranks die with it (PR_SET_PDEATHSIG, which the kernel ties to the spawning *thread*:
+hence one thread). As a subreaper it inherits whatever its ranks leave behind, so that nothing escapes by forking twice.
+
+Agent and keeper talk in JSON lines over `keeper.sock` in the node's folder. The agent asks: `hello`, `spawn`, `signal`,
+`kill`, `note`, `acknowledge`, `end`. The keeper tells: `channel` (with a descriptor), `held`, `state`, `started`,
+`failed`, `exited`, `gone`. The newest connection is the agent; an older one is closed.
+
+The file is long because it must stand alone: an interpreter without any package of ours runs it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import array
+import collections
+import ctypes
+import errno
+import fcntl
+import json
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PROTOCOL = 1
+SOCKET_NAME = "keeper.sock"
+NOTE_NAME = "keeper.json"
+LOCK_NAME = "keeper.lock"
+MARK = "STOKER_KEEPER"  # environment of a keeper: the folder it serves
+MAX_PACKET_BYTES = 64 * 1024  # the contract's limit of a channel packet
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_HELD_BYTES = (
+    256 * 1024
+)  # of one rank's reports while no agent is there: about a day of rare ones, minutes of steps; chosen
+_DRAIN_BYTES = (
+    64 * 1024
+)  # a channel's queue is emptied beyond this, well below where a rank would have to drop; chosen
+_LOOK_SECONDS = 5.0  # how often a keeper without agent looks at its ranks; chosen
+_UNUSED_SECONDS = 60.0  # a keeper without agent and ranks ends after this; chosen
+_LOCK_WAIT_SECONDS = 2.0  # for the keeper before this one to be gone; chosen
+_FIRST_PRESS_SECONDS = (
+    0.005  # between looks at ranks that were killed; doubles up to the next; chosen
+)
+_LAST_PRESS_SECONDS = 0.05
+_EXIT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+Message = dict[str, Any]
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+# ---- what /proc knows -----------------------------------------------------------------------------------------------
+
+
+class Process(NamedTuple):
+    """One line of /proc/PID/stat. `start_ticks` since boot: with the pid it names one process for ever."""
+
+    pid: int
+    parent: int
+    state: str
+    start_ticks: int
+
+
+def process(pid: int) -> Process | None:
+    """Read one process; None when there is none."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The name may hold blanks and brackets; what follows the last bracket is numbers.
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Process(pid, int(fields[1]), fields[0].decode(), int(fields[19]))
+
+
+def processes() -> dict[int, Process]:
+    """Read all processes, zombies too."""
+    found = {}
+    for name in os.listdir("/proc"):
+        if name.isdecimal():
+            seen = process(int(name))
+            if seen is not None:
+                found[seen.pid] = seen
+    return found
+
+
+def environment_of(pid: int) -> dict[str, str]:
+    """Read the environment a process was started with; empty when it is gone, a zombie, or somebody else's."""
+    try:
+        data = Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return {}
+    pairs = (item.partition(b"=") for item in data.split(b"\0") if item)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def strays(mark: dict[str, str], *, keeper: int = 0) -> dict[int, dict[str, str]]:
+    """Find living processes that carry `mark` in their environment or descend from `keeper`: pid -> environment.
+
+    Processes under another living keeper are not ours, whatever they carry: two clusters may share a name.
+    """
+    table = processes()
+    environments = {pid: environment_of(pid) for pid in table}
+    keepers = {pid for pid, environment in environments.items() if MARK in environment}
+    keepers.add(keeper)
+    found = {}
+    for pid, seen in table.items():
+        if seen.state in "ZX" or pid in keepers:
+            continue
+        above = _first_above(table, pid, keepers)
+        environment = environments[pid]
+        carries = all(environment.get(name) == value for name, value in mark.items())
+        is_below = bool(keeper) and above == keeper
+        if is_below or (mark and carries and above is None):
+            found[pid] = environment
+    return found
+
+
+def _first_above(table: dict[int, Process], pid: int, wanted: set[int]) -> int | None:
+    for _ in range(len(table)):  # parents read at different moments might form a ring
+        seen = table.get(pid)
+        if seen is None or seen.parent in wanted:
+            return seen.parent if seen and seen.parent else None
+        pid = seen.parent
+    return None
+
+
+def send_signal(pids: Iterable[int], number: int) -> None:
+    """Send a signal to processes, of which some may be gone."""
+    for pid in pids:
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            pass
+
+
+# ---- ranks ----------------------------------------------------------------------------------------------------------
+
+
+class Rank:
+    """One rank: its process while it lives, its exit until it is forgotten, and our end of its channel."""
+
+    def __init__(self, number: int, child: subprocess.Popen[bytes], channel: socket.socket) -> None:
+        self.number = number
+        self.child = child
+        self.pid = child.pid
+        self.pidfd = os.pidfd_open(child.pid)
+        self.channel = channel
+        self.outputs: tuple[str, ...] = ()
+        self.exit_code: int | None = None
+        self.asked = False  # its end was asked for before it came
+        self.acknowledged = False
+        self.held: collections.deque[bytes] = collections.deque()
+        self.held_bytes = 0
+        self.num_held = 0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process was not reaped yet."""
+        return self.exit_code is None
+
+    def drain(self) -> None:
+        """Take reports out of a channel that fills up, the oldest making room for the newest."""
+        if queued_bytes(self.channel) <= _DRAIN_BYTES:
+            return
+        while True:
+            try:
+                packet = self.channel.recv(MAX_PACKET_BYTES + 1, socket.MSG_DONTWAIT)
+            except OSError:
+                return
+            if not packet:
+                return
+            self.held.append(packet)
+            self.num_held += 1
+            self.held_bytes += len(packet)
+            while self.held_bytes > _HELD_BYTES:
+                self.held_bytes -= len(self.held.popleft())
+
+    def signs(self) -> tuple[int, ...]:
+        """Return numbers of which one changes whenever the rank reports or writes."""
+        sizes = tuple(_size(path) for path in self.outputs)
+        return (self.num_held, queued_bytes(self.channel), *sizes)
+
+    def close(self) -> None:
+        """Let go of the channel and of the process."""
+        self.channel.close()
+        if self.pidfd >= 0:
+            os.close(self.pidfd)
+            self.pidfd = -1
+
+
+def queued_bytes(channel: socket.socket) -> int:
+    """Return how much a reader of this channel would find."""
+    number = array.array("i", [0])
+    try:
+        fcntl.ioctl(channel, termios.FIONREAD, number)
+    except OSError:
+        return 0
+    return number[0]
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def start_rank(spec: Message, ask: Message) -> Rank:
+    """Start one rank of a `spawn`; raises OSError, ValueError or SubprocessError when it cannot be started."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    keeper = os.getpid()
+    environment = {**ask["environment"], **spec["environment"]}
+    environment["STOKER_CHANNEL"] = str(theirs.fileno())
+
+    def become_a_rank() -> None:
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != keeper:  # died before the line above took effect
+            os._exit(1)
+        for number in (*_EXIT_SIGNALS, signal.SIGQUIT, signal.SIGCHLD):
+            signal.signal(
+                number, signal.SIG_DFL
+            )  # an ignored signal would stay ignored through exec
+
+    outputs: list[int] = []
+    try:
+        outputs += [_appended(spec["output"]), _appended(spec["errors"])]
+        child = subprocess.Popen(
+            spec["command"],
+            stdin=subprocess.DEVNULL,
+            stdout=outputs[0],
+            stderr=outputs[1],
+            cwd=ask["working_directory"] or None,
+            env=environment,
+            start_new_session=True,
+            pass_fds=(theirs.fileno(),),
+            preexec_fn=become_a_rank,  # safe: this process has one thread
+        )
+    except BaseException:
+        ours.close()
+        raise
+    finally:
+        theirs.close()
+        for descriptor in outputs:
+            os.close(descriptor)
+    rank = Rank(spec["rank"], child, ours)
+    rank.outputs = (spec["output"], spec["errors"])
+    return rank
+
+
+def _appended(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+# ---- the keeper -----------------------------------------------------------------------------------------------------
+
+
+class Connection:
+    """One agent's connection: lines in; lines out, some with a descriptor, never blocking."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self.stream = stream
+        self.stream.setblocking(False)
+        self._received = b""
+        self._waiting: collections.deque[tuple[bytes, tuple[int, ...]]] = collections.deque()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something still waits to be sent."""
+        return bool(self._waiting)
+
+    def receive(self) -> list[Message]:
+        """Return the whole messages that came; raises OSError at the end of the connection."""
+        data = self.stream.recv(1 << 18)
+        if not data:
+            raise ConnectionResetError("the agent closed the connection")
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def tell(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        """Queue a message and send what can be sent."""
+        self._waiting.append((json.dumps(message).encode() + b"\n", descriptors))
+
+    def flush(self) -> None:
+        """Send what the agent takes now; raises OSError when the connection is gone."""
+        while self._waiting:
+            data, descriptors = self._waiting[0]
+            rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", descriptors))]
+            try:
+                sent = self.stream.sendmsg([data], rights if descriptors else [])
+            except BlockingIOError:
+                return
+            if sent == len(data):
+                self._waiting.popleft()
+            else:  # descriptors travel with the first byte
+                self._waiting[0] = (data[sent:], ())
+
+
+class Ending:
+    """Ranks being ended: when to look next, when to stop waiting, what to tell then."""
+
+    def __init__(self, tell: Message, *, wait_seconds: float) -> None:
+        self.tell = tell
+        now = time.monotonic()
+        self.deadline = now + wait_seconds
+        self.pause_seconds = _FIRST_PRESS_SECONDS
+        self.look_at = now
+
+
+class Keeper:
+    """The loop: one agent, one gang at a time."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self._options = options
+        self._selector = selectors.DefaultSelector()
+        self._agent: Connection | None = None
+        self._agentless_since = time.monotonic()
+        self._gang: Message = {}  # attempt, epoch, notes: as the agent gave them
+        self._ranks: dict[int, Rank] = {}
+        self._by_pid: dict[int, Rank] = {}
+        self._ending: Ending | None = None
+        self._signs: tuple[tuple[int, ...], ...] = ()
+        self._signs_changed_at = self._agentless_since
+        self._is_leaving = False
+
+    def run(self, listener: socket.socket) -> None:
+        """Serve until the ranks are gone and nobody needs a keeper."""
+        wake_in, wake_out = socket.socketpair()
+        wake_in.setblocking(False)
+        wake_out.setblocking(False)
+        signal.set_wakeup_fd(wake_out.fileno(), warn_on_full_buffer=False)
+        for number in (*_EXIT_SIGNALS, signal.SIGCHLD):
+            signal.signal(number, lambda *_: None)
+        self._watch(listener, lambda: self._accept(listener))
+        self._watch(wake_in, lambda: self._signalled(wake_in))
+        while not self._is_over():
+            for key, _ in self._selector.select(self._timeout_seconds()):
+                key.data()
+            self._look()
+            self._flush()
+        signal.set_wakeup_fd(-1)
+
+    def _watch(self, descriptor: Any, callback: Callable[[], None]) -> None:
+        self._selector.register(descriptor, selectors.EVENT_READ, callback)
+
+    def _is_over(self) -> bool:
+        if self._ending is not None:
+            return False
+        if self._is_leaving:
+            return self._agent is None or not self._agent.is_behind
+        unused = self._agent is None and not self._by_pid
+        return unused and time.monotonic() - self._agentless_since >= _UNUSED_SECONDS
+
+    def _timeout_seconds(self) -> float | None:
+        now = time.monotonic()
+        if self._ending is not None:
+            return max(0.0, self._ending.look_at - now)
+        if self._agent is None and self._by_pid:
+            limit_seconds = self._options.hard_cap_seconds or _LOOK_SECONDS
+            return float(min(_LOOK_SECONDS, limit_seconds / 4))
+        if self._agent is None:
+            return max(0.0, self._agentless_since + _UNUSED_SECONDS - now)
+        return None
+
+    # -- agents
+
+    def _accept(self, listener: socket.socket) -> None:
+        stream, _ = listener.accept()
+        if self._agent is not None:
+            self._lose_agent()
+        self._agent = Connection(stream)
+        self._watch(stream, self._hear)
+
+    def _lose_agent(self) -> None:
+        if self._agent is not None:
+            self._selector.unregister(self._agent.stream)
+            self._agent.stream.close()
+            self._agent = None
+            self._agentless_since = self._signs_changed_at = time.monotonic()
+
+    def _hear(self) -> None:
+        if self._agent is None:
+            return
+        try:
+            asks = self._agent.receive()
+        except BlockingIOError:
+            return
+        except (OSError, ValueError):
+            self._lose_agent()
+            return
+        for ask in asks:
+            self._answer(ask)
+
+    def _answer(self, ask: Message) -> None:
+        doers = {
+            "hello": self._on_hello,
+            "spawn": self._on_spawn,
+            "signal": self._on_signal,
+            "kill": self._on_kill,
+            "note": self._on_note,
+            "acknowledge": self._on_acknowledge,
+            "end": self._on_end,
+        }
+        try:
+            doers[ask["ask"]](ask)
+        except (LookupError, TypeError, ValueError) as error:
+            # An agent of another release may ask for what we do not know; ranks must not die of that.
+            sys.stderr.write(f"cannot do {str(ask)[:200]}: {error!r}\n")
+
+    def _tell(self, message: Message, descriptors: tuple[int, ...] = ()) -> None:
+        if self._agent is not None:
+            self._agent.tell(message, descriptors)
+
+    def _flush(self) -> None:
+        if self._agent is None:
+            return
+        try:
+            self._agent.flush()
+        except OSError:
+            self._lose_agent()
+            return
+        events = selectors.EVENT_READ | (selectors.EVENT_WRITE if self._agent.is_behind else 0)
+        self._selector.modify(self._agent.stream, events, self._hear)
+
+    # -- what an agent asks for
+
+    def _on_hello(self, ask: Message) -> None:
+        ranks = []
+        for rank in self._ranks.values():
+            self._tell({"tell": "channel", "rank": rank.number}, (rank.channel.fileno(),))
+            if rank.held:
+                packets = [packet.decode("latin-1") for packet in rank.held]
+                self._tell({"tell": "held", "rank": rank.number, "packets": packets})
+                rank.held.clear()
+                rank.held_bytes = 0
+            ranks.append(_described(rank))
+        self._tell(
+            {
+                "tell": "state",
+                "protocol": PROTOCOL,
+                "pid": os.getpid(),
+                "ranks": ranks,
+                **self._gang,
+            }
+        )
+
+    def _on_spawn(self, ask: Message) -> None:
+        if self._ranks or self._ending is not None:
+            reason = f"the keeper still holds ranks of attempt {self._gang.get('attempt')}; end them first"
+            self._tell({"tell": "failed", "reason": reason})
+            return
+        self._gang = {name: ask[name] for name in ("attempt", "epoch", "notes")}
+        for spec in ask["ranks"]:
+            try:
+                self._add(start_rank(spec, ask))
+            except (OSError, ValueError, subprocess.SubprocessError) as error:
+                self._end({"tell": "failed", "reason": _why(error, spec, ask)})
+                return
+        for rank in self._ranks.values():
+            self._tell({"tell": "channel", "rank": rank.number}, (rank.channel.fileno(),))
+        self._tell(
+            {"tell": "started", "ranks": [_described(rank) for rank in self._ranks.values()]}
+        )
+
+    def _add(self, rank: Rank) -> None:
+        self._ranks[rank.number] = self._by_pid[rank.pid] = rank
+        self._watch(rank.pidfd, self._reap)
+
+    def _on_signal(self, ask: Message) -> None:
+        rank = self._ranks.get(ask["rank"])
+        if rank is not None and rank.is_alive:  # not reaped, so the pid is still its own
+            rank.asked = rank.asked or ask["asked"]
+            send_signal([rank.pid], ask["signal"])
+
+    def _on_acknowledge(self, ask: Message) -> None:
+        if ask["epoch"] == self._gang.get("epoch") and ask["rank"] in self._ranks:
+            self._ranks[ask["rank"]].acknowledged = True
+
+    def _on_note(self, ask: Message) -> None:
+        if ask["epoch"] == self._gang.get("epoch"):
+            self._gang["notes"] = ask["notes"]
+
+    def _on_kill(self, ask: Message) -> None:
+        if ask.get("attempt"):
+            self._gang.setdefault("attempt", ask["attempt"])
+        self._end({"tell": "gone", "epoch": ask["epoch"]})
+
+    def _on_end(self, ask: Message) -> None:
+        self._is_leaving = True
+        self._end({"tell": "gone", "epoch": self._gang.get("epoch", 0)})
+
+    # -- deaths
+
+    def _signalled(self, wake_in: socket.socket) -> None:
+        numbers = wake_in.recv(256)
+        if any(number in numbers for number in _EXIT_SIGNALS):
+            self._is_leaving = True
+            self._end({"tell": "gone", "epoch": self._gang.get("epoch", 0)})
+        self._reap()
+
+    def _reap(self) -> None:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            rank = self._by_pid.pop(pid, None)
+            if rank is None:
+                continue  # left behind by a rank and inherited by us
+            rank.exit_code = rank.child.returncode = os.waitstatus_to_exitcode(status)
+            self._selector.unregister(rank.pidfd)
+            os.close(rank.pidfd)
+            rank.pidfd = -1
+            if self._ranks.get(rank.number) is rank:
+                self._tell({"tell": "exited", "epoch": self._gang["epoch"], **_described(rank)})
+            else:
+                rank.close()
+            if self._ending is not None:
+                self._ending.look_at = time.monotonic()
+
+    def _end(self, tell: Message) -> None:
+        """Kill all ranks at once; `tell` goes out when they are gone, or not gone in time."""
+        for rank in self._ranks.values():
+            if rank.is_alive:
+                rank.asked = True
+                try:
+                    os.killpg(rank.pid, signal.SIGKILL)
+                except ProcessLookupError:
+                    pass
+        wait_seconds = self._options.kill_wait_seconds
+        self._ending = Ending(tell, wait_seconds=wait_seconds)
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        if self._ending is not None and now >= self._ending.look_at:
+            self._press(self._ending, now)
+        if self._agent is None and self._by_pid and self._ending is None:
+            self._look_after_orphans(now)
+
+    def _press(self, ending: Ending, now: float) -> None:
+        """See whether all are gone; kill what is left; give up on it when the time is over."""
+        alive = [rank for rank in self._ranks.values() if rank.is_alive]
+        if alive and now < ending.deadline and ending.pause_seconds < _LAST_PRESS_SECONDS:
+            found: dict[
+                int, dict[str, str]
+            ] = {}  # no look through /proc before their first chance to die
+        else:
+            found = strays(self._mark(), keeper=os.getpid())
+            send_signal(found, signal.SIGKILL)
+        if (alive or found) and now < ending.deadline:
+            ending.look_at = now + ending.pause_seconds
+            ending.pause_seconds = min(2 * ending.pause_seconds, _LAST_PRESS_SECONDS)
+            return
+        left_behind = {rank.number for rank in alive}
+        left_behind.update(rank_of(environment) for environment in found.values())
+        self._tell({**ending.tell, "left_behind": sorted(left_behind)})
+        for rank in self._ranks.values():
+            if not rank.is_alive:
+                rank.close()
+        self._ranks, self._gang, self._ending = {}, {}, None
+
+    def _mark(self) -> dict[str, str]:
+        attempt = self._gang.get("attempt")
+        if not attempt:
+            return {}
+        options = self._options
+        return {
+            "STOKER_CLUSTER": options.cluster,
+            "STOKER_NODE": options.node,
+            "STOKER_ATTEMPT": attempt,
+        }
+
+    def _look_after_orphans(self, now: float) -> None:
+        """Without an agent: let ranks go on while they advance, but not for ever when they do not."""
+        for rank in self._ranks.values():
+            rank.drain()
+        signs = tuple(rank.signs() for rank in self._ranks.values() if rank.is_alive)
+        if signs != self._signs:
+            self._signs, self._signs_changed_at = signs, now
+        limit_seconds = self._options.hard_cap_seconds
+        if limit_seconds and now - self._signs_changed_at >= limit_seconds:
+            # Not asked for by an agent: the next one is to report these as exits.
+            send_signal(
+                [rank.pid for rank in self._ranks.values() if rank.is_alive], signal.SIGKILL
+            )
+
+
+def _described(rank: Rank) -> Message:
+    return {
+        "rank": rank.number,
+        "pid": rank.pid,
+        "exit_code": rank.exit_code,
+        "asked": rank.asked,
+        "acknowledged": rank.acknowledged,
+    }
+
+
+def rank_of(environment: dict[str, str]) -> int:
+    """Return the rank that a process of ours belongs to; -1 when its environment does not tell."""
+    number = environment.get("RANK", "")
+    return int(number) if number.isdecimal() else -1
+
+
+def _why(error: Exception, spec: Message, ask: Message) -> str:
+    if isinstance(error, FileNotFoundError) and error.filename == ask["working_directory"]:
+        return f"working_directory {error.filename!r} does not exist"
+    if isinstance(error, OSError) and error.errno == errno.E2BIG:
+        return f"rank {spec['rank']}: its command or environment is too long for the system"
+    return f"rank {spec['rank']}: cannot start {spec['command'][0]!r}: {error}"
+
+
+# ---- start ----------------------------------------------------------------------------------------------------------
+
+
+def main() -> int:
+    """Serve the node folder given on the command line; say `ready` on standard output once agents may connect."""
+    parser = argparse.ArgumentParser(description="Parent of a node's ranks; started by an agent.")
+    parser.add_argument("--folder", required=True)
+    parser.add_argument("--cluster", required=True)
+    parser.add_argument("--node", required=True)
+    parser.add_argument("--hard-cap-seconds", type=float, default=0.0)
+    parser.add_argument("--kill-wait-seconds", type=float, default=1.0)
+    options = parser.parse_args()
+    os.chdir(
+        options.folder
+    )  # names in here are short enough for a socket's address, wherever the folder is
+    lock = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not _locked(lock):
+        sys.stderr.write(f"another keeper serves {options.folder}\n")
+        return 1
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    listener = _listen()
+    _note()
+    os.write(1, b"ready\n")
+    os.dup2(os.open(os.devnull, os.O_RDWR), 1)
+    Keeper(options).run(listener)
+    for name in (SOCKET_NAME, NOTE_NAME):
+        Path(name).unlink(missing_ok=True)
+    return 0
+
+
+def _locked(descriptor: int) -> bool:
+    deadline = time.monotonic() + _LOCK_WAIT_SECONDS
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(0.02)
+        else:
+            return True
+
+
+def _listen() -> socket.socket:
+    Path(SOCKET_NAME).unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    before = os.umask(0o177)  # whoever may connect may start programs as us
+    listener.bind(SOCKET_NAME)
+    os.umask(before)
+    listener.listen(8)
+    return listener
+
+
+def _note() -> None:
+    """Write down who we are, for an agent or a probe that looks from outside."""
+    me = process(os.getpid())
+    assert me is not None
+    scratch = Path(f"{NOTE_NAME}.{me.pid}")
+    scratch.write_text(
+        json.dumps({"pid": me.pid, "start_ticks": me.start_ticks, "protocol": PROTOCOL})
+    )
+    scratch.rename(NOTE_NAME)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,118 @@
+"""The owner's loop: descriptors, named timers and posts from other threads, all run by one thread, and never by polling."""
+
+from __future__ import annotations
+
+import collections
+import logging
+import os
+import selectors
+import threading
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeVar
+
+log = logging.getLogger("stoker.agent")
+
+LATE_SECONDS = 1.0  # a turn that starts this much later than it should: we were stopped; chosen
+
+T = TypeVar("T")
+
+
+class Loop:
+    """Runs callbacks one after the other. Only `post` may be called from other threads or from a signal handler.
+
+    `on_late(seconds)` is called when the loop stood still for longer than it meant to, before anything else is run.
+    """
+
+    def __init__(self, on_late: Callable[[float], None]) -> None:
+        self._on_late = on_late
+        self._selector = selectors.DefaultSelector()
+        self._posts: collections.deque[Callable[[], None]] = collections.deque()
+        self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._bell, selectors.EVENT_READ, self._take_posts)
+        self._is_over = False
+
+    def post(self, callback: Callable[[], None]) -> None:
+        """Have the owner call this soon."""
+        self._posts.append(callback)
+        try:
+            os.eventfd_write(self._bell, 1)
+        except OSError:
+            pass  # closed: the loop is over, and so is what was posted
+
+    def in_background(
+        self, job: Callable[[], T], then: Callable[[T | None, Exception | None], None]
+    ) -> None:
+        """Run a blocking job on a thread of its own and post `then(result, error)`."""
+
+        def work() -> None:
+            result: T | None = None
+            failure: Exception | None = None
+            try:
+                result = job()
+            except Exception as error:  # noqa: BLE001  a bulkhead: `then` reports it
+                failure = error
+            self.post(lambda: then(result, failure))
+
+        threading.Thread(target=work, daemon=True, name="stoker-job").start()
+
+    def watch(self, descriptor: int, callback: Callable[[], None]) -> None:
+        """Call back whenever the descriptor can be read."""
+        self._selector.register(descriptor, selectors.EVENT_READ, callback)
+
+    def unwatch(self, descriptor: int) -> None:
+        """Stop watching; nothing happens if it was not watched."""
+        try:
+            self._selector.unregister(descriptor)
+        except KeyError:
+            pass
+
+    def at(self, name: str, when: float, callback: Callable[[], None]) -> None:
+        """Set the timer `name`, which may be set already, to a moment of the monotonic clock."""
+        self._timers[name] = (when, callback)
+
+    def cancel(self, name: str) -> None:
+        """Forget a timer, if there is one."""
+        self._timers.pop(name, None)
+
+    def stop(self) -> None:
+        """End `run` after the current turn."""
+        self._is_over = True
+
+    def run(self) -> None:
+        """Serve until stopped; a callback that raises is logged and passed over."""
+        turned_at = time.monotonic()
+        while not self._is_over:
+            now = time.monotonic()
+            due = min((when for when, _ in self._timers.values()), default=None)
+            timeout_seconds = None if due is None else max(0.0, due - now)
+            ready = self._selector.select(timeout_seconds)
+            woke_at = time.monotonic()
+            late_seconds = max(now - turned_at, woke_at - (due if due and due > now else woke_at))
+            turned_at = woke_at
+            if late_seconds > LATE_SECONDS:
+                self._safely(partial(self._on_late, late_seconds))
+            for key, _ in ready:
+                self._safely(key.data)
+            for name, (when, callback) in list(self._timers.items()):
+                if when <= woke_at and self._timers.get(name) == (when, callback):
+                    del self._timers[name]
+                    self._safely(callback)
+
+    def close(self) -> None:
+        """Let go of the descriptors."""
+        self._selector.close()
+        os.close(self._bell)
+
+    def _take_posts(self) -> None:
+        os.eventfd_read(self._bell)
+        for _ in range(len(self._posts)):
+            self._safely(self._posts.popleft())
+
+    def _safely(self, callback: Callable[[], None]) -> None:
+        try:
+            callback()
+        except Exception:
+            log.exception("a callback failed; the agent goes on")

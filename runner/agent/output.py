@@ -1,0 +1,68 @@
+"""The ranks' output files: kept within bounds, and read from the end."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+TAIL_LINES = 20
+TAIL_BYTES = 2048
+_LOOK_BACK_BYTES = 16 * 1024
+_COPY_BYTES = 1 << 20
+
+
+def paths(folder: str, rank: int) -> tuple[Path, Path]:
+    """Return where a rank's standard output and standard error go."""
+    return Path(folder) / f"rank{rank}.out", Path(folder) / f"rank{rank}.err"
+
+
+def bound(path: Path, limit_bytes: int) -> bool:
+    """Cut a file back once it has outgrown its limit: its newer half moves to `<name>.1`, the file starts again.
+
+    Writers append, so they go on at the new start. What they write between copy and cut is lost: a few lines at most.
+    Returns whether it was cut. Raises OSError when the disk does not let us.
+    """
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return False
+    if size <= limit_bytes:
+        return False
+    kept = path.with_name(f"{path.name}.1")
+    scratch = path.with_name(f"{path.name}.1.part")
+    with path.open("rb+") as source, scratch.open("wb") as target:
+        source.seek(size - limit_bytes // 2)
+        source.readline()  # begin with a whole line
+        while chunk := source.read(_COPY_BYTES):
+            target.write(chunk)
+        os.ftruncate(source.fileno(), 0)
+    scratch.rename(kept)
+    return True
+
+
+def tail(path: Path) -> str:
+    """Return the last lines of a file, at most TAIL_LINES and TAIL_BYTES, whatever bytes it holds; "" if unreadable."""
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _LOOK_BACK_BYTES))
+            data = file.read(_LOOK_BACK_BYTES)
+    except OSError:
+        return ""
+    lines = data.rstrip().decode(errors="replace").splitlines()[-TAIL_LINES:]
+    text = "\n".join(lines).encode(errors="replace")[-TAIL_BYTES:]
+    return text.decode(errors="ignore")
+
+
+def signs(folder: str, ranks: range) -> tuple[tuple[int, int], ...]:
+    """Return size and time of every output file: they change when a rank writes."""
+    found = []
+    for rank in ranks:
+        for path in paths(folder, rank):
+            try:
+                state = path.stat()
+            except OSError:
+                found.append((0, 0))
+            else:
+                found.append((state.st_size, state.st_mtime_ns))
+    return tuple(found)

@@ -1,0 +1,149 @@
+"""What ranks report over their channel, as dataclasses. Hostile text: anything that does not fit is junk, never an error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.errors import WireError
+from runner.facts.wire import from_plain
+
+MAX_PACKET_BYTES = 64 * 1024  # the contract's limit
+MAX_STEP = 2**53  # larger ones are not the same in every JSON reader
+MAX_NAMES = 32  # requests, remedies or phase timings one rank may name; chosen
+MAX_TEXT = 4096  # a path; chosen
+MAX_NAME = 200  # a layer's, a phase's, a request's; chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What a rank understands."""
+
+    requests: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """What a rank is doing from now on."""
+
+    phase: Literal["start", "step", "evaluate", "checkpoint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """How long a part of the start took."""
+
+    name: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings in effect, read back after loading."""
+
+    step: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A finished step as one rank saw it."""
+
+    step: int
+    loss: float | None = None
+    grad_norm: float | None = None
+    local_grad_norm: float | None = None
+    compute_seconds: float | None = None
+    data_wait_seconds: float | None = None
+    step_seconds: float | None = None
+    lr: float | None = None
+    loss_scale: float | None = None
+    skipped: bool | None = None
+    tokens_per_second: float | None = None
+    model_tflops_per_second: float | None = None
+    mfu_ratio: float | None = None
+    peak_memory_bytes: int | None = None
+    first_nonfinite_layer: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """A held-out loss."""
+
+    step: int
+    loss: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sealed:
+    """A checkpoint's manifest is in place."""
+
+    step: int
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """The step after which a request takes effect."""
+
+    request: str
+    step: int
+
+
+Report = Hello | Phase | Timing | Settings | Step | Validation | Sealed | Taken
+
+_KINDS: dict[str, type] = {
+    "hello": Hello,
+    "phase": Phase,
+    "timing": Timing,
+    "settings": Settings,
+    "step": Step,
+    "validation": Validation,
+    "checkpoint": Sealed,
+    "taken": Taken,
+}
+
+
+def read_packet(packet: bytes) -> tuple[list[Report], list[str]]:
+    """Read the lines of one packet: reports, and for each line that is none, why."""
+    if len(packet) > MAX_PACKET_BYTES:
+        return [], [f"a packet of more than {MAX_PACKET_BYTES} bytes"]
+    reports: list[Report] = []
+    junk: list[str] = []
+    for line in packet.split(b"\n"):
+        if not line.strip():
+            continue
+        try:
+            reports.append(_read(line))
+        except (WireError, ValueError, RecursionError) as error:
+            junk.append(f"{line[:80]!r}: {error}"[:300])
+    return reports, junk
+
+
+def _read(line: bytes) -> Report:
+    plain = json.loads(line)
+    if not isinstance(plain, dict):
+        raise WireError("not a JSON object")
+    kind = plain.get("kind")
+    cls = _KINDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise WireError(f"unknown kind {str(kind)[:40]!r}; known: {', '.join(_KINDS)}")
+    report: Report = from_plain(cls, plain)
+    _check_bounds(report)
+    return report
+
+
+def _check_bounds(report: Report) -> None:
+    step = getattr(report, "step", 0)
+    if not 0 <= step < MAX_STEP:
+        raise WireError(f"step {str(step)[:40]} is out of range")
+    if isinstance(report, Hello) and max(len(report.requests), len(report.remedies)) > MAX_NAMES:
+        raise WireError(f"more than {MAX_NAMES} names")
+    for name in ("path", "request", "name", "first_nonfinite_layer"):
+        text = getattr(report, name, None)
+        limit = MAX_TEXT if name == "path" else MAX_NAME
+        if text is not None and len(text) > limit:
+            raise WireError(f"{name} of {len(text)} characters; at most {limit}")
