@@ -47,7 +47,7 @@ class Channel:
             return cls()
         try:
             connection = socket.socket(fileno=int(number))
-        except (OSError, OverflowError):
+        except (OSError, OverflowError, ValueError):
             return cls()
         if connection.family != socket.AF_UNIX or connection.type != socket.SOCK_SEQPACKET:
             connection.detach()  # somebody else's descriptor: it must stay open
