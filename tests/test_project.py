@@ -234,14 +234,14 @@ def test_a_failed_installation_leaves_no_stamp(clone: Path) -> None:
 
 @pytest.mark.parametrize("path", sorted(ROOT.glob("deploy/*.service")), ids=lambda path: path.name)
 def test_a_unit_starts_a_command_that_exists(path: Path) -> None:
-    """Each unit parses, survives the death of its main process, and starts a subcommand of stoker."""
+    """Each unit parses, comes back when it dies, spares what it started, and calls a subcommand of stoker as it wants to be."""
     unit = configparser.ConfigParser(interpolation=None)
     unit.optionxform = str  # type: ignore[assignment,method-assign]
     unit.read(path)
     assert {"Unit", "Service", "Install"} == set(unit.sections())
     service = unit["Service"]
     assert (service["Restart"], service["KillMode"], service["OOMPolicy"]) == (
-        "always",
+        "on-failure",
         "process",
         "continue",
     )
