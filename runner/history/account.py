@@ -236,7 +236,7 @@ class RunAccount:
         )
         return head.inherited_seconds + own
 
-    def lost_seconds(self, now: float) -> dict[Cause, float]:
+    def lost_seconds(self, now: float) -> dict[str, float]:
         """Seconds by cause, only those above zero."""
         end = now if self.ended_at is None else self.ended_at
         totals, ran, stepped = dict(self.totals), dict(self.ran_seconds), self.stepped_seconds

@@ -57,18 +57,18 @@ from runner.facts.records import (
 )
 from runner.facts.signals import RankExited, RanksGone
 from runner.facts.wire import from_plain, to_plain
-from runner.history.account import Cause, IncidentAccount, RunAccount
+from runner.history.account import IncidentAccount, RunAccount
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
-    """Where a run's time went, at one moment. Seconds."""
+    """Where a run's time went, at one moment. Seconds; `lost_seconds` by cause (`account.CAUSES`)."""
 
     run: int
     name: str
     wall_seconds: float
     productive_seconds: float
-    lost_seconds: Mapping[Cause, float] = field(default_factory=dict)
+    lost_seconds: Mapping[str, float] = field(default_factory=dict)
     ettr_ratio: float | None = None
     ended: bool = False
     num_attempts: int = 0

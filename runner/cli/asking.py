@@ -1,0 +1,123 @@
+"""Asking: a request goes into the store, the supervisor's answer comes back as a register."""
+
+from __future__ import annotations
+
+import getpass
+import re
+import time
+import uuid
+from collections.abc import Callable
+from decimal import Decimal
+
+from runner.cli.clusters import need_leader
+from runner.errors import TemporaryError, UserError
+from runner.facts import wire
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.requests import Answer, Request
+from runner.store.store import Store
+
+REQUESTS = "requests"
+LOOK_SECONDS = 2.0  # how often a waiting client looks whether anybody still leads
+
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+
+
+class NoAnswer(TemporaryError):
+    """The supervisor did not answer in time; the request stands and may still be done."""
+
+
+def new_request_id() -> str:
+    """Make an id: whoever sends the same id twice has asked once."""
+    return f"q-{uuid.uuid4().hex[:12]}"
+
+
+def asker() -> str:
+    """Name the person for the logbook."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in containers
+        return "unknown"
+
+
+def send(store: Store, cluster: ClusterSpec, request: Request) -> None:
+    """Hand a request in; raise NobodyLeads when it would lie there until somebody starts a supervisor one day."""
+    need_leader(store, cluster)
+    store.append(REQUESTS, wire.encode(request))
+
+
+def ask(
+    store: Store,
+    cluster: ClusterSpec,
+    request: Request,
+    *,
+    timeout_seconds: float,
+    on_open: Callable[[Answer], None] = lambda answer: None,
+) -> Answer:
+    """Hand a request in and wait until it is done, refused or failed; `on_open` hears that it was accepted.
+
+    Raises NobodyLeads and NoAnswer.
+    """
+    send(store, cluster, request)
+    return await_answer(
+        store, cluster, request.id, timeout_seconds=timeout_seconds, on_open=on_open
+    )
+
+
+def await_answer(
+    store: Store,
+    cluster: ClusterSpec,
+    request_id: str,
+    *,
+    timeout_seconds: float,
+    on_open: Callable[[Answer], None] = lambda answer: None,
+) -> Answer:
+    """Wait for the last word on a request that was handed in."""
+    name, version, accepted = f"answer/{request_id}", 0, ""
+    deadline = time.monotonic() + timeout_seconds
+    while (left := deadline - time.monotonic()) > 0:
+        batch = store.read(
+            streams={}, registers={name: version}, timeout_seconds=min(left, LOOK_SECONDS)
+        )
+        if name in batch.registers:
+            version = batch.registers[name].version
+            answer = wire.decode(batch.registers[name].payload)
+            if isinstance(answer, Answer):
+                if answer.state != "open":
+                    return answer
+                accepted = answer.message or "accepted"
+                on_open(answer)
+        elif left > LOOK_SECONDS:
+            need_leader(store, cluster)
+    stands = f"it was accepted ({accepted}) and goes on" if accepted else "it was not taken up yet"
+    raise NoAnswer(
+        f"request {request_id} was not answered within {timeout_seconds:g} s: {stands}; "
+        "see `stoker status`, or wait longer with --timeout"
+    )
+
+
+def parse_lr(text: str) -> tuple[float | None, float | None]:
+    """Read `x0.9` as a factor and `5.4e-5` as a peak; returns (factor, peak), one of them None.
+
+    A bare number is refused: 0.9 may mean either, and one of the meanings ruins a run.
+    """
+    factor = re.fullmatch(rf"[xX*\u00d7]\s*({_NUMBER})", text.strip())
+    if factor:
+        return _positive(float(factor.group(1)), text), None
+    if not re.fullmatch(_NUMBER, text.strip()):
+        raise UserError(
+            f"lr: {text!r} is no learning rate; write x0.9 to multiply the schedule by 0.9, "
+            "or a new peak in exponent notation, such as 5.4e-5"
+        )
+    value = float(text)
+    if "e" not in text.lower():
+        raise UserError(
+            f"lr: {text!r} may mean two things; write x{text.strip()} to multiply the schedule by it, "
+            f"or {Decimal(text.strip()):e} for that as the new peak"
+        )
+    return None, _positive(value, text)
+
+
+def _positive(value: float, text: str) -> float:
+    if not 0 < value < float("inf"):
+        raise UserError(f"lr: {text!r} is not above zero; write something like x0.9 or 5.4e-5")
+    return value

@@ -1,0 +1,240 @@
+"""Which cluster is meant, and who leads it. A cluster's folder holds its store, so that one path says it all."""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.errors import TemporaryError, UserError, WireError
+from runner.facts import wire
+from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.run_spec import RunSpec
+from runner.facts.view import RunView, View
+from runner.serve.published import read_view
+from runner.store.sqlite import SqliteStore
+from runner.store.store import Store
+
+CLUSTER_FILE = "cluster.yaml"
+STATES = ".stoker"  # where clusters without a file of their own keep their state, in the working directory
+SPEC = "cluster.json"  # in a state folder: the cluster as it is led; agents read it too
+LEASE = "supervisor"
+LIVE = ("active", "waiting")  # states of runs that go on
+
+
+class NobodyLeads(TemporaryError):
+    """There is no supervisor to ask."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leader:
+    """Who leads a cluster, as far as can be told from here."""
+
+    holder: str = ""  # host:pid:start; "" for nobody
+    alive: bool = False
+
+
+def find_cluster(where: str | None) -> ClusterSpec:
+    """Return the cluster meant by `--cluster`: a file, a state folder, or the name of one in `.stoker`.
+
+    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one that is led, if there are
+    several). Raises UserError with the choices.
+    """
+    if where is not None:
+        return _named(where)
+    if Path(CLUSTER_FILE).is_file():
+        return _loaded(Path(CLUSTER_FILE))
+    made = made_clusters()
+    if len(made) > 1:
+        made = [spec for spec in made if _is_led(spec)] or made
+    if len(made) == 1:
+        return made[0]
+    if not made:
+        raise UserError(
+            f"no cluster here: {Path.cwd()} has neither {CLUSTER_FILE} nor a cluster in {STATES}; "
+            "start one with `stoker run RUN.yaml`, or say where with --cluster"
+        )
+    names = ", ".join(spec.name for spec in made)
+    raise UserError(f"several clusters in {STATES}: {names}; say which with --cluster NAME")
+
+
+def cluster_for_run(where: str | None, run: RunSpec, *, spares: int | None) -> ClusterSpec:
+    """Return the cluster a run is started on; without any, one is made up that fits the run and `spares`."""
+    if where is not None or Path(CLUSTER_FILE).is_file():
+        if spares is not None:
+            raise UserError(
+                f"--spares: {where or CLUSTER_FILE} says how many spares there are; change `local.spares` there"
+            )
+        return find_cluster(where)
+    return make_cluster(Path(STATES) / run.name, run, spares=spares or 0)
+
+
+def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
+    """Make up a cluster of local nodes that fits `run`, and keep it in its state folder.
+
+    One that is led already stays as it is: its nodes are known to its supervisor.
+    """
+    state = state.absolute()
+    if (state / SPEC).exists():
+        known = _read_made(state)
+        if _is_led(known):
+            return known
+    local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
+    spec = ClusterSpec(name=run.name, state=str(state), local=local)
+    keep_spec(spec)
+    return spec
+
+
+def keep_spec(cluster: ClusterSpec) -> None:
+    """Write the cluster into its state folder, for its agents and for whoever looks; raise UserError when it cannot be."""
+    state = Path(cluster.state)
+    scratch = state / f"{SPEC}.part"
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        scratch.write_bytes(wire.encode(cluster) + b"\n")
+        scratch.rename(state / SPEC)
+    except OSError as error:
+        raise UserError(
+            f"state folder {state} cannot be written ({error.strerror}); choose another place in {CLUSTER_FILE}"
+        ) from error
+
+
+def made_clusters() -> list[ClusterSpec]:
+    """Return the clusters that have their state in the working directory, by name."""
+    return [_read_made(path.parent) for path in sorted(Path(STATES).glob(f"*/{SPEC}"))]
+
+
+@contextmanager
+def store_of(cluster: ClusterSpec, *, create: bool = False) -> Iterator[Store]:
+    """Open the cluster's store; raise UserError when it was never started."""
+    folder = store_folder(cluster)
+    if not create and not folder.is_dir():
+        raise UserError(
+            f"cluster {cluster.name!r} was never started: there is no store in {folder}; "
+            "start it with `stoker run` or `stoker supervise`"
+        )
+    with closing(SqliteStore(folder, create=create)) as store:
+        yield store
+
+
+def store_folder(cluster: ClusterSpec) -> Path:
+    """Return where the cluster's store is."""
+    return Path(cluster.state) / "store"
+
+
+def need_view(store: Store, cluster: ClusterSpec) -> View:
+    """Return the View; raise UserError when nobody has published one."""
+    view = read_view(store)
+    if view is None:
+        raise UserError(
+            f"cluster {cluster.name!r} has nothing to show yet: no supervisor has published a View in {cluster.state}; "
+            "start one with `stoker supervise`, or wait a second if one is starting"
+        )
+    return view
+
+
+def leader_of(store: Store) -> Leader:
+    """Say who leads; a holder that died on this machine does not count as alive, however long its lease still runs."""
+    from runner.leader import is_known_dead
+
+    current = store.lease_holder(LEASE)
+    if current is None:
+        return Leader()
+    alive = current.expires_in_seconds > 0 and not is_known_dead(current.holder)
+    return Leader(holder=current.holder, alive=alive)
+
+
+def need_leader(store: Store, cluster: ClusterSpec) -> Leader:
+    """Return who leads; raise NobodyLeads otherwise."""
+    leader = leader_of(store)
+    if leader.alive:
+        return leader
+    last = f"; the last one was {leader.holder}" if leader.holder else ""
+    raise NobodyLeads(
+        f"no supervisor leads cluster {cluster.name!r} ({cluster.state}){last}: nobody would act on this; "
+        "start one with `stoker supervise`"
+    )
+
+
+def view_age_seconds(view: View) -> float:
+    """Return how old a View is, by this machine's wall clock."""
+    return max(0.0, time.time() - view.wall)
+
+
+def pick_run(view: View, name: str | None) -> RunView:
+    """Return the run that `name` (or number) means; the newest of that name. Without one: the only live run, or the only run."""
+    if name is not None:
+        for run in reversed(view.runs):
+            if name in (run.name, str(run.run)):
+                return run
+        raise UserError(
+            f"no run {name!r} in cluster {view.cluster!r}; {known(name, [r.name for r in view.runs])}"
+        )
+    candidates = [run for run in view.runs if run.state in LIVE] or list(view.runs)
+    if len(candidates) == 1:
+        return candidates[0]
+    if not candidates:
+        raise UserError(
+            f"cluster {view.cluster!r} has no run yet; start one with `stoker run RUN.yaml`"
+        )
+    names = ", ".join(f"{run.name} ({run.run})" for run in candidates)
+    raise UserError(
+        f"which run? cluster {view.cluster!r} has {names}; name one, or give its number"
+    )
+
+
+def known(name: str, names: Sequence[str]) -> str:
+    """Say which names there are, and which was probably meant."""
+    if not names:
+        return "there is none"
+    unique = list(dict.fromkeys(names))
+    near = difflib.get_close_matches(name, unique, n=1)
+    shown = ", ".join(unique[:20]) + (", ..." if len(unique) > 20 else "")
+    return f"known: {shown}" + (f"; did you mean {near[0]!r}?" if near else "")
+
+
+def _named(where: str) -> ClusterSpec:
+    path = Path(where)
+    if path.is_file():
+        return _loaded(path)
+    for folder in (path, Path(STATES) / where):
+        if (folder / CLUSTER_FILE).is_file():
+            return _loaded(folder / CLUSTER_FILE)
+        if (folder / SPEC).is_file():
+            return _read_made(folder)
+    names = [spec.name for spec in made_clusters()]
+    raise UserError(
+        f"--cluster: {where!r} is neither a file nor a state folder, nor the name of a cluster in {STATES} "
+        f"({known(where, names)})"
+    )
+
+
+def _loaded(path: Path) -> ClusterSpec:
+    from runner.load import (
+        load_cluster,
+    )  # brings pydantic and yaml: only where there is a file to read
+
+    return load_cluster(path)
+
+
+def _read_made(state: Path) -> ClusterSpec:
+    path = state / SPEC
+    try:
+        spec = wire.decode(path.read_bytes())
+    except (OSError, WireError) as error:
+        raise UserError(
+            f"{path} cannot be read ({error}); remove {state} to start afresh"
+        ) from error
+    if not isinstance(spec, ClusterSpec):
+        raise UserError(f"{path} holds a {type(spec).__name__}, not a cluster; remove {state}")
+    return spec
+
+
+def _is_led(spec: ClusterSpec) -> bool:
+    if not store_folder(spec).is_dir():
+        return False
+    with store_of(spec) as store:
+        return leader_of(store).alive

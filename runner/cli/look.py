@@ -1,0 +1,398 @@
+"""Commands that only look. They read the View or the journal from the store, so they work when the supervisor is dead."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+
+import click
+
+from runner.cli import show
+from runner.cli.clusters import (
+    Leader,
+    find_cluster,
+    known,
+    leader_of,
+    need_view,
+    pick_run,
+    store_of,
+    view_age_seconds,
+)
+from runner.cli.options import cluster_option, examples, json_option
+from runner.errors import UserError
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.records import JournalEntry
+from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.history.words import printable
+from runner.serve.published import read_view
+from runner.store.store import Store
+
+OLD_VIEW_SECONDS = 5.0  # past that the age of what is shown is said; chosen, not measured
+
+
+@click.command(
+    epilog=examples(
+        "stoker status",
+        "stoker status --cluster big.yaml --json | jq .view.runs[0].step",
+    )
+)
+@cluster_option
+@json_option
+def status(where: str | None, *, as_json: bool) -> None:
+    """Show the cluster on one screen: who leads, runs, nodes, open incidents."""
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        leader, view = leader_of(store), read_view(store)
+    if as_json:
+        age = None if view is None else view_age_seconds(view)
+        show.print_json(
+            {"cluster": cluster.name, "leader": leader, "view_age_seconds": age, "view": view}
+        )
+        return
+    show.print_text(_head(cluster, leader, view))
+    if view is None:
+        return
+    show.print_text()
+    show.print_text(runs_table(view))
+    show.print_text()
+    show.print_text(nodes_table(view.nodes))
+    open_ones = [i for i in view.incidents if i.state not in ("resolved", "gave_up")]
+    show.print_text()
+    show.print_text(incidents_table(open_ones) if open_ones else _closed_in_short(view))
+
+
+@click.command(
+    epilog=examples(
+        "stoker nodes",
+        "stoker nodes --json | jq -r '.[] | select(.state == \"lost\") | .node'",
+    )
+)
+@cluster_option
+@json_option
+def nodes(where: str | None, *, as_json: bool) -> None:
+    """List the nodes: state, what runs there, when they were heard last."""
+    view = _view(where)
+    if as_json:
+        show.print_json(view.nodes)
+    else:
+        show.print_text(nodes_table(view.nodes))
+
+
+@click.command(
+    epilog=examples(
+        "stoker runs",
+        "stoker runs --json | jq -r '.[] | [.name, .ettr_ratio] | @tsv'",
+    )
+)
+@cluster_option
+@json_option
+def runs(where: str | None, *, as_json: bool) -> None:
+    """List the runs of the cluster, oldest first."""
+    view = _view(where)
+    if as_json:
+        show.print_json(view.runs)
+    else:
+        show.print_text(runs_table(view))
+
+
+@click.command(
+    epilog=examples(
+        "stoker incidents",
+        "stoker incidents tiny --json",
+    )
+)
+@click.argument("run", required=False)
+@cluster_option
+@json_option
+def incidents(run: str | None, where: str | None, *, as_json: bool) -> None:
+    """List incidents, newest first: what, where, seconds to detect and to recover, steps lost."""
+    view = _view(where)
+    found = view.incidents
+    if run is not None:
+        wanted = pick_run(view, run).run
+        found = tuple(incident for incident in found if incident.run == wanted)
+    if as_json:
+        show.print_json(found)
+    else:
+        show.print_text(incidents_table(found) if found else "no incident")
+
+
+@click.command(
+    epilog=examples(
+        "stoker story i1",
+        "stoker story --run tiny --since 15m",
+    )
+)
+@click.argument("incident", required=False)
+@click.option("--run", "run_name", metavar="RUN", help="Only what concerns this run.")
+@click.option(
+    "--since",
+    metavar="AGE",
+    help="Only the last while, such as 90s, 15m, 3h or 2d.",
+)
+@cluster_option
+@json_option
+def story(
+    incident: str | None,
+    *,
+    run_name: str | None,
+    since: str | None,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """Tell what happened and why, from the first signal to the last effect.
+
+    INCIDENT is an id such as i3 (see `stoker incidents`); without it, everything is told.
+    """
+    from runner.history.story import story as tell
+
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        view = read_view(store)
+        run = pick_run(need_view(store, cluster), run_name).run if run_name is not None else None
+        begin = None if since is None else _last_now(view) - age_seconds(since)
+        lines = tell(_entries(store), run=run, incident=incident, since=begin)
+    if incident is not None and not lines:
+        names = [i.incident for i in view.incidents] if view is not None else []
+        raise UserError(
+            f"no incident {incident!r} in cluster {cluster.name!r}; {known(incident, names)}"
+        )
+    if as_json:
+        show.print_json(lines)
+        return
+    day = ""
+    for line in lines:
+        if show.moment(line.now)[:10] != day:
+            day = show.moment(line.now)[:10]
+            show.print_text(day)
+        lead = line.heard or "then"
+        show.print_text(f"{show.clock(line.now)}  +{line.offset_seconds:9.3f} s  {lead}")
+        for words in line.decided:
+            show.print_text(f"{'':28}-> {words}")
+    if not lines:
+        show.print_text("nothing to tell")
+
+
+@click.command(
+    epilog=examples(
+        "stoker lineage tiny",
+        "stoker lineage --json | jq '.[-1].remedies'",
+    )
+)
+@click.argument("run", required=False)
+@cluster_option
+@json_option
+def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
+    """List a run's attempts: what each continued, which of its steps are left, how it ended.
+
+    `steps kept` are those that no later attempt overwrote: together they are the run's state.
+    """
+    from runner.history.lineage import lineage as trace
+
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        picked = pick_run(need_view(store, cluster), run)
+        rows = trace(_entries(store), picked.run)
+    if as_json:
+        show.print_json(rows)
+        return
+    columns = (
+        "attempt",
+        "from",
+        "at step",
+        "reached",
+        "steps kept",
+        "nodes",
+        "start",
+        "ended",
+        "cause",
+        "remedies",
+    )
+    show.print_text(
+        show.table(
+            columns,
+            [
+                (
+                    str(row.attempt),
+                    str(row.parent or "-"),
+                    str(row.resume_step),
+                    "-" if row.last_step is None else str(row.last_step),
+                    "none" if row.contributes is None else "{}-{}".format(*row.contributes),
+                    ",".join(row.nodes),
+                    show.seconds(row.start_seconds),
+                    row.outcome or "-",
+                    printable(row.cause, 60) + (f" ({row.incident})" if row.incident else ""),
+                    ", ".join(f"{name} {value:g}" for name, value in row.remedies.items()) or "-",
+                )
+                for row in rows
+            ],
+        )
+    )
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def runs_table(view: View) -> str:
+    """Lay out the runs of a View."""
+    columns = (
+        "run",
+        "name",
+        "state",
+        "attempt",
+        "step",
+        "loss",
+        "tok/s",
+        "checkpoint",
+        "ETTR",
+        "why",
+    )
+    return show.table(columns, [_run_row(run) for run in view.runs]) if view.runs else "no run yet"
+
+
+def nodes_table(some: tuple[NodeView, ...]) -> str:
+    """Lay out nodes."""
+    columns = ("node", "state", "attempt", "ranks", "heard", "agent", "memory", "why")
+    rows = [
+        (
+            node.node,
+            node.state,
+            str(node.attempt or "-"),
+            ",".join(map(str, node.ranks_alive)) or "-",
+            "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago",
+            str(node.agent_pid or "-"),
+            show.size(node.agent_resident_bytes),
+            printable(node.reason, 80),
+        )
+        for node in some
+    ]
+    return show.table(columns, rows) if rows else "no node yet"
+
+
+def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:
+    """Lay out incidents."""
+    columns = (
+        "incident",
+        "state",
+        "fault",
+        "where",
+        "opened",
+        "detect",
+        "recover",
+        "steps lost",
+        "done",
+        "why",
+    )
+    rows = [
+        (
+            i.incident,
+            i.state,
+            i.fault,
+            incident_place(i),
+            show.clock(i.opened_at)[:8],
+            show.seconds(i.detected_after_seconds),
+            show.seconds(i.recovered_after_seconds),
+            "-" if i.steps_lost is None else str(i.steps_lost),
+            ", ".join(i.rungs) or "-",
+            printable(i.reason or (i.evidence[0] if i.evidence else ""), 80),
+        )
+        for i in some
+    ]
+    return show.table(columns, rows)
+
+
+def incident_place(incident: IncidentView) -> str:
+    """Say where an incident struck: "n2 rank 3"."""
+    parts = [incident.node or ""] + ([f"rank {incident.rank}"] if incident.rank is not None else [])
+    return " ".join(part for part in parts if part) or "-"
+
+
+def step_of(run: RunView) -> str:
+    """Say how far a run is: "120/200"."""
+    return f"{run.step}/{run.total_steps}" if run.total_steps else str(run.step)
+
+
+def _run_row(run: RunView) -> tuple[str, ...]:
+    last = run.last
+    doing = f"{run.attempt_state or run.state}" if run.state == "active" else run.state
+    return (
+        str(run.run),
+        run.name,
+        doing,
+        str(run.attempt or "-"),
+        step_of(run),
+        show.number(last.loss if last else None),
+        show.number(last.tokens_per_second if last else None),
+        "-" if run.checkpoint_step is None else str(run.checkpoint_step),
+        show.ratio(run.ettr_ratio),
+        printable(run.reason, 100),
+    )
+
+
+def _head(cluster: ClusterSpec, leader: Leader, view: View | None) -> str:
+    who = f"led by {leader.holder}" if leader.alive else "NOBODY LEADS"
+    lines = [f"cluster {cluster.name}: {who}; state in {cluster.state}"]
+    if not leader.alive:
+        holder = leader.holder or (view.holder if view is not None else "")
+        last = f" (the last one was {holder})" if holder else ""
+        lines.append(
+            f"no supervisor{last}: ranks go on by themselves, nothing is repaired; run `stoker supervise`"
+        )
+    if view is None:
+        lines.append("nothing was published yet")
+        return "\n".join(lines)
+    age = view_age_seconds(view)
+    if age > OLD_VIEW_SECONDS or not leader.alive:
+        lines.append(
+            f"what follows is {show.seconds(age)} old (published {show.moment(view.wall)})"
+        )
+    if view.store_note:
+        lines.append(f"store: {printable(view.store_note)}")
+    if view.decision_failures:
+        lines.append(
+            f"{view.decision_failures} of Stoker's own decisions failed: see `stoker story`"
+        )
+    if view.closing:
+        lines.append("the cluster is shutting down")
+    return "\n".join(lines)
+
+
+def _closed_in_short(view: View) -> str:
+    if not view.incidents:
+        return "no incident"
+    return f"no open incident; {len(view.incidents)} closed, see `stoker incidents`"
+
+
+def _view(where: str | None) -> View:
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        return need_view(store, cluster)
+
+
+def _entries(store: Store) -> Iterator[JournalEntry]:
+    """Yield what the journal still holds, oldest first."""
+    from runner.store.journal import Journal
+    from runner.store.store import JOURNAL
+
+    batch = store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0, limit=1)
+    if batch:
+        first = batch.items[JOURNAL][0].number
+        if first > 1:
+            show.print_note(
+                f"the journal begins at entry {first}: what was before has been trimmed"
+            )
+        yield from Journal(store).replay(first)
+
+
+def _last_now(view: View | None) -> float:
+    """The controller's clock now: what it was in the View, and the time since."""
+    return time.time() if view is None else view.now + view_age_seconds(view)
+
+
+def age_seconds(text: str) -> float:
+    """Read 90s, 15m, 3h or 2d; raise UserError for anything else."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
+    if match is None:
+        raise UserError(f"--since: {text!r} is no age; write something like 90s, 15m, 3h or 2d")
+    return float(match.group(1)) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match.group(2)]

@@ -1,0 +1,99 @@
+"""`stoker`: one command, its subcommands imported only when they are used, errors turned into messages and exit codes."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import click
+
+from runner.cli import codes
+from runner.cli.options import examples
+from runner.errors import StokerError, TemporaryError, UserError
+
+# Name of each subcommand, and where it is. In the order of the help page.
+COMMANDS = {
+    "run": "runner.cli.run:run",
+    "demo": "runner.cli.demo:demo",
+    "status": "runner.cli.look:status",
+    "runs": "runner.cli.look:runs",
+    "nodes": "runner.cli.look:nodes",
+    "incidents": "runner.cli.look:incidents",
+    "story": "runner.cli.look:story",
+    "lineage": "runner.cli.look:lineage",
+    "stop": "runner.cli.operate:stop",
+    "lr": "runner.cli.operate:lr",
+    "drill": "runner.cli.operate:drill",
+    "shutdown": "runner.cli.operate:shutdown",
+    "supervise": "runner.cli.serve:supervise",
+    "agent": "runner.cli.serve:agent",
+    "metrics": "runner.cli.serve:metrics",
+}
+
+
+class Stoker(click.Group):
+    """The group of all commands. Knows their names without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the help page."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import one command."""
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name].partition(":")
+        command: click.Command = getattr(import_module(module), name)
+        return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Answer a misspelt command with the nearest ones."""
+        from runner.cli.clusters import known
+
+        if args and not args[0].startswith("-") and args[0] not in COMMANDS:
+            raise click.UsageError(f"no command {args[0]!r}; {known(args[0], list(COMMANDS))}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; an error of ours is one message and an exit code, never a traceback."""
+        try:
+            return super().invoke(ctx)
+        except StokerError as error:
+            click.echo(f"stoker: {error}", err=True)
+            ctx.exit(_code_of(error))
+        except KeyboardInterrupt:
+            ctx.exit(codes.INTERRUPTED)
+
+
+def _code_of(error: StokerError) -> int:
+    if isinstance(error, UserError):
+        return codes.BAD_INPUT
+    return codes.NO_ANSWER if isinstance(error, TemporaryError) else codes.FAILED
+
+
+@click.group(
+    cls=Stoker,
+    epilog=examples(
+        "stoker demo          watch a run lose a rank and a node, and recover",
+        "stoker run RUN.yaml  start a run and follow it",
+        "stoker status        what is going on, in this folder's cluster",
+        "stoker story i1      what happened in incident i1, and why",
+    )
+    + codes.HELP,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+@click.version_option(package_name="stoker", message="stoker %(version)s")
+def cli() -> None:
+    """Keep a large training run burning: launch it, watch it, and put right what goes wrong."""
+
+
+def main() -> None:
+    """Entry point of the `stoker` command."""
+    sys.exit(cli(prog_name="stoker"))
+
+
+if __name__ == "__main__":
+    main()

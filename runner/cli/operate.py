@@ -1,0 +1,242 @@
+"""Commands that change something: each is a request, answered by the supervisor. Only kill-supervisor acts by itself."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import click
+
+from runner.cli import codes, show
+from runner.cli.asking import ask, asker, new_request_id, parse_lr
+from runner.cli.clusters import (
+    LIVE,
+    find_cluster,
+    known,
+    leader_of,
+    need_leader,
+    need_view,
+    pick_run,
+    store_of,
+)
+from runner.cli.options import cluster_option, examples, json_option, timeout_option
+from runner.errors import TemporaryError, UserError
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
+from runner.facts.view import RunView
+from runner.store.store import Store
+
+DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent", "kill-supervisor")
+
+
+@click.command(
+    epilog=examples("stoker stop tiny", "stoker stop            # when there is only one run")
+)
+@click.argument("run", required=False)
+@timeout_option(120.0)
+@cluster_option
+@json_option
+def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
+    """Stop a run for good: at the next step boundary, with a checkpoint if its ranks can."""
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        picked = _live_run(store, cluster, run)
+        request = StopRun(id=new_request_id(), by=asker(), run=str(picked.run))
+        _report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+@click.command(
+    epilog=examples("stoker shutdown", "stoker shutdown --cluster cluster.yaml --timeout 300")
+)
+@timeout_option(180.0)
+@cluster_option
+@json_option
+def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> None:
+    """Stop all runs, end all agents, then the supervisor: nothing of the cluster is left running."""
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        deadline = time.monotonic() + timeout_seconds
+        request = ShutDown(id=new_request_id(), by=asker())
+        need_leader(store, cluster)
+        answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
+        while leader_of(store).alive and time.monotonic() < deadline:
+            time.sleep(0.05)
+        if leader_of(store).alive:
+            raise TemporaryError(
+                f"the supervisor of cluster {cluster.name!r} is still there after {timeout_seconds:g} s; "
+                "wait longer with --timeout"
+            )
+    _finish(answer, as_json=as_json)
+
+
+@click.command(
+    epilog=examples(
+        "stoker lr tiny x0.9      multiply the whole schedule by 0.9",
+        "stoker lr tiny 5.4e-5    a new peak for the schedule",
+        "stoker lr x0.9           when there is only one run",
+    )
+)
+@click.argument("words", nargs=-1, required=True, metavar="[RUN] CHANGE")
+@timeout_option(300.0)
+@cluster_option
+@json_option
+def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
+    """Change a run's learning rate, and see the value read back from the trainer.
+
+    CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5). The run saves a
+    checkpoint, is launched again with the change, and the trainer tells what is in effect.
+    """
+    if len(words) > 2:
+        raise UserError(
+            f"lr: {' '.join(words)!r} is too much; give a run and a change, such as `tiny x0.9`"
+        )
+    factor, peak = parse_lr(words[-1])
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        picked = _live_run(store, cluster, words[0] if len(words) == 2 else None)
+        request = ChangeLr(
+            id=new_request_id(), by=asker(), run=str(picked.run), factor=factor, peak=peak
+        )
+        _report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+@click.command(
+    epilog=examples(
+        "stoker drill kill-rank tiny --rank 3",
+        "stoker drill kill-node tiny --node n2",
+        "stoker drill kill-supervisor",
+    )
+    + """\b
+Drills:
+  kill-rank        SIGKILL to one training process
+  stop-rank        SIGSTOP to one: alive, but it does not move
+  kill-node        SIGKILL to a node's agent, keeper and ranks at once, no clean-up
+  kill-agent       SIGKILL to an agent alone; its ranks go on
+  kill-supervisor  SIGKILL to the supervisor; everything else goes on
+"""
+)
+@click.argument("fault", type=click.Choice(DRILLS))
+@click.argument("run", required=False)
+@click.option("--rank", type=click.IntRange(min=0), help="Which rank; default: the last.")
+@click.option("--node", help="Which node; default: the last of the run.")
+@timeout_option(30.0)
+@cluster_option
+@json_option
+def drill(  # noqa: PLR0913 - click hands over each option
+    fault: str,
+    run: str | None,
+    *,
+    rank: int | None,
+    node: str | None,
+    timeout_seconds: float,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """Break something on purpose, for real, and see whether it heals."""
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        if fault == "kill-supervisor":
+            answer = Answer(id="", state="done", message=kill_supervisor(store, cluster))
+            _finish(answer, as_json=as_json)
+            return
+        picked = _live_run(store, cluster, run)
+        request = drill_request(
+            fault, picked, rank=rank, node=node, num_ranks=_num_ranks(store, cluster, picked)
+        )
+        _report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+def drill_request(
+    fault: str, run: RunView, *, rank: int | None, node: str | None, num_ranks: int
+) -> Drill:
+    """Build the request for a drill; refuse what does not go together."""
+    of_rank = fault.endswith("-rank")
+    if of_rank and node is not None:
+        raise UserError(f"--node: {fault} takes a rank, not a node; give --rank")
+    if not of_rank and rank is not None:
+        raise UserError(f"--rank: {fault} takes a node, not a rank; give --node")
+    if node is not None and node not in run.nodes:
+        raise UserError(
+            f"--node: no node {node!r} in run {run.name!r}; {known(node, list(run.nodes))}"
+        )
+    if of_rank and num_ranks and rank is not None and rank >= num_ranks:
+        raise UserError(
+            f"--rank: no rank {rank} in run {run.name!r}; ranks are 0 to {num_ranks - 1}"
+        )
+    if of_rank and rank is None:
+        rank = max(0, num_ranks - 1)
+    return Drill(
+        id=new_request_id(),
+        by=asker(),
+        run=str(run.run),
+        fault=fault,  # type: ignore[arg-type]  # the command's Choice allows no other
+        rank=rank,
+        node=node,
+    )
+
+
+def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
+    """Send SIGKILL to whoever holds the lease, if it is that very process; return what was done."""
+    from runner.leader import holder_pid
+
+    leader = need_leader(store, cluster)
+    pid = holder_pid(leader.holder)
+    if pid is None:
+        raise UserError(
+            f"the supervisor of cluster {cluster.name!r} is {leader.holder} (host:pid:start), no process of this machine; "
+            "run the drill where it runs"
+        )
+    handle = os.pidfd_open(pid)
+    try:
+        if (
+            holder_pid(leader.holder) != pid
+        ):  # the pid may have passed to another process before we held it
+            raise UserError(
+                f"supervisor {leader.holder} ended by itself just now; see `stoker status`"
+            )
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    finally:
+        os.close(handle)
+    return f"supervisor {leader.holder} was killed"
+
+
+def _num_ranks(store: Store, cluster: ClusterSpec, run: RunView) -> int:
+    """Ranks of a run, as its nodes report them; 0 when they have not reported yet."""
+    nodes = {node.node: node for node in need_view(store, cluster).nodes}
+    alive = [rank for name in run.nodes if name in nodes for rank in nodes[name].ranks_alive]
+    return max(alive, default=-1) + 1
+
+
+def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunView:
+    run = pick_run(need_view(store, cluster), name)
+    if run.state not in LIVE:
+        why = f" ({run.reason})" if run.reason else ""
+        raise UserError(
+            f"run {run.name!r} ({run.run}) is {run.state}{why}: there is nothing to change any more"
+        )
+    return run
+
+
+def _report(
+    store: Store, cluster: ClusterSpec, request: Request, *, timeout_seconds: float, as_json: bool
+) -> None:
+    """Ask, wait, print the answer, and end with the exit code that goes with it."""
+    answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
+    _finish(answer, as_json=as_json)
+
+
+def _said(answer: Answer) -> None:
+    show.print_note(answer.message or "accepted")
+
+
+def _finish(answer: Answer, *, as_json: bool) -> None:
+    if as_json:
+        show.print_json(answer)
+    elif answer.state == "done":
+        show.print_text(answer.message or "done")
+    else:
+        show.print_note(f"stoker: {answer.state}: {answer.message}")
+    if answer.state != "done":
+        code = codes.BAD_INPUT if answer.state == "refused" else codes.FAILED
+        click.get_current_context().exit(code)

@@ -1,0 +1,106 @@
+"""Forms: seconds, counts and tables as people read them, and everything as JSON for programs."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from runner.facts import wire
+from runner.facts.ids import AttemptId
+
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def seconds(value: float | None) -> str:
+    """Write a duration: 0.05 s, 12.3 s, 4 min 05 s, 3 h 20 min, 2 d 4 h; "-" for None."""
+    if value is None:
+        return "-"
+    if value < 10:
+        return f"{value:.2f} s"
+    if value < 120:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def number(value: float | None, digits: int = 4) -> str:
+    """Write a figure with so many digits; "-" for None."""
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def ratio(value: float | None) -> str:
+    """Write a ratio with three digits; "-" for None."""
+    return "-" if value is None else f"{value:.3f}"
+
+
+def size(num_bytes: int) -> str:
+    """Write bytes in MB; "-" for nothing known."""
+    return f"{num_bytes / 1e6:.0f} MB" if num_bytes else "-"
+
+
+def clock(wall: float) -> str:
+    """Write a moment as local time of day."""
+    return time.strftime("%H:%M:%S", time.localtime(wall)) + f".{int(wall % 1 * 1000):03d}"
+
+
+def moment(wall: float) -> str:
+    """Write a moment with its date, local time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(wall))
+
+
+def sparkline(values: Sequence[float], width: int = 60) -> str:
+    """Draw the newest values as bars, lowest to highest; NaN and infinities as "!"."""
+    shown = values[-width:]
+    finite = [value for value in shown if math.isfinite(value)]
+    if not finite:
+        return "!" * len(shown)
+    low, high = min(finite), max(finite)
+    scale = (len(BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(
+        BARS[round((value - low) * scale)] if math.isfinite(value) else "!" for value in shown
+    )
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Lay rows out in columns, as wide as they need; the last one may run on."""
+    whole = [list(columns), *(list(row) for row in rows)]
+    widths = [max(len(row[i]) for row in whole) for i in range(len(columns))]
+    lines = []
+    for row in whole:
+        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        lines.append("  ".join(cells).rstrip())
+    return "\n".join(lines)
+
+
+def print_text(text: str = "") -> None:
+    """Print for people."""
+    print(text, flush=True)
+
+
+def print_note(text: str) -> None:
+    """Print what is not the answer itself, such as what is being waited for."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """Print one JSON document; dataclasses become objects with all their fields, NaN and infinities strings."""
+    print(json.dumps(plain(value), allow_nan=False), flush=True)
+
+
+def plain(value: Any) -> Any:
+    """Turn facts into what json can print. Unlike messages, nothing is left out: programs want every key, always."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type | AttemptId):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    return wire.to_plain(value)
