@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
+from contextlib import closing
 from pathlib import Path
 
 from runner.agent.agent import Agent
@@ -33,7 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     try:
         cluster = _cluster(options.cluster)
-        state = Path(cluster.state or options.cluster.absolute().parent)
+        state = Path(cluster.state or options.cluster.parent).absolute()
         place = Place(
             node=options.node,
             folder=options.folder or state / "nodes" / options.node,
@@ -41,7 +42,8 @@ def main(arguments: list[str] | None = None) -> int:
             slots=options.slots or cluster.local.slots,
             address=options.address,
         )
-        return Agent(SqliteStore(state / "store"), place).run()
+        with closing(SqliteStore(state / "store")) as store:
+            return Agent(store, place).run()
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return 2

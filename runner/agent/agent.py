@@ -75,10 +75,9 @@ class Agent:
         """Serve until told to leave; return the exit code."""
         self._obey_signals()
         waiting = self._outbox.waiting
-        self._ranks.begin()
+        state = self._ranks.begin()
         self._tell(self._joined())
-        self._ranks.report_beginning()
-        self._ranks.report_exits(waiting)
+        self._ranks.report_beginning(state, waiting)
         self._outbox.start()
         self._inbox.start()
         self._heartbeat()
@@ -137,7 +136,7 @@ class Agent:
             self._junk(str(error))
 
     def _junk(self, reason: str) -> None:
-        source = reason[:20]
+        source = reason.partition(" ")[0]
         if self._junk_sources[source] or len(self._junk_sources) < MAX_JUNK_SOURCES:
             self._junk_sources[source] += 1
         if self._junk_sources[source] == 1:
@@ -167,7 +166,7 @@ class Agent:
                 self._tell(said)
         self._beat()
         self._ranks.bound_outputs()
-        self._ranks.wake_keeper()
+        self._ranks.keeping.wake()
         if gang is not None:
             reason = self._fence.verdict(
                 now,
@@ -218,7 +217,9 @@ class Agent:
         elif task.task == "drill" and task.args.get("fault") in tasks.STRIKES:
             self._strike(task)
         elif gang is not None:
-            outcome, message, detail = tasks.perform(task, gang, self._ranks.signal_rank)
+            ranks = self._ranks
+            done = tasks.perform(task, gang, ranks.channels, ranks.strike_rank)
+            outcome, message, detail = done
             self._answer(tasks.result(task, outcome, message, detail))
 
     def _has_just_resumed(self, since_resumed: float) -> bool:
@@ -237,9 +238,9 @@ class Agent:
         self._answer(tasks.result(task, "done", str(fault)))
         self._outbox.flush(FLUSH_SECONDS)
         if fault == "kill-node":
-            gang, link = self._ranks.gang, self._ranks.link
+            gang, pid = self._ranks.gang, self._ranks.keeping.pid
             pids = [rank.pid for rank in gang.alive] if gang is not None else []
-            keeper.send_signal([link.pid, *pids] if link is not None else pids, signal.SIGKILL)
+            keeper.send_signal([pid, *pids] if pid is not None else pids, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
     # -- leaving

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -32,11 +31,10 @@ MAX_REMEMBERED = 1000  # requests known to be taken; chosen
 
 @dataclass(slots=True, kw_only=True)
 class RankHere:
-    """A rank of this node. `channel` is None once it is closed."""
+    """A rank of this node. `stopped_since`: monotonic seconds, while its process is in state T."""
 
     rank: int
     pid: int
-    channel: socket.socket | None = None
     is_alive: bool = True
     phase: str = ""
     last_step: int | None = None

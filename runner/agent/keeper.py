@@ -117,7 +117,7 @@ def strays(mark: dict[str, str], *, keeper: int = 0) -> dict[int, dict[str, str]
     keepers.add(keeper)
     found = {}
     for pid, seen in table.items():
-        if seen.state in "ZX" or pid in keepers:
+        if seen.state in "ZX" or pid in keepers or pid == os.getpid():
             continue
         above = _first_above(table, pid, keepers)
         environment = environments[pid]

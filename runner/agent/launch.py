@@ -49,7 +49,7 @@ def spawn_request(assignment: Assignment, *, cluster: str, python: str) -> dict[
             }
         )
     return {
-        "ask": "spawn",
+        "what": "spawn",
         "attempt": str(plan.attempt),
         "epoch": assignment.epoch,
         "notes": {"assignment": to_message(assignment)},

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import socket
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from runner.agent.channels import Channels
 from runner.agent.gang import Gang
 from runner.facts.actions import ActionResult
 from runner.facts.assignments import Task
@@ -36,11 +36,11 @@ def refusal(task: Task, *, node: str, epoch: int, gang: Gang | None, has_waited:
 
 
 def perform(
-    task: Task, gang: Gang, strike: Callable[[int, int], None]
+    task: Task, gang: Gang, channels: Channels, strike: Callable[[int, int], None]
 ) -> tuple[Literal["done", "failed"], str, Mapping[str, Any]]:
     """Do a task that concerns ranks; return outcome, message and detail. `strike(rank, signal)` hits one rank."""
     if task.task == "ask_ranks":
-        return _ask(task, gang)
+        return _ask(task, gang, channels)
     fault, number = task.args.get("fault"), task.args.get("rank")
     if fault not in _RANK_DRILLS:
         known = ", ".join((*_RANK_DRILLS, *STRIKES))
@@ -63,25 +63,17 @@ def result(
     return ActionResult(id=task.id, outcome=outcome, message=message, detail=detail or {})
 
 
-def _ask(task: Task, gang: Gang) -> tuple[Literal["done", "failed"], str, Mapping[str, Any]]:
+def _ask(
+    task: Task, gang: Gang, channels: Channels
+) -> tuple[Literal["done", "failed"], str, Mapping[str, Any]]:
     wanted = task.args.get("request")
     understood = gang.understood.requests if gang.understood is not None else ()
     if wanted not in understood:
         says = f"understand {', '.join(understood)}" if understood else "said hello to no request"
         return "failed", f"the ranks {says}; not {str(wanted)[:40]!r}", {}
     line = json.dumps({"kind": "request", "id": task.id, **task.args}).encode()
-    deaf = [rank.rank for rank in gang.alive if not _send(rank.channel, line)]
+    deaf = [rank.rank for rank in gang.alive if not channels.send(rank.rank, line)]
     asked = [rank.rank for rank in gang.alive if rank.rank not in deaf]
     if deaf or not asked:
         return "failed", f"ranks {deaf} do not take requests", {"asked": asked}
     return "done", f"asked {len(asked)} ranks", {"asked": asked}
-
-
-def _send(channel: socket.socket | None, line: bytes) -> bool:
-    if channel is None:
-        return False
-    try:
-        channel.send(line, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
-    except OSError:
-        return False
-    return True
