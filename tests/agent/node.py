@@ -1,0 +1,234 @@
+"""One node for a test: a real agent process, its keeper and ranks, a SQLite store, and eyes of its own on /proc."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from runner.facts.actions import ActionResult
+from runner.facts.assignments import Assignment, LaunchPlan, Task
+from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat
+from runner.facts.wire import decode, encode
+from runner.store.sqlite import SqliteStore
+
+WAIT_SECONDS = 15.0  # for anything a test expects; far above what it takes, for a loaded machine
+
+T = TypeVar("T")
+
+# A rank that speaks the channel. ARGV: JSON of what to do: {"pause": seconds a step, "steps": n, "exit": code, "say": [...]}
+SPEAKER = """
+import json, os, socket, sys, time
+do = json.loads(sys.argv[1])
+channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
+def say(**fields):
+    channel.send(json.dumps(fields).encode())
+say(kind="hello", requests=["stop", "checkpoint"], remedies=["lr_factor"])
+for fields in do.get("say", []):
+    say(**fields)
+for step in range(1, do.get("steps", 10**9) + 1):
+    time.sleep(do.get("pause", 0.05))
+    say(kind="step", step=step, loss=1.0 / step, compute_seconds=0.01 * (1 + int(os.environ["RANK"])))
+sys.stderr.write(do.get("last_words", ""))
+sys.stderr.flush()
+os._exit(do.get("exit", 0))
+"""
+SILENT = "import time; time.sleep(1000)"
+
+
+class Node:
+    """Drives one node. `cluster` may be given other limits before the agent starts."""
+
+    def __init__(self, folder: Path, **limits: Any) -> None:
+        self.state = folder / "state"
+        self.state.mkdir()
+        self.name = "n1"
+        self.cluster = ClusterSpec(
+            name=f"test-{uuid.uuid4().hex[:12]}",
+            state=str(self.state),
+            local=LocalNodes(nodes=1, slots=4),
+            **{"heartbeat_seconds": 0.2, "stopped_seconds": 0.3, **limits},
+        )
+        self.folder = self.state / "nodes" / self.name
+        self.store = SqliteStore(self.state / "store")
+        self.agents: list[subprocess.Popen[bytes]] = []
+        self._cursors = {"signals": 0, "beats": 0}
+        self.heard: list[Any] = []
+        self.num_tasks = 0
+
+    # -- the agent
+
+    def start_agent(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
+        """Start an agent, as a place would."""
+        spec_path = self.state / "cluster.json"
+        spec_path.write_bytes(encode(self.cluster))
+        command = [sys.executable, "-P", "-m", "runner.agent"]
+        command += ["--cluster", str(spec_path), "--node", self.name]
+        with (self.state / "agent.log").open("ab") as log:
+            agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+        self.agents.append(agent)
+        if wait:
+            joined = self.wait_for("NodeJoined", lambda said: said.pid == agent.pid)
+            assert joined.node == self.name
+        return agent
+
+    def kill_agent(self) -> None:
+        """SIGKILL the newest agent."""
+        self.agents[-1].kill()
+        self.agents[-1].wait()
+
+    def end(self) -> None:
+        """End everything that is still there, by its id."""
+        for agent in self.agents:
+            if agent.poll() is None:
+                agent.send_signal(signal.SIGCONT)
+                agent.terminate()
+        for agent in self.agents:
+            try:
+                agent.wait(WAIT_SECONDS)
+            except subprocess.TimeoutExpired:
+                agent.kill()
+                agent.wait()
+        for pid in self.marked():
+            os.kill(pid, signal.SIGKILL)
+        self.store.close()
+
+    @property
+    def keeper(self) -> int:
+        """Pid of the keeper, as it noted it."""
+        return int(json.loads((self.folder / "keeper.json").read_text())["pid"])
+
+    # -- what it is to run
+
+    def plan(self, script: str, do: Mapping[str, Any] | None = None, **fields: Any) -> LaunchPlan:
+        """Return a plan that runs a Python script on two ranks."""
+        command = ("{python}", "-S", "-c", script.replace("{", "{{").replace("}", "}}"))
+        if do is not None:
+            command += (json.dumps(do).replace("{", "{{").replace("}", "}}"),)
+        plan = LaunchPlan(
+            attempt=AttemptId(1, 1, 0),
+            run="story",
+            command=command,
+            working_directory=str(self.state),
+            node_rank=0,
+            num_nodes=1,
+            ranks_per_node=2,
+            master_address="127.0.0.1",
+            master_port=29500,
+            output_folder=str(self.state / "attempts" / "1.1.0"),
+            output_limit_bytes=1 << 20,
+        )
+        return replace(plan, **fields)
+
+    def assign(self, plan: LaunchPlan | None, epoch: int, *, grace_seconds: float = 0.0) -> None:
+        """Put an assignment into the node's register."""
+        assignment = Assignment(node=self.name, epoch=epoch, plan=plan, grace_seconds=grace_seconds)
+        self.store.put(f"assignment/{self.name}", encode(assignment))
+
+    def launch(self, plan: LaunchPlan, epoch: int) -> dict[int, int]:
+        """Assign a plan and wait for its ranks; return their pids by rank."""
+        self.assign(plan, epoch)
+        started = self.wait_for("RanksStarted", lambda said: said.epoch == epoch)
+        return {int(rank): pid for rank, pid in started.pids.items()}
+
+    def ask(self, kind: Any, **args: Any) -> str:
+        """Send a task; return its id."""
+        self.num_tasks += 1
+        task = Task(id=f"a{self.num_tasks}", node=self.name, task=kind, args=args)
+        self.store.append(f"tasks/{self.name}", encode(task))
+        return task.id
+
+    def answer(self, id_: str) -> ActionResult:
+        """Wait for a task's answer."""
+        found: ActionResult = self.wait_for("ActionResult", lambda said: said.id == id_)
+        return found
+
+    # -- what it says
+
+    def wait_for(self, kind: str, holds: Callable[[Any], bool] = lambda _: True) -> Any:
+        """Return the first durable signal of this class that holds, heard already or not yet."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while True:
+            for said in self.heard:
+                if type(said).__name__ == kind and holds(said):
+                    return said
+            left = deadline - time.monotonic()
+            assert left > 0, f"no {kind} came; heard {self.heard}; log:\n{self.log()}"
+            self.listen(left)
+
+    def listen(self, seconds: float) -> None:
+        """Take what durable signals there are, waiting at most so long for the first."""
+        batch = self.store.read(
+            streams={"signals": self._cursors["signals"]}, registers={}, timeout_seconds=seconds
+        )
+        for item in batch.items.get("signals", ()):
+            self._cursors["signals"] = item.number
+            self.heard.append(decode(item.payload))
+
+    def said(self, kind: str) -> list[Any]:
+        """Return all durable signals of this class that the store has by now."""
+        self.listen(0.0)
+        return [fact for fact in self.heard if type(fact).__name__ == kind]
+
+    def beats(self) -> Iterator[Heartbeat]:
+        """Give heartbeats as they come."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            cursors = {"beats": self._cursors["beats"]}
+            batch = self.store.read(streams=cursors, registers={}, timeout_seconds=1.0)
+            for item in batch.items.get("beats", ()):
+                self._cursors["beats"] = item.number
+                yield decode(item.payload)
+        raise AssertionError(f"no such heartbeat; log:\n{self.log()}")
+
+    def log(self) -> str:
+        """Return what the agents logged."""
+        return (self.state / "agent.log").read_text()
+
+    # -- what /proc says, without asking Stoker
+
+    def marked(self) -> list[int]:
+        """Return the processes that carry this cluster's name and are no zombies."""
+        wanted = f"STOKER_CLUSTER={self.cluster.name}".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if wanted in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+            except OSError:
+                continue
+        return [pid for pid in found if is_alive(pid)]
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    return state_of(pid) not in ("", "Z", "X")
+
+
+def state_of(pid: int) -> str:
+    """Return a process's state letter; "" when there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""
+
+
+def wait_until(holds: Callable[[], T], what: str) -> T:
+    """Wait for something that announces itself in no other way."""
+    deadline = time.monotonic() + WAIT_SECONDS
+    while time.monotonic() < deadline:
+        found = holds()
+        if found:
+            return found
+        time.sleep(0.005)
+    raise AssertionError(f"never: {what}")
