@@ -6,8 +6,8 @@
 
 Ranks write and `settle` their files; one of them, when all are done, calls `seal`. `docs/contract.md` is the authority on
 the form. Standard library only, so that a foreign trainer may import it; one file, past the usual length, because form,
-lock and order of writes are one protocol. Needs a file system with rename, fsync
-and flock; on a shared one, each node must settle its own files, since nobody else can flush its cache.
+lock and order of writes are one protocol. Needs a file system with rename, fsync and flock; on a shared one, each node
+must settle its own files, since nobody else can flush its cache.
 """
 
 from __future__ import annotations

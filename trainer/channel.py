@@ -17,9 +17,8 @@ from typing import Any, Final
 
 VARIABLE: Final = "STOKER_CHANNEL"
 MAX_PACKET_BYTES: Final = 64 * 1024
-_MAX_PACKETS_AT_ONCE: Final = (
-    64  # read per call, so that a flood of requests cannot hold up a step; chosen
-)
+# Read per call, so that a flood of requests cannot hold up a step. Chosen, not measured.
+_MAX_PACKETS_AT_ONCE: Final = 64
 
 # Made once: json.dumps with arguments makes an encoder per call, which costs as much as the encoding.
 _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=True).encode

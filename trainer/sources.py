@@ -22,12 +22,10 @@ TOKEN_BYTES = {"uint16": 2, "uint32": 4}
 LEFT_OUT = frozenset(
     {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
 )
-MAX_JOINED_BYTES = (
-    2 * 1024**3
-)  # a folder is joined in the memory of every rank; chosen, not measured
-WHOLE_BYTES = (
-    256 * 1024**2
-)  # up to here a fingerprint covers every byte: about 0.2 s; above, samples
+# A folder is joined in the memory of every rank. Chosen, not measured.
+MAX_JOINED_BYTES = 2 * 1024**3
+# Up to here a fingerprint covers every byte, which takes about 0.2 s; above, samples. Chosen, not measured.
+WHOLE_BYTES = 256 * 1024**2
 SAMPLES = 1024
 SAMPLE_BYTES = 64 * 1024
 

@@ -1,0 +1,114 @@
+"""What a rank pays for being supervised and fed: a report, a look for requests, a batch; and what sealing takes."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.report import Report, quantile
+from runner import sealing
+from runner.facts.ids import AttemptId
+from trainer.channel import Channel
+from trainer.data import open_data
+from trainer.settings import load_settings
+
+NUM_CALLS = 3000
+REPORT_LIMIT_US = 100.0
+CHECKPOINT_FILES = 8
+FILE_BYTES = 32 * 1024 * 1024
+STEP = {
+    "step": 123,
+    "loss": 2.345678,
+    "grad_norm": 0.98765,
+    "local_grad_norm": 0.12345,
+    "compute_seconds": 0.123456,
+    "data_wait_seconds": 0.000123,
+    "step_seconds": 0.23456,
+    "lr": 0.000987,
+    "skipped": False,
+    "tokens_per_second": 4321.5,
+    "model_tflops_per_second": 0.0234,
+    "peak_memory_bytes": 123456789,
+}
+
+
+def timed_us(
+    act: Callable[[int], object], after: Callable[[], object] = lambda: None
+) -> list[float]:
+    """Return the microseconds of each call; `after` runs between calls, untimed."""
+    taken_us = []
+    for number in range(1, NUM_CALLS + 1):
+        started = time.perf_counter()
+        act(number)
+        taken_us.append((time.perf_counter() - started) * 1e6)
+        after()
+    return taken_us
+
+
+def measure_channel(report: Report) -> None:
+    """Time reports with a reader, reports that are dropped, and looks for requests that are not there."""
+    rank, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    channel = Channel(rank)
+    with peer:
+        read = timed_us(lambda _: channel.report("step", **STEP), lambda: peer.recv(65536))
+        looked = timed_us(lambda _: channel.requests())
+        while not channel.dropped:
+            channel.report("step", **STEP)
+        dropped = timed_us(lambda _: channel.report("step", **STEP))
+    for name, taken_us in (("report", read), ("report that finds no room", dropped)):
+        report.figure(f"{name}, median", quantile(taken_us, 0.5), "us", at_most=REPORT_LIMIT_US)
+        report.figure(f"{name}, p99", quantile(taken_us, 0.99), "us")
+    report.figure("look for requests, median", quantile(looked, 0.5), "us")
+
+
+def measure_data(report: Report) -> None:
+    """Time opening the standard library as text, and the global batch of a step."""
+    started = time.perf_counter()
+    corpus = open_data(load_settings("tiny_cpu"))
+    report.figure("open and fingerprint the text", (time.perf_counter() - started) * 1e3, "ms")
+    report.figure("batch, median", quantile(timed_us(corpus.batch), 0.5), "us")
+
+
+def measure_sealing(report: Report) -> None:
+    """Time settling, sealing and verifying a checkpoint on the disk of the temporary folder."""
+    attempt = AttemptId(run=1, configuration=1, restart=0)
+    with tempfile.TemporaryDirectory() as root:
+        folder = sealing.checkpoint_folder(root, attempt, 1)
+        folder.mkdir()
+        names = [f"__{number}_0.distcp" for number in range(CHECKPOINT_FILES)]
+        for name in names:
+            Path(folder, name).write_bytes(os.urandom(FILE_BYTES))
+        started = time.perf_counter()
+        files = {name: sealing.settle(folder / name) for name in names}
+        settled = time.perf_counter()
+        manifest = sealing.Manifest(run="bench", attempt=attempt, epoch=0, step=1, files=files)
+        sealing.seal(folder, manifest, epoch=0)
+        sealed = time.perf_counter()
+        sealing.verify(folder)
+        verified = time.perf_counter()
+    size_mb = CHECKPOINT_FILES * FILE_BYTES / 1e6
+    report.figure("flush and hash", size_mb / (settled - started), "MB/s")
+    report.figure("seal, files flushed before", (sealed - settled) * 1e3, "ms")
+    report.figure("verify, from cache", size_mb / (verified - sealed), "MB/s")
+
+
+def main() -> int:
+    """Print all figures; return 1 when a report costs more than its limit."""
+    report = Report(
+        "edges of a rank",
+        f"one process, {NUM_CALLS} calls each; a report has {len(STEP)} fields and is read between two calls; "
+        f"the checkpoint has {CHECKPOINT_FILES} files of {FILE_BYTES // 2**20} MiB",
+    )
+    measure_channel(report)
+    measure_data(report)
+    measure_sealing(report)
+    return 1 if report.num_missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
