@@ -57,6 +57,8 @@ from trainer.settings import Settings
 # `import deepspeed.comm.torch` would give torch itself, for that package has an attribute of the
 # name; the module is reached through sys.modules only.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
+# The bf16 optimizer collects garbage, a tenth of a second each time, to print figures nobody asked for.
+sys.modules[BF16_Optimizer.__module__].see_memory_usage = lambda *_, **__: None  # type: ignore[attr-defined]
 
 MicroBatch = tuple[torch.Tensor, torch.Tensor]
 

@@ -1,0 +1,156 @@
+"""A checkpoint counts when every rank is done and nobody newer has begun, and only then."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import sealing
+from tests.trainer.gangs import Ended, Gangs, Layout
+from tests.trainer.test_resume import SETTINGS
+
+pytestmark = pytest.mark.trainer
+
+LAYOUT = Layout(tensor=2, pipeline=2)
+DRILLED: dict[str, Any] = {**SETTINGS, "steps": 200, "checkpoint_every": 3}
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    """Return the variables of an attempt that saves."""
+    return {"STOKER_CHECKPOINTS": str(folder), "STOKER_ATTEMPT": "1.0.0", **more}
+
+
+def drill(gangs: Gangs, folder: Path, *, fault: str, rank: int, point: str) -> Ended:
+    """Run until the drill has ended the gang."""
+    request = {"id": "a1", "request": "drill", "fault": fault, "rank": rank, "point": point}
+    asked = {"rank": 0, "after_step": 1, "request": request}
+    return gangs.run(
+        DRILLED, layout=LAYOUT, environment=environment(folder), requests=[asked], expect=None
+    )
+
+
+def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
+    """A sealed checkpoint verifies, and its manifest tells run, attempt, epoch, data and recent steps."""
+    ended = gangs.run(
+        SETTINGS,
+        layout=LAYOUT,
+        environment=environment(tmp_path, STOKER_EPOCH="7", STOKER_RUN="r"),
+    )
+    saved = [Path(report["path"]) for report in ended.of_kind("checkpoint")]
+    assert saved == sorted(sealing.list_sealed(tmp_path))
+    manifest = sealing.verify(saved[-1])
+    assert (manifest.run, str(manifest.attempt), manifest.epoch, manifest.step) == (
+        "r",
+        "1.0.0",
+        7,
+        8,
+    )
+    assert manifest.data["position"] == 8
+    assert manifest.settings["model"]["width"] == 64
+    assert [item["loss"] for item in manifest.metrics] == ended.values("loss")
+    assert set(manifest.files) == {".metadata", *(f"__{rank}_0.distcp" for rank in range(4))}
+
+
+def test_old_epoch_cannot_seal(gangs: Gangs, tmp_path: Path) -> None:
+    """Once a newer epoch has begun, an old gang's checkpoint is refused, and the gang ends."""
+    sealing.raise_epoch(tmp_path, 5)
+    ended = gangs.run(
+        SETTINGS, layout=LAYOUT, environment=environment(tmp_path, STOKER_EPOCH="4"), expect=1
+    )
+    assert "epoch 5 has begun" in ended.errors()
+    assert list(ended.steps()) == [1, 2, 3, 4]
+    assert sealing.list_sealed(tmp_path) == []
+    assert not list(tmp_path.rglob("manifest.json*"))
+
+
+def test_unwritable_folder_is_refused_at_once(gangs: Gangs, tmp_path: Path) -> None:
+    """A folder for checkpoints that cannot be written ends the run with code 78 before any step."""
+    (tmp_path / "file").write_text("")
+    folder = tmp_path / "file" / "checkpoints"
+    ended = gangs.run(SETTINGS, layout=Layout(data=2), environment=environment(folder), expect=78)
+    assert "cannot be written" in ended.errors()
+    assert ended.steps() == {}
+
+
+def test_sealed_checkpoint_is_left_alone(gangs: Gangs, tmp_path: Path) -> None:
+    """An attempt started twice by hand does not write over what it has sealed."""
+    for _ in range(2):
+        gangs.run(SETTINGS, layout=Layout(), environment=environment(tmp_path))
+        sealed = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.distcp")}
+    for folder in sealing.list_sealed(tmp_path):
+        sealing.verify(folder)
+    assert len(sealed) == 2
+
+
+@pytest.mark.parametrize("fault", ["raise", "die"])
+@pytest.mark.parametrize(
+    ("point", "rank"),
+    [("before_shards", 3), ("between_shards", 2), ("before_seal", 0), ("after_seal", 0)],
+)
+def test_failing_inside_a_save(
+    gangs: Gangs, tmp_path: Path, point: str, rank: int, fault: str
+) -> None:
+    """A rank that fails inside a save leaves a checkpoint that counts wholly, or not at all."""
+    ended = drill(gangs, tmp_path, fault=fault, rank=rank, point=point)
+    assert ended.exit_codes[rank] == (-9 if fault == "die" else 1), ended.errors()
+    sealed = sealing.list_sealed(tmp_path)
+    newest = tmp_path / f"1.0.0-{max(ended.steps()):08d}"
+    assert (newest in sealed) == (point == "after_seal")
+    if point == "between_shards":
+        shards = {path.name for path in newest.glob("*.distcp")}
+        assert shards
+        assert f"__{rank}_0.distcp" not in shards
+    for folder in sealed:
+        sealing.verify(folder)
+
+
+def test_drill_at_a_step(gangs: Gangs, tmp_path: Path) -> None:
+    """A drill at a step fails the named rank right after the step that all ranks agreed on."""
+    ended = drill(gangs, tmp_path, fault="raise", rank=1, point="step")
+    assert ended.exit_codes[1] == 1
+    assert "told to fail at step" in ended.errors()
+    (taken,) = ended.of_kind("taken")
+    assert max(ended.steps(1)) == taken["step"]
+
+
+def test_requests_take_effect_on_one_step(gangs: Gangs, tmp_path: Path) -> None:
+    """Requests that reach ranks at different steps take effect once, after the same step everywhere."""
+    save = {"id": "a7", "request": "checkpoint"}
+    stop = {"id": "a9", "request": "stop", "checkpoint": True}
+    requests = [
+        {"rank": 2, "after_step": 2, "request": save},
+        {"rank": 0, "after_step": 6, "request": save},
+        {"rank": 3, "after_step": 9, "request": stop},
+        {"rank": 1, "after_step": 9, "request": stop},
+    ]
+    settings = {**SETTINGS, "steps": 200, "checkpoint_every": 0}
+    ended = gangs.run(
+        settings, layout=LAYOUT, environment=environment(tmp_path), requests=requests, expect=75
+    )
+    taken = [(r["request"], r["step"]) for rank in range(4) for r in ended.of_kind("taken", rank)]
+    by_request = {
+        request: {step for name, step in taken if name == request} for request, _ in taken
+    }
+    (saved_at,) = by_request["a7"]
+    (stopped_at,) = by_request["a9"]
+    assert [r["step"] for r in ended.of_kind("checkpoint")] == [saved_at, stopped_at]
+    assert saved_at < stopped_at
+    assert {max(ended.steps(rank)) for rank in range(4)} == {stopped_at}
+    assert json.loads((tmp_path / f"1.0.0-{stopped_at:08d}" / "manifest.json").read_text())
+
+
+def test_stop_without_a_checkpoint(gangs: Gangs, tmp_path: Path) -> None:
+    """A stop that asks for no checkpoint leaves none."""
+    request = {"id": "a1", "request": "stop", "checkpoint": False}
+    ended = gangs.run(
+        {**SETTINGS, "steps": 200, "checkpoint_every": 0},
+        layout=Layout(),
+        environment=environment(tmp_path),
+        requests=[{"rank": 0, "after_step": 2, "request": request}],
+        expect=75,
+    )
+    assert ended.of_kind("checkpoint") == []
+    assert sealing.list_sealed(tmp_path) == []
