@@ -1,0 +1,93 @@
+"""What changed between two Views, as lines for a log: one per event, nothing for what only goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from runner.cli import show
+from runner.cli.look import incident_place, step_of
+from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.history.words import printable
+
+
+def changes(before: View | None, after: View, *, run: int) -> list[str]:
+    """Return what happened to `run`, its nodes and its incidents since `before` (None: since nothing)."""
+    lines = list(_nodes(before.nodes if before else (), after.nodes))
+    old = run_in(before, run) if before else None
+    new = run_in(after, run)
+    if new is not None:
+        lines += _run(old, new)
+    known = {i.incident: i for i in before.incidents} if before else {}
+    for incident in reversed(after.incidents):
+        if incident.run in (run, None):
+            lines += _incident(known.get(incident.incident), incident)
+    return lines
+
+
+def progress(run: RunView) -> str:
+    """Say how far a run is, in one line."""
+    last = run.last
+    parts = [f"step {step_of(run)}"]
+    if last is not None:
+        parts += [f"loss {show.number(last.loss)}"] if last.loss is not None else []
+        if last.tokens_per_second is not None:
+            parts.append(f"{show.number(last.tokens_per_second, 3)} tok/s")
+        parts += [f"lr {last.lr:.2e}"] if last.lr is not None else []
+    if run.checkpoint_step is not None:
+        parts.append(f"checkpoint {run.checkpoint_step}")
+    if run.ettr_ratio is not None:
+        parts.append(f"ETTR {run.ettr_ratio:.2f}")
+    return f"{run.name} {run.attempt or ''}: {', '.join(parts)}"
+
+
+def run_in(view: View, run: int) -> RunView | None:
+    """Return a run of a View by its number."""
+    return next((known for known in view.runs if known.run == run), None)
+
+
+def _nodes(before: tuple[NodeView, ...], after: tuple[NodeView, ...]) -> Iterator[str]:
+    states = {node.node: node.state for node in before}
+    for node in after:
+        old = states.get(node.node)
+        routine = node.state in ("spare", "active") and old in (None, "absent", "spare", "active")
+        if node.state != old and not routine and not (old is None and node.state == "absent"):
+            yield f"{node.node} is {node.state}" + (
+                f": {printable(node.reason)}" if node.reason else ""
+            )
+
+
+def _run(old: RunView | None, new: RunView) -> Iterator[str]:
+    if old is None:
+        yield f"run {new.run} {new.name} begins; files in {new.folder}"
+    elif (old.state, old.reason) != (new.state, new.reason):
+        yield f"run is {new.state}" + (f": {printable(new.reason)}" if new.reason else "")
+    was = (old.attempt, old.attempt_state) if old else (None, "")
+    if new.attempt is not None and (new.attempt, new.attempt_state) != was:
+        yield f"attempt {new.attempt} {new.attempt_state} on {', '.join(new.nodes)}"
+    if new.settings and (old is None or old.settings != new.settings):
+        told = [
+            f"{key} {new.settings[key]}"
+            for key in ("lr", "lr_peak", "lr_factor")
+            if key in new.settings
+        ]
+        if told:
+            yield f"settings in effect: {printable(', '.join(told))}"
+
+
+def _incident(old: IncidentView | None, new: IncidentView) -> Iterator[str]:
+    if old is None:
+        after = new.detected_after_seconds
+        noticed = f", noticed after {show.seconds(after)}" if after else ""
+        evidence = f": {printable(new.evidence[0])}" if new.evidence else ""
+        yield f"{new.incident} {new.fault} on {incident_place(new)}{noticed}{evidence}"
+    elif old.fault != new.fault:
+        yield f"{new.incident} is {new.fault} on {incident_place(new)}: {printable(new.evidence[-1])}"
+    for rung in new.rungs[len(old.rungs) if old else 0 :]:
+        yield f"{new.incident}: {rung}"
+    recovered = new.recovered_after_seconds
+    if recovered is not None and (old is None or old.recovered_after_seconds is None):
+        lost = "" if new.steps_lost is None else f", {new.steps_lost} steps lost"
+        yield f"{new.incident}: training again after {show.seconds(recovered)}{lost}"
+    closed = new.state in ("resolved", "gave_up") and (old is None or old.state != new.state)
+    if closed:
+        yield f"{new.incident} {new.state}" + (f": {printable(new.reason)}" if new.reason else "")

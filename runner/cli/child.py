@@ -1,0 +1,145 @@
+"""The supervisor as our child: started when nobody leads, started again when it dies, within a budget."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from runner.cli.clusters import leader_of
+from runner.errors import StokerError, StoreUnavailable
+from runner.facts.cluster_spec import ClusterSpec
+from runner.store.store import Store
+
+START_SECONDS = 30.0  # from start to leading, on a loaded machine; chosen, not measured
+MAX_RESTARTS = 5  # within the window; a supervisor that dies more often needs a person; chosen
+WINDOW_SECONDS = 600.0
+COOLDOWN_SECONDS = 0.25  # before the first restart; doubles with each within the window; chosen
+END_SECONDS = 60.0  # for an orderly end; chosen
+LOG = "supervisor.log"
+
+
+class SupervisorLost(StokerError):
+    """The supervisor died too often, or could not be started."""
+
+
+class SupervisorChild:
+    """Sees to it that somebody leads the cluster. `say` hears what a person should know."""
+
+    def __init__(self, cluster: ClusterSpec, store: Store, *, say: Callable[[str], None]) -> None:
+        self._cluster, self._store, self._say = cluster, store, say
+        self._process: subprocess.Popen[bytes] | None = None
+        self._restarts: list[float] = []
+        self._not_before = 0.0
+        self._gave_up = False
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether we started the supervisor that leads, or led last."""
+        return self._process is not None
+
+    @property
+    def log(self) -> Path:
+        """Where the supervisor's own output goes."""
+        return Path(self._cluster.state) / LOG
+
+    def say_to(self, say: Callable[[str], None]) -> None:
+        """Tell somebody else from now on."""
+        self._say = say
+
+    def start(self) -> None:
+        """Start a supervisor if nobody leads, and wait until it does; raise SupervisorLost when it does not come up."""
+        if leader_of(self._store).alive:
+            return
+        self._spawn()
+        assert self._process is not None  # spawned just now
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if leader_of(self._store).alive:
+                return
+            code = self._process.poll()
+            if code is not None:
+                raise SupervisorLost(
+                    f"the supervisor ended with {code} at its start: {self._last_words()}"
+                )
+            time.sleep(0.02)
+        self._process.kill()
+        self._process.wait()
+        raise SupervisorLost(
+            f"the supervisor did not lead within {START_SECONDS:g} s: {self._last_words()}"
+        )
+
+    def tend(self) -> None:
+        """Start another supervisor if nobody leads any more. Raises SupervisorLost once the budget is spent."""
+        now = time.monotonic()
+        if self._process is not None and self._process.poll() is None:
+            return
+        if now < self._not_before or self._leads():
+            return
+        if self._gave_up:
+            raise SupervisorLost(
+                f"the supervisor died {MAX_RESTARTS + 1} times within {WINDOW_SECONDS / 60:g} minutes: "
+                f"{self._last_words()}; the ranks may go on without it; repair it and run `stoker supervise`"
+            )
+        self._restarts = [at for at in self._restarts if now - at < WINDOW_SECONDS]
+        if len(self._restarts) >= MAX_RESTARTS:
+            self._gave_up = True
+            return
+        nth = len(self._restarts) + 1
+        code = "" if self._process is None else f" (exit code {self._process.returncode})"
+        self._say(
+            f"nobody leads{code}: starting a supervisor, {nth} of at most {MAX_RESTARTS} restarts"
+        )
+        self._restarts.append(now)
+        self._not_before = now + COOLDOWN_SECONDS * 2**nth
+        self._spawn()
+
+    def wait(self, timeout_seconds: float = END_SECONDS) -> bool:
+        """Wait for the end of a supervisor that was told to end; False when it is still there."""
+        if self._process is None:
+            return True
+        try:
+            self._process.wait(timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
+    def kill(self) -> None:
+        """End the supervisor at once, if it is ours."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+    def _leads(self) -> bool:
+        try:
+            return leader_of(self._store).alive
+        except StoreUnavailable:
+            return True  # nothing can be told, so nothing is done
+
+    def _spawn(self) -> None:
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "runner.cli.main",
+            "supervise",
+            "--cluster",
+            self._cluster.state,
+        ]
+        with self.log.open("ab") as log:
+            # A session of its own: Ctrl-C is for us, and we end it in order.
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def _last_words(self) -> str:
+        lines = (
+            self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+        )
+        return (
+            f"{lines[-1][:500]} (all of it in {self.log})"
+            if lines
+            else f"it said nothing in {self.log}"
+        )

@@ -1,0 +1,260 @@
+"""`stoker demo`: a real run on real text that loses a rank and then a node, recovers from both, and says what it cost."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from runner.cli import codes, show
+from runner.cli.asking import send
+from runner.cli.changes import run_in
+from runner.cli.child import SupervisorChild
+from runner.cli.clusters import SPEC, make_cluster, store_of
+from runner.cli.follow import (
+    Foreground,
+    Interrupts,
+    KilledAtOnce,
+    end_cluster,
+    kill_everything,
+    start_run,
+)
+from runner.cli.leftovers import SHARED_MEMORY, new_shared_memory, processes_of, shared_memory
+from runner.cli.operate import drill_request
+from runner.cli.options import examples, json_option
+from runner.cli.run import check_trainer, exit_code_of, report
+from runner.cli.screen import Screen, screen_for
+from runner.cli.summary import Summary, summarize
+from runner.errors import StokerError, TemporaryError, UserError
+from runner.facts import wire
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.requests import Answer
+from runner.facts.run_spec import RunSpec
+from runner.facts.view import IncidentView, RunView, View
+from runner.store.store import Store
+
+NAME = "demo"
+NODES, SLOTS, SPARES = 2, 2, 1
+STEPS = 160  # enough for two faults with a checkpoint before each; under three minutes on two cores
+CHECKPOINT_EVERY = 20
+STEPS_PAST_CHECKPOINT = 8  # so that there is something to lose
+AGAIN_SECONDS = 3.0  # between two tries of a drill that came at a bad moment
+
+
+@dataclass(slots=True)
+class Fault:
+    """One drill of the plan. It strikes once the run is past a checkpoint, and is over once it trains again."""
+
+    drill: str
+    words: str
+    request: str = ""  # id, once handed in
+    asked_at: float = 0.0
+    struck: bool = False
+    seen: set[str] = field(default_factory=set)  # incidents known before
+    incident: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Director:
+    """Injects the faults of the plan one after the other, as the Views come by."""
+
+    store: Store
+    cluster: ClusterSpec
+    screen: Screen
+    run: int
+    faults: list[Fault]
+
+    def on_view(self, view: View) -> None:
+        """Look whether it is time for the next fault, or whether the last one is healed."""
+        fault = next((f for f in self.faults if not _is_healed(f, view)), None)
+        run = run_in(view, self.run)
+        if fault is None or run is None:
+            return
+        if fault.request:
+            self._watch(fault, view)
+        elif self._is_ripe(run):
+            self._strike(fault, run, view)
+
+    def _is_ripe(self, run: RunView) -> bool:
+        """Training, a trusted checkpoint behind it that is newer than the last resume, and some steps past that."""
+        if run.attempt_state != "running" or run.last is None or run.checkpoint_step is None:
+            return False
+        return run.last.step >= run.checkpoint_step + STEPS_PAST_CHECKPOINT
+
+    def _strike(self, fault: Fault, run: RunView, view: View) -> None:
+        if time.monotonic() - fault.asked_at < AGAIN_SECONDS:
+            return
+        fault.asked_at = time.monotonic()
+        request = drill_request(fault.drill, run, rank=None, node=None, num_ranks=NODES * SLOTS)
+        fault.seen = {incident.incident for incident in view.incidents}
+        try:
+            send(self.store, self.cluster, request)
+        except TemporaryError as error:
+            self.screen.say(f"drill {fault.drill}: {error}")
+            return
+        fault.request = request.id
+        self.screen.say(f"*** {fault.words} (stoker drill {fault.drill}) at step {run.step} ***")
+
+    def _watch(self, fault: Fault, view: View) -> None:
+        register = self.store.get(f"answer/{fault.request}")
+        answer = wire.decode(register.payload) if register is not None else None
+        if isinstance(answer, Answer) and answer.state in ("refused", "failed"):
+            self.screen.say(
+                f"drill {fault.drill} {answer.state}: {answer.message}; again in a moment"
+            )
+            fault.request = ""
+            return
+        new = [
+            i
+            for i in reversed(view.incidents)
+            if i.run == self.run and i.incident not in fault.seen
+        ]
+        if new and not fault.incident:
+            fault.incident = new[0].incident
+
+
+@click.command(
+    epilog=examples("stoker demo", "stoker demo --state /tmp/demo --steps 300") + codes.HELP
+)
+@click.option(
+    "--state",
+    metavar="FOLDER",
+    help=f"Where the demo lives. Default: .stoker/{NAME}, emptied first.",
+)
+@click.option(
+    "--steps",
+    type=click.IntRange(min=100),
+    default=STEPS,
+    show_default=True,
+    help="Goal of the run.",
+)
+@json_option
+def demo(*, state: str | None, steps: int, as_json: bool) -> None:
+    """Train a small model on 2 nodes x 2 ranks and a spare, kill a rank, kill a node, and watch both heal.
+
+    The text is the source of Python's own standard library; nothing is downloaded. Takes under three minutes on two cores.
+    Exit code 0 only if both faults were healed, the last step was reached, and nothing was left behind.
+    """
+    folder = _fresh_folder(Path(state) if state is not None else Path(".stoker") / NAME)
+    spec = RunSpec(
+        name=NAME,
+        trainer={"recipe": "tiny_cpu", "steps": steps, "checkpoint_every": CHECKPOINT_EVERY},
+        nodes=NODES,
+        ranks_per_node=SLOTS,
+        python=sys.executable,
+    )
+    check_trainer(spec)
+    before = shared_memory()
+    cluster = make_cluster(folder, spec, spares=SPARES)
+    with store_of(cluster, create=True) as store, Interrupts(store) as interrupts:
+        code, summary, faults = _perform(store, cluster, spec, interrupts=interrupts)
+    if summary is not None:
+        report(summary, as_json=as_json)
+        code = code or _judge(summary, faults, say=show.print_note if as_json else show.print_text)
+    left = _left_behind(cluster, before)
+    if left:
+        show.print_note(f"LEFT BEHIND: {', '.join(left)}")
+        code = code or codes.FAILED
+    elif not as_json:
+        show.print_text("nothing is left behind: no process, no file in shared memory")
+        show.print_text(
+            f"look again with: stoker story --cluster {folder}; stoker lineage --cluster {folder}"
+        )
+    click.get_current_context().exit(code)
+
+
+def _perform(
+    store: Store, cluster: ClusterSpec, spec: RunSpec, *, interrupts: Interrupts
+) -> tuple[int, Summary | None, list[Fault]]:
+    """Run it; return the exit code so far, the summary if the run came to an end, and what became of the faults."""
+    faults = [
+        Fault("kill-rank", "now a rank is killed: SIGKILL to one training process"),
+        Fault("kill-node", "now a node is killed: SIGKILL to its agent, keeper and ranks at once"),
+    ]
+    child = SupervisorChild(cluster, store, say=show.print_note)
+    try:
+        child.start()
+        number = start_run(store, cluster, spec)
+        screen = screen_for(number)
+        with screen:
+            child.say_to(screen.say)
+            director = Director(
+                store=store, cluster=cluster, screen=screen, run=number, faults=faults
+            )
+            foreground = Foreground(
+                store=store,
+                cluster=cluster,
+                child=child,
+                screen=screen,
+                interrupts=interrupts,
+                run=number,
+            )
+            foreground.on_view = director.on_view
+            view = foreground.follow()
+    except KilledAtOnce:
+        kill_everything(cluster, child)
+        return codes.INTERRUPTED, None, faults
+    except StokerError:
+        kill_everything(cluster, child)
+        raise
+    end_cluster(store, cluster, child, interrupts=interrupts)
+    ended = run_in(view, number)
+    assert ended is not None  # following it ended because it was there
+    code = codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
+    return code, summarize(view, ended), faults
+
+
+def _is_healed(fault: Fault, view: View) -> bool:
+    incident = _incident(fault, view.incidents)
+    return incident is not None and incident.recovered_after_seconds is not None
+
+
+def _incident(fault: Fault, incidents: tuple[IncidentView, ...]) -> IncidentView | None:
+    return next((i for i in incidents if i.incident == fault.incident), None)
+
+
+def _judge(summary: Summary, faults: list[Fault], *, say: object) -> int:
+    """Say whether the demo showed what it promises; return the exit code."""
+    assert callable(say)
+    missing = []
+    for fault in faults:
+        incident = _incident(fault, summary.incidents)
+        if incident is None or incident.recovered_after_seconds is None:
+            missing.append(
+                f"{fault.drill} was not healed"
+                if fault.request
+                else f"{fault.drill} was never done"
+            )
+    run = summary.run
+    if run.total_steps is not None and run.step < run.total_steps:
+        missing.append(f"step {run.step} of {run.total_steps} was reached")
+    say("")
+    say("FAILED: " + "; ".join(missing) if missing else "both faults healed, the goal was reached")
+    return codes.FAILED if missing else codes.DONE
+
+
+def _left_behind(cluster: ClusterSpec, before: frozenset[str]) -> list[str]:
+    processes = [f"{process.what} (pid {process.pid})" for process in processes_of(cluster)]
+    return processes + [str(SHARED_MEMORY / name) for name in new_shared_memory(before)]
+
+
+def _fresh_folder(folder: Path) -> Path:
+    """Return the folder, empty: an earlier demo's is cleared, anything else is left alone and refused."""
+    folder = folder.absolute()
+    if not folder.exists() or not any(folder.iterdir()):
+        return folder
+    known = wire.decode((folder / SPEC).read_bytes()) if (folder / SPEC).exists() else None
+    if not isinstance(known, ClusterSpec) or known.name != NAME:
+        raise UserError(f"--state: {folder} holds something else than a demo; give an empty folder")
+    running = processes_of(known)
+    if running:
+        raise UserError(
+            f"--state: a demo is still running in {folder} ({len(running)} processes); "
+            f"end it with `stoker shutdown --cluster {folder}`, or give another folder"
+        )
+    shutil.rmtree(folder)
+    return folder

@@ -1,0 +1,180 @@
+"""Following a run in the foreground: somebody leads, the screen shows it, Ctrl-C ends it in order, nothing is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import FrameType, TracebackType
+from typing import Self
+
+from runner.cli.asking import asker, await_answer, new_request_id, send
+from runner.cli.changes import run_in
+from runner.cli.child import SupervisorChild
+from runner.cli.clusters import LIVE
+from runner.cli.leftovers import Leftover, kill_all, processes_of
+from runner.cli.screen import Screen
+from runner.errors import StokerError, StoreUnavailable, TemporaryError, UserError
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.requests import ShutDown, StartRun, StopRun
+from runner.facts.run_spec import RunSpec
+from runner.facts.view import RunView, View
+from runner.serve.published import VIEW, decode_view
+from runner.store.store import Store
+
+LOOK_SECONDS = 0.5  # between two looks at the child while nothing is published
+START_ANSWER_SECONDS = (
+    60.0  # a supervisor answers at once; its agents' first start may keep it busy; chosen
+)
+ASK_AGAIN_SECONDS = 2.0  # between two tries to hand in the stop that Ctrl-C means
+SHUTDOWN_SECONDS = 90.0  # for an orderly end of everything; past that it is killed; chosen
+
+
+class KilledAtOnce(StokerError):
+    """A second Ctrl-C: everything was killed."""
+
+
+class Interrupts:
+    """Counts Ctrl-C and SIGTERM while it is entered, and wakes the store's reader so that they are seen at once."""
+
+    def __init__(self, store: Store) -> None:
+        self.count = 0
+        self._store = store
+        self._before: dict[int, signal._HANDLER] = {}
+
+    def __enter__(self) -> Self:
+        """Take the signals over."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._count)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the signals back."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _count(self, _number: int, _frame: FrameType | None) -> None:
+        self.count += 1
+        self._store.wake()
+
+
+def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
+    """Ask the supervisor to start a run; return its number. Raises UserError with the reason of a refusal."""
+    request = StartRun(id=new_request_id(), by=asker(), spec=spec)
+    send(store, cluster, request)
+    answer = await_answer(store, cluster, request.id, timeout_seconds=START_ANSWER_SECONDS)
+    if answer.state != "done" or answer.run is None:
+        raise UserError(f"run {spec.name!r} was {answer.state}: {answer.message}")
+    return answer.run
+
+
+@dataclass(slots=True, kw_only=True)
+class Foreground:
+    """One run in the foreground. `on_view` sees each View after the screen; it may ask for things, and must not block."""
+
+    store: Store
+    cluster: ClusterSpec
+    child: SupervisorChild
+    screen: Screen
+    interrupts: Interrupts
+    run: int
+    on_view: Callable[[View], None] = lambda view: None
+    _stop_asked_at: float = field(default=0.0, init=False)
+
+    def follow(self) -> View:
+        """Show the run until it has ended; return the last View. Raises SupervisorLost and KilledAtOnce."""
+        version, view = 0, None
+        while view is None or not _is_over(run_in(view, self.run)):
+            fresh = self._read(version)
+            if fresh is not None:
+                version, view = fresh
+                self.screen.show(view)
+                self.on_view(view)
+            self.child.tend()
+            self._heed_interrupts()
+        return view
+
+    def _read(self, version: int) -> tuple[int, View] | None:
+        try:
+            batch = self.store.read(
+                streams={}, registers={VIEW: version}, timeout_seconds=LOOK_SECONDS
+            )
+        except StoreUnavailable as error:
+            self.screen.say(f"the store does not answer: {error}")
+            time.sleep(min(error.delay_seconds, LOOK_SECONDS))
+            return None
+        register = batch.registers.get(VIEW)
+        return None if register is None else (register.version, decode_view(register.payload))
+
+    def _heed_interrupts(self) -> None:
+        if self.interrupts.count == 0:
+            return
+        if self.interrupts.count > 1:
+            raise KilledAtOnce("interrupted twice")
+        now = time.monotonic()
+        if self._stop_asked_at == 0.0:
+            self.screen.say(
+                "stopping at the next step boundary; Ctrl-C again kills everything at once"
+            )
+        elif now - self._stop_asked_at < ASK_AGAIN_SECONDS:
+            return
+        # Asked again while it goes on: the supervisor may have died before it took the first request in.
+        self._stop_asked_at = now
+        request = StopRun(id=new_request_id(), by=asker(), run=str(self.run))
+        with contextlib.suppress(TemporaryError):
+            send(self.store, self.cluster, request)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the cluster was brought to its end."""
+
+    in_order: bool
+    killed: tuple[Leftover, ...] = ()
+    left: tuple[Leftover, ...] = ()
+
+
+def end_cluster(
+    store: Store, cluster: ClusterSpec, child: SupervisorChild, *, interrupts: Interrupts
+) -> Ending:
+    """Shut the cluster down in order; kill what does not go within SHUTDOWN_SECONDS, or at a second Ctrl-C."""
+    before = interrupts.count
+    deadline = time.monotonic() + SHUTDOWN_SECONDS
+    asked = False
+    while time.monotonic() < deadline and interrupts.count < max(2, before + 1):
+        if not asked:
+            with contextlib.suppress(TemporaryError):
+                send(store, cluster, ShutDown(id=new_request_id(), by=asker()))
+                asked = True
+        if child.wait(0.1) and asked:
+            break
+        with contextlib.suppress(StokerError):
+            child.tend()
+    remaining = tuple(processes_of(cluster))
+    if not remaining:
+        return Ending(in_order=True)
+    child.kill()
+    return Ending(in_order=False, killed=remaining, left=tuple(kill_all(cluster)))
+
+
+def kill_everything(cluster: ClusterSpec, child: SupervisorChild) -> tuple[Leftover, ...]:
+    """End supervisor, agents, keepers and ranks at once; return what stays in spite of SIGKILL."""
+    child.kill()
+    return tuple(kill_all(cluster))
+
+
+def others_live(view: View, run: int) -> list[str]:
+    """Name the other runs of the cluster that go on."""
+    return [known.name for known in view.runs if known.run != run and known.state in LIVE]
+
+
+def _is_over(run: RunView | None) -> bool:
+    """Ended, and no rank of it is left."""
+    return run is not None and run.state not in LIVE and run.attempt_state in ("", "ended")

@@ -1,0 +1,158 @@
+"""What a cluster left on this machine: its processes, and files in shared memory. Seen in /proc, not asked of anybody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.agent import keeper
+from runner.cli.clusters import leader_of, store_folder, store_of
+from runner.facts.cluster_spec import ClusterSpec
+
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, nothing is put there
+GONE_SECONDS = 5.0  # how long a killed process may take to go; chosen, not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leftover:
+    """A process of the cluster. `start_ticks` tells it from a later one with the same pid."""
+
+    pid: int
+    start_ticks: int
+    what: str
+
+
+def processes_of(cluster: ClusterSpec) -> list[Leftover]:
+    """Find living processes of a cluster's supervisor, agents, keepers and ranks."""
+    found = {
+        left.pid: left for left in (*_supervisor(cluster), *_noted(cluster), *_marked(cluster))
+    }
+    return sorted(found.values(), key=lambda left: left.pid)
+
+
+def kill_all(cluster: ClusterSpec) -> list[Leftover]:
+    """SIGKILL every process of the cluster, supervisor first, until none is found; return those that stay."""
+    deadline = time.monotonic() + GONE_SECONDS
+    left = processes_of(cluster)
+    while left and time.monotonic() < deadline:
+        for process in sorted(left, key=lambda each: each.what != "supervisor"):
+            _kill(process)
+        time.sleep(0.05)
+        left = processes_of(cluster)
+    return left
+
+
+def shared_memory() -> frozenset[str]:
+    """Name the files in shared memory."""
+    return (
+        frozenset(path.name for path in SHARED_MEMORY.iterdir())
+        if SHARED_MEMORY.is_dir()
+        else frozenset()
+    )
+
+
+def new_shared_memory(before: frozenset[str]) -> list[str]:
+    """Name files that came into shared memory since `before` and that no living process has open or mapped."""
+    new = shared_memory() - before
+    if not new:
+        return []
+    used = _used_shared_memory()
+    return sorted(name for name in new if name not in used and (SHARED_MEMORY / name).exists())
+
+
+def _kill(process: Leftover) -> None:
+    try:
+        handle = os.pidfd_open(process.pid)
+    except OSError:
+        return
+    try:
+        seen = keeper.process(process.pid)
+        if seen is not None and seen.start_ticks == process.start_ticks:
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        pass  # it ended by itself meanwhile
+    finally:
+        os.close(handle)
+
+
+def _supervisor(cluster: ClusterSpec) -> Iterator[Leftover]:
+    from runner.leader import holder_pid
+
+    if store_folder(cluster).is_dir():
+        with store_of(cluster) as store:
+            pid = holder_pid(leader_of(store).holder)
+        if pid is not None and pid != os.getpid():
+            yield from _living(pid, "supervisor")
+
+
+def _noted(cluster: ClusterSpec) -> Iterator[Leftover]:
+    """Agents and keepers write down who they are."""
+    for folder in sorted((Path(cluster.state) / "nodes").glob("*")):
+        for name, what in (("agent.lock", "agent"), (keeper.NOTE_NAME, "keeper")):
+            try:
+                note = json.loads((folder / name).read_text())
+                pid, start_ticks = int(note["pid"]), int(note["start_ticks"])
+            except (OSError, ValueError, LookupError, TypeError):
+                continue
+            yield from (
+                left
+                for left in _living(pid, f"{what} of {folder.name}")
+                if left.start_ticks == start_ticks
+            )
+
+
+def _marked(cluster: ClusterSpec) -> Iterator[Leftover]:
+    """Ranks, and what they started, carry the cluster's name and node; their output or folder says whose cluster it is."""
+    nodes = {folder.name for folder in (Path(cluster.state) / "nodes").glob("*")}
+    for pid in keeper.processes():
+        environment = keeper.environment_of(pid)
+        is_keeper = environment.get(keeper.MARK, "").startswith(f"{cluster.state}/")
+        is_rank = (
+            environment.get("STOKER_CLUSTER") == cluster.name
+            and environment.get("STOKER_NODE") in nodes
+        )
+        if is_keeper:
+            yield from _living(pid, "keeper")
+        elif is_rank and _touches(pid, environment, cluster.state):
+            yield from _living(
+                pid, f"rank {environment.get('RANK', '?')} of {environment['STOKER_NODE']}"
+            )
+
+
+def _touches(pid: int, environment: dict[str, str], state: str) -> bool:
+    if any(value.startswith(f"{state}/") for value in environment.values()):
+        return True
+    for link in ("fd/1", "fd/2", "cwd"):
+        try:
+            if os.readlink(f"/proc/{pid}/{link}").startswith(f"{state}/"):
+                return True
+        except OSError:
+            continue
+    return False
+
+
+def _living(pid: int, what: str) -> Iterator[Leftover]:
+    seen = keeper.process(pid)
+    if seen is not None and seen.state not in "ZX":
+        yield Leftover(pid=pid, start_ticks=seen.start_ticks, what=what)
+
+
+def _used_shared_memory() -> frozenset[str]:
+    used: set[str] = set()
+    prefix = f"{SHARED_MEMORY}/"
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            maps = (process / "maps").read_text(errors="replace")
+            links = [os.readlink(link) for link in (process / "fd").iterdir()]
+        except OSError:
+            continue  # it ended, or it is not ours to look at
+        used |= {
+            line.partition(prefix)[2].split(" ")[0] for line in maps.splitlines() if prefix in line
+        }
+        used |= {link.removeprefix(prefix) for link in links if link.startswith(prefix)}
+    return frozenset(used)

@@ -1,0 +1,300 @@
+"""`stoker run`: start a run and follow it to its end, or hand it over and leave."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from runner.cli import codes, show
+from runner.cli.changes import run_in
+from runner.cli.child import SupervisorChild, SupervisorLost
+from runner.cli.clusters import cluster_for_run, keep_spec, leader_of, store_of
+from runner.cli.follow import (
+    Foreground,
+    Interrupts,
+    KilledAtOnce,
+    end_cluster,
+    kill_everything,
+    others_live,
+    start_run,
+)
+from runner.cli.options import cluster_option, examples, json_option
+from runner.cli.screen import Screen, screen_for
+from runner.cli.summary import Summary, summarize, summary_text
+from runner.errors import SpecError, UserError
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.run_spec import RunSpec
+from runner.facts.view import View
+from runner.store.store import Store
+
+CHECK_SECONDS = 60.0  # for the trainer to judge its settings; chosen, not measured
+
+
+@click.command(
+    epilog=examples(
+        "stoker run run.yaml                        a cluster of local nodes is made up for it",
+        "stoker run run.yaml --spares 1             with a node that stands by",
+        "stoker run run.yaml --set optimizer.lr=1e-4 --set steps=500",
+        "stoker run run.yaml --cluster cluster.yaml --detach",
+    )
+    + codes.HELP
+)
+@click.argument("file", metavar="RUN.yaml")
+@cluster_option
+@click.option(
+    "--spares", type=click.IntRange(min=0), help="Spare nodes of a made-up cluster. Default: 0."
+)
+@click.option(
+    "--detach", is_flag=True, help="Leave once the run is admitted; it goes on by itself."
+)
+@click.option(
+    "--set",
+    "changes",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Change a setting of the built-in trainer, such as optimizer.lr=1e-4.",
+)
+@json_option
+def run(
+    file: str,
+    *,
+    where: str | None,
+    spares: int | None,
+    detach: bool,
+    changes: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Start the run that RUN.yaml describes and follow it to its end.
+
+    If nobody leads the cluster, a supervisor is started, and started again should it die. Ctrl-C stops the run at the next
+    step boundary, with a checkpoint if it can, and ends what was started; a second Ctrl-C kills at once.
+    """
+    from runner.load import load_run
+
+    spec = with_changes(load_run(file), changes)
+    check_trainer(spec)
+    cluster = cluster_for_run(where, spec, spares=spares)
+    keep_spec_unless_led(cluster)
+    with store_of(cluster, create=True) as store:
+        if detach:
+            _detached(store, cluster, spec, as_json=as_json)
+            return
+        code = _foreground(store, cluster, spec, as_json=as_json)
+    click.get_current_context().exit(code)
+
+
+def with_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
+    """Return the spec with `--set` changes in its trainer settings; raise UserError for what cannot be set."""
+    if not changes:
+        return spec
+    if not spec.trainer:
+        raise UserError(
+            f"--set: run {spec.name!r} has a command, not the built-in trainer; change its command in the file"
+        )
+    settings = _thawed(spec.trainer)
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not all(key.split(".")):
+            raise UserError(
+                f"--set: {change!r} is no change; write KEY=VALUE, such as optimizer.lr=1e-4"
+            )
+        _put(settings, key, _value(value))
+    return replace(spec, trainer=settings)
+
+
+def check_trainer(spec: RunSpec) -> None:
+    """Have the built-in trainer judge its settings, without torch; raise SpecError with its verdict before anything starts."""
+    from runner.decide.placement import command_of
+
+    if not spec.trainer:
+        return
+    command = [part.replace("{{", "{").replace("}}", "}") for part in command_of(spec)]
+    command = [spec.python or sys.executable if part == "{python}" else part for part in command]
+    try:
+        judged = subprocess.run(
+            [*command, "--check"],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=CHECK_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SpecError(f"trainer: its settings cannot be judged: {error}; see `python`") from error
+    if judged.returncode != 0:
+        raise SpecError(f"trainer: {_verdict(judged.stdout, judged.stderr)}")
+    _check_ranks(spec, judged.stdout)
+
+
+def keep_spec_unless_led(cluster: ClusterSpec) -> None:
+    """Write the cluster down for its agents, unless a supervisor is at work with what it wrote itself."""
+    with store_of(cluster, create=True) as store:
+        led = leader_of(store).alive
+    if not led:
+        keep_spec(cluster)
+
+
+def exit_code_of(state: str) -> int:
+    """Return the exit code for the state a run ended in."""
+    return {"finished": codes.DONE, "stopped": codes.STOPPED}.get(state, codes.FAILED)
+
+
+def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> None:
+    child = SupervisorChild(cluster, store, say=show.print_note)
+    child.start()
+    number = start_run(store, cluster, spec)
+    if as_json:
+        show.print_json(
+            {"run": number, "name": spec.name, "cluster": cluster.name, "state": cluster.state}
+        )
+        return
+    show.print_text(
+        f"run {number} {spec.name} goes on by itself; see `stoker status`, end with `stoker shutdown`"
+    )
+
+
+def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> int:
+    """Follow the run; return the exit code."""
+    with Interrupts(store) as interrupts:
+        child = SupervisorChild(cluster, store, say=show.print_note)
+        number = -1
+        try:
+            child.start()
+            number = start_run(store, cluster, spec)
+            view = _followed(store, cluster, child, number=number, interrupts=interrupts)
+        except KilledAtOnce:
+            return _killed(cluster, child)
+        except UserError:
+            if child.is_ours:
+                end_cluster(store, cluster, child, interrupts=interrupts)
+            raise
+        except SupervisorLost:
+            show.print_note("what still runs: " + (", ".join(_names(cluster)) or "nothing"))
+            raise
+        others = others_live(view, number)
+        if child.is_ours and not others:
+            _ended(store, cluster, child, interrupts=interrupts)
+        elif child.is_ours:
+            show.print_note(
+                f"the supervisor stays for {', '.join(others)}; end all with `stoker shutdown`"
+            )
+    ended = run_in(view, number)
+    assert ended is not None  # following it ended because it was there
+    report(summarize(view, ended), as_json=as_json)
+    return codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
+
+
+def _followed(
+    store: Store,
+    cluster: ClusterSpec,
+    child: SupervisorChild,
+    *,
+    number: int,
+    interrupts: Interrupts,
+) -> View:
+    screen: Screen = screen_for(number)
+    with screen:
+        child.say_to(screen.say)
+        try:
+            return Foreground(
+                store=store,
+                cluster=cluster,
+                child=child,
+                screen=screen,
+                interrupts=interrupts,
+                run=number,
+            ).follow()
+        finally:
+            child.say_to(show.print_note)
+
+
+def report(summary: Summary, *, as_json: bool) -> None:
+    """Print the summary."""
+    if as_json:
+        show.print_json(summary)
+    else:
+        show.print_text()
+        show.print_text(summary_text(summary))
+
+
+def _ended(
+    store: Store, cluster: ClusterSpec, child: SupervisorChild, *, interrupts: Interrupts
+) -> None:
+    ending = end_cluster(store, cluster, child, interrupts=interrupts)
+    if ending.killed:
+        show.print_note(
+            f"killed what did not end in order: {', '.join(p.what for p in ending.killed)}"
+        )
+    if ending.left:
+        show.print_note(f"STILL THERE: {', '.join(f'{p.what} (pid {p.pid})' for p in ending.left)}")
+
+
+def _killed(cluster: ClusterSpec, child: SupervisorChild) -> int:
+    left = kill_everything(cluster, child)
+    named = ", ".join(f"{process.what} (pid {process.pid})" for process in left)
+    show.print_note(f"killed; still there: {named}" if left else "killed; nothing is left")
+    return codes.INTERRUPTED
+
+
+def _names(cluster: ClusterSpec) -> list[str]:
+    from runner.cli.leftovers import processes_of
+
+    return [f"{process.what} (pid {process.pid})" for process in processes_of(cluster)]
+
+
+def _verdict(output: str, errors: str) -> str:
+    """The trainer's own message: JSON with an error, or its last words."""
+    try:
+        plain = json.loads(output)
+        said = plain.get("error") or plain.get("errors") or plain.get("problems")
+    except (ValueError, AttributeError):
+        said = None
+    if isinstance(said, list):
+        said = "\n  ".join(str(line) for line in said)
+    return str(
+        said or errors.strip() or output.strip() or "its settings were refused without a word"
+    )
+
+
+def _check_ranks(spec: RunSpec, output: str) -> None:
+    """The layout must fill the ranks exactly."""
+    try:
+        needed = json.loads(output).get("world_size")
+    except (ValueError, AttributeError):
+        return
+    if isinstance(needed, int) and needed != spec.world_size:
+        raise SpecError(
+            f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} = {spec.world_size} ranks, but the trainer's "
+            f"layout (tensor x pipeline x data) needs {needed}; change one of them"
+        )
+
+
+def _thawed(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _thawed(item) for key, item in value.items()}
+    return [_thawed(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _value(text: str) -> Any:
+    """Read a value as the files do: numbers, true and false, lists, else text."""
+    from runner.load.documents import parse
+
+    return parse(text, "--set").plain if text.strip() else ""
+
+
+def _put(settings: dict[str, Any], key: str, value: Any) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        inner = settings.setdefault(part, {})
+        if not isinstance(inner, dict):
+            raise UserError(
+                f"--set: {key}: {part!r} is {inner!r} in the file, which holds no settings"
+            )
+        settings = inner
+    settings[last] = value

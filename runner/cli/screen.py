@@ -1,0 +1,195 @@
+"""The live view of a run: a screen that redraws itself on a terminal, plain lines everywhere else."""
+
+from __future__ import annotations
+
+import sys
+import time
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self
+
+from runner.cli import show
+from runner.cli.changes import changes, progress, run_in
+from runner.cli.look import incidents_table, step_of
+from runner.facts.view import RunView, View
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+PLAIN_SECONDS = 5.0  # between two lines of progress
+MAX_EVENTS = 8  # lines of the screen's log
+MAX_INCIDENTS = 4
+STATE_STYLES = {
+    "active": "green",
+    "spare": "cyan",
+    "suspect": "yellow",
+    "lost": "red",
+    "left": "dim",
+}
+
+
+class Screen(Protocol):
+    """Where a run is followed."""
+
+    def __enter__(self) -> Self:
+        """Begin to draw."""
+        ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Leave the terminal as it was."""
+        ...
+
+    def show(self, view: View) -> None:
+        """Take a newer View in."""
+        ...
+
+    def say(self, text: str) -> None:
+        """Put a line into the log."""
+        ...
+
+
+def screen_for(run: int) -> Screen:
+    """Return the kind of screen that fits standard output."""
+    return LiveScreen(run) if sys.stdout.isatty() else PlainScreen(run)
+
+
+class PlainScreen:
+    """One line per event, and one of progress every few seconds."""
+
+    def __init__(self, run: int) -> None:
+        self._run = run
+        self._before: View | None = None
+        self._due = 0.0
+
+    def __enter__(self) -> Self:
+        """Nothing to prepare."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing to undo."""
+
+    def show(self, view: View) -> None:
+        """Print what is new."""
+        lines = changes(self._before, view, run=self._run)
+        self._before = view
+        for line in lines:
+            self.say(line)
+        run, now = run_in(view, self._run), time.monotonic()
+        if run is not None and run.last is not None and now >= self._due:
+            self.say(progress(run))
+            self._due = now + PLAIN_SECONDS
+
+    def say(self, text: str) -> None:
+        """Print a line with the time of day."""
+        show.print_text(f"{show.clock(time.time())[:8]}  {text}")
+
+
+class LiveScreen:
+    """A screen of rich's: figures, loss curve, nodes, incidents, and the latest events."""
+
+    def __init__(self, run: int) -> None:
+        from rich.live import Live
+
+        self._run = run
+        self._view: View | None = None
+        self._events: list[str] = []
+        self._live = Live(get_renderable=self._draw, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Self:
+        """Begin to redraw."""
+        self._live.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Stop redrawing and leave the events on the terminal, since the screen itself goes."""
+        self._live.__exit__(kind, error, trace)
+        for event in self._events:
+            show.print_text(event)
+
+    def show(self, view: View) -> None:
+        """Draw this View from now on."""
+        for line in changes(self._view, view, run=self._run):
+            self.say(line)
+        self._view = view
+
+    def say(self, text: str) -> None:
+        """Add a line to the events."""
+        self._events.append(f"{show.clock(time.time())[:8]}  {text}")
+
+    def _draw(self) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        if self._view is None:
+            return Text("starting ...", style="dim")
+        run = run_in(self._view, self._run)
+        parts: list[RenderableType] = []
+        if run is not None:
+            parts += [Text(headline(run), style="bold", no_wrap=True), *self._curve(run)]
+        parts.append(self._node_line(self._view))
+        recent = [i for i in self._view.incidents if i.run == self._run][:MAX_INCIDENTS]
+        if recent:
+            parts += [Text(), Text(incidents_table(recent), no_wrap=True, overflow="ellipsis")]
+        events = "\n".join(self._events[-MAX_EVENTS:])
+        return Group(*parts, Text(), Text(events, style="dim", no_wrap=True, overflow="ellipsis"))
+
+    def _curve(self, run: RunView) -> list[RenderableType]:
+        from rich.text import Text
+
+        lines = [Text(figures(run), no_wrap=True)]
+        if run.recent_losses:
+            first = f"{run.first_loss:.3f} " if run.first_loss is not None else ""
+            lines.append(
+                Text(
+                    f"loss  {first}{show.sparkline(run.recent_losses)}",
+                    style="magenta",
+                    no_wrap=True,
+                )
+            )
+        return list(lines)
+
+    def _node_line(self, view: View) -> RenderableType:
+        from rich.text import Text
+
+        line = Text("nodes ", no_wrap=True)
+        for node in view.nodes:
+            ranks = f" ranks {','.join(map(str, node.ranks_alive))}" if node.ranks_alive else ""
+            line.append(
+                f" {node.node} {node.state}{ranks} ", style=STATE_STYLES.get(node.state, "")
+            )
+        return line
+
+
+def headline(run: RunView) -> str:
+    """Say which run this is and how it stands."""
+    doing = run.attempt_state if run.state == "active" else run.state
+    if doing == "running" and run.phase:
+        doing = f"running ({run.phase})"
+    bar = ""
+    if run.total_steps:
+        width = 30
+        done = min(width, width * run.step // run.total_steps)
+        bar = f"  {'█' * done}{'·' * (width - done)}"
+    return f"{run.name}  attempt {run.attempt or '-'}  {doing}{bar}  step {step_of(run)}"
+
+
+def figures(run: RunView) -> str:
+    """Say the figures of the last step."""
+    last = run.last
+    parts = [f"loss {show.number(last.loss if last else None)}"]
+    if last is not None:
+        parts.append(f"{show.number(last.tokens_per_second, 3)} tok/s")
+        parts.append(f"grad norm {show.number(last.grad_norm, 3)}")
+        parts += [f"lr {last.lr:.2e}"] if last.lr is not None else []
+    parts.append(f"checkpoint {'-' if run.checkpoint_step is None else run.checkpoint_step}")
+    parts.append(f"ETTR {show.ratio(run.ettr_ratio)}")
+    return "  ".join(parts)

@@ -1,0 +1,84 @@
+"""The summary at the end of a run: what was reached, what went wrong, and what that cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.cli import show
+from runner.cli.look import incidents_table, step_of
+from runner.facts.view import IncidentView, RunView, View
+from runner.history.words import printable
+
+CAUSES_IN_WORDS = {
+    "initial_start": "first start",
+    "waiting": "waiting for nodes",
+    "detect": "detecting faults",
+    "stop": "ending gangs",
+    "prepare": "preparing new attempts",
+    "start": "starting again",
+    "rework": "steps done twice",
+    "requested": "changes people asked for",
+    "finish": "after the last step",
+    "unreported": "no step reported",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """The end of a run in figures. Times are seconds; None: the trainer did not say."""
+
+    run: RunView
+    incidents: tuple[IncidentView, ...]  # oldest first
+    first_loss: float | None
+    last_loss: float | None
+    steps_lost: int
+    wall_seconds: float | None
+    ettr_ratio: float | None
+
+
+def summarize(view: View, run: RunView) -> Summary:
+    """Gather what the View says of a run."""
+    incidents = tuple(i for i in reversed(view.incidents) if i.run == run.run)
+    losses = run.recent_losses
+    last = run.last.loss if run.last is not None else None
+    return Summary(
+        run=run,
+        incidents=incidents,
+        first_loss=run.first_loss,
+        last_loss=last if last is not None else (losses[-1] if losses else None),
+        steps_lost=sum(incident.steps_lost or 0 for incident in incidents),
+        wall_seconds=_wall_seconds(run),
+        ettr_ratio=run.ettr_ratio,
+    )
+
+
+def summary_text(summary: Summary) -> str:
+    """Lay the summary out for people."""
+    run = summary.run
+    why = f": {printable(run.reason)}" if run.reason else ""
+    lines = [
+        f"run {run.run} {run.name} {run.state}{why}",
+        f"  steps       {step_of(run)} in {run.num_attempts} attempts",
+        f"  loss        {show.number(summary.first_loss)} at the start, {show.number(summary.last_loss)} at the end",
+        f"  wall time   {show.seconds(summary.wall_seconds)}",
+        f"  ETTR        {show.ratio(summary.ettr_ratio)} (time on steps that count / wall time)",
+    ]
+    if run.lost_seconds:
+        parts = sorted(run.lost_seconds.items(), key=lambda item: -item[1])
+        lost = ", ".join(
+            f"{CAUSES_IN_WORDS.get(cause, cause)} {show.seconds(s)}" for cause, s in parts
+        )
+        lines.append(f"  lost time   {lost}")
+    lines.append(f"  steps lost  {summary.steps_lost}")
+    lines.append(f"  files       {run.folder}")
+    lines.append("")
+    lines.append(incidents_table(summary.incidents) if summary.incidents else "no incident")
+    return "\n".join(lines)
+
+
+def _wall_seconds(run: RunView) -> float | None:
+    """Wall time out of the ledger's figures: productive + lost = wall, and ETTR = productive / wall."""
+    lost = sum(run.lost_seconds.values())
+    if run.ettr_ratio is None:
+        return lost or None
+    return lost / (1 - run.ettr_ratio) if run.ettr_ratio < 1 else None
