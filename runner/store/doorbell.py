@@ -53,10 +53,10 @@ class Ringer:
         for address in addresses:
             try:
                 self._socket.sendto(b"ring", "\0" + address)
-            except BlockingIOError:
-                continue  # its queue is full of rings that it has not looked at yet
-            except OSError:
+            except ConnectionRefusedError:
                 gone.append(address)
+            except OSError:
+                continue  # mostly a queue full of rings not looked at yet; else the reader looks by itself, later
         return gone
 
     def close(self) -> None:

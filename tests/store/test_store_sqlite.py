@@ -9,6 +9,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -61,6 +62,29 @@ def test_a_locked_store_is_unavailable_after_the_deadline(tmp_path: Path) -> Non
         assert payloads(store, "inbox") == [b"a"]
     assert store.append("inbox", b"b") == 2
     store.close()
+
+
+def test_busy_writers_do_not_starve_each_other(tmp_path: Path) -> None:
+    """Four writers that never rest for two seconds: each gets its turn within the deadline, every time."""
+    failures: list[Exception] = []
+    until = time.monotonic() + 2.0
+
+    def write(stream: str) -> None:
+        store = SqliteStore(tmp_path)
+        try:
+            while time.monotonic() < until:
+                store.append(stream, b"x" * 100)
+        except StokerError as error:
+            failures.append(error)
+        finally:
+            store.close()
+
+    threads = [threading.Thread(target=write, args=(f"s{number}",)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
 
 
 def test_a_write_is_acknowledged_even_if_nobody_can_be_rung(tmp_path: Path) -> None:
