@@ -121,6 +121,7 @@ def on_rank_exited(draft: Draft, exited: RankExited) -> None:
         evidence=_evidence(exited),
         node=exited.node,
         rank=exited.rank,
+        step=exited.last_step,
         fingerprint=fingerprint(fault, exit_code=exited.exit_code, stderr_tail=exited.stderr_tail),
     )
 
@@ -154,7 +155,7 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
         run = draft.run_of(attempt.attempt)
-        strike(draft, run, attempt, fault="rank_crash", evidence=f"{gone.node} {why}", node=gone.node)
+        strike(draft, run, attempt, fault="rank_crash", evidence=f"{gone.node} {why}", node=gone.node, step=gone.last_step)
 
 
 def on_settings(draft: Draft, settings: SettingsInEffect) -> None:
@@ -298,7 +299,7 @@ def _waits_for_nodes(draft: Draft, run: Run) -> bool:
     """Whether nodes are on their way, or under suspicion, whose answer decides the placement."""
     state = draft.state
     if run.attempt is None:
-        return bool(state.open_actions("start_agent")) or any(n.state == "absent" for n in state.nodes.values())
+        return bool(state.open_actions("start_agent")) or any(n.state in ("absent", "joining") for n in state.nodes.values())
     pending = [state.nodes[name] for name in run.attempt.nodes if state.nodes[name].state == "suspect"]
     return any(
         state.open_actions("probe_node", node=node.node) or state.open_actions("start_agent", node=node.node)

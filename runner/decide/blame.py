@@ -36,11 +36,12 @@ def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = 
 def strike(draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object) -> None:
     """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
 
-    `who` may hold node, rank, fingerprint and detected_after_seconds.
+    `who` may hold node, rank, fingerprint, detected_after_seconds, and the step this very input said was reached.
     """
     known = draft.state.incidents.get(run.incident or "")
     mark = str(who.get("fingerprint") or fingerprint(fault))
-    best = max(run.best_step, attempt.last_step or 0)
+    reached = who.pop("step", None)
+    best = max(run.best_step, attempt.last_step or 0, reached if isinstance(reached, int) else 0)
     if known is not None and known.is_live and known.attempt == attempt.attempt:
         _echo(draft, known, fault=fault, evidence=evidence, who=who)
         if known.fault in NODE_SCOPED and fault not in NODE_SCOPED:

@@ -21,6 +21,9 @@ from runner.facts.requests import ChangeLr, Drill, ShutDown, StartRun, StopRun
 from runner.facts.watch import Watch, WatchedAttempt
 
 
+WATCHED = ("joining", "spare", "active", "suspect")  # states of nodes that must be heard
+
+
 class Controller:
     """The durable state of a cluster and the decisions about it. Pure: no clock, no I/O."""
 
@@ -65,7 +68,7 @@ class Controller:
 
     def watch(self) -> Watch:
         """Return what the detectors are to watch now."""
-        nodes = tuple(n.node for n in self.state.nodes.values() if n.state in ("spare", "active", "suspect"))
+        nodes = tuple(n.node for n in self.state.nodes.values() if n.state in WATCHED)
         watched = []
         for run in self.state.runs.values():
             attempt = run.attempt

@@ -22,7 +22,8 @@ MAX_PROBES = 3  # in a row that find a living agent nobody hears: then the node 
 
 # The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
 TRANSITIONS: dict[str, tuple[str, ...]] = {
-    "absent": ("spare", "lost", "left"),
+    "absent": ("joining", "spare", "lost", "left"),
+    "joining": ("spare", "suspect", "lost", "left"),
     "spare": ("active", "suspect", "lost", "left"),
     "active": ("spare", "suspect", "lost", "left"),
     "suspect": ("spare", "active", "suspect", "lost", "left"),
@@ -96,7 +97,7 @@ def on_node_left(draft: Draft, left: NodeLeft) -> None:
 def on_node_silent(draft: Draft, finding: Finding) -> None:
     """Look at a silent node from outside, and open the incident that the look will decide."""
     node = draft.state.nodes.get(finding.node or "")
-    if node is None or node.state not in ("spare", "active"):
+    if node is None or node.state not in ("joining", "spare", "active"):
         return
     draft.add(r.NodeChanged(node=node.node, state="suspect", reason=finding.evidence))
     live = live_attempt(draft, node)
@@ -279,7 +280,11 @@ def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None
 def on_agent_started(draft: Draft, action: Action, result: ActionResult) -> None:
     """Give a node up whose agent could not be started; one that started will join and say so itself."""
     node = draft.state.nodes.get(str(action.args.get("node")))
-    if node is None or result.outcome == "done" or draft.state.closing:
+    if node is None or draft.state.closing:
+        return
+    if result.outcome == "done":
+        if node.state == "absent":
+            draft.add(r.NodeChanged(node=node.node, state="joining", reason=result.message))
         return
     evidence = f"start_agent {result.outcome}: {result.message}"
     if node.state == "absent":

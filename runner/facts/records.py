@@ -65,9 +65,18 @@ class Paused:
     reason: str
 
 
+@message("unreadable")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """Bytes in a durable stream that are no message of ours: passed over, counted, kept in the story."""
+
+    stream: str
+    reason: str
+
+
 # ---- records: nodes -------------------------------------------------------------------------------------------------
 
-NodeStateName = Literal["absent", "spare", "active", "suspect", "lost", "left"]
+NodeStateName = Literal["absent", "joining", "spare", "active", "suspect", "lost", "left"]
 
 
 @message("node_expected")

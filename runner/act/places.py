@@ -1,0 +1,165 @@
+"""Places: how agents get onto nodes, are looked at from outside, and are ended. One noun per kind of place.
+
+`LocalPlace` plays nodes with processes on this machine: each node is a folder, an agent and a keeper of its own. Places on other
+machines implement the same three verbs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Protocol
+
+from runner.act.perform import Outcome
+from runner.agent import keeper
+from runner.errors import TemporaryError
+from runner.facts.cluster_spec import ClusterSpec
+
+AGENT_START_SECONDS = 20.0  # from start to holding its node's lock, on a loaded machine; chosen, not measured
+AGENT_END_SECONDS = 10.0  # for an agent to end ranks and keeper when told to; then it is killed; chosen
+POLL_SECONDS = 0.02  # while waiting for a process that is not our child
+
+
+class Place(Protocol):
+    """Somewhere agents run."""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes an agent can be started on."""
+        ...
+
+    def start_agent(self, node: str) -> Outcome:
+        """Start an agent; one that is alive is left alone."""
+        ...
+
+    def stop_agent(self, node: str) -> Outcome:
+        """End the agent, its keeper and all ranks, and whatever else they left on the node."""
+        ...
+
+    def probe_node(self, node: str) -> Outcome:
+        """Look from outside: {reachable, agent: alive|dead, keeper: alive|dead, ranks_alive: pids}."""
+        ...
+
+
+class LocalPlace:
+    """Nodes n1, n2, ... on this machine."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        """Nothing is started yet."""
+        self._cluster = cluster
+        self._children: list[subprocess.Popen[bytes]] = []
+        self._lock = threading.Lock()
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Nodes and spares, in order."""
+        local = self._cluster.local
+        return tuple(f"n{index}" for index in range(1, local.nodes + local.spares + 1))
+
+    def folder(self, node: str) -> Path:
+        """Return the node's folder."""
+        return Path(self._cluster.state) / "nodes" / node
+
+    def start_agent(self, node: str) -> Outcome:
+        """Start an agent as a process of its own session, so that it outlives us."""
+        folder = self.folder(node)
+        folder.mkdir(parents=True, exist_ok=True)
+        if self._noted(folder / "agent.lock") is not None:
+            return "done", {}, "an agent is alive"
+        command = [sys.executable, "-P", "-m", "runner.agent", "--cluster", self._spec_file(), "--node", node]
+        with (folder / "agent.log").open("ab") as log:
+            child = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True
+            )
+        with self._lock:
+            self._children = [known for known in self._children if known.poll() is None] + [child]
+        deadline = time.monotonic() + AGENT_START_SECONDS
+        while time.monotonic() < deadline:
+            if child.poll() is not None:
+                return "failed", {}, f"the agent ended with {child.returncode}: {_last_line(folder / 'agent.log')}"
+            if self._noted(folder / "agent.lock") == child.pid:
+                return "done", {"pid": child.pid}, "started"
+            time.sleep(POLL_SECONDS)
+        return "failed", {"pid": child.pid}, f"no sign of the agent within {AGENT_START_SECONDS:g} s"
+
+    def stop_agent(self, node: str) -> Outcome:
+        """Tell the agent to leave; kill it, its keeper and what carries the node's mark if that takes too long."""
+        folder = self.folder(node)
+        agent = self._noted(folder / "agent.lock")
+        orderly = agent is not None and _end(agent, signal.SIGTERM, wait_seconds=AGENT_END_SECONDS)
+        forced = [pid for pid in (self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME)) if pid]
+        forced += keeper.strays(self._mark(node))
+        for pid in forced:
+            _end(pid, signal.SIGKILL, wait_seconds=self._cluster.kill_wait_seconds)
+        self._reap()
+        left = sorted(keeper.strays(self._mark(node)))
+        if left:
+            return "failed", {"left": left}, f"processes {left} outlived SIGKILL"
+        return "done", {"forced": len(forced)}, "left in order" if orderly and not forced else "ended"
+
+    def probe_node(self, node: str) -> Outcome:
+        """Read /proc: this machine is always reachable."""
+        folder = self.folder(node)
+        agent, parent = self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME)
+        ranks = sorted(keeper.strays(self._mark(node), keeper=parent or 0))
+        detail = {
+            "reachable": True,
+            "agent": "alive" if agent else "dead",
+            "keeper": "alive" if parent else "dead",
+            "ranks_alive": ranks,
+        }
+        return "done", detail, ""
+
+    def _noted(self, note: Path) -> int | None:
+        """Return the pid that a note names if that very process is alive."""
+        self._reap()
+        try:
+            noted = json.loads(note.read_text())
+            seen = keeper.process(int(noted["pid"]))
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+        same = seen is not None and seen.start_ticks == noted["start_ticks"] and seen.state not in "ZX"
+        return int(noted["pid"]) if same else None
+
+    def _mark(self, node: str) -> dict[str, str]:
+        return {"STOKER_CLUSTER": self._cluster.name, "STOKER_NODE": node}
+
+    def _spec_file(self) -> str:
+        path = Path(self._cluster.state) / "cluster.json"
+        if not path.exists():
+            raise TemporaryError(f"{path} is not there yet; it is written when a supervisor starts")
+        return str(path)
+
+    def _reap(self) -> None:
+        with self._lock:
+            for child in self._children:
+                child.poll()
+
+
+def _end(pid: int, number: signal.Signals, *, wait_seconds: float) -> bool:
+    """Send a signal and wait for the process to be gone; True if it is."""
+    before = keeper.process(pid)
+    if before is None:
+        return True
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return True
+    deadline = time.monotonic() + wait_seconds
+    while time.monotonic() < deadline:
+        seen = keeper.process(pid)
+        if seen is None or seen.state in "ZX" or seen.start_ticks != before.start_ticks:
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def _last_line(log: Path) -> str:
+    lines = log.read_text(errors="replace").strip().splitlines()
+    return lines[-1][:500] if lines else f"it said nothing in {log}"

@@ -1,0 +1,363 @@
+"""The supervisor: the loop around the controller. One thread owns controller and journal; every edge talks through one inbox.
+
+Edges are threads: one blocks in reads of the store, one renews the lease, one per action performs it. What they find comes in
+through the inbox, is taken as a turn, and the records that come out are acted on: registers published, actions performed,
+requests answered. When the supervisor dies, nothing else does; the next one applies the journal and goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from runner.act.checkpoints import prepare_attempt, prune_checkpoints, verify_checkpoint
+from runner.act.perform import Outcome, Performance, Performer
+from runner.act.places import Place
+from runner.decide.controller import Controller
+from runner.decide.draft import Policy
+from runner.decide.placement import assignment_of
+from runner.decide.view import Heard, draw
+from runner.detect.detectors import Detectors
+from runner.errors import Fenced, StoreUnavailable, UserError, WireError
+from runner.facts import records as r
+from runner.facts import wire
+from runner.facts.actions import Action, ActionResult
+from runner.facts.assignments import Task
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.requests import Answer
+from runner.facts.signals import Heartbeat
+from runner.leader import Leadership
+from runner.load import load_runbooks
+from runner.store.journal import Journal
+from runner.store.store import Batch, Lease, Store
+from runner.turns import Turns
+
+INBOX_SIZE = 10_000  # facts waiting for a turn; a full inbox makes the edges wait; chosen, not measured
+READ_SECONDS = 60.0  # one blocking read of the store; only bounds how long a lost wake-up can last
+VIEW_SECONDS = 0.5  # between two Views at least; chosen, not measured
+PAUSE_SECONDS = 2.0  # a turn of the loop that comes this much later than planned means that we stood still; chosen
+SNAPSHOT_ENTRIES = 500  # entries between two snapshots: bounds what a take-over applies; chosen, not measured
+STREAMS = ("signals", "requests")
+
+
+class Clock:
+    """The controller's clock: seconds since the epoch that never run back, whatever the wall clock does."""
+
+    def __init__(self, last: float) -> None:
+        """`last` is the time of the journal's last entry."""
+        self._base = max(last, time.time()) - time.monotonic()
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._base + time.monotonic()
+
+
+class Supervisor:
+    """Runs one cluster until it is shut down, the lease is lost, or `stop` is called."""
+
+    def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease, place: Place) -> None:
+        """`lease` is held already; `place` can start agents on the cluster's nodes."""
+        self._cluster, self._store, self._lease, self._place = cluster, store, lease, place
+        self._inbox: queue.Queue[object] = queue.Queue(INBOX_SIZE)
+        policy = Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))
+        self._turns = Turns(Controller(policy), Journal(store, lease), on_outage=self._sit_out)
+        self._detectors = Detectors(cluster.silence_seconds)
+        self._performer = Performer(self._performances(), self._inbox.put)
+        self._heard = Heard()
+        self._unpublished: dict[str, bytes] = {}  # registers that the state wants written, newest value
+        self._view_due = 0.0
+        self._view_dirty = True
+        self._snapshot_at = 0
+        self._stopping = threading.Event()
+        self._process = psutil.Process()
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Take over, then loop until the cluster has closed. Raises Fenced when another supervisor took over."""
+        self._turns.recover()
+        state = self._turns.controller.state
+        self._snapshot_at = state.sequence
+        self._clock = Clock(state.now)
+        started = r.SupervisorStarted(
+            holder=self._lease.holder, token=self._lease.token, version=_version(), nodes=self._place.nodes
+        )
+        open_before = [item.action for item in state.actions.values()]
+        self._act(self._turns.take(started, self._clock.now()))
+        for node in state.nodes.values():
+            self._publish_assignment(node.node)
+        for action in open_before:  # without an outcome: perform again; every kind bears it
+            if action.id in state.actions:
+                self._performer.submit(action)
+        reader = threading.Thread(target=self._read, name="reader", daemon=True)
+        reader.start()
+        try:
+            while not self._stopping.is_set() and not self._turns.controller.has_closed:
+                self._turn_of_loop()
+            self._publish_view(force=True)
+            if not self._stopping.is_set() or state.closing:
+                with contextlib.suppress(StoreUnavailable):
+                    self._turns.snapshot()
+        finally:
+            self._stopping.set()
+            self._store.wake()
+            reader.join(timeout=5.0)
+
+    def stop(self) -> None:
+        """End the loop soon; runs and agents go on without a supervisor until the next one comes."""
+        self._stopping.set()
+        with contextlib.suppress(queue.Full):
+            self._inbox.put_nowait(None)
+
+    def _turn_of_loop(self) -> None:
+        now = self._clock.now()
+        self._detectors.watch(self._turns.controller.watch())
+        timeout = self._next_due() - now
+        planned = time.monotonic() + max(timeout, 0.0)
+        fact = None
+        with contextlib.suppress(queue.Empty):
+            fact = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
+        self._notice_pause(time.monotonic() - planned)
+        if fact is not None:
+            self._take_in(fact)
+        now = self._clock.now()
+        self._detectors.watch(self._turns.controller.watch())
+        for finding in self._detectors.tick(now):
+            self._act(self._turns.take(finding, now))
+        wake_at = self._turns.controller.wake_at()
+        if wake_at is not None and now >= wake_at:
+            self._act(self._turns.take(r.Tick(), now))
+        self._publish()
+        self._publish_view()
+
+    def _next_due(self) -> float:
+        times = [self._clock.now() + READ_SECONDS]
+        times += [due for due in (self._turns.controller.wake_at(), self._detectors.due_at()) if due is not None]
+        if self._view_dirty:
+            times.append(self._view_due)
+        if self._unpublished:
+            times.append(self._clock.now() + 0.2)
+        return min(times)
+
+    def _notice_pause(self, late_seconds: float) -> None:
+        """Silence proves nothing about others while we ourselves stood still."""
+        if late_seconds >= PAUSE_SECONDS:
+            self._shift(late_seconds, "the supervisor stood still")
+
+    def _shift(self, seconds: float, reason: str) -> None:
+        self._detectors.shift(seconds)
+        self._act(self._turns.take(r.Paused(seconds=seconds, reason=reason), self._clock.now()))
+
+    def _sit_out(self, error: StoreUnavailable) -> None:
+        """Wait for the store in the middle of a turn; whatever is silent meanwhile is not to blame."""
+        _log(f"store: {error}; waiting")
+        started = time.monotonic()
+        time.sleep(min(error.delay_seconds, 1.0))
+        self._detectors.shift(time.monotonic() - started)
+
+    # ---- in ---------------------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Edge: block in the store, hand on what comes."""
+        state = self._turns.controller.state
+        cursors = {name: state.cursors.get(name, 0) for name in STREAMS}
+        cursors["beats"] = self._last_beat()
+        lost_since: float | None = None
+        while not self._stopping.is_set():
+            try:
+                batch = self._store.read(streams=cursors, registers={}, timeout_seconds=READ_SECONDS)
+            except StoreUnavailable as error:
+                lost_since = lost_since or time.monotonic()
+                time.sleep(min(error.delay_seconds, 1.0))
+                continue
+            except Exception as error:  # bulkhead: an edge that fails ends the supervisor, loudly
+                self._inbox.put(error)
+                return
+            if lost_since is not None:
+                seconds, lost_since = time.monotonic() - lost_since, None
+                self._inbox.put(r.Paused(seconds=seconds, reason="the store was out of reach"))
+            if batch:
+                self._inbox.put(batch)
+                for name, items in batch.items.items():
+                    cursors[name] = items[-1].number
+
+    def _last_beat(self) -> int:
+        with contextlib.suppress(StoreUnavailable):
+            return self._store.last("beats")
+        return 0
+
+    def _take_in(self, fact: object) -> None:
+        now = self._clock.now()
+        if isinstance(fact, Exception):
+            raise fact
+        if isinstance(fact, Batch):
+            for stream, items in sorted(fact.items.items(), key=lambda entry: entry[0] == "beats"):
+                for item in items:
+                    self._take_item(stream, item.number, item.payload, now)
+        elif isinstance(fact, r.Paused):
+            self._shift(fact.seconds, fact.reason)
+        else:
+            self._act(self._turns.take(fact, now))
+
+    def _take_item(self, stream: str, number: int, payload: bytes, now: float) -> None:
+        try:
+            fact = wire.decode(payload)
+        except WireError as error:
+            if stream == "beats":
+                return
+            fact = r.Unreadable(stream=stream, reason=str(error)[:300])
+        if isinstance(fact, Heartbeat):
+            self._heard.take(fact, now)
+            self._view_dirty = True
+            for finding in self._detectors.heard(fact, now):
+                self._act(self._turns.take(finding, now))
+        elif stream != "beats":
+            self._act(self._turns.take(fact, now, stream=stream, cursor=number))
+
+    # ---- out --------------------------------------------------------------------------------------------------------
+
+    def _act(self, records: list[object]) -> None:
+        """Perform the effects of records that are durable and applied."""
+        for record in records:
+            self._view_dirty = True
+            if isinstance(record, r.Assigned):
+                self._publish_assignment(record.node)
+            elif isinstance(record, r.RequestNoted):
+                answer = Answer(id=record.id, state=record.state, message=record.message, run=record.run)
+                self._unpublished[f"answer/{record.id}"] = wire.encode(answer)
+            elif isinstance(record, r.ActionIssued):
+                self._performer.submit(record.action)
+            elif isinstance(record, r.DecisionFailed):
+                _log(f"DECISION FAILED, input passed over: {record.error}")
+        self._publish()
+        sequence = self._turns.controller.state.sequence
+        if sequence - self._snapshot_at >= SNAPSHOT_ENTRIES:
+            with contextlib.suppress(StoreUnavailable):
+                self._turns.snapshot()
+                self._snapshot_at = sequence
+
+    def _publish_assignment(self, name: str) -> None:
+        state = self._turns.controller.state
+        assignment = assignment_of(state, self._cluster, state.nodes[name])
+        self._unpublished[f"assignment/{name}"] = wire.encode(assignment)
+
+    def _publish(self) -> None:
+        """Write the registers that are due; what fails is tried again with the next turn."""
+        for name in list(self._unpublished):
+            try:
+                self._store.put(name, self._unpublished[name], fence=self._lease)
+            except StoreUnavailable as error:
+                _log(f"store: {error}; {name} is still to be written")
+                return
+            del self._unpublished[name]
+
+    def _publish_view(self, *, force: bool = False) -> None:
+        now = self._clock.now()
+        if not force and (not self._view_dirty or now < self._view_due):
+            return
+        times = self._process.cpu_times()
+        about: Mapping[str, object] = {
+            "wall": time.time(),
+            "holder": self._lease.holder,
+            "supervisor_resident_bytes": self._process.memory_info().rss,
+            "supervisor_cpu_seconds": times.user + times.system,
+        }
+        state, ledger = self._turns.controller.state, self._turns.ledger
+        view = draw(state, self._cluster, ledger, self._heard, now=now, about=about)
+        with contextlib.suppress(StoreUnavailable):
+            self._store.put("view", wire.encode(view), fence=self._lease)
+        self._view_dirty, self._view_due = False, now + VIEW_SECONDS
+
+    # ---- performances -----------------------------------------------------------------------------------------------
+
+    def _performances(self) -> dict[str, Performance]:
+        place = self._place
+        return {
+            "prepare_attempt": prepare_attempt,
+            "verify_checkpoint": verify_checkpoint,
+            "prune_checkpoints": prune_checkpoints,
+            "start_agent": lambda action: place.start_agent(str(action.args["node"])),
+            "stop_agent": lambda action: place.stop_agent(str(action.args["node"])),
+            "probe_node": lambda action: place.probe_node(str(action.args["node"])),
+            "node_task": self._send_task,
+            "page": _page,
+        }
+
+    def _send_task(self, action: Action) -> Outcome | None:
+        args: Mapping[str, Any] = action.args
+        task = Task(
+            id=action.id,
+            node=args["node"],
+            task=args["task"],
+            args=args["args"],
+            epoch=args["epoch"],
+            deadline_seconds=action.deadline_seconds,
+        )
+        self._store.append(f"tasks/{task.node}", wire.encode(task), fence=self._lease)
+        return None  # the agent answers
+
+
+def _page(action: Action) -> Outcome:
+    """Tell a person. So far: the supervisor's own log, and the story; pagers come with `notify`."""
+    _log(f"PAGE: {action.args['message']}")
+    return "done", {}, "written to the supervisor's log"
+
+
+def _log(text: str) -> None:
+    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("stoker")
+    except PackageNotFoundError:  # run from a checkout that was never installed
+        return "unknown"
+
+
+@contextlib.contextmanager
+def _stopped_by_signals(supervisor: Supervisor) -> Iterator[None]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    for number in before:
+        signal.signal(number, lambda *_: supervisor.stop())
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def main(cluster: ClusterSpec) -> int:
+    """Lead this cluster until it is shut down (0) or somebody else leads (1). Raises UserError when one leads already."""
+    from runner.act.places import LocalPlace
+    from runner.agent.identity import write_durably
+    from runner.store.sqlite import SqliteStore
+
+    Path(cluster.state).mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(SqliteStore(Path(cluster.state) / "store")) as store, Leadership(cluster, store) as lead:
+        write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())  # what agents go by
+        supervisor = Supervisor(cluster, store, lead.lease, LocalPlace(cluster))
+        lead.keep(on_loss=supervisor.stop)
+        with _stopped_by_signals(supervisor):
+            try:
+                supervisor.run()
+            except Fenced as error:
+                _log(f"another supervisor leads: {error}")
+                return 1
+        if lead.is_lost:
+            _log("the lease was lost: another supervisor leads")
+            return 1
+    return 0
+
+
+__all__ = ["Clock", "Supervisor", "UserError", "main"]
