@@ -43,6 +43,16 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 }
 
 
+# The run's life cycle.
+RUN_TRANSITIONS: dict[str, tuple[str, ...]] = {
+    "active": ("waiting", "finished", "stopped", "failed"),
+    "waiting": ("active", "waiting", "stopped", "failed"),
+    "finished": (),
+    "stopped": (),
+    "failed": (),
+}
+
+
 # ---- what nodes say -------------------------------------------------------------------------------------------------
 
 
