@@ -112,7 +112,12 @@ class Node:
 
     def plan(self, script: str, do: Mapping[str, Any] | None = None, **fields: Any) -> LaunchPlan:
         """Return a plan that runs a Python script on two ranks."""
-        command = ("{python}", "-S", "-c", script.replace("{", "{{").replace("}", "}}"))
+        command: tuple[str, ...] = (
+            "{python}",
+            "-S",
+            "-c",
+            script.replace("{", "{{").replace("}", "}}"),
+        )
         if do is not None:
             command += (json.dumps(do).replace("{", "{{").replace("}", "}}"),)
         plan = LaunchPlan(
@@ -208,6 +213,11 @@ class Node:
             except OSError:
                 continue
         return [pid for pid in found if is_alive(pid)]
+
+
+def is_of(rank: int, said: Any) -> bool:
+    """Whether a signal is about this rank."""
+    return bool(said.rank == rank)
 
 
 def is_alive(pid: int) -> bool:

@@ -3,13 +3,15 @@
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from runner.facts.ids import AttemptId
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, wait_until
+from tests.agent.node import SILENT, SPEAKER, Node, is_alive, is_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -63,7 +65,7 @@ def test_the_keeper_takes_its_ranks_along(node: Node) -> None:
     old = node.keeper
     os.kill(old, signal.SIGKILL)
     for rank in (0, 1):
-        exited = node.wait_for("RankExited", lambda said, r=rank: said.rank == r)
+        exited = node.wait_for("RankExited", partial(is_of, rank))
         assert exited.exit_code is None
     assert not any(is_alive(pid) for pid in pids.values())
     node.assign(None, epoch=1)
@@ -178,8 +180,6 @@ def test_two_clusters_of_one_name_do_not_sweep_each_other(
 
 def test_the_agent_runs_from_the_command_line_alone(node: Node) -> None:
     """A cluster file that is missing is named, with exit code 2."""
-    import sys
-
     command = [sys.executable, "-P", "-m", "runner.agent"]
     command += ["--cluster", str(node.state / "no.json"), "--node", "n1"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

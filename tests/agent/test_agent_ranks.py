@@ -5,13 +5,15 @@ import signal
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from runner.facts.ids import AttemptId
 from runner.sealing import current_epoch
-from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_until
+from tests.agent.node import SILENT, SPEAKER, Node, is_alive, is_of, state_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -54,7 +56,7 @@ def test_a_finished_gang_says_so_and_stays_ended(node: Node) -> None:
     node.start_agent()
     node.launch(node.plan(SPEAKER, {"steps": 1}), epoch=1)
     for rank in (0, 1):
-        assert node.wait_for("RankExited", lambda said, r=rank: said.rank == r).exit_code == 0
+        assert node.wait_for("RankExited", partial(is_of, rank)).exit_code == 0
     node.assign(node.plan(SPEAKER, {"steps": 1}), epoch=1)
     node.kill_agent()
     node.start_agent()
@@ -145,7 +147,7 @@ def test_grace_lets_a_rank_end_itself(node: Node) -> None:
         ({"checkpoints": "/proc/nowhere"}, "/proc/nowhere"),
     ],
 )
-def test_a_launch_that_fails_says_why(node: Node, fields: dict[str, object], says: str) -> None:
+def test_a_launch_that_fails_says_why(node: Node, fields: dict[str, Any], says: str) -> None:
     """What cannot be started is reported with the thing at fault, leaves nothing, and does not keep the next plan back."""
     node.start_agent()
     node.assign(node.plan(SILENT, **fields), epoch=1)

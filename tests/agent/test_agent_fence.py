@@ -1,0 +1,103 @@
+"""When the store is away: ranks that advance are left alone, others are ended, and the truth is told afterwards."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+from runner.agent.fence import Fence
+from tests.agent.node import SILENT, SPEAKER, Node, is_alive, wait_until
+
+FENCE = Fence(fence_seconds=10.0, hard_cap_seconds=100.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "lost_since", "progress_at", "resumed_at", "ends"),
+    [
+        (1000.0, None, 0.0, 0.0, False),  # the store is there
+        (1009.9, 1000.0, 0.0, 0.0, False),  # lost for less than the fence time
+        (1010.0, 1000.0, 0.0, 0.0, True),
+        (1050.0, 1000.0, 1041.0, 0.0, False),  # ranks advance
+        (1050.0, 1000.0, 1040.0, 0.0, True),
+        (
+            1050.0,
+            1000.0,
+            0.0,
+            1045.0,
+            False,
+        ),  # the agent itself stood still: steps may be waiting to be read
+        (1099.9, 1000.0, 1099.0, 0.0, False),
+        (1100.0, 1000.0, 1099.9, 1099.9, True),  # the hard cap ends ranks that advance, too
+    ],
+)
+def test_the_rule(
+    now: float, lost_since: float | None, progress_at: float, resumed_at: float, ends: bool
+) -> None:
+    """Store lost and no step for the fence time, or store lost for the hard cap: nothing else ends ranks."""
+    verdict = FENCE.verdict(
+        now, lost_since=lost_since, progress_at=progress_at, resumed_at=resumed_at
+    )
+    assert bool(verdict) is ends
+
+
+def test_no_hard_cap() -> None:
+    """A hard cap of 0 means none."""
+    endless = Fence(fence_seconds=10.0, hard_cap_seconds=0.0)
+    assert not endless.verdict(1e9, lost_since=0.0, progress_at=1e9, resumed_at=0.0)
+
+
+@contextmanager
+def locked_store(node: Node) -> Iterator[None]:
+    """Keep every writer out of the store, as a disk that hangs would."""
+    with ExitStack() as stack:
+        for path in (node.state / "store").glob("*.db"):
+            connection = sqlite3.connect(path, isolation_level=None, timeout=10.0)
+            stack.callback(connection.close)
+            connection.execute("BEGIN IMMEDIATE")
+        yield
+
+
+@pytest.mark.e2e
+def test_ranks_that_advance_outlive_a_lost_store(make_node: Callable[..., Node]) -> None:
+    """Store lost for ten fence times while steps advance: no rank is killed, and afterwards no exit is on record."""
+    node = make_node(fence_seconds=0.4)
+    node.start_agent()
+    pids = node.launch(node.plan(SPEAKER, {"pause": 0.05}), epoch=1)
+    node.wait_for("Progress")
+    with locked_store(node):
+        time.sleep(10 * node.cluster.fence_seconds)
+        assert "does not take" in node.log()
+        assert all(is_alive(pid) for pid in pids.values())
+    beats = node.beats()
+    wait_until(lambda: (next(beats).last_step or 0) > 60, "heartbeats again")
+    assert all(is_alive(pid) for pid in pids.values())
+    assert not node.said("RankExited")
+    assert not node.said("RanksGone")
+
+
+@pytest.mark.e2e
+def test_ranks_that_stand_still_are_fenced(make_node: Callable[..., Node]) -> None:
+    """Store lost and no step for the fence time: the ranks are ended, told once the store is back, not started again."""
+    node = make_node(fence_seconds=0.4)
+    node.start_agent()
+    pids = node.launch(node.plan(SILENT), epoch=1)
+    with locked_store(node):
+        wait_until(lambda: not any(is_alive(pid) for pid in pids.values()), "the ranks' end")
+    gone = node.wait_for("RanksGone", lambda said: said.fenced)
+    assert (gone.epoch, gone.last_step) == (1, None)
+    assert not node.said("RankExited")
+    assert len(node.said("RanksStarted")) == 1
+
+
+@pytest.mark.e2e
+def test_ranks_that_only_write_count_as_advancing(make_node: Callable[..., Node]) -> None:
+    """For a script that reports no steps, output is the sign of life."""
+    node = make_node(fence_seconds=0.6)
+    node.start_agent()
+    script = "import time\nwhile True:\n    print('alive', flush=True); time.sleep(0.05)"
+    pids = node.launch(node.plan(script), epoch=1)
+    with locked_store(node):
+        time.sleep(3.0)
+        assert all(is_alive(pid) for pid in pids.values())

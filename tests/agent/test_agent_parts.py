@@ -1,0 +1,213 @@
+"""The parts that need no process: reports, folding, placeholders, output files, the outbox."""
+
+import ast
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.agent import keeper, output
+from runner.agent.fold import MAX_STEPS, Fold
+from runner.agent.launch import fill
+from runner.agent.outbox import Outbox
+from runner.agent.reports import Step, Validation, read_packet
+from runner.errors import SpecError, WireError
+from runner.facts.signals import Junk
+from runner.facts.wire import decode
+from runner.store.memory import MemoryStore
+from tests.agent.node import wait_until
+
+
+def test_the_keeper_is_written_for_python_3_9() -> None:
+    """The keeper's file parses with the grammar of 3.9 and imports nothing but the standard library."""
+    tree = ast.parse(Path(keeper.__file__).read_text(), feature_version=(3, 9))
+    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
+    names = {
+        name.partition(".")[0]
+        for node in imported
+        for name in (
+            [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else [alias.name for alias in node.names]
+        )
+    }
+    assert names <= sys.stdlib_module_names
+
+
+@given(st.binary(max_size=400))
+def test_any_bytes_are_reports_or_junk(packet: bytes) -> None:
+    """Whatever a rank sends, reading it ends in reports and reasons, never in an error."""
+    reports, junk = read_packet(packet)
+    lines = [line for line in packet.split(b"\n") if line.strip()]
+    assert len(reports) + len(junk) == len(lines)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        '{"kind": "step"}',
+        '{"kind": "step", "step": true}',
+        '{"kind": "step", "step": 1.5}',
+        '{"kind": "step", "step": 9007199254740992}',
+        '{"kind": "step", "step": 1, "loss": "much"}',
+        '{"kind": "hello", "requests": "stop"}',
+        '{"kind": "checkpoint", "step": 1, "path": "' + "x" * 5000 + '"}',
+        '{"kind": ["step"]}',
+        "[" * 5000,
+    ],
+)
+def test_lines_that_do_not_fit_are_junk(line: str) -> None:
+    """A field missing, of another type or out of range makes the whole line junk."""
+    reports, reasons = read_packet(line.encode())
+    assert (reports, len(reasons)) == ([], 1)
+
+
+def test_numbers_that_are_none_and_unknown_fields() -> None:
+    """NaN travels as a string, integers pass as floats, and fields of a later contract are ignored."""
+    line = b'{"kind": "step", "step": 3, "loss": "NaN", "lr": 1, "colour": "red"}\n'
+    (report,), junk = read_packet(line)
+    assert isinstance(report, Step)
+    assert report.loss != report.loss
+    assert (report.lr, junk) == (1.0, [])
+
+
+def test_a_packet_over_the_limit_is_junk() -> None:
+    """A packet larger than the contract allows is not read at all."""
+    assert len(read_packet(b" " * (64 * 1024 + 1))[1]) == 1
+
+
+def test_folding_takes_maxima_and_first_values() -> None:
+    """Of a step: the loss of whoever has one, the slowest rank's compute time with its rank, the largest waits."""
+    fold = Fold()
+    fold.add(0, Step(step=1, compute_seconds=0.2, data_wait_seconds=0.3, peak_memory_bytes=5))
+    fold.add(1, Step(step=1, compute_seconds=0.4, data_wait_seconds=0.1, loss=2.0, skipped=True))
+    fold.validated(Validation(step=1, loss=2.5))
+    (record,) = fold.take(done_by_all=1)
+    assert (record.loss, record.validation_loss, record.skipped) == (2.0, 2.5, True)
+    assert (record.compute_seconds_max, record.compute_seconds_max_rank) == (0.4, 1)
+    assert (record.data_wait_seconds_max, record.peak_memory_bytes_max) == (0.3, 5)
+
+
+def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:
+    """A step that not all ranks have reported waits for the next heartbeat, and no longer."""
+    fold = Fold()
+    fold.add(0, Step(step=1))
+    assert fold.take(done_by_all=0) == ()
+    fold.add(0, Step(step=2))
+    assert [record.step for record in fold.take(done_by_all=0)] == [1]
+
+
+def test_folding_is_bounded() -> None:
+    """Of more steps than a heartbeat holds, the newest are kept."""
+    fold = Fold()
+    for step in range(1, 1001):
+        fold.add(0, Step(step=step))
+    records = fold.take(done_by_all=1000)
+    assert [record.step for record in records] == list(range(1001 - MAX_STEPS, 1001))
+
+
+def test_placeholders_and_braces() -> None:
+    """Known names are filled in, doubled braces become single ones, anything else is refused with the known names."""
+    assert fill("--rank={rank} {{{rank}}} {{}}", {"rank": "3"}) == "--rank=3 {3} {}"
+    for wrong in ("{rnak}", "{", "}", '{"a": 1}', "{rank.x}"):
+        with pytest.raises(SpecError, match="known placeholders: rank"):
+            fill(wrong, {"rank": "3"})
+
+
+def test_the_tail_of_a_file(tmp_path: Path) -> None:
+    """At most twenty lines and 2 KB from the end; a file that is not there has an empty tail."""
+    path = tmp_path / "err"
+    assert output.tail(path) == ""
+    path.write_bytes(b"".join(b"line %d\n" % number for number in range(1000)) + b"\n\n")
+    assert output.tail(path).splitlines() == [f"line {number}" for number in range(980, 1000)]
+    path.write_bytes(b"\xff" * 100_000)
+    assert len(output.tail(path).encode()) <= output.TAIL_BYTES
+
+
+def test_cutting_a_file_keeps_its_newer_half(tmp_path: Path) -> None:
+    """Beyond its limit a file starts again, and `.1` holds whole lines of its newer half; within it nothing happens."""
+    path = tmp_path / "out"
+    lines = [b"%06d\n" % number for number in range(1000)]
+    path.write_bytes(b"".join(lines))
+    assert not output.bound(path, 7000)
+    assert output.bound(path, 6000)
+    kept = path.with_name("out.1").read_bytes()
+    assert (path.read_bytes(), kept) == (b"", b"".join(lines)[-len(kept) :])
+    assert 2900 <= len(kept) <= 3000
+    assert kept.startswith(b"000")
+    assert not output.bound(tmp_path / "none", 1)
+
+
+def junk(number: int) -> Junk:
+    """Return a small durable signal."""
+    return Junk(node="n1", incarnation=1, sequence=number, reason="test")
+
+
+def test_the_outbox_keeps_order_through_an_outage(tmp_path: Path) -> None:
+    """Signals put while the store is down arrive in order when it is back; heartbeats of that time do not."""
+    store = MemoryStore()
+    acknowledged: list[object] = []
+    box = Outbox(store, tmp_path / "spool", acknowledged.extend)
+    store.go_down()
+    box.start()
+    box.put(junk(1))
+    box.beat(b"lost")
+    wait_until(lambda: box.lost_since(time.monotonic()), "the outage noticed")
+    box.put(junk(2))
+    assert not box.flush(0.05)
+    store.come_back()
+    assert box.flush(10.0)
+    box.beat(b"kept")
+    wait_until(lambda: store.last("beats"), "a heartbeat")
+    items = store.read(streams={"signals": 0, "beats": 0}, registers={}, timeout_seconds=0).items
+    assert [decode(item.payload) for item in items["signals"]] == [junk(1), junk(2)]
+    assert [item.payload for item in items["beats"]] == [b"kept"]
+    wait_until(lambda: acknowledged == [junk(1), junk(2)], "both acknowledged")
+    assert box.lost_since(time.monotonic()) is None
+    assert (tmp_path / "spool").read_bytes() == b""
+    box.close()
+
+
+def test_the_outbox_outlives_its_process(tmp_path: Path) -> None:
+    """What the store had not acknowledged is sent by the next life, unchanged; a line torn by a kill is dropped."""
+    store = MemoryStore()
+    store.go_down()
+    first = Outbox(store, tmp_path / "spool", lambda _: None)
+    first.start()
+    first.put(junk(1))
+    first.put(junk(2))
+    first.close()
+    with (tmp_path / "spool").open("ab") as spool:
+        spool.write(b'{"kind": "ju')
+    store.come_back()
+    second = Outbox(store, tmp_path / "spool", lambda _: None)
+    assert second.waiting == [junk(1), junk(2)]
+    second.start()
+    assert second.flush(10.0)
+    second.close()
+    items = store.read(streams={"signals": 0}, registers={}, timeout_seconds=0).items["signals"]
+    assert [decode(item.payload) for item in items] == [junk(1), junk(2)]
+
+
+def test_the_outbox_refuses_what_is_no_message(tmp_path: Path) -> None:
+    """A signal too large for a message is refused to its face and does not block those behind it."""
+    box = Outbox(MemoryStore(), tmp_path / "spool", lambda _: None)
+    with pytest.raises(WireError, match="fit"):
+        box.put(Junk(node="n1", incarnation=1, reason="x" * 70_000))
+    assert box.waiting == []
+    box.close()
+
+
+def test_marks_in_proc_are_read_from_the_environment() -> None:
+    """A process's environment and state are read as the kernel has them; of one that is gone there is nothing."""
+    me = keeper.process(os.getpid())
+    assert me is not None
+    assert me.parent == os.getppid()
+    assert me.state == "R"
+    assert keeper.environment_of(os.getpid()).get("PATH")
+    assert keeper.process(2**22 + 1) is None
+    assert keeper.environment_of(2**22 + 1) == {}
