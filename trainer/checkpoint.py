@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
 from torch.distributed.checkpoint.planner import SavePlan, SavePlanner
+from torch.distributed.checkpoint.state_dict_loader import load
+from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
@@ -89,7 +91,7 @@ class Checkpoints:
         self._drills.at("before_shards")
         if self._world.place.rank == 0 and folder.exists():
             shutil.rmtree(folder)  # an unsealed rest of this very attempt
-        dcp.save(
+        save(
             self._state(step),
             storage_writer=_Writer(folder, self._world.place.rank, self._drills),
             process_group=self._world.side_group,
@@ -103,9 +105,9 @@ class Checkpoints:
     def load(self, folder: Path) -> int:
         """Put a checkpoint of any layout into the engine; returns the steps already done."""
         state = self._empty_state()
-        dcp.load(
+        load(
             state,
-            storage_reader=dcp.FileSystemReader(folder),
+            storage_reader=FileSystemReader(folder),
             process_group=self._world.side_group,
         )
         with torch.no_grad():
@@ -237,7 +239,7 @@ class Checkpoints:
             raise Fenced(text) if fenced else PermanentError(f"rank 0 could not seal: {text}")
 
 
-class _Writer(dcp.FileSystemWriter):
+class _Writer(FileSystemWriter):
     """The usual writer, with a place for a drill between the shards."""
 
     def __init__(self, folder: Path, rank: int, drills: Drills) -> None:

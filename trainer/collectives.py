@@ -59,17 +59,20 @@ class Meter:
     def _start(self) -> float | torch.cuda.Event:
         if not self._on_gpu:
             return perf_counter()
-        begin = torch.cuda.Event(enable_timing=True)
-        begin.record()
-        return begin
+        return _mark()
 
     def _stop(self, started: float | torch.cuda.Event) -> None:
         if isinstance(started, float):
             self._seconds += perf_counter() - started
             return
-        end = torch.cuda.Event(enable_timing=True)
-        end.record()
-        self._events.append((started, end))
+        self._events.append((started, _mark()))
+
+
+def _mark() -> torch.cuda.Event:
+    """Record an event on the current stream."""
+    event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
 
 
 class TensorAxis:

@@ -177,7 +177,7 @@ class Engine:
             # DeepSpeed counts a parameter without this mark once per tensor group, one with it on
             # every rank: the norm is wrong if it does not say exactly what the table says.
             split = axis.size > 1 and kind_of(name).cut is not Cut.REPLICATED
-            parameter.tensor_model_parallel = split
+            parameter.tensor_model_parallel = split  # type: ignore[attr-defined]
             parameter.data.zero_()
         return module
 

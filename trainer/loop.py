@@ -211,7 +211,7 @@ class Loop:
         tokens, targets = (
             torch.from_numpy(part) for part in read(rows=slice(first, first + share))
         )
-        return list(zip(tokens.split(size), targets.split(size), strict=True))
+        return [(tokens[i : i + size], targets[i : i + size]) for i in range(0, share, size)]
 
 
 class Timings:

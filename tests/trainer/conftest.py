@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+
 from tests.trainer.gangs import Gangs, start_server, stop_server
 
 

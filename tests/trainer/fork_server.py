@@ -97,7 +97,7 @@ def fork_rank(number: int, job: dict[str, Any], port: int) -> Rank:
         for descriptor, name in ((1, "out"), (2, "err")):
             file = os.open(folder / f"rank{number}.{name}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
             os.dup2(file, descriptor)
-        sys.stdin = open(os.devnull)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.environ.update(
             RANK=str(number),
             LOCAL_RANK=str(number),
@@ -112,7 +112,7 @@ def fork_rank(number: int, job: dict[str, Any], port: int) -> Rank:
         from trainer.cli import main
 
         code = main(job["arguments"])
-    except BaseException:
+    except BaseException:  # noqa: BLE001  a forked child must not return into the parent's code
         traceback.print_exc()
         code = 1
     sys.stdout.flush()

@@ -58,7 +58,7 @@ class Reference:
             group["lr"] = cosine(self._settings, step)
         self._adam.zero_grad()
         loss = self._loss(*self._data.batch(step))
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         clip = self._settings.optimizer.clip or math.inf
         norm = torch.nn.utils.clip_grad_norm_(list(self.weights.values()), clip)
         self._adam.step()
@@ -171,7 +171,7 @@ def norm(weights: Weights, name: str, x: torch.Tensor, settings: Settings) -> to
 
 
 def linear(weights: Weights, name: str, x: torch.Tensor) -> torch.Tensor:
-    """x W^T + b, where there is a bias."""
+    """Return x W^T + b; not every linear has a bias."""
     y = x @ weights[f"{name}.weight"].T
     bias = weights.get(f"{name}.bias")
     return y if bias is None else y + bias

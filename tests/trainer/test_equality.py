@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+
 from tests.trainer.gangs import LAYOUTS, THREE_D, Gangs, Layout
 from tests.trainer.reference import Reference, ReferenceStep
-
 from trainer.settings import load_settings
 
 pytestmark = pytest.mark.trainer

@@ -56,7 +56,7 @@ class CrossEntropy:
 
     def __call__(self, logits_BTV: torch.Tensor, targets_BT: torch.Tensor) -> torch.Tensor:
         """Return the mean over the micro-batch, a scalar."""
-        loss: torch.Tensor = _VocabularyParallelCrossEntropy.apply(
+        loss: torch.Tensor = _VocabularyParallelCrossEntropy.apply(  # type: ignore[no-untyped-call]
             logits_BTV.reshape(-1, logits_BTV.shape[-1]), targets_BT.reshape(-1), self._axis
         )
         return loss

@@ -56,7 +56,7 @@ def sum_over(x: torch.Tensor, axis: TensorAxis) -> torch.Tensor:
 def _apply(
     function: type[torch.autograd.Function], x: torch.Tensor, axis: TensorAxis
 ) -> torch.Tensor:
-    result: torch.Tensor = function.apply(x, axis)
+    result: torch.Tensor = function.apply(x, axis)  # type: ignore[no-untyped-call]
     return result
 
 
