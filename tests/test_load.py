@@ -171,7 +171,6 @@ RUN = "name: a\ncommand: [x]\n"
         (RUN + "start_seconds: .nan\n", ["start_seconds", "'.nan'", "finite"]),
         (RUN + "start_seconds: soon\n", ["start_seconds: 'soon'", "number"]),
         (RUN + "start_seconds: 1e300\n", ["start_seconds", "31622400 or less"]),
-        (RUN + "mode: acts\n", ["mode: 'acts'", "'act' or 'advise'"]),
         (RUN + "output_limit_bytes: 10\n", ["output_limit_bytes", "4096 or more"]),
         (RUN + "environment: [A]\n", ["environment: ['A']", "fields and their values"]),
         (RUN + "environment: {A: [1]}\n", ["environment.A: [1]", "text"]),

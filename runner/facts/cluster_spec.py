@@ -94,7 +94,7 @@ class ClusterSpec:
             above=0,
             most=LONGEST_SECONDS,
         ),
-    ] = 600.0
+    ] = 3600.0
     kill_wait_seconds: Annotated[
         float,
         Setting(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from runner.facts.setting import Setting
 from runner.facts.wire import message
@@ -153,13 +153,6 @@ class RunSpec:
             most=1000,
         ),
     ] = 6
-    mode: Annotated[
-        Literal["act", "advise"],
-        Setting(
-            "`act`: remedies to the numbers of the training are applied within their bounds. `advise`: they are proposed "
-            "and wait for a person. Restarts and swaps happen in both."
-        ),
-    ] = "act"
 
     @property
     def world_size(self) -> int:
