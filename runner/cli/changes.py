@@ -7,20 +7,21 @@ from collections.abc import Iterator
 from runner.cli import show
 from runner.cli.look import incident_place, step_of
 from runner.facts.view import IncidentView, NodeView, RunView, View
-from runner.history.words import printable
+from runner.history.words import printable, setting
+
+QUIET_STATES = ("absent", "joining", "spare", "active")  # moves between these are no news
 
 
 def changes(before: View | None, after: View, *, run: int) -> list[str]:
     """Return what happened to `run`, its nodes and its incidents since `before` (None: since nothing)."""
     lines = list(_nodes(before.nodes if before else (), after.nodes))
-    old = run_in(before, run) if before else None
-    new = run_in(after, run)
-    if new is not None:
-        lines += _run(old, new)
     known = {i.incident: i for i in before.incidents} if before else {}
     for incident in reversed(after.incidents):
         if incident.run in (run, None):
             lines += _incident(known.get(incident.incident), incident)
+    new = run_in(after, run)
+    if new is not None:
+        lines += _run(run_in(before, run) if before else None, new)
     return lines
 
 
@@ -49,8 +50,7 @@ def _nodes(before: tuple[NodeView, ...], after: tuple[NodeView, ...]) -> Iterato
     states = {node.node: node.state for node in before}
     for node in after:
         old = states.get(node.node)
-        routine = node.state in ("spare", "active") and old in (None, "absent", "spare", "active")
-        if node.state != old and not routine and not (old is None and node.state == "absent"):
+        if node.state != old and not (node.state in QUIET_STATES and old in (None, *QUIET_STATES)):
             yield f"{node.node} is {node.state}" + (
                 f": {printable(node.reason)}" if node.reason else ""
             )
@@ -65,11 +65,8 @@ def _run(old: RunView | None, new: RunView) -> Iterator[str]:
     if new.attempt is not None and (new.attempt, new.attempt_state) != was:
         yield f"attempt {new.attempt} {new.attempt_state} on {', '.join(new.nodes)}"
     if new.settings and (old is None or old.settings != new.settings):
-        told = [
-            f"{key} {new.settings[key]}"
-            for key in ("lr", "lr_peak", "lr_factor")
-            if key in new.settings
-        ]
+        named = ("lr", "lr_peak", "lr_factor")
+        told = [f"{key} {setting(new.settings[key])}" for key in named if key in new.settings]
         if told:
             yield f"settings in effect: {printable(', '.join(told))}"
 

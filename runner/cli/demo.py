@@ -39,7 +39,7 @@ from runner.store.store import Store
 
 NAME = "demo"
 NODES, SLOTS, SPARES = 2, 2, 1
-STEPS = 160  # enough for two faults with a checkpoint before each; under three minutes on two cores
+STEPS = 120  # enough for two faults with a checkpoint before each; under three minutes on two cores
 CHECKPOINT_EVERY = 20
 STEPS_PAST_CHECKPOINT = 8  # so that there is something to lose
 AGAIN_SECONDS = 3.0  # between two tries of a drill that came at a bad moment
@@ -53,7 +53,6 @@ class Fault:
     words: str
     request: str = ""  # id, once handed in
     asked_at: float = 0.0
-    struck: bool = False
     seen: set[str] = field(default_factory=set)  # incidents known before
     incident: str = ""
 
@@ -76,14 +75,16 @@ class Director:
             return
         if fault.request:
             self._watch(fault, view)
-        elif self._is_ripe(run):
+        elif self._is_ripe(run, view):
             self._strike(fault, run, view)
 
-    def _is_ripe(self, run: RunView) -> bool:
-        """Training, a trusted checkpoint behind it that is newer than the last resume, and some steps past that."""
+    def _is_ripe(self, run: RunView, view: View) -> bool:
+        """Training, some steps past a trusted checkpoint that is newer than the last fault."""
         if run.attempt_state != "running" or run.last is None or run.checkpoint_step is None:
             return False
-        return run.last.step >= run.checkpoint_step + STEPS_PAST_CHECKPOINT
+        reached = max((i.step or 0 for i in view.incidents if i.run == self.run), default=0)
+        past = run.last.step >= run.checkpoint_step + STEPS_PAST_CHECKPOINT
+        return past and run.checkpoint_step > reached
 
     def _strike(self, fault: Fault, run: RunView, view: View) -> None:
         if time.monotonic() - fault.asked_at < AGAIN_SECONDS:
@@ -151,7 +152,9 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     before = shared_memory()
     cluster = make_cluster(folder, spec, spares=SPARES)
     with store_of(cluster, create=True) as store, Interrupts(store) as interrupts:
-        code, summary, faults = _perform(store, cluster, spec, interrupts=interrupts)
+        code, summary, faults = _perform(
+            store, cluster, spec, interrupts=interrupts, as_json=as_json
+        )
     if summary is not None:
         report(summary, as_json=as_json)
         code = code or _judge(summary, faults, say=show.print_note if as_json else show.print_text)
@@ -168,7 +171,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
 
 
 def _perform(
-    store: Store, cluster: ClusterSpec, spec: RunSpec, *, interrupts: Interrupts
+    store: Store, cluster: ClusterSpec, spec: RunSpec, *, interrupts: Interrupts, as_json: bool
 ) -> tuple[int, Summary | None, list[Fault]]:
     """Run it; return the exit code so far, the summary if the run came to an end, and what became of the faults."""
     faults = [
@@ -179,22 +182,17 @@ def _perform(
     try:
         child.start()
         number = start_run(store, cluster, spec)
-        screen = screen_for(number)
-        with screen:
-            child.say_to(screen.say)
-            director = Director(
-                store=store, cluster=cluster, screen=screen, run=number, faults=faults
-            )
-            foreground = Foreground(
-                store=store,
-                cluster=cluster,
-                child=child,
-                screen=screen,
-                interrupts=interrupts,
-                run=number,
-            )
-            foreground.on_view = director.on_view
-            view = foreground.follow()
+        screen = screen_for(number, as_json=as_json)
+        director = Director(store=store, cluster=cluster, screen=screen, run=number, faults=faults)
+        view = Foreground(
+            store=store,
+            cluster=cluster,
+            child=child,
+            screen=screen,
+            interrupts=interrupts,
+            run=number,
+            on_view=director.on_view,
+        ).follow()
     except KilledAtOnce:
         kill_everything(cluster, child)
         return codes.INTERRUPTED, None, faults

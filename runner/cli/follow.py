@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Self
 
+from runner.cli import show
 from runner.cli.asking import asker, await_answer, new_request_id, send
 from runner.cli.changes import run_in
 from runner.cli.child import SupervisorChild
@@ -90,6 +91,14 @@ class Foreground:
 
     def follow(self) -> View:
         """Show the run until it has ended; return the last View. Raises SupervisorLost and KilledAtOnce."""
+        with self.screen:
+            self.child.say_to(self.screen.say)
+            try:
+                return self._follow()
+            finally:
+                self.child.say_to(show.print_note)
+
+    def _follow(self) -> View:
         version, view = 0, None
         while view is None or not _is_over(run_in(view, self.run)):
             fresh = self._read(version)

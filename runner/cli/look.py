@@ -331,14 +331,17 @@ def _run_row(run: RunView) -> tuple[str, ...]:
 
 
 def _head(cluster: ClusterSpec, leader: Leader, view: View | None) -> str:
-    who = f"led by {leader.holder}" if leader.alive else "NOBODY LEADS"
-    lines = [f"cluster {cluster.name}: {who}; state in {cluster.state}"]
-    if not leader.alive:
+    if leader.alive:
+        lines = [f"cluster {cluster.name}: led by {leader.holder}; state in {cluster.state}"]
+    elif view is not None and view.closing and all(node.state == "left" for node in view.nodes):
+        lines = [f"cluster {cluster.name}: shut down in order; state in {cluster.state}"]
+    else:
         holder = leader.holder or (view.holder if view is not None else "")
         last = f" (the last one was {holder})" if holder else ""
-        lines.append(
-            f"no supervisor{last}: ranks go on by themselves, nothing is repaired; run `stoker supervise`"
-        )
+        lines = [
+            f"cluster {cluster.name}: NOBODY LEADS; state in {cluster.state}",
+            f"no supervisor{last}: ranks go on by themselves, nothing is repaired; run `stoker supervise`",
+        ]
     if view is None:
         lines.append("nothing was published yet")
         return "\n".join(lines)
@@ -353,7 +356,7 @@ def _head(cluster: ClusterSpec, leader: Leader, view: View | None) -> str:
         lines.append(
             f"{view.decision_failures} of Stoker's own decisions failed: see `stoker story`"
         )
-    if view.closing:
+    if view.closing and leader.alive:
         lines.append("the cluster is shutting down")
     return "\n".join(lines)
 

@@ -25,12 +25,11 @@ from runner.cli.follow import (
     start_run,
 )
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.screen import Screen, screen_for
+from runner.cli.screen import screen_for
 from runner.cli.summary import Summary, summarize, summary_text
 from runner.errors import SpecError, UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.run_spec import RunSpec
-from runner.facts.view import View
 from runner.store.store import Store
 
 CHECK_SECONDS = 60.0  # for the trainer to judge its settings; chosen, not measured
@@ -167,7 +166,14 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
         try:
             child.start()
             number = start_run(store, cluster, spec)
-            view = _followed(store, cluster, child, number=number, interrupts=interrupts)
+            view = Foreground(
+                store=store,
+                cluster=cluster,
+                child=child,
+                screen=screen_for(number, as_json=as_json),
+                interrupts=interrupts,
+                run=number,
+            ).follow()
         except KilledAtOnce:
             return _killed(cluster, child)
         except UserError:
@@ -188,30 +194,6 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
     assert ended is not None  # following it ended because it was there
     report(summarize(view, ended), as_json=as_json)
     return codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
-
-
-def _followed(
-    store: Store,
-    cluster: ClusterSpec,
-    child: SupervisorChild,
-    *,
-    number: int,
-    interrupts: Interrupts,
-) -> View:
-    screen: Screen = screen_for(number)
-    with screen:
-        child.say_to(screen.say)
-        try:
-            return Foreground(
-                store=store,
-                cluster=cluster,
-                child=child,
-                screen=screen,
-                interrupts=interrupts,
-                run=number,
-            ).follow()
-        finally:
-            child.say_to(show.print_note)
 
 
 def report(summary: Summary, *, as_json: bool) -> None:

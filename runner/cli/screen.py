@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -52,16 +53,19 @@ class Screen(Protocol):
         ...
 
 
-def screen_for(run: int) -> Screen:
-    """Return the kind of screen that fits standard output."""
+def screen_for(run: int, *, as_json: bool = False) -> Screen:
+    """Return the kind of screen that fits standard output; with `as_json` that is kept free for the answer."""
+    if as_json:
+        return PlainScreen(run, out=show.print_note)
     return LiveScreen(run) if sys.stdout.isatty() else PlainScreen(run)
 
 
 class PlainScreen:
     """One line per event, and one of progress every few seconds."""
 
-    def __init__(self, run: int) -> None:
+    def __init__(self, run: int, *, out: Callable[[str], None] = show.print_text) -> None:
         self._run = run
+        self._out = out
         self._before: View | None = None
         self._due = 0.0
 
@@ -85,7 +89,7 @@ class PlainScreen:
 
     def say(self, text: str) -> None:
         """Print a line with the time of day."""
-        show.print_text(f"{show.clock(time.time())[:8]}  {text}")
+        self._out(f"{show.clock(time.time())[:8]}  {text}")
 
 
 class LiveScreen:

@@ -26,6 +26,9 @@ between steps included. The step in progress counts as productive until it turns
 | `finish` | the last step | the run is finished: last checkpoint, exit of the ranks |
 | `unreported` | ranks run | in a run that tells of no step: nothing can be said about this time |
 
+Seconds to detect are those the incident itself names: from the last good sign to its opening. A death that somebody saw has
+none; if it was a drill, the seconds since the drill was ordered stand in, which is an upper bound.
+
 An incident that does not end its attempt (an agent is replaced, the ranks go on) loses nothing here.
 
 *recovered* means: the first step of the attempt that followed (of the last one, when the incident struck again), in seconds
@@ -41,6 +44,7 @@ from typing import Any
 
 from runner.facts.ids import AttemptId
 from runner.facts.records import (
+    ActionIssued,
     Advanced,
     AttemptChanged,
     AttemptPlanned,
@@ -58,6 +62,8 @@ from runner.facts.records import (
 from runner.facts.signals import RankExited, RanksGone
 from runner.facts.wire import from_plain, to_plain
 from runner.history.account import IncidentAccount, RunAccount
+
+DRILL_SECONDS = 60.0  # an incident later than this after a drill was ordered is not blamed on it; chosen, not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,6 +88,7 @@ class _Books:
     now: float = 0.0
     runs: dict[int, RunAccount] = field(default_factory=dict)
     incidents: dict[str, IncidentAccount] = field(default_factory=dict)
+    drills: dict[int, float] = field(default_factory=dict)  # run -> when the last drill was ordered
 
 
 class Ledger:
@@ -213,6 +220,10 @@ class Ledger:
         if record.incident in self._books.incidents:
             return
         run = record.attempt.run if record.attempt is not None else record.run
+        ordered = self._books.drills.pop(-1 if run is None else run, None)
+        after = record.detected_after_seconds
+        if after is None and ordered is not None and now - ordered <= DRILL_SECONDS:
+            after = now - ordered
         self._books.incidents[record.incident] = IncidentAccount(
             incident=record.incident,
             fault=record.fault,
@@ -220,9 +231,18 @@ class Ledger:
             attempt=record.attempt,
             opened_at=now,
             struck_at=now,
-            struck_after_seconds=record.detected_after_seconds or 0.0,
-            detected_after_seconds=record.detected_after_seconds,
+            struck_after_seconds=after or 0.0,
+            detected_after_seconds=after,
         )
+
+    def _action_issued(self, now: float, record: ActionIssued) -> None:
+        action = record.action
+        if (
+            action.action == "node_task"
+            and action.args.get("task") == "drill"
+            and action.run is not None
+        ):
+            self._books.drills[action.run] = now
 
     def _incident_amended(self, now: float, record: IncidentAmended) -> None:
         incident = self._books.incidents.get(record.incident)
@@ -271,6 +291,7 @@ _HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
     RanksUnderstand: Ledger._ranks_understand,
     CheckpointNoted: Ledger._checkpoint_noted,
     CheckpointForgotten: Ledger._checkpoint_forgotten,
+    ActionIssued: Ledger._action_issued,
     IncidentOpened: Ledger._incident_opened,
     IncidentAmended: Ledger._incident_amended,
     IncidentChanged: Ledger._incident_changed,

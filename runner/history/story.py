@@ -1,13 +1,13 @@
 """The story: from the first signal to the last effect, in words, with the reason of each decision.
 
-A line is one journal entry that led to something worth telling: what came in, and what was decided. Routine is left out (marks
+A line is an input that led to something worth telling: what came in, and what was decided. Routine is left out (marks
 of steps after the first of an attempt, checkpoints that verify, nodes that are as expected), so that an incident fits a screen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from runner.facts import records as r
 from runner.facts.actions import ActionResult
@@ -17,9 +17,10 @@ from runner.history.words import decided, heard, slowest_phase
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoryLine:
-    """One turn. `now` is the controller's clock (seconds since the epoch), `offset_seconds` counts from the first line told.
+    """One input and all that followed from it at once. `now` is the controller's clock (seconds since the epoch),
+    `offset_seconds` counts from the first line told, `sequence` is the journal entry of the input.
 
-    `heard` is "" for what follows from the state alone. `incidents` are those that the decisions belong to.
+    `heard` is "" for what followed from the state alone. `incidents` are those that the decisions belong to.
     """
 
     sequence: int
@@ -49,19 +50,30 @@ def story(
         ]
         if not told or (since is not None and entry.now < since):
             continue
-        incidents = [thread.incident for _, thread in told if thread.incident is not None]
-        lines.append(
-            StoryLine(
-                sequence=entry.sequence,
-                now=entry.now,
-                offset_seconds=entry.now - lines[0].now if lines else 0.0,
-                heard=heard(entry.input) + threads.name_of(entry.input),
-                decided=tuple(words for words, _ in told),
-                incidents=tuple(dict.fromkeys(incidents)),
-                run=next((thread.run for _, thread in told if thread.run is not None), None),
-            )
+        line = StoryLine(
+            sequence=entry.sequence,
+            now=entry.now,
+            offset_seconds=entry.now - lines[0].now if lines else 0.0,
+            heard=heard(entry.input) + threads.name_of(entry.input),
+            decided=tuple(words for words, _ in told),
+            incidents=tuple(dict.fromkeys(t.incident for _, t in told if t.incident is not None)),
+            run=next((thread.run for _, thread in told if thread.run is not None), None),
         )
+        if lines and isinstance(entry.input, r.Settle) and entry.now == lines[-1].now:
+            lines[-1] = _joined(lines[-1], line)
+        else:
+            lines.append(line)
     return lines
+
+
+def _joined(before: StoryLine, after: StoryLine) -> StoryLine:
+    """What follows from a turn at once is told in its line."""
+    return replace(
+        before,
+        decided=before.decided + after.decided,
+        incidents=tuple(dict.fromkeys(before.incidents + after.incidents)),
+        run=before.run if before.run is not None else after.run,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +103,15 @@ class _Threads:
         for record in entry.records:
             self._note(record)
         idle = [d.node for d in entry.records if isinstance(d, r.Assigned) and d.attempt is None]
+        evidence = [
+            d.evidence for d in entry.records if isinstance(d, r.IncidentOpened | r.IncidentAmended)
+        ]
         told: list[tuple[str, _Thread]] = []
         for record in entry.records:
-            words = self._words(record, entry, idle=idle)
+            shown = record
+            if isinstance(record, r.RungTaken) and record.reason in evidence:
+                shown = replace(record, reason="")  # it was just told
+            words = self._words(shown, entry, idle=idle)
             if words:
                 told.append((words, self._thread(record, entry.input)))
         for record in entry.records:

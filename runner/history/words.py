@@ -34,6 +34,11 @@ def exit_in_words(exit_code: int | None) -> str:
         return f"was killed by signal {-exit_code}"
 
 
+def setting(value: object) -> str:
+    """Write a setting's value, floats with six digits."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
 def slowest_phase(timings: Mapping[str, float]) -> str:
     """Name the start phase that took longest: "import 3.1 s of 6.8 s"; "" without timings (seconds)."""
     if not timings:
@@ -128,6 +133,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     r.Tick: lambda _: "a deadline passed",
     r.SupervisorStarted: _supervisor_started,
     r.Paused: _paused,
+    r.Unreadable: lambda f: f"stream {f.stream}: a message that is none: {printable(f.reason)}",
     s.NodeJoined: _node_joined,
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
     s.RanksStarted: lambda f: f"{f.node}: all its ranks of {f.attempt} are spawned",
@@ -191,7 +197,7 @@ def _attempt_changed(record: r.AttemptChanged) -> str:
 
 def _settings_read(record: r.SettingsRead) -> str:
     named = ("lr", "lr_peak", "lr_factor", "betas", "weight_decay")
-    told = [f"{key} {record.values[key]}" for key in named if key in record.values]
+    told = [f"{key} {setting(record.values[key])}" for key in named if key in record.values]
     return f"settings in effect in {record.attempt}: {printable(', '.join(told))}" if told else ""
 
 

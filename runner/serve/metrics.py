@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -16,14 +16,16 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from runner.errors import StokerError, UserError
+from runner.facts.incidents import IncidentState
+from runner.facts.records import NodeStateName, RunStateName
 from runner.facts.view import NodeView, RunView, View
 from runner.history.account import CAUSES
 from runner.serve.published import read_view
 from runner.store.store import Store
 
-NODE_STATES = ("absent", "spare", "active", "suspect", "lost", "left")
-RUN_STATES = ("active", "waiting", "finished", "stopped", "failed")
-INCIDENT_STATES = ("open", "acting", "proving", "resolved", "gave_up")
+NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
+RUN_STATES: tuple[str, ...] = get_args(RunStateName)
+INCIDENT_STATES = tuple(state.value for state in IncidentState)
 POLL_SECONDS = 1.0  # how long closing may take; chosen, not measured
 REQUEST_SECONDS = 10.0  # a client that is slower than this is hung up on; chosen, not measured
 

@@ -10,8 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.errors import WireError
+from runner.facts.actions import Action
 from runner.facts.ids import AttemptId
 from runner.facts.records import (
+    ActionIssued,
     AttemptStateName,
     IncidentAmended,
     IncidentChanged,
@@ -261,6 +263,22 @@ def test_steps_past_the_last_mark_are_believed_when_an_exit_tells_of_them() -> N
     summary = fold(script.entries).summary(1, script.start + 27)
     assert summary.productive_seconds == pytest.approx(10 + 4, abs=1e-3)
     assert summary.lost_seconds["rework"] == pytest.approx(1, abs=1e-3)
+
+
+def test_a_drill_is_noticed_as_long_after_as_it_was_ordered() -> None:
+    """A death that somebody saw names no seconds to detect; after a drill, those since its order stand in, once."""
+    drill = Action(
+        id="a1",
+        action="node_task",
+        reason="drill for me",
+        args={"node": "n1", "task": "drill"},
+        run=1,
+    )
+    script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
+    script.at(20, ActionIssued(action=drill)).at(20.25, opened("i1", ONE)).at(30, opened("i2", ONE))
+    script.at(40, ActionIssued(action=drill)).at(140, opened("i3", ONE))
+    found = [incident.detected_after_seconds for incident in fold(script.entries).incidents()]
+    assert found == [0.25, None, None]
 
 
 def test_an_agent_that_is_replaced_under_running_ranks_loses_nothing() -> None:

@@ -93,8 +93,15 @@ def test_the_story_of_an_incident_runs_from_its_first_signal_to_its_last_effect(
                 "ranks on n1, n2 are ended (SIGKILL, without grace)",
             ],
         ),
-        (0.1, "", ["1.1.0 has ended (crashed)", "attempt 1.1.1 planned on n1, n2: after i1"]),
-        (0.1, "", ["action a4: prepare_attempt: after 1.1.0 crashed"]),
+        (
+            0.1,
+            "",
+            [
+                "1.1.0 has ended (crashed)",
+                "attempt 1.1.1 planned on n1, n2: after i1",
+                "action a4: prepare_attempt: after 1.1.0 crashed",
+            ],
+        ),
         (
             0.3,
             "action a4 ended: done (prepare_attempt)",
@@ -170,7 +177,9 @@ def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> N
         "Advanced",
         "ActionEnded",
     }  # told by the story, which knows what went before
-    inputs = {"Settle", "Tick", "SupervisorStarted", "Paused", "JournalEntry"}
+    inputs = {"Settle", "Tick", "SupervisorStarted", "Paused", "Unreadable", "JournalEntry"}
+    for name in inputs - {"JournalEntry"}:
+        assert getattr(r, name) in words._HEARD
     for cls in wire._NAMES:
         if cls.__module__ == r.__name__ and cls.__name__ not in silent | elsewhere | inputs:
             assert cls in words._DECIDED, f"{cls.__name__} has no words"
