@@ -27,7 +27,6 @@ import signal
 import socket
 import subprocess
 import sys
-import termios
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -42,12 +41,7 @@ MAX_PACKET_BYTES = 64 * 1024  # the contract's limit of a channel packet
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_HELD_BYTES = (
-    256 * 1024
-)  # of one rank's reports while no agent is there: about a day of rare ones, minutes of steps; chosen
-_DRAIN_BYTES = (
-    64 * 1024
-)  # a channel's queue is emptied beyond this, well below where a rank would have to drop; chosen
+_HELD_BYTES = 256 * 1024  # of one rank's reports while no agent is there; chosen
 _LOOK_SECONDS = 5.0  # how often a keeper without agent looks at its ranks; chosen
 _UNUSED_SECONDS = 60.0  # a keeper without agent and ranks ends after this; chosen
 _LOCK_WAIT_SECONDS = 2.0  # for the keeper before this one to be gone; chosen
@@ -172,9 +166,7 @@ class Rank:
         return self.exit_code is None
 
     def drain(self) -> None:
-        """Take reports out of a channel that fills up, the oldest making room for the newest."""
-        if queued_bytes(self.channel) <= _DRAIN_BYTES:
-            return
+        """Take reports out of the channel before it fills up, the oldest making room for the newest."""
         while True:
             try:
                 packet = self.channel.recv(MAX_PACKET_BYTES + 1, socket.MSG_DONTWAIT)
@@ -191,7 +183,7 @@ class Rank:
     def signs(self) -> tuple[int, ...]:
         """Return numbers of which one changes whenever the rank reports or writes."""
         sizes = tuple(_size(path) for path in self.outputs)
-        return (self.num_held, queued_bytes(self.channel), *sizes)
+        return (self.num_held, *sizes)
 
     def close(self) -> None:
         """Let go of the channel and of the process."""
@@ -199,16 +191,6 @@ class Rank:
         if self.pidfd >= 0:
             os.close(self.pidfd)
             self.pidfd = -1
-
-
-def queued_bytes(channel: socket.socket) -> int:
-    """Return how much a reader of this channel would find."""
-    number = array.array("i", [0])
-    try:
-        fcntl.ioctl(channel, termios.FIONREAD, number)
-    except OSError:
-        return 0
-    return number[0]
 
 
 def _size(path: str) -> int:

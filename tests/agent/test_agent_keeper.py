@@ -1,0 +1,223 @@
+"""The keeper by itself, driven over its socket: what any agent, of this life or the next, can rely on."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.agent import keeper, link
+from runner.errors import PermanentError
+from runner.facts.cluster_spec import ClusterSpec
+from tests.agent.node import WAIT_SECONDS, is_alive, wait_until
+
+pytestmark = pytest.mark.e2e
+
+# Reports without end, dropping what the channel does not take: a rank while no agent listens.
+FLOOD = """
+import json, os, socket, time
+channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
+channel.setblocking(False)
+for step in range(1, 10**9):
+    try:
+        channel.send(json.dumps({"kind": "step", "step": step, "pad": "x" * 300}).encode())
+    except BlockingIOError:
+        pass
+    time.sleep(0.0002)
+"""
+
+
+def interpreters() -> list[str]:
+    """Return this Python, and a 3.9 if the machine has one that starts."""
+    found = [sys.executable]
+    oldest = shutil.which("python3.9")
+    if oldest is not None:
+        asked = [oldest, "-c", "import sys; print(sys.executable)"]  # a shim may have none to offer
+        answer = subprocess.run(asked, capture_output=True, text=True, check=False)
+        found += [answer.stdout.strip()] if answer.returncode == 0 else []
+    return found
+
+
+class Driver:
+    """A keeper and our end of its socket."""
+
+    def __init__(self, place: link.Place) -> None:
+        self.place = place
+        self.link, self.child = link.start(place)
+        self.told: list[dict[str, Any]] = []
+
+    def wait_for(self, tell: str) -> dict[str, Any]:
+        """Return the first message of this kind."""
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline:
+            for message in self.told:
+                if message["tell"] == tell:
+                    self.told.remove(message)
+                    return message
+            self.told += self.link.receive()
+            time.sleep(0.002)
+        raise AssertionError(f"the keeper never told {tell}: {self.told}")
+
+    def spawn(self, script: str, *, num_ranks: int = 1) -> dict[int, int]:
+        """Start ranks; return their pids."""
+        ranks = [
+            {
+                "rank": rank,
+                "command": [sys.executable, "-S", "-c", script],
+                "environment": {"RANK": str(rank)},
+                "output": str(self.place.folder / f"{rank}.out"),
+                "errors": str(self.place.folder / f"{rank}.err"),
+            }
+            for rank in range(num_ranks)
+        ]
+        mark = {**self.place.mark, "STOKER_ATTEMPT": "1.1.0"}
+        self.link.ask(
+            "spawn",
+            attempt="1.1.0",
+            epoch=1,
+            notes={"of": "ours"},
+            working_directory="",
+            environment={"PATH": os.environ["PATH"], **mark},
+            ranks=ranks,
+        )
+        return {item["rank"]: item["pid"] for item in self.wait_for("started")["ranks"]}
+
+
+@pytest.fixture(params=interpreters(), ids=lambda path: Path(path).name)
+def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
+    """Give a keeper in each interpreter; afterwards it and all its ranks are gone."""
+    cluster = ClusterSpec(
+        name=f"keeper-{os.getpid()}-{time.monotonic_ns()}", hard_cap_seconds=0.4, fence_seconds=0.4
+    )
+    # Longer than the address of a socket may be.
+    folder = tmp_path / ("long" * 30)
+    folder.mkdir()
+    made = Driver(link.Place(node="n1", folder=folder, cluster=cluster, python=request.param))
+    yield made
+    made.child.send_signal(signal.SIGCONT)
+    made.child.terminate()
+    made.child.wait(WAIT_SECONDS)
+    made.link.close()
+    assert keeper.strays(made.place.mark) == {}
+
+
+def test_a_keeper_notes_who_it_is_and_forgets_it_in_the_end(driver: Driver) -> None:
+    """`keeper.json` names the process for probes; after SIGTERM it, the socket and the ranks are gone."""
+    noted = json.loads((driver.place.folder / keeper.NOTE_NAME).read_text())
+    seen = keeper.process(noted["pid"])
+    assert seen is not None
+    assert seen.start_ticks == noted["start_ticks"]
+    pids = driver.spawn("import time; time.sleep(1000)", num_ranks=2)
+    driver.child.terminate()
+    assert driver.child.wait(WAIT_SECONDS) == 0
+    assert not any(is_alive(pid) for pid in pids.values())
+    assert not (driver.place.folder / keeper.NOTE_NAME).exists()
+    assert not (driver.place.folder / keeper.SOCKET_NAME).exists()
+
+
+def test_a_second_keeper_of_a_folder_is_refused(driver: Driver) -> None:
+    """One folder has one keeper; the second ends at once and says whose it is."""
+    with pytest.raises(PermanentError, match=r"keeper\.err"):
+        link.start(driver.place)
+    assert "another keeper" in (driver.place.folder / "keeper.err").read_text()
+
+
+def test_what_an_agent_missed_is_handed_to_the_next(driver: Driver) -> None:
+    """Without an agent the newest reports are kept as the channel fills up, and a new agent gets them with the channels."""
+    driver.spawn(FLOOD)
+    driver.link.close()
+    time.sleep(2.0)
+    again = link.connect(driver.place.folder)
+    assert again is not None
+    driver.link = again
+    state = again.state()
+    assert (state.attempt, state.epoch, state.notes) == ("1.1.0", 1, {"of": "ours"})
+    held = [json.loads(packet)["step"] for packet in state.held[0]]
+    channel = state.channels[0]
+    channel.settimeout(5.0)
+    following = json.loads(channel.recv(65536))["step"]
+    assert held == sorted(held)
+    assert following > held[-1]
+    assert held[-1] > 500
+    channel.close()
+
+
+def test_exits_are_kept_until_acknowledged(driver: Driver) -> None:
+    """An exit stays in what a keeper tells new agents, marked once it was acknowledged; a kill clears everything."""
+    pids = driver.spawn("import os, time; time.sleep(0.05); os._exit(7)")
+    assert driver.wait_for("exited")["exit_code"] == 7
+    driver.link.ask("acknowledge", epoch=1, rank=0)
+    (rank,) = driver.link.state().ranks
+    assert rank == {
+        "rank": 0,
+        "pid": pids[0],
+        "exit_code": 7,
+        "asked": False,
+        "acknowledged": True,
+    }
+    driver.link.ask("kill", epoch=1)
+    assert driver.wait_for("gone")["left_behind"] == []
+    assert driver.link.state().ranks == []
+
+
+def test_nothing_escapes_a_kill(driver: Driver) -> None:
+    """A daemon that forked twice, left the session and dropped its environment is found and ended all the same."""
+    script = (
+        "import os, subprocess, sys, time\n"
+        "if os.fork() == 0:\n"
+        "    os.setsid()\n"
+        "    if os.fork() == 0:\n"
+        "        os.execve(sys.executable, [sys.executable, '-S', '-c', 'import time; time.sleep(1000)'], {})\n"
+        "    os._exit(0)\n"
+        "os.wait()\n"
+        "time.sleep(1000)"
+    )
+    driver.spawn(script)
+    found = wait_until(
+        lambda: [
+            pid
+            for pid in keeper.strays({}, keeper=driver.child.pid)
+            if _parent(pid) == driver.child.pid
+        ][1:],
+        "the daemon below the keeper",
+    )
+    driver.link.ask("kill", epoch=1)
+    assert driver.wait_for("gone")["left_behind"] == []
+    assert not any(is_alive(pid) for pid in found)
+
+
+def test_asks_of_another_release_do_no_harm(driver: Driver) -> None:
+    """A keeper that is asked for something it does not know says so in its log and keeps its ranks."""
+    pids = driver.spawn("import time; time.sleep(1000)")
+    driver.link.ask("dance")
+    driver.link.ask("signal")
+    assert driver.link.state().ranks[0]["exit_code"] is None
+    assert is_alive(pids[0])
+    assert "dance" in (driver.place.folder / "keeper.err").read_text()
+
+
+def test_ranks_are_killed_fast(
+    driver: Driver, record_property: Callable[[str, object], None]
+) -> None:
+    """From the request to the certainty that none is left."""
+    driver.spawn("import time; time.sleep(1000)", num_ranks=4)
+    time.sleep(0.2)
+    asked_at = time.monotonic()
+    driver.link.ask("kill", epoch=1)
+    driver.wait_for("gone")
+    seconds = time.monotonic() - asked_at
+    record_property("kill_seconds", seconds)
+    print(f"four ranks killed and seen to be gone: {seconds * 1000:.1f} ms")
+    assert seconds < 1.0
+
+
+def _parent(pid: int) -> int:
+    seen = keeper.process(pid)
+    return seen.parent if seen is not None else 0
