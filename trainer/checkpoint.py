@@ -30,8 +30,9 @@ from runner import sealing
 from runner.errors import Fenced, PermanentError, StokerError
 from runner.facts.ids import AttemptId
 from trainer.drills import Drills
-from trainer.engine import Engine, World
+from trainer.engine import Engine
 from trainer.parameters import kind_of
+from trainer.world import World
 
 # The fp32 master weight, and the moments as AdamW names them.
 PARTS: tuple[str | None, ...] = (None, "exp_avg", "exp_avg_sq")

@@ -1,4 +1,4 @@
-"""DeepSpeed, and nothing else of the project knows it: process groups, pipeline, ZeRO-1, one step.
+"""DeepSpeed, and nothing else of the project knows it: the pipeline, ZeRO-1, one training step.
 
 What this module takes care of, because DeepSpeed does not:
 - no compilation at run time and no file left in /dev/shm: the shared-memory all-reduce (used by
@@ -6,9 +6,8 @@ What this module takes care of, because DeepSpeed does not:
 - every process group has the run's time-out instead of the library's half hour;
 - ZeRO stage 1 always, also without data parallelism: stage 0 clips by a norm that leaves out the
   later pipeline stages;
-- what a step report needs and the engine does not tell: this rank's own gradient norm, taken from
-  the buckets just before they are reduced, the seconds inside collectives, and the layer whose
-  gradient is not finite when a step is skipped.
+- what a step report needs and the engine does not tell: the seconds inside collectives, this
+  rank's own gradients (`trainer.watch`), and the layer where numbers stopped being finite.
 
 The imports below are all that a rank will ever need from DeepSpeed: building an engine would
 import the two marked ones anyway, seconds later, and a process that forks ranks has them ready.
@@ -17,14 +16,12 @@ import the two marked ones anyway, seconds later, and a process that forks ranks
 from __future__ import annotations
 
 import contextlib
-import datetime
 import io
 import math
 import os
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from time import perf_counter
 from typing import Any
 
 import torch
@@ -46,13 +43,13 @@ from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
-from runner.errors import SpecError
-from trainer.collectives import Meter, TensorAxis
-from trainer.layout import Place, layer_name, place_of, stage_bounds, tensor_groups
+from trainer.layout import layer_name, stage_bounds
 from trainer.model.gpt import layers
 from trainer.model.loss import CrossEntropy
 from trainer.parameters import Cut, full_shape, initial_values, kind_of, local_part
 from trainer.settings import Settings
+from trainer.watch import GradientWatch
+from trainer.world import World
 
 # `import deepspeed.comm.torch` would give torch itself, for that package has an attribute of the
 # name; the module is reached through sys.modules only.
@@ -95,65 +92,26 @@ class StepResult:
     communication_seconds: float
 
 
-class World:
-    """This rank's connection to the others: its place, its device and its process groups."""
-
-    def __init__(self, settings: Settings) -> None:
-        """Join the rendezvous of the environment; raises SpecError when the layout does not fit it."""
-        self.layout = settings.layout
-        world_size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
-        if world_size != self.layout.world_size:
-            raise SpecError(
-                f"layout needs {self.layout.world_size} ranks (tensor {self.layout.tensor} x pipeline "
-                f"{self.layout.pipeline} x data {self.layout.data}), WORLD_SIZE is {world_size}: "
-                "change the layout or start that many ranks"
-            )
-        self.place: Place = place_of(rank, self.layout)
-        self.timeout = datetime.timedelta(seconds=settings.group_timeout_seconds)
-        self.device = _own_device()
-        self.meter = Meter(self.device)
-        deepspeed.init_distributed(
-            dist_backend="nccl" if self.device.type == "cuda" else "gloo",
-            auto_mpi_discovery=False,
-            verbose=False,
-            timeout=self.timeout,
-        )
-        _prepare_backend(self.meter, self.timeout)
-        self.tensor_axis = self._join_tensor_axis()
-        # Agreement on requests and the collectives of checkpoints: on the CPU, apart from training.
-        self.side_group = dist.new_group(backend="gloo", timeout=self.timeout)
-
-    def _join_tensor_axis(self) -> TensorAxis:
-        mine = None
-        if self.layout.tensor > 1:
-            for ranks in tensor_groups(self.layout):
-                group = dist.new_group(ranks, timeout=self.timeout)
-                mine = group if self.place.rank in ranks else mine
-        return TensorAxis(mine, rank=self.place.tensor, size=self.layout.tensor, meter=self.meter)
-
-    def leave(self) -> None:
-        """Wait for the others and take the process groups down."""
-        dist.barrier(group=self.side_group)
-        dist.destroy_process_group()
-
-
 class Engine:
     """One rank's part of the model, its optimizer, and the pipeline that drives them."""
 
     def __init__(self, settings: Settings, world: World) -> None:
         self.settings = settings
         self.world = world
-        self._local_square: torch.Tensor | None = None
-        self._nonfinite_layers: list[int] = []
-        self.watch_seconds = 0.0
         # DeepSpeed prints its topology and memory figures while it is built; rank 0's output is
         # for people.
         with contextlib.redirect_stdout(io.StringIO()):
+            _join(world)
             self._module = self._build_module()
             self._engine = self._build_engine()
         self._optimizer: Any = self._engine.optimizer
+        if self.loss_scaler is not None:
+            # At its floor the scale stays, and steps go on being skipped and reported: whether that
+            # ends the run is not for one rank to decide.
+            self.loss_scaler.raise_error_at_min_scale = False
         self._make_adam_states()
-        self._watch_gradients()
+        layers_of = {id(p): self._layer_of(name) for name, p in self.parameters.items()}
+        self.watch = GradientWatch(self._engine, layers_of)
 
     # ---- the model ----------------------------------------------------------------------------
 
@@ -271,8 +229,7 @@ class Engine:
         """Run one step over this rank's micro-batches (first and last stage read them) at `lr`."""
         for group in self.param_groups:
             group["lr"] = lr
-        self._local_square = None
-        self._nonfinite_layers = []
+        self.watch.begin_step()
         self.world.meter.take_seconds()
         scale = self.loss_scale
         loss = float(self._engine.train_batch(iter(micro_batches)))
@@ -280,7 +237,7 @@ class Engine:
         return StepResult(
             loss=loss,
             grad_norm=math.inf if norm is None else float(norm),
-            local_grad_norm=self._take_local_norm() / scale,
+            local_grad_norm=self.watch.local_norm() / scale,
             loss_scale=self.loss_scale,
             skipped=bool(self._optimizer.overflow),
             communication_seconds=self.world.meter.take_seconds(),
@@ -367,71 +324,7 @@ class Engine:
         if self.world.layout.data > 1:
             dist.all_reduce(tensor, group=self._module._grid.get_data_parallel_group())
 
-    # ---- watching gradients -------------------------------------------------------------------
-
-    def _watch_gradients(self) -> None:
-        if isinstance(self._optimizer, BF16_Optimizer):
-            self._watch_bf16()
-        else:
-            self._watch_zero()
-
-    def _watch_zero(self) -> None:
-        optimizer = self._optimizer
-        reduce, update_scale = optimizer.average_tensor, optimizer._update_scale
-
-        def reduce_watched(bucket: torch.Tensor, *arguments: Any) -> Any:
-            self._add_local(bucket)
-            return reduce(bucket, *arguments)
-
-        def update_scale_watched(has_overflow: bool = False) -> Any:
-            if has_overflow:
-                self._note_nonfinite(
-                    (optimizer.params_in_partition[i], gradients)
-                    for i, gradients in optimizer.averaged_gradients.items()
-                )
-            return update_scale(has_overflow)
-
-        optimizer.average_tensor = reduce_watched
-        optimizer._update_scale = update_scale_watched
-
-    def _watch_bf16(self) -> None:
-        optimizer = self._optimizer
-        reduce, clear = self._engine._bf16_reduce_grads, optimizer.clear_hp_grads
-
-        def reduce_watched() -> Any:
-            for flat in optimizer.fp32_groups_actual_gradients_flat:
-                self._add_local(flat)
-            return reduce()
-
-        def clear_watched() -> Any:
-            if optimizer.overflow:
-                self._note_nonfinite(
-                    zip(optimizer.bf16_groups, optimizer.fp32_groups_gradients, strict=True)
-                )
-            return clear()
-
-        self._engine._bf16_reduce_grads = reduce_watched
-        optimizer.clear_hp_grads = clear_watched
-
-    def _add_local(self, flat: torch.Tensor) -> None:
-        started = perf_counter()
-        square = torch.linalg.vector_norm(flat, dtype=torch.float32).square()
-        self._local_square = square if self._local_square is None else self._local_square + square
-        self.watch_seconds += perf_counter() - started
-
-    def _take_local_norm(self) -> float:
-        return math.nan if self._local_square is None else math.sqrt(float(self._local_square))
-
-    def _note_nonfinite(
-        self, groups: Iterable[tuple[list[Any], list[torch.Tensor] | None]]
-    ) -> None:
-        layers = {id(p): self._layer_of(name) for name, p in self.parameters.items()}
-        self._nonfinite_layers = [
-            layers[id(parameter)]
-            for parameters, gradients in groups
-            for parameter, gradient in zip(parameters, gradients or (), strict=False)
-            if not bool(torch.isfinite(gradient).all())
-        ]
+    # ---- numbers that are not finite ----------------------------------------------------------
 
     def _layer_of(self, name: str) -> int:
         layer = name.partition(".")[0]
@@ -450,7 +343,7 @@ class Engine:
         """
         none = self.settings.model.layers + 2
         if math.isfinite(result.loss):
-            index = torch.tensor([max(self._nonfinite_layers, default=-1)])
+            index = torch.tensor([max(self.watch.nonfinite_layers, default=-1)])
             dist.all_reduce(index, op=dist.ReduceOp.MAX, group=self.world.side_group)
         else:
             index = torch.tensor([min(self._nonfinite_outputs(micro_batches), default=none)])
@@ -481,24 +374,17 @@ class Engine:
         return bad
 
 
-def _own_device() -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    local_rank = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)
-
-
-def _prepare_backend(meter: Meter, timeout: datetime.timedelta) -> None:
-    """Give the groups that DeepSpeed will make our time-out, and meter its collectives."""
+def _join(world: World) -> None:
+    """Let DeepSpeed use the world's processes: its groups get our time-out, its collectives are metered."""
+    deepspeed.init_distributed(dist_backend=world.backend, auto_mpi_discovery=False, verbose=False)
     backend = deepspeed.comm.comm.cdb
 
     def new_group(ranks: Iterable[int]) -> Any:
-        return dist.new_group(list(ranks), timeout=timeout)
+        return dist.new_group(list(ranks), timeout=world.timeout)
 
     backend.new_group = new_group
     for name in METERED_CALLS:
-        setattr(backend, name, meter.wrap(getattr(backend, name)))
+        setattr(backend, name, world.meter.wrap(getattr(backend, name)))
 
 
 def _allow_half_precision_on_cpu() -> None:

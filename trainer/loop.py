@@ -18,11 +18,12 @@ from trainer.channel import Channel
 from trainer.checkpoint import Checkpoints, Evidence, Origin
 from trainer.data import Batch, Corpus, open_data
 from trainer.drills import Drills
-from trainer.engine import Engine, MicroBatch, World
+from trainer.engine import Engine, MicroBatch
 from trainer.launch import Launch
 from trainer.reports import Reporter
 from trainer.schedule import learning_rate
 from trainer.settings import Settings
+from trainer.world import World
 
 GOAL_REACHED = 0
 STOPPED = 75

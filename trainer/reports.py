@@ -83,7 +83,7 @@ class Reporter:
 
     def seconds_per_step(self) -> float:
         """Return what reporting cost per step so far, the watch on gradients included."""
-        return (self.seconds + self._engine.watch_seconds) / max(1, self.steps)
+        return (self.seconds + self._engine.watch.seconds) / max(1, self.steps)
 
     def _line(self, fields: dict[str, Any]) -> None:
         every = self._settings.log_every

@@ -1,0 +1,92 @@
+"""Eyes on gradients: what DeepSpeed computes with and does not tell.
+
+Two moments of a step are watched, by wrapping methods of its optimizers: just before gradients are
+reduced over the replicas, where this rank's own norm is taken from the flat buckets (one pass over
+memory that is about to be read anyway), and just before a bad step's gradients are thrown away,
+where those that are not finite are noted. ZeRO's optimizer and the one for bf16 differ in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+
+Gradients = Sequence[torch.Tensor] | None
+
+
+class GradientWatch:
+    """This rank's gradient norm before reduction, and the layers whose gradients are not finite.
+
+    `seconds` adds up what watching has cost so far.
+    """
+
+    def __init__(self, engine: Any, layers: Mapping[int, int]) -> None:
+        """Watch a DeepSpeed engine; `layers` gives the layer of each parameter by its id()."""
+        self._layers = layers
+        self._square: torch.Tensor | None = None
+        self.nonfinite_layers: list[int] = []
+        self.seconds = 0.0
+        if hasattr(engine.optimizer, "average_tensor"):
+            self._watch_zero(engine.optimizer)
+        else:
+            self._watch_bf16(engine, engine.optimizer)
+
+    def begin_step(self) -> None:
+        """Forget the step before."""
+        self._square = None
+        self.nonfinite_layers = []
+
+    def local_norm(self) -> float:
+        """Return the norm of this step's gradients, as scaled as the loss was; nan before they are."""
+        return math.nan if self._square is None else math.sqrt(float(self._square))
+
+    def _watch_zero(self, optimizer: Any) -> None:
+        reduce, update_scale = optimizer.average_tensor, optimizer._update_scale
+
+        def reduce_watched(bucket: torch.Tensor, *arguments: Any) -> Any:
+            self._add(bucket)
+            return reduce(bucket, *arguments)
+
+        def update_scale_watched(has_overflow: bool = False) -> Any:
+            if has_overflow:
+                for i, gradients in optimizer.averaged_gradients.items():
+                    self._note(optimizer.params_in_partition[i], gradients)
+            return update_scale(has_overflow)
+
+        optimizer.average_tensor = reduce_watched
+        optimizer._update_scale = update_scale_watched
+
+    def _watch_bf16(self, engine: Any, optimizer: Any) -> None:
+        reduce, clear = engine._bf16_reduce_grads, optimizer.clear_hp_grads
+
+        def reduce_watched() -> Any:
+            for flat in optimizer.fp32_groups_actual_gradients_flat:
+                self._add(flat)
+            return reduce()
+
+        def clear_watched() -> Any:
+            if optimizer.overflow:
+                for parameters, gradients in zip(
+                    optimizer.bf16_groups, optimizer.fp32_groups_gradients, strict=True
+                ):
+                    self._note(parameters, gradients)
+            return clear()
+
+        engine._bf16_reduce_grads = reduce_watched
+        optimizer.clear_hp_grads = clear_watched
+
+    def _add(self, flat: torch.Tensor) -> None:
+        started = perf_counter()
+        square = torch.linalg.vector_norm(flat, dtype=torch.float32).square()
+        self._square = square if self._square is None else self._square + square
+        self.seconds += perf_counter() - started
+
+    def _note(self, parameters: Iterable[torch.Tensor], gradients: Gradients) -> None:
+        # ZeRO's list ends with padding that belongs to no parameter.
+        for parameter, gradient in zip(parameters, gradients or (), strict=False):
+            if not bool(torch.isfinite(gradient).all()):
+                self.nonfinite_layers.append(self._layers[id(parameter)])

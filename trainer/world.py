@@ -1,0 +1,65 @@
+"""This rank among the others: its place, its device and the process groups it talks through."""
+
+from __future__ import annotations
+
+import datetime
+import os
+
+import torch
+import torch.distributed as dist
+
+from runner.errors import SpecError
+from trainer.collectives import Meter, TensorAxis
+from trainer.layout import Place, place_of, tensor_groups
+from trainer.settings import Settings
+
+
+class World:
+    """The connection to the other ranks. A GPU and NCCL where there is one, else the CPU and gloo.
+
+    Every group has the run's time-out. `side_group` is for agreement on requests and for
+    checkpoints: on the CPU, apart from training.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        """Join the rendezvous of the environment; raises SpecError when the layout does not fit it."""
+        self.layout = settings.layout
+        world_size, rank = int(os.environ["WORLD_SIZE"]), int(os.environ["RANK"])
+        if world_size != self.layout.world_size:
+            raise SpecError(
+                f"layout needs {self.layout.world_size} ranks (tensor {self.layout.tensor} x pipeline "
+                f"{self.layout.pipeline} x data {self.layout.data}), WORLD_SIZE is {world_size}: "
+                "change the layout or start that many ranks"
+            )
+        self.place: Place = place_of(rank, self.layout)
+        self.timeout = datetime.timedelta(seconds=settings.group_timeout_seconds)
+        self.device = _own_device()
+        self.meter = Meter(self.device)
+        on_gpu = self.device.type == "cuda"
+        self.backend = "nccl" if on_gpu else "gloo"
+        dist.init_process_group(
+            self.backend, timeout=self.timeout, device_id=self.device if on_gpu else None
+        )
+        self.tensor_axis = self._join_tensor_axis()
+        self.side_group = dist.new_group(backend="gloo", timeout=self.timeout)
+
+    def _join_tensor_axis(self) -> TensorAxis:
+        mine = None
+        if self.layout.tensor > 1:
+            for ranks in tensor_groups(self.layout):
+                group = dist.new_group(ranks, timeout=self.timeout)
+                mine = group if self.place.rank in ranks else mine
+        return TensorAxis(mine, rank=self.place.tensor, size=self.layout.tensor, meter=self.meter)
+
+    def leave(self) -> None:
+        """Wait for the others and take the process groups down."""
+        dist.barrier(group=self.side_group)
+        dist.destroy_process_group()
+
+
+def _own_device() -> torch.device:
+    if not torch.cuda.is_available():
+        return torch.device("cpu")
+    local_rank = int(os.environ["LOCAL_RANK"])
+    torch.cuda.set_device(local_rank)
+    return torch.device("cuda", local_rank)
