@@ -34,7 +34,9 @@ def holder_pid(holder: str) -> int | None:
         return None
     try:
         process = psutil.Process(int(parts[1]))
-        alive = f"{process.create_time():.2f}" == parts[2] and process.status() != psutil.STATUS_ZOMBIE
+        alive = (
+            f"{process.create_time():.2f}" == parts[2] and process.status() != psutil.STATUS_ZOMBIE
+        )
     except (psutil.NoSuchProcess, ValueError):
         return None
     return process.pid if alive else None
@@ -86,7 +88,10 @@ class Leadership:
                 return
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         """Give the lease back, so that the next supervisor need not wait."""
         self._ended.set()

@@ -8,30 +8,28 @@ requests answered. When the supervisor dies, nothing else does; the next one app
 from __future__ import annotations
 
 import contextlib
+import logging
 import queue
 import signal
-import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import psutil
 
-from runner.act.checkpoints import prepare_attempt, prune_checkpoints, verify_checkpoint
-from runner.act.perform import Outcome, Performance, Performer
+from runner.act.perform import Performer
+from runner.act.performances import performances
 from runner.act.places import Place
+from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
 from runner.decide.placement import assignment_of
 from runner.decide.view import Heard, draw
 from runner.detect.detectors import Detectors
-from runner.errors import Fenced, StoreUnavailable, UserError, WireError
+from runner.errors import Fenced, StoreUnavailable, WireError
 from runner.facts import records as r
 from runner.facts import wire
-from runner.facts.actions import Action, ActionResult
-from runner.facts.assignments import Task
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.requests import Answer
 from runner.facts.signals import Heartbeat
@@ -41,24 +39,17 @@ from runner.store.journal import Journal
 from runner.store.store import Batch, Lease, Store
 from runner.turns import Turns
 
-INBOX_SIZE = 10_000  # facts waiting for a turn; a full inbox makes the edges wait; chosen, not measured
+_LOG = logging.getLogger("stoker")
+
+# Facts waiting for a turn; a full inbox makes the edges wait; chosen, not measured.
+INBOX_SIZE = 10_000
 READ_SECONDS = 60.0  # one blocking read of the store; only bounds how long a lost wake-up can last
 VIEW_SECONDS = 0.5  # between two Views at least; chosen, not measured
-PAUSE_SECONDS = 2.0  # a turn of the loop that comes this much later than planned means that we stood still; chosen
-SNAPSHOT_ENTRIES = 500  # entries between two snapshots: bounds what a take-over applies; chosen, not measured
+# A turn of the loop that comes this much later than planned means that we stood still; chosen.
+PAUSE_SECONDS = 2.0
+# Entries between two snapshots: bounds what a take-over applies; chosen, not measured.
+SNAPSHOT_ENTRIES = 500
 STREAMS = ("signals", "requests")
-
-
-class Clock:
-    """The controller's clock: seconds since the epoch that never run back, whatever the wall clock does."""
-
-    def __init__(self, last: float) -> None:
-        """`last` is the time of the journal's last entry."""
-        self._base = max(last, time.time()) - time.monotonic()
-
-    def now(self) -> float:
-        """Return the time."""
-        return self._base + time.monotonic()
 
 
 class Supervisor:
@@ -71,9 +62,11 @@ class Supervisor:
         policy = Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))
         self._turns = Turns(Controller(policy), Journal(store, lease), on_outage=self._sit_out)
         self._detectors = Detectors(cluster.silence_seconds)
-        self._performer = Performer(self._performances(), self._inbox.put)
+        self._performer = Performer(performances(place, store, lease), self._inbox.put)
         self._heard = Heard()
-        self._unpublished: dict[str, bytes] = {}  # registers that the state wants written, newest value
+        self._unpublished: dict[
+            str, bytes
+        ] = {}  # registers that the state wants written, newest value
         self._view_due = 0.0
         self._view_dirty = True
         self._snapshot_at = 0
@@ -89,7 +82,10 @@ class Supervisor:
         self._snapshot_at = state.sequence
         self._clock = Clock(state.now)
         started = r.SupervisorStarted(
-            holder=self._lease.holder, token=self._lease.token, version=_version(), nodes=self._place.nodes
+            holder=self._lease.holder,
+            token=self._lease.token,
+            version=_version(),
+            nodes=self._place.nodes,
         )
         open_before = [item.action for item in state.actions.values()]
         self._act(self._turns.take(started, self._clock.now()))
@@ -141,7 +137,11 @@ class Supervisor:
 
     def _next_due(self) -> float:
         times = [self._clock.now() + READ_SECONDS]
-        times += [due for due in (self._turns.controller.wake_at(), self._detectors.due_at()) if due is not None]
+        times += [
+            due
+            for due in (self._turns.controller.wake_at(), self._detectors.due_at())
+            if due is not None
+        ]
         if self._view_dirty:
             times.append(self._view_due)
         if self._unpublished:
@@ -159,7 +159,7 @@ class Supervisor:
 
     def _sit_out(self, error: StoreUnavailable) -> None:
         """Wait for the store in the middle of a turn; whatever is silent meanwhile is not to blame."""
-        _log(f"store: {error}; waiting")
+        _LOG.warning("store: %s; waiting", error)
         started = time.monotonic()
         time.sleep(min(error.delay_seconds, 1.0))
         self._detectors.shift(time.monotonic() - started)
@@ -174,12 +174,14 @@ class Supervisor:
         lost_since: float | None = None
         while not self._stopping.is_set():
             try:
-                batch = self._store.read(streams=cursors, registers={}, timeout_seconds=READ_SECONDS)
+                batch = self._store.read(
+                    streams=cursors, registers={}, timeout_seconds=READ_SECONDS
+                )
             except StoreUnavailable as error:
                 lost_since = lost_since or time.monotonic()
                 time.sleep(min(error.delay_seconds, 1.0))
                 continue
-            except Exception as error:  # bulkhead: an edge that fails ends the supervisor, loudly
+            except Exception as error:  # noqa: BLE001 - bulkhead: ends the supervisor, loudly
                 self._inbox.put(error)
                 return
             if lost_since is not None:
@@ -232,12 +234,14 @@ class Supervisor:
             if isinstance(record, r.Assigned):
                 self._publish_assignment(record.node)
             elif isinstance(record, r.RequestNoted):
-                answer = Answer(id=record.id, state=record.state, message=record.message, run=record.run)
+                answer = Answer(
+                    id=record.id, state=record.state, message=record.message, run=record.run
+                )
                 self._unpublished[f"answer/{record.id}"] = wire.encode(answer)
             elif isinstance(record, r.ActionIssued):
                 self._performer.submit(record.action)
             elif isinstance(record, r.DecisionFailed):
-                _log(f"DECISION FAILED, input passed over: {record.error}")
+                _LOG.error("DECISION FAILED, input passed over: %s", record.error)
         self._publish()
         sequence = self._turns.controller.state.sequence
         if sequence - self._snapshot_at >= SNAPSHOT_ENTRIES:
@@ -256,7 +260,7 @@ class Supervisor:
             try:
                 self._store.put(name, self._unpublished[name], fence=self._lease)
             except StoreUnavailable as error:
-                _log(f"store: {error}; {name} is still to be written")
+                _LOG.warning("store: %s; %s is still to be written", error, name)
                 return
             del self._unpublished[name]
 
@@ -276,44 +280,6 @@ class Supervisor:
         with contextlib.suppress(StoreUnavailable):
             self._store.put("view", wire.encode(view), fence=self._lease)
         self._view_dirty, self._view_due = False, now + VIEW_SECONDS
-
-    # ---- performances -----------------------------------------------------------------------------------------------
-
-    def _performances(self) -> dict[str, Performance]:
-        place = self._place
-        return {
-            "prepare_attempt": prepare_attempt,
-            "verify_checkpoint": verify_checkpoint,
-            "prune_checkpoints": prune_checkpoints,
-            "start_agent": lambda action: place.start_agent(str(action.args["node"])),
-            "stop_agent": lambda action: place.stop_agent(str(action.args["node"])),
-            "probe_node": lambda action: place.probe_node(str(action.args["node"])),
-            "node_task": self._send_task,
-            "page": _page,
-        }
-
-    def _send_task(self, action: Action) -> Outcome | None:
-        args: Mapping[str, Any] = action.args
-        task = Task(
-            id=action.id,
-            node=args["node"],
-            task=args["task"],
-            args=args["args"],
-            epoch=args["epoch"],
-            deadline_seconds=action.deadline_seconds,
-        )
-        self._store.append(f"tasks/{task.node}", wire.encode(task), fence=self._lease)
-        return None  # the agent answers
-
-
-def _page(action: Action) -> Outcome:
-    """Tell a person. So far: the supervisor's own log, and the story; pagers come with `notify`."""
-    _log(f"PAGE: {action.args['message']}")
-    return "done", {}, "written to the supervisor's log"
-
-
-def _log(text: str) -> None:
-    print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}", file=sys.stderr, flush=True)
 
 
 def _version() -> str:
@@ -343,21 +309,23 @@ def main(cluster: ClusterSpec) -> int:
     from runner.agent.identity import write_durably
     from runner.store.sqlite import SqliteStore
 
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     Path(cluster.state).mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(SqliteStore(Path(cluster.state) / "store")) as store, Leadership(cluster, store) as lead:
-        write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())  # what agents go by
+    with (
+        contextlib.closing(SqliteStore(Path(cluster.state) / "store")) as store,
+        Leadership(cluster, store) as lead,
+    ):
+        # What agents go by.
+        write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
         supervisor = Supervisor(cluster, store, lead.lease, LocalPlace(cluster))
         lead.keep(on_loss=supervisor.stop)
         with _stopped_by_signals(supervisor):
             try:
                 supervisor.run()
             except Fenced as error:
-                _log(f"another supervisor leads: {error}")
+                _LOG.error("another supervisor leads: %s", error)
                 return 1
         if lead.is_lost:
-            _log("the lease was lost: another supervisor leads")
+            _LOG.warning("the lease was lost: another supervisor leads")
             return 1
     return 0
-
-
-__all__ = ["Clock", "Supervisor", "UserError", "main"]

@@ -7,9 +7,7 @@ touches a controller's doors or writes the journal.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Callable
-
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +19,9 @@ from runner.facts.wire import message
 from runner.history.ledger import Ledger
 from runner.store.journal import Journal
 
-MAX_SETTLE_ROUNDS = 1000  # an input that leads to more is a loop in the decisions; chosen, not measured
+MAX_SETTLE_ROUNDS = (
+    1000  # an input that leads to more is a loop in the decisions; chosen, not measured
+)
 
 Observer = Callable[[r.JournalEntry], None]
 
@@ -84,14 +84,20 @@ class Turns:
     def _turn(self, fact: object, now: float, *, stream: str = "", cursor: int = 0) -> list[object]:
         try:
             decided = self.controller.decide(fact, now)
-        except Exception:  # bulkhead: the failure is recorded, the input is passed over
+        except Exception:  # noqa: BLE001 - bulkhead: the failure is recorded, the input is passed over
             decided = (r.DecisionFailed(error=traceback.format_exc(limit=-4)[-2000:]),)
         if not decided and not stream and not isinstance(fact, r.SupervisorStarted | r.Paused):
             return []
         return self._write(fact, decided, now=now, stream=stream, cursor=cursor)
 
     def _write(
-        self, fact: object, decided: tuple[object, ...], *, now: float, stream: str = "", cursor: int = 0
+        self,
+        fact: object,
+        decided: tuple[object, ...],
+        *,
+        now: float,
+        stream: str = "",
+        cursor: int = 0,
     ) -> list[object]:
         entry = r.JournalEntry(
             sequence=self.controller.state.sequence + 1,
@@ -106,7 +112,8 @@ class Turns:
                 self._journal.append(entry)
                 break
             except StoreUnavailable as error:
-                self._on_outage(error)  # not acknowledged is not "not done": the same entry again is written once
+                # Not acknowledged is not "not done": the same entry again is written once.
+                self._on_outage(error)
         self._apply(entry)
         return list(decided)
 
@@ -118,4 +125,6 @@ class Turns:
     def snapshot(self) -> None:
         """Write the state as it is now, so that the next recovery starts here."""
         state = self.controller.state
-        self._journal.write_snapshot(Recovery(state=state, ledger=self.ledger.dump()), state.sequence)
+        self._journal.write_snapshot(
+            Recovery(state=state, ledger=self.ledger.dump()), state.sequence
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from runner.decide import attempts, fleet
 from runner.facts import actions, incidents
@@ -14,7 +15,7 @@ START, END = "<!-- lifecycles -->\n", "<!-- /lifecycles -->"
 
 def drawn() -> str:
     """Print all life cycles as the page shows them."""
-    tables: dict[str, Mapping[str, tuple[str, ...]]] = {
+    tables: dict[str, Mapping[Any, tuple[Any, ...]]] = {
         "node": fleet.TRANSITIONS,
         "run": attempts.RUN_TRANSITIONS,
         "attempt": attempts.TRANSITIONS,
@@ -23,7 +24,13 @@ def drawn() -> str:
     }
     lines = []
     for name, table in tables.items():
-        lines += [f"{name}:", *(f"  {str(state):<10} -> {', '.join(map(str, to)) or '(end)'}" for state, to in table.items())]
+        lines += [
+            f"{name}:",
+            *(
+                f"  {state!s:<10} -> {', '.join(map(str, to)) or '(end)'}"
+                for state, to in table.items()
+            ),
+        ]
     return "```\n" + "\n".join(lines) + "\n```\n"
 
 

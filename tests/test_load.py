@@ -248,7 +248,7 @@ def test_a_bad_run_is_refused_in_one_message(tmp_path: Path, text: str, parts: l
         ("silence_seconds: 2\n", ["cluster.yaml:2: silence_seconds", "more than 2"]),
         ("heartbeat_seconds: 3\n", ["cluster.yaml:2: heartbeat_seconds", "less than 2.5"]),
         ("hard_cap_seconds: 30\n", ["hard_cap_seconds", "60.0 or more"]),
-        ("fence_seconds: 900\n", ["fence_seconds", "600.0 or less"]),
+        ("fence_seconds: 9000\n", ["fence_seconds", "3600.0 or less"]),
         ("state: cluster.yaml\n", ["state: 'cluster.yaml'", "is no folder"]),
         ("store: redis\n", ["store", "unknown field"]),
     ],

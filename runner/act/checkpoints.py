@@ -22,7 +22,8 @@ def prepare_attempt(action: Action) -> Outcome:
     chosen: dict[str, Any] | None = None
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
-        sealing.raise_epoch(Path(folder), int(action.args["epoch"]))  # from here on, older attempts cannot commit
+        # From here on, older attempts cannot commit.
+        sealing.raise_epoch(Path(folder), int(action.args["epoch"]))
         chosen, refused = survey(Path(folder), skip=list(action.args["refused"]))
     address = str(action.args["address"])
     detail = {"chosen": chosen, "refused": refused, "address": address, "port": free_port(address)}
@@ -52,7 +53,9 @@ def free_port(address: str) -> int:
     with socket.socket() as probe:
         try:
             probe.bind((address, 0))
-        except OSError:  # not an address of this machine: any port that is free here is as good a guess as any
+        except (
+            OSError
+        ):  # not an address of this machine: any port that is free here is as good a guess as any
             probe.bind(("", 0))
         return int(probe.getsockname()[1])
 

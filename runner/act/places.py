@@ -21,8 +21,12 @@ from runner.agent import keeper
 from runner.errors import TemporaryError
 from runner.facts.cluster_spec import ClusterSpec
 
-AGENT_START_SECONDS = 20.0  # from start to holding its node's lock, on a loaded machine; chosen, not measured
-AGENT_END_SECONDS = 10.0  # for an agent to end ranks and keeper when told to; then it is killed; chosen
+AGENT_START_SECONDS = (
+    20.0  # from start to holding its node's lock, on a loaded machine; chosen, not measured
+)
+AGENT_END_SECONDS = (
+    10.0  # for an agent to end ranks and keeper when told to; then it is killed; chosen
+)
 POLL_SECONDS = 0.02  # while waiting for a process that is not our child
 
 
@@ -72,28 +76,54 @@ class LocalPlace:
         folder.mkdir(parents=True, exist_ok=True)
         if self._noted(folder / "agent.lock") is not None:
             return "done", {}, "an agent is alive"
-        command = [sys.executable, "-P", "-m", "runner.agent", "--cluster", self._spec_file(), "--node", node]
+        command = [
+            sys.executable,
+            "-P",
+            "-m",
+            "runner.agent",
+            "--cluster",
+            self._spec_file(),
+            "--node",
+            node,
+        ]
         with (folder / "agent.log").open("ab") as log:
             child = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd=folder, start_new_session=True
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd=folder,
+                start_new_session=True,
             )
         with self._lock:
             self._children = [known for known in self._children if known.poll() is None] + [child]
         deadline = time.monotonic() + AGENT_START_SECONDS
         while time.monotonic() < deadline:
             if child.poll() is not None:
-                return "failed", {}, f"the agent ended with {child.returncode}: {_last_line(folder / 'agent.log')}"
+                return (
+                    "failed",
+                    {},
+                    f"the agent ended with {child.returncode}: {_last_line(folder / 'agent.log')}",
+                )
             if self._noted(folder / "agent.lock") == child.pid:
                 return "done", {"pid": child.pid}, "started"
             time.sleep(POLL_SECONDS)
-        return "failed", {"pid": child.pid}, f"no sign of the agent within {AGENT_START_SECONDS:g} s"
+        return (
+            "failed",
+            {"pid": child.pid},
+            f"no sign of the agent within {AGENT_START_SECONDS:g} s",
+        )
 
     def stop_agent(self, node: str) -> Outcome:
         """Tell the agent to leave; kill it, its keeper and what carries the node's mark if that takes too long."""
         folder = self.folder(node)
         agent = self._noted(folder / "agent.lock")
         orderly = agent is not None and _end(agent, signal.SIGTERM, wait_seconds=AGENT_END_SECONDS)
-        forced = [pid for pid in (self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME)) if pid]
+        forced = [
+            pid
+            for pid in (self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME))
+            if pid
+        ]
         forced += keeper.strays(self._mark(node))
         for pid in forced:
             _end(pid, signal.SIGKILL, wait_seconds=self._cluster.kill_wait_seconds)
@@ -101,7 +131,11 @@ class LocalPlace:
         left = sorted(keeper.strays(self._mark(node)))
         if left:
             return "failed", {"left": left}, f"processes {left} outlived SIGKILL"
-        return "done", {"forced": len(forced)}, "left in order" if orderly and not forced else "ended"
+        return (
+            "done",
+            {"forced": len(forced)},
+            "left in order" if orderly and not forced else "ended",
+        )
 
     def probe_node(self, node: str) -> Outcome:
         """Read /proc: this machine is always reachable."""
@@ -124,7 +158,9 @@ class LocalPlace:
             seen = keeper.process(int(noted["pid"]))
         except (OSError, ValueError, LookupError, TypeError):
             return None
-        same = seen is not None and seen.start_ticks == noted["start_ticks"] and seen.state not in "ZX"
+        same = (
+            seen is not None and seen.start_ticks == noted["start_ticks"] and seen.state not in "ZX"
+        )
         return int(noted["pid"]) if same else None
 
     def _mark(self, node: str) -> dict[str, str]:

@@ -66,7 +66,11 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
 
 def _assigned(state: State, record: r.Assigned) -> None:
     node = state.nodes[record.node]
-    node.epoch, node.attempt, node.grace_seconds = record.epoch, record.attempt, record.grace_seconds
+    node.epoch, node.attempt, node.grace_seconds = (
+        record.epoch,
+        record.attempt,
+        record.grace_seconds,
+    )
     if record.attempt is not None:
         node.uncleared = record.attempt
     state.next_epoch = max(state.next_epoch, record.epoch + 1)
@@ -143,7 +147,9 @@ def _attempt_ended(state: State, attempt: Attempt) -> None:
     run = state.runs[attempt.attempt.run]
     if attempt.outcome in ("crashed", "hung", "lost"):
         advanced = attempt.last_step is not None and attempt.last_step > attempt.best_before
-        run.fruitless_attempts = 0 if advanced or _outlived(state, attempt, run) else run.fruitless_attempts + 1
+        run.fruitless_attempts = (
+            0 if advanced or _outlived(state, attempt, run) else run.fruitless_attempts + 1
+        )
     elif attempt.outcome == "withdrawn":
         run.failed_preparations += 1
 
@@ -151,7 +157,11 @@ def _attempt_ended(state: State, attempt: Attempt) -> None:
 def _outlived(state: State, attempt: Attempt, run: Run) -> bool:
     """Whether an attempt that reports no steps ran long enough to count as progress."""
     silent = attempt.last_step is None and not attempt.requests
-    return silent and attempt.launched_at is not None and state.now - attempt.launched_at >= run.spec.steady_seconds
+    return (
+        silent
+        and attempt.launched_at is not None
+        and state.now - attempt.launched_at >= run.spec.steady_seconds
+    )
 
 
 def _node_launched(state: State, record: r.NodeLaunched) -> None:
@@ -212,7 +222,7 @@ def _remedy_added(state: State, record: r.RemedyAdded) -> None:
         run.remedies["lr_factor"] = run.remedies.get("lr_factor", 1.0) * record.value
     else:
         run.remedies["lr_peak"] = record.value
-        run.remedies.pop("lr_factor", None)  # a new peak replaces earlier factors; said in the answer
+        run.remedies.pop("lr_factor", None)  # a new peak replaces earlier factors
     run.reconfigured = True
     if record.request is not None:
         run.settings_requests.append(record.request)
@@ -290,7 +300,12 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
 
 def _request_noted(state: State, record: r.RequestNoted) -> None:
     state.requests[record.id] = RequestStatus(
-        id=record.id, request=record.request, by=record.by, state=record.state, message=record.message, run=record.run
+        id=record.id,
+        request=record.request,
+        by=record.by,
+        state=record.state,
+        message=record.message,
+        run=record.run,
     )
     run = state.runs.get(record.run or 0)
     if run is not None:

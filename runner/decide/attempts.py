@@ -9,8 +9,8 @@ from __future__ import annotations
 from runner.decide import trust
 from runner.decide.blame import fingerprint, strike
 from runner.decide.draft import Draft
-from runner.decide.ladder import end_attempt, idle
 from runner.decide.fleet import probe
+from runner.decide.ladder import end_attempt, idle
 from runner.decide.placement import checkpoint_folder, choose_nodes, is_usable
 from runner.decide.state import Attempt, Run
 from runner.facts import records as r
@@ -63,7 +63,9 @@ def on_ranks_started(draft: Draft, started: RanksStarted) -> None:
         return
     draft.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt))
     if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
-        draft.add(r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned"))
+        draft.add(
+            r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned")
+        )
 
 
 def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
@@ -74,13 +76,25 @@ def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
     mark = fingerprint("launch_failed", stderr_tail=failed.reason)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
     run = draft.run_of(attempt.attempt)
-    strike(draft, run, attempt, fault="launch_failed", evidence=evidence, node=failed.node, fingerprint=mark)
+    strike(
+        draft,
+        run,
+        attempt,
+        fault="launch_failed",
+        evidence=evidence,
+        node=failed.node,
+        fingerprint=mark,
+    )
 
 
 def on_ranks_ready(draft: Draft, ready: RanksReady) -> None:
     """Keep what the ranks understand."""
     if draft.state.attempt_of(ready.attempt) is not None:
-        draft.add(r.RanksUnderstand(attempt=ready.attempt, requests=ready.requests, remedies=ready.remedies))
+        draft.add(
+            r.RanksUnderstand(
+                attempt=ready.attempt, requests=ready.requests, remedies=ready.remedies
+            )
+        )
 
 
 def on_progress(draft: Draft, progress: Progress) -> None:
@@ -92,7 +106,12 @@ def on_progress(draft: Draft, progress: Progress) -> None:
 
 
 def _advance(
-    draft: Draft, attempt: Attempt, step: int, *, loss: float | None = None, timings: dict[str, float] | None = None
+    draft: Draft,
+    attempt: Attempt,
+    step: int,
+    *,
+    loss: float | None = None,
+    timings: dict[str, float] | None = None,
 ) -> None:
     if attempt.last_step is not None and step <= attempt.last_step:
         return
@@ -101,7 +120,9 @@ def _advance(
         proving = incident.state == "proving" and incident.run == attempt.attempt.run
         if proving and incident.attempt != attempt.attempt and step > (incident.step or 0):
             reason = f"step {step} passed, where step {incident.step} had been reached"
-            draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+            draft.add(
+                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
+            )
 
 
 def on_rank_exited(draft: Draft, exited: RankExited) -> None:
@@ -112,13 +133,17 @@ def on_rank_exited(draft: Draft, exited: RankExited) -> None:
     if exited.last_step is not None:
         _advance(draft, attempt, exited.last_step)
     draft.add(
-        r.RankEnded(attempt=attempt.attempt, node=exited.node, rank=exited.rank, exit_code=exited.exit_code)
+        r.RankEnded(
+            attempt=attempt.attempt, node=exited.node, rank=exited.rank, exit_code=exited.exit_code
+        )
     )
     run = draft.run_of(attempt.attempt)
     if attempt.state == "asked":
         if exited.exit_code not in (EXIT_FINISHED, EXIT_STOPPED):
             reason = f"rank {exited.rank} ended with {_ended_by(exited.exit_code)} while it was asked to stop"
-            end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
+            end_attempt(
+                draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason
+            )
         return
     if attempt.state not in RUNNING or exited.exit_code == EXIT_FINISHED:
         return
@@ -165,7 +190,15 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
         run = draft.run_of(attempt.attempt)
-        strike(draft, run, attempt, fault="rank_crash", evidence=f"{gone.node} {why}", node=gone.node, step=gone.last_step)
+        strike(
+            draft,
+            run,
+            attempt,
+            fault="rank_crash",
+            evidence=f"{gone.node} {why}",
+            node=gone.node,
+            step=gone.last_step,
+        )
 
 
 def on_settings(draft: Draft, settings: SettingsInEffect) -> None:
@@ -173,7 +206,9 @@ def on_settings(draft: Draft, settings: SettingsInEffect) -> None:
     attempt = draft.state.attempt_of(settings.attempt)
     if attempt is None:
         return
-    draft.add(r.SettingsRead(attempt=settings.attempt, step=settings.step, values=dict(settings.values)))
+    draft.add(
+        r.SettingsRead(attempt=settings.attempt, step=settings.step, values=dict(settings.values))
+    )
     run = draft.run_of(settings.attempt)
     for request_id in run.settings_requests:
         request = draft.state.requests.get(request_id)
@@ -181,13 +216,20 @@ def on_settings(draft: Draft, settings: SettingsInEffect) -> None:
             continue
         wrong = _disagreement(attempt.remedies, settings)
         text = f"in effect from step {settings.step + 1} of {settings.attempt}: lr {settings.values.get('lr')}"
-        text += f" (peak {settings.values.get('lr_peak')}, factor {settings.values.get('lr_factor')})"
-        state = "failed" if wrong else "done"
+        text += (
+            f" (peak {settings.values.get('lr_peak')}, factor {settings.values.get('lr_factor')})"
+        )
+        state: r.RequestStateName = "failed" if wrong else "done"
         message = f"{wrong}; {text}" if wrong else text
         draft.add(
             r.RequestNoted(
-                id=request.id, request=request.request, by=request.by, run=run.run, state=state, message=message
-            )  # type: ignore[arg-type]
+                id=request.id,
+                request=request.request,
+                by=request.by,
+                run=run.run,
+                state=state,
+                message=message,
+            )
         )
         if wrong:
             draft.page(f"{settings.attempt}: {message}", run=run.run)
@@ -228,13 +270,19 @@ def on_hang(draft: Draft, finding: Finding) -> None:
 
 def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
     """The checkpoint is verified and the rendezvous chosen; or not."""
-    attempt = _current(draft, AttemptId.parse(str(action.args["attempt"])), int(action.args["epoch"]))
+    attempt = _current(
+        draft, AttemptId.parse(str(action.args["attempt"])), int(action.args["epoch"])
+    )
     if attempt is None or attempt.state != "preparing":
         return
     run = draft.run_of(attempt.attempt)
     if result.outcome != "done":
         reason = f"could not be prepared ({result.outcome}): {result.message}"
-        draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason))
+        draft.add(
+            r.AttemptChanged(
+                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
+            )
+        )
         if run.failed_preparations + 1 >= MAX_FAILED_PREPARATIONS:
             draft.add(r.RunChanged(run=run.run, state="failed", reason=reason))
             draft.page(f"run {run.spec.name}: {reason}", run=run.run)
@@ -257,7 +305,9 @@ def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
 
 def settle(draft: Draft, run: Run) -> None:
     """Say the next thing to do for this run, if anything."""
-    if run.state not in ("active", "waiting") and (run.attempt is None or run.attempt.state == "ended"):
+    if run.state not in ("active", "waiting") and (
+        run.attempt is None or run.attempt.state == "ended"
+    ):
         return
     attempt = run.attempt
     if attempt is None or attempt.state == "ended":
@@ -293,7 +343,9 @@ def _settle_between(draft: Draft, run: Run) -> None:
         reason = f"after {before.attempt} {before.outcome or 'ended'}"
     epoch = draft.epoch()
     draft.add(
-        r.AttemptPlanned(attempt=attempt, epoch=epoch, nodes=tuple(nodes), reason=reason, incident=run.incident)
+        r.AttemptPlanned(
+            attempt=attempt, epoch=epoch, nodes=tuple(nodes), reason=reason, incident=run.incident
+        )
     )
     args = {
         "attempt": str(attempt),
@@ -309,16 +361,23 @@ def _waits_for_nodes(draft: Draft, run: Run) -> bool:
     """Whether nodes are on their way, or under suspicion, whose answer decides the placement."""
     state = draft.state
     if run.attempt is None:
-        return bool(state.open_actions("start_agent")) or any(n.state in ("absent", "joining") for n in state.nodes.values())
-    pending = [state.nodes[name] for name in run.attempt.nodes if state.nodes[name].state == "suspect"]
+        return bool(state.open_actions("start_agent")) or any(
+            n.state in ("absent", "joining") for n in state.nodes.values()
+        )
+    pending = [
+        state.nodes[name] for name in run.attempt.nodes if state.nodes[name].state == "suspect"
+    ]
     return any(
-        state.open_actions("probe_node", node=node.node) or state.open_actions("start_agent", node=node.node)
+        state.open_actions("probe_node", node=node.node)
+        or state.open_actions("start_agent", node=node.node)
         for node in pending
     )
 
 
 def _wait(draft: Draft, run: Run) -> None:
-    usable = [node.node for node in draft.state.nodes.values() if is_usable(draft.state, node, run.spec)]
+    usable = [
+        node.node for node in draft.state.nodes.values() if is_usable(draft.state, node, run.spec)
+    ]
     reason = f"needs {run.spec.nodes} nodes, {len(usable)} usable ({', '.join(usable) or 'none'}); no spare left"
     if run.state != "waiting" or run.reason != reason:
         draft.add(r.RunChanged(run=run.run, state="waiting", reason=reason, incident=run.incident))
@@ -328,10 +387,18 @@ def _wait(draft: Draft, run: Run) -> None:
 
 def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
     """Hand the assignments out, unless a node went away meanwhile or the run is to stop."""
-    gone = [name for name in attempt.nodes if not is_usable(draft.state, draft.state.nodes[name], run.spec)]
+    gone = [
+        name
+        for name in attempt.nodes
+        if not is_usable(draft.state, draft.state.nodes[name], run.spec)
+    ]
     if gone or run.stop_requests or draft.state.closing:
         reason = f"no longer usable: {', '.join(gone)}" if gone else "asked to stop"
-        draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason))
+        draft.add(
+            r.AttemptChanged(
+                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
+            )
+        )
         return
     draft.add(r.AttemptChanged(attempt=attempt.attempt, state="launching", reason=attempt.reason))
     for name in attempt.nodes:
@@ -340,20 +407,35 @@ def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
         draft.add(r.Assigned(node=name, epoch=attempt.epoch, attempt=attempt.attempt))
     incident = draft.state.incidents.get(run.incident or "")
     if incident is not None and incident.state in ("open", "acting"):
-        draft.add(r.IncidentChanged(incident=incident.incident, state="proving", reason=f"{attempt.attempt} launched"))
+        draft.add(
+            r.IncidentChanged(
+                incident=incident.incident, state="proving", reason=f"{attempt.attempt} launched"
+            )
+        )
 
 
 def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
     codes = list(attempt.exits.values())
-    if len(codes) == run.spec.world_size and all(code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes):
+    if len(codes) == run.spec.world_size and all(
+        code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
+    ):
         _gang_ended(draft, run, attempt, finished=all(code == EXIT_FINISHED for code in codes))
         return
-    wanted = "stopped" if run.stop_requests or draft.state.closing else "reconfigured" if run.reconfigured else None
+    wanted: r.Outcome | None = (
+        "stopped"
+        if run.stop_requests or draft.state.closing
+        else "reconfigured"
+        if run.reconfigured
+        else None
+    )
     if attempt.state in RUNNING and wanted is not None and _may_be_asked(attempt, wanted):
         _ask_to_stop(draft, run, attempt, wanted=wanted)
     elif attempt.state in RUNNING:
         _settle_steady(draft, run, attempt)
-    elif attempt.state == "asked" and draft.now >= (attempt.asked_at or 0.0) + run.spec.stop_grace_seconds:
+    elif (
+        attempt.state == "asked"
+        and draft.now >= (attempt.asked_at or 0.0) + run.spec.stop_grace_seconds
+    ):
         reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
         end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
 
@@ -364,19 +446,35 @@ def _settle_steady(draft: Draft, run: Run, attempt: Attempt) -> None:
     steady = draft.now >= (attempt.launched_at or 0.0) + run.spec.steady_seconds
     incident = draft.state.incidents.get(run.incident or "")
     if steady and not reports_steps and incident is not None and incident.state == "proving":
-        reason = f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s (it reports no steps)"
+        reason = (
+            f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s (it reports no steps)"
+        )
         draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
 def _gang_ended(draft: Draft, run: Run, attempt: Attempt, *, finished: bool) -> None:
     outcome = "finished" if finished else attempt.outcome or "stopped"
-    draft.add(r.AttemptChanged(attempt=attempt.attempt, state="stopping", outcome=outcome, reason="all ranks ended"))  # type: ignore[arg-type]
+    draft.add(
+        r.AttemptChanged(
+            attempt=attempt.attempt, state="stopping", outcome=outcome, reason="all ranks ended"
+        )
+    )
     idle(draft, attempt)
     if finished:
-        draft.add(r.RunChanged(run=run.run, state="finished", reason=f"all {run.spec.world_size} ranks ended with 0"))
+        draft.add(
+            r.RunChanged(
+                run=run.run,
+                state="finished",
+                reason=f"all {run.spec.world_size} ranks ended with 0",
+            )
+        )
         for incident in draft.state.incidents.values():
             if incident.is_live and incident.run == run.run:
-                draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason="the run finished"))
+                draft.add(
+                    r.IncidentChanged(
+                        incident=incident.incident, state="resolved", reason="the run finished"
+                    )
+                )
         _answer_all(draft, run, message="the run finished before that")
 
 
@@ -401,12 +499,12 @@ def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
     return wanted == "stopped" or (attempt.state == "running" and bool(attempt.requests))
 
 
-def _ask_to_stop(draft: Draft, run: Run, attempt: Attempt, *, wanted: str) -> None:
+def _ask_to_stop(draft: Draft, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:
     """Ask at a step boundary if the ranks understand that; else SIGTERM, and SIGKILL after the grace."""
     by_channel = "stop" in attempt.requests and attempt.state == "running"
     reason = f"asked to stop ({wanted})"
-    state = "asked" if by_channel else "stopping"
-    draft.add(r.AttemptChanged(attempt=attempt.attempt, state=state, outcome=wanted, reason=reason))  # type: ignore[arg-type]
+    state: r.AttemptStateName = "asked" if by_channel else "stopping"
+    draft.add(r.AttemptChanged(attempt=attempt.attempt, state=state, outcome=wanted, reason=reason))
     if not by_channel:
         idle(draft, attempt, grace_seconds=run.spec.stop_grace_seconds)
         return
@@ -425,14 +523,20 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
     """End the attempt once every node is clear, or lost with the gang confirmed dead (or the hard cap passed)."""
     state, cluster = draft.state, draft.policy.cluster
     since = attempt.stopping_at or draft.now
-    uncleared = [state.nodes[name] for name in attempt.nodes if state.nodes[name].uncleared == attempt.attempt]
+    uncleared = [
+        state.nodes[name]
+        for name in attempt.nodes
+        if state.nodes[name].uncleared == attempt.attempt
+    ]
     may_leave_lost = attempt.dead_rank_seen or draft.now >= since + cluster.hard_cap_seconds
     if all(node.state in ("lost", "left") and may_leave_lost for node in uncleared):
         draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended"))
         for name in attempt.nodes:
             node = state.nodes[name]
             if node.state == "active" and node.attempt is None and node.uncleared is None:
-                draft.add(r.NodeChanged(node=name, state="spare", reason=f"{attempt.attempt} ended"))
+                draft.add(
+                    r.NodeChanged(node=name, state="spare", reason=f"{attempt.attempt} ended")
+                )
         return
     for node in uncleared:
         overdue = since + node.grace_seconds + 2 * cluster.kill_wait_seconds
@@ -444,4 +548,8 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
 def _current(draft: Draft, attempt_id: AttemptId, epoch: int) -> Attempt | None:
     """Return the attempt a signal speaks of if it is the run's newest and of this epoch: others are history."""
     attempt = draft.state.attempt_of(attempt_id)
-    return attempt if attempt is not None and attempt.epoch == epoch and attempt.state != "ended" else None
+    return (
+        attempt
+        if attempt is not None and attempt.epoch == epoch and attempt.state != "ended"
+        else None
+    )

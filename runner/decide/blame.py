@@ -33,7 +33,9 @@ def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = 
     return f"{fault}:{exit_code}:{digest}"
 
 
-def strike(draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object) -> None:
+def strike(
+    draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
+) -> None:
     """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
 
     `who` may hold node, rank, fingerprint, detected_after_seconds, and the step this very input said was reached.
@@ -45,10 +47,18 @@ def strike(draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: st
     if known is not None and known.is_live and known.attempt == attempt.attempt:
         _echo(draft, known, fault=fault, evidence=evidence, who=who)
         if known.fault in NODE_SCOPED and fault not in NODE_SCOPED:
-            end_attempt(draft, run, incident=known, outcome="crashed")  # diagnosis goes on, the gang cannot
+            # The diagnosis goes on, the gang cannot.
+            end_attempt(draft, run, incident=known, outcome="crashed")
         return
-    if known is not None and known.is_live and known.fingerprint == mark and best <= (known.step or 0):
-        draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt))
+    if (
+        known is not None
+        and known.is_live
+        and known.fingerprint == mark
+        and best <= (known.step or 0)
+    ):
+        draft.add(
+            r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt)
+        )
         reason = f"the same again ({mark}), no new step since step {known.step}"
         _respond_or_stop(draft, run, known, reason=reason)
         return
@@ -63,12 +73,16 @@ def strike(draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: st
     _respond_or_stop(draft, run, incident, reason=evidence)
 
 
-def _echo(draft: Draft, known: Incident, *, fault: str, evidence: str, who: dict[str, object]) -> None:
+def _echo(
+    draft: Draft, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
+) -> None:
     """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
     node = who.get("node")
     if fault in NODE_SCOPED and known.fault not in NODE_SCOPED:
         draft.add(
-            r.IncidentAmended(incident=known.incident, evidence=evidence, fault=fault, node=str(node), rank=None)
+            r.IncidentAmended(
+                incident=known.incident, evidence=evidence, fault=fault, node=str(node), rank=None
+            )
         )
     else:
         draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))

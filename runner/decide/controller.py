@@ -20,7 +20,6 @@ from runner.facts.faults import Finding, MassSilence, NodeHeard
 from runner.facts.requests import ChangeLr, Drill, ShutDown, StartRun, StopRun
 from runner.facts.watch import Watch, WatchedAttempt
 
-
 WATCHED = ("joining", "spare", "active", "suspect")  # states of nodes that must be heard
 
 
@@ -45,7 +44,9 @@ class Controller:
 
     def wake_at(self) -> float | None:
         """Return the earliest time at which something is due that no signal will announce."""
-        times = [item.issued_at + item.action.deadline_seconds for item in self.state.actions.values()]
+        times = [
+            item.issued_at + item.action.deadline_seconds for item in self.state.actions.values()
+        ]
         cluster = self.policy.cluster
         for run in self.state.runs.values():
             attempt = run.attempt
@@ -54,8 +55,14 @@ class Controller:
             if attempt.state == "stopping":
                 since = attempt.stopping_at or 0.0
                 times.append(since + cluster.hard_cap_seconds)
-                times += [self.state.nodes[name].probed_at + cluster.silence_seconds for name in attempt.nodes]
-                times += [since + self.state.nodes[n].grace_seconds + 2 * cluster.kill_wait_seconds for n in attempt.nodes]
+                times += [
+                    self.state.nodes[name].probed_at + cluster.silence_seconds
+                    for name in attempt.nodes
+                ]
+                times += [
+                    since + self.state.nodes[n].grace_seconds + 2 * cluster.kill_wait_seconds
+                    for n in attempt.nodes
+                ]
             elif attempt.state in ("launching", "running") and run.incident is not None:
                 times.append((attempt.launched_at or 0.0) + run.spec.steady_seconds)
             elif attempt.state == "asked":
@@ -90,7 +97,12 @@ class Controller:
         """Whether the cluster was asked to shut down and nothing is left to do."""
         state = self.state
         left = all(node.state == "left" for node in state.nodes.values())
-        return state.closing and left and not state.actions and all(q.state != "open" for q in state.requests.values())
+        return (
+            state.closing
+            and left
+            and not state.actions
+            and all(q.state != "open" for q in state.requests.values())
+        )
 
 
 def _settle(draft: Draft, fact: object) -> None:
@@ -109,7 +121,11 @@ def _tick(draft: Draft, fact: object) -> None:
     for item in draft.state.actions.values():
         if draft.now >= item.issued_at + item.action.deadline_seconds:
             message = f"no outcome within {item.action.deadline_seconds:g} s"
-            _end_action(draft, item.action, ActionResult(id=item.action.id, outcome="unknown", message=message))
+            _end_action(
+                draft,
+                item.action,
+                ActionResult(id=item.action.id, outcome="unknown", message=message),
+            )
 
 
 def _on_result(draft: Draft, result: ActionResult) -> None:
@@ -120,7 +136,9 @@ def _on_result(draft: Draft, result: ActionResult) -> None:
 
 def _end_action(draft: Draft, action: Action, result: ActionResult) -> None:
     draft.add(
-        r.ActionEnded(id=action.id, outcome=result.outcome, message=result.message, detail=dict(result.detail))
+        r.ActionEnded(
+            id=action.id, outcome=result.outcome, message=result.message, detail=dict(result.detail)
+        )
     )
     consequence = _RESULTS.get(action.action)
     if consequence is not None:

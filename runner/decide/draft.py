@@ -60,7 +60,11 @@ class Draft:
         """Decide an action; return its id."""
         action_id = f"a{self.state.next_action + self._actions}"
         self._actions += 1
-        limit = self.policy.cluster.action_deadline_seconds if deadline_seconds is None else deadline_seconds
+        limit = (
+            self.policy.cluster.action_deadline_seconds
+            if deadline_seconds is None
+            else deadline_seconds
+        )
         self.add(
             r.ActionIssued(
                 action=Action(

@@ -60,24 +60,41 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
     if node is None or node.state != "active" or not adopted:
         _place(draft, joined, node, adopted=adopted)
     for incident in draft.state.incidents.values():
-        if incident.is_live and incident.node == joined.node and incident.did[-1:] == ["start_agent"] and adopted:
-            draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason="ranks adopted"))
+        if (
+            incident.is_live
+            and incident.node == joined.node
+            and incident.did[-1:] == ["start_agent"]
+            and adopted
+        ):
+            draft.add(
+                r.IncidentChanged(
+                    incident=incident.incident, state="resolved", reason="ranks adopted"
+                )
+            )
 
 
 def _place(draft: Draft, joined: NodeJoined, node: Node | None, *, adopted: bool) -> None:
     """Say what the joined node is now: serving on, or free; and that its ranks died when they did."""
     if adopted:
-        draft.add(r.NodeChanged(node=joined.node, state="active", reason="agent back, ranks adopted"))
+        draft.add(
+            r.NodeChanged(node=joined.node, state="active", reason="agent back, ranks adopted")
+        )
         return
     live = live_attempt(draft, node) if node is not None else None
     if live is not None and node is not None and node.attempt is not None:
         run, attempt = live
         if attempt.state in ("running", "launching") and node.node in attempt.launched:
-            draft.add(r.NodeChanged(node=node.node, state="active", reason="agent back without its ranks"))
+            draft.add(
+                r.NodeChanged(node=node.node, state="active", reason="agent back without its ranks")
+            )
             evidence = f"{node.node} came back (incarnation {joined.incarnation}) without its ranks"
             strike(draft, run, attempt, fault="rank_crash", evidence=evidence, node=node.node)
         return
-    draft.add(r.NodeChanged(node=joined.node, state="spare", reason=f"joined, incarnation {joined.incarnation}"))
+    draft.add(
+        r.NodeChanged(
+            node=joined.node, state="spare", reason=f"joined, incarnation {joined.incarnation}"
+        )
+    )
 
 
 def on_node_left(draft: Draft, left: NodeLeft) -> None:
@@ -114,7 +131,10 @@ def on_node_silent(draft: Draft, finding: Finding) -> None:
         )
     elif live is None:
         draft.open_incident(
-            "node_silent", finding.evidence, node=node.node, detected_after_seconds=finding.silent_seconds
+            "node_silent",
+            finding.evidence,
+            node=node.node,
+            detected_after_seconds=finding.silent_seconds,
         )
     probe(draft, node, reason=finding.evidence)
 
@@ -128,11 +148,20 @@ def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
         draft.add(r.NodeChanged(node=node.node, state="spare", reason="heard again, and clear"))
     if node.state != "suspect":
         return
-    state = "active" if node.attempt is not None else "spare"
-    draft.add(r.NodeChanged(node=node.node, state=state, reason="heard again"))  # type: ignore[arg-type]
+    state: r.NodeStateName = "active" if node.attempt is not None else "spare"
+    draft.add(r.NodeChanged(node=node.node, state=state, reason="heard again"))
     for incident in draft.state.incidents.values():
-        if incident.is_live and incident.fault == "node_silent" and incident.node == node.node and not incident.did:
-            draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason="heard again"))
+        if (
+            incident.is_live
+            and incident.fault == "node_silent"
+            and incident.node == node.node
+            and not incident.did
+        ):
+            draft.add(
+                r.IncidentChanged(
+                    incident=incident.incident, state="resolved", reason="heard again"
+                )
+            )
 
 
 def on_mass_silence(draft: Draft, silence: MassSilence) -> None:
@@ -142,7 +171,9 @@ def on_mass_silence(draft: Draft, silence: MassSilence) -> None:
     draft.add(r.MassSilenceNoted(nodes=silence.nodes))
     if silence.nodes and not draft.state.silent_en_masse:
         names = ", ".join(silence.nodes)
-        draft.page(f"{len(silence.nodes)} nodes fell silent together ({names}): store or fabric suspected, no node blamed")
+        draft.page(
+            f"{len(silence.nodes)} nodes fell silent together ({names}): store or fabric suspected, no node blamed"
+        )
 
 
 def probe(draft: Draft, node: Node, *, reason: str) -> None:
@@ -161,8 +192,17 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
     if result.outcome == "done" and detail.get("agent") == "alive" and node.probes < MAX_PROBES:
         _alive_but_mute(draft, node)
         return
-    if result.outcome == "done" and detail.get("agent") == "dead" and detail.get("keeper") == "alive":
-        _struck_by_probe(draft, node, condition="agent_only", evidence=f"probe: agent of {node.node} dead, keeper alive")
+    if (
+        result.outcome == "done"
+        and detail.get("agent") == "dead"
+        and detail.get("keeper") == "alive"
+    ):
+        _struck_by_probe(
+            draft,
+            node,
+            condition="agent_only",
+            evidence=f"probe: agent of {node.node} dead, keeper alive",
+        )
         return
     if not detail.get("reachable") and node.node in draft.state.silent_en_masse:
         return  # many are silent at once: an unreachable one proves nothing about itself
@@ -181,7 +221,11 @@ def _found(result: ActionResult) -> str:
 
 def _alive_but_mute(draft: Draft, node: Node) -> None:
     if node.state == "suspect" or node.uncleared is not None:
-        draft.add(r.NodeChanged(node=node.node, state="suspect", reason="probe: agent alive but not heard"))
+        draft.add(
+            r.NodeChanged(
+                node=node.node, state="suspect", reason="probe: agent alive but not heard"
+            )
+        )
 
 
 def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str) -> None:
@@ -192,7 +236,11 @@ def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str)
         return
     known = _incident_about(draft, node, run)
     if known is None:
-        about = {"run": run.run, "attempt": live[1].attempt, "step": run.best_step} if live and run else {}
+        about = (
+            {"run": run.run, "attempt": live[1].attempt, "step": run.best_step}
+            if live and run
+            else {}
+        )
         known = draft.open_incident(
             "node_silent", evidence, node=node.node, fingerprint=f"node_silent:{node.node}", **about
         )
@@ -218,7 +266,11 @@ def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str)
     )
     respond(draft, amended, reason=evidence)
     if amended.run is None and condition == "node_dead":
-        draft.add(r.IncidentChanged(incident=amended.incident, state="resolved", reason="an idle node left the pool"))
+        draft.add(
+            r.IncidentChanged(
+                incident=amended.incident, state="resolved", reason="an idle node left the pool"
+            )
+        )
 
 
 def _incident_about(draft: Draft, node: Node, run: Run | None) -> Incident | None:
@@ -226,7 +278,9 @@ def _incident_about(draft: Draft, node: Node, run: Run | None) -> Incident | Non
     governing = draft.state.incidents.get(run.incident or "") if run else None
     if governing is not None and governing.is_live:
         return governing
-    return next((i for i in draft.state.incidents.values() if i.is_live and i.node == node.node), None)
+    return next(
+        (i for i in draft.state.incidents.values() if i.is_live and i.node == node.node), None
+    )
 
 
 def live_attempt(draft: Draft, node: Node) -> tuple[Run, Attempt] | None:
@@ -253,7 +307,11 @@ def settle(draft: Draft) -> None:
 def settle_closing(draft: Draft) -> None:
     """End all agents once no run has a live attempt."""
     state = draft.state
-    busy = [run for run in state.runs.values() if run.attempt is not None and run.attempt.state != "ended"]
+    busy = [
+        run
+        for run in state.runs.values()
+        if run.attempt is not None and run.attempt.state != "ended"
+    ]
     if not state.closing or busy:
         return
     for node in state.nodes.values():
@@ -263,7 +321,13 @@ def settle_closing(draft: Draft) -> None:
     request = state.requests.get(state.closing_request)
     if everybody_left and request is not None and request.state == "open":
         draft.add(
-            r.RequestNoted(id=request.id, request=request.request, by=request.by, state="done", message="shut down")
+            r.RequestNoted(
+                id=request.id,
+                request=request.request,
+                by=request.by,
+                state="done",
+                message="shut down",
+            )
         )
 
 
@@ -274,7 +338,11 @@ def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None
         return
     if node.uncleared is not None and result.outcome == "done":
         draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
-    draft.add(r.NodeChanged(node=node.node, state="left", reason=result.message or "the cluster shut down"))
+    draft.add(
+        r.NodeChanged(
+            node=node.node, state="left", reason=result.message or "the cluster shut down"
+        )
+    )
 
 
 def on_agent_started(draft: Draft, action: Action, result: ActionResult) -> None:

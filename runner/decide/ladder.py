@@ -8,9 +8,14 @@ from __future__ import annotations
 from runner.decide.draft import Draft
 from runner.decide.state import Attempt, Incident, Run
 from runner.facts import records as r
-from runner.facts.runbooks import Rung, Runbook
+from runner.facts.runbooks import Runbook, Rung
 
-OUTCOMES = {"no_progress": "hung", "rank_stopped": "hung", "node_silent": "lost", "settings_refused": "refused"}
+OUTCOMES: dict[str, r.Outcome] = {
+    "no_progress": "hung",
+    "rank_stopped": "hung",
+    "node_silent": "lost",
+    "settings_refused": "refused",
+}
 
 
 def respond(draft: Draft, incident: Incident, *, reason: str = "") -> None:
@@ -23,17 +28,28 @@ def respond(draft: Draft, incident: Incident, *, reason: str = "") -> None:
     if chosen is None:
         if _waits_for_evidence(book, incident):
             return
-        give_up(draft, incident, reason=f"every rung of {book.name} was tried; {reason}".rstrip("; "))
+        give_up(
+            draft, incident, reason=f"every rung of {book.name} was tried; {reason}".rstrip("; ")
+        )
         return
     index, tries = chosen
     rung = book.ladder[index]
     draft.add(
         r.RungTaken(
-            incident=incident.incident, runbook=book.name, rung=index, do=rung.do, try_number=tries, reason=reason
+            incident=incident.incident,
+            runbook=book.name,
+            rung=index,
+            do=rung.do,
+            try_number=tries,
+            reason=reason,
         )
     )
     if rung.page:
-        draft.page(f"{incident.incident} {incident.fault}: {rung.do} ({incident.evidence[-1:] or ['']})"[:500])
+        draft.page(
+            f"{incident.incident} {incident.fault}: {rung.do} ({incident.evidence[-1:] or ['']})"[
+                :500
+            ]
+        )
     _carry_out(draft, incident, rung=rung, reason=reason)
 
 
@@ -56,14 +72,23 @@ def _waits_for_evidence(book: Runbook, incident: Incident) -> bool:
 
 def _carry_out(draft: Draft, incident: Incident, *, rung: Rung, reason: str) -> None:
     if rung.do == "start_agent" and incident.node is not None:
-        draft.issue("start_agent", reason or incident.fault, args={"node": incident.node}, incident=incident.incident)
+        draft.issue(
+            "start_agent",
+            reason or incident.fault,
+            args={"node": incident.node},
+            incident=incident.incident,
+        )
         return
     run = draft.state.runs.get(incident.run or 0)
     if rung.do == "stop":
         give_up(draft, incident, reason=reason or f"{incident.fault}: the runbook says stop")
         return
     if rung.do == "swap" and incident.node is not None:
-        draft.add(r.NodeChanged(node=incident.node, state="lost", reason=incident.fault, incident=incident.incident))
+        draft.add(
+            r.NodeChanged(
+                node=incident.node, state="lost", reason=incident.fault, incident=incident.incident
+            )
+        )
     if run is not None:
         end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
 
@@ -74,32 +99,49 @@ def give_up(draft: Draft, incident: Incident, *, reason: str) -> None:
     run = draft.state.runs.get(incident.run or 0)
     if run is not None and run.state in ("active", "waiting"):
         end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
-        draft.add(r.RunChanged(run=run.run, state="failed", reason=reason, incident=incident.incident))
+        draft.add(
+            r.RunChanged(run=run.run, state="failed", reason=reason, incident=incident.incident)
+        )
         for request_id in (*run.stop_requests, *run.settings_requests):
             request = draft.state.requests[request_id]
             text = f"the run failed: {reason}"
             draft.add(
                 r.RequestNoted(
-                    id=request.id, request=request.request, by=request.by, run=run.run, state="failed", message=text
+                    id=request.id,
+                    request=request.request,
+                    by=request.by,
+                    run=run.run,
+                    state="failed",
+                    message=text,
                 )
             )
-    draft.page(f"{incident.incident} {incident.fault}: gave up: {reason}", run=incident.run, incident=incident.incident)
+    draft.page(
+        f"{incident.incident} {incident.fault}: gave up: {reason}",
+        run=incident.run,
+        incident=incident.incident,
+    )
 
 
-def end_attempt(draft: Draft, run: Run, *, incident: Incident | None, outcome: str, reason: str = "") -> None:
+def end_attempt(
+    draft: Draft, run: Run, *, incident: Incident | None, outcome: r.Outcome, reason: str = ""
+) -> None:
     """End the run's live attempt now: all its nodes idle by SIGKILL. Nothing to do when it is ending already."""
     attempt = run.attempt
     if attempt is None or attempt.state in ("stopping", "ended"):
         return
     if attempt.state in ("preparing", "prepared"):
-        draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason))
+        draft.add(
+            r.AttemptChanged(
+                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
+            )
+        )
         return
     name = incident.incident if incident else None
     draft.add(
         r.AttemptChanged(
             attempt=attempt.attempt,
             state="stopping",
-            outcome=outcome,  # type: ignore[arg-type]  # OUTCOMES' values are Outcomes
+            outcome=outcome,
             reason=reason or (incident.fault if incident else ""),
             incident=name,
         )
@@ -111,4 +153,8 @@ def idle(draft: Draft, attempt: Attempt, *, grace_seconds: float = 0.0) -> None:
     """Tell every node of an attempt to end its ranks; lost nodes too, should they come back."""
     for name in attempt.nodes:
         if draft.state.nodes[name].attempt == attempt.attempt:
-            draft.add(r.Assigned(node=name, epoch=draft.epoch(), attempt=None, grace_seconds=grace_seconds))
+            draft.add(
+                r.Assigned(
+                    node=name, epoch=draft.epoch(), attempt=None, grace_seconds=grace_seconds
+                )
+            )

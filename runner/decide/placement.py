@@ -54,7 +54,11 @@ def command_of(spec: RunSpec) -> tuple[str, ...]:
     """Return the command of a rank, placeholders still in it."""
     if spec.command:
         return spec.command
-    settings = json.dumps(_plain(spec.trainer), separators=(",", ":")).replace("{", "{{").replace("}", "}}")
+    settings = (
+        json.dumps(_plain(spec.trainer), separators=(",", ":"))
+        .replace("{", "{{")
+        .replace("}", "}}")
+    )
     return ("{python}", "-P", "-m", "trainer", "--settings-json", settings)
 
 
@@ -69,7 +73,9 @@ def assignment_of(state: State, cluster: ClusterSpec, node: Node) -> Assignment:
     run = state.runs.get(node.attempt.run) if node.attempt else None
     attempt = run.attempt if run else None
     if node.attempt is None or run is None or attempt is None or attempt.attempt != node.attempt:
-        return Assignment(node=node.node, epoch=node.epoch, plan=None, grace_seconds=node.grace_seconds)
+        return Assignment(
+            node=node.node, epoch=node.epoch, plan=None, grace_seconds=node.grace_seconds
+        )
     folder = run_folder(cluster, run)
     plan = LaunchPlan(
         attempt=attempt.attempt,

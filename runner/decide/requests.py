@@ -9,8 +9,8 @@ from runner.decide.draft import Draft
 from runner.decide.placement import run_folder
 from runner.decide.state import Run
 from runner.facts import records as r
-from runner.facts.requests import ChangeLr, Drill, Request, ShutDown, StartRun, StopRun
 from runner.facts.actions import Action, ActionResult
+from runner.facts.requests import ChangeLr, Drill, Request, ShutDown, StartRun, StopRun
 from runner.facts.wire import kind_of
 
 MAX_LR_FACTOR = 2.0  # one request may at most double the learning rate; a typo must not ruin a run; chosen, not measured
@@ -35,22 +35,40 @@ def on_request(draft: Draft, request: Request) -> None:
         _answer(draft, request, "open", "stopping runs, then agents")
 
 
-def _answer(draft: Draft, request: Request, state: str, message: str, *, run: int | None = None) -> None:
+def _answer(
+    draft: Draft,
+    request: Request,
+    state: r.RequestStateName,
+    message: str,
+    *,
+    run: int | None = None,
+) -> None:
     draft.add(
         r.RequestNoted(
-            id=request.id, request=kind_of(request), by=request.by, state=state, message=message, run=run
-        )  # type: ignore[arg-type]
+            id=request.id,
+            request=kind_of(request),
+            by=request.by,
+            state=state,
+            message=message,
+            run=run,
+        )
     )
 
 
 def _start_run(draft: Draft, request: StartRun) -> None:
     spec, state = request.spec, draft.state
-    twin = next((run for run in state.runs.values() if run.spec.name == spec.name and _is_live(run)), None)
+    twin = next(
+        (run for run in state.runs.values() if run.spec.name == spec.name and _is_live(run)), None
+    )
     if twin is not None:
         text = f"name: {spec.name!r} is run {twin.run}, which is {twin.state}; stop it first or choose another name"
         _answer(draft, request, "refused", text)
         return
-    fits = [n for n in state.nodes.values() if n.state not in ("lost", "left") and (n.slots or 10**9) >= spec.ranks_per_node]
+    fits = [
+        n
+        for n in state.nodes.values()
+        if n.state not in ("lost", "left") and (n.slots or 10**9) >= spec.ranks_per_node
+    ]
     if len(fits) < spec.nodes:
         slots = max((node.slots for node in state.nodes.values()), default=0)
         text = (
@@ -66,7 +84,9 @@ def _start_run(draft: Draft, request: StartRun) -> None:
 
 
 def _is_live(run: Run) -> bool:
-    return run.state in ("active", "waiting") or (run.attempt is not None and run.attempt.state != "ended")
+    return run.state in ("active", "waiting") or (
+        run.attempt is not None and run.attempt.state != "ended"
+    )
 
 
 def _find(draft: Draft, request: Request, name: str) -> Run | None:
@@ -98,10 +118,20 @@ def _change_lr(draft: Draft, request: ChangeLr) -> None:
         return
     if request.factor is not None:
         draft.add(
-            r.RemedyAdded(run=run.run, remedy="lr_factor", value=request.factor, by=request.by, request=request.id)
+            r.RemedyAdded(
+                run=run.run,
+                remedy="lr_factor",
+                value=request.factor,
+                by=request.by,
+                request=request.id,
+            )
         )
     elif request.peak is not None:
-        draft.add(r.RemedyAdded(run=run.run, remedy="lr_peak", value=request.peak, by=request.by, request=request.id))
+        draft.add(
+            r.RemedyAdded(
+                run=run.run, remedy="lr_peak", value=request.peak, by=request.by, request=request.id
+            )
+        )
     text = "will be in effect after a checkpoint and a relaunch; answered with the value read back"
     _answer(draft, request, "open", text, run=run.run)
 
@@ -131,22 +161,51 @@ def _drill(draft: Draft, request: Drill) -> None:
         return
     attempt = run.attempt
     if attempt is None or attempt.state not in ("launching", "running"):
-        _answer(draft, request, "refused", f"run {run.spec.name!r} has no running attempt to break", run=run.run)
+        _answer(
+            draft,
+            request,
+            "refused",
+            f"run {run.spec.name!r} has no running attempt to break",
+            run=run.run,
+        )
         return
     node, problem = _victim(request, run, attempt.nodes)
     if node is None:
         _answer(draft, request, "refused", problem, run=run.run)
         return
     if request.fault == "ask-ranks":
-        what = {"request": "drill", "fault": "die", "rank": request.rank, "point": request.point or "step"}
+        what = {
+            "request": "drill",
+            "fault": "die",
+            "rank": request.rank,
+            "point": request.point or "step",
+        }
         for name in attempt.nodes:
             args = {"node": name, "task": "ask_ranks", "epoch": attempt.epoch, "args": what}
             draft.issue("node_task", f"drill for {request.by}", args=args, run=run.run)
-        _answer(draft, request, "done", f"rank {request.rank} was told to die at {request.point or 'step'}", run=run.run)
+        _answer(
+            draft,
+            request,
+            "done",
+            f"rank {request.rank} was told to die at {request.point or 'step'}",
+            run=run.run,
+        )
         return
-    what = {"fault": request.fault, "rank": request.rank} if request.rank is not None else {"fault": request.fault}
-    args = {"node": node, "task": "drill", "epoch": attempt.epoch, "args": what, "request": request.id}
-    draft.issue("node_task", f"drill for {request.by}", args=args, run=run.run, deadline_seconds=10.0)
+    what = (
+        {"fault": request.fault, "rank": request.rank}
+        if request.rank is not None
+        else {"fault": request.fault}
+    )
+    args = {
+        "node": node,
+        "task": "drill",
+        "epoch": attempt.epoch,
+        "args": what,
+        "request": request.id,
+    }
+    draft.issue(
+        "node_task", f"drill for {request.by}", args=args, run=run.run, deadline_seconds=10.0
+    )
     _answer(draft, request, "open", f"{request.fault} on {node}", run=run.run)
 
 
@@ -154,9 +213,16 @@ def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str
     if request.fault in ("kill-node", "kill-agent"):
         node = request.node or nodes[-1]
         known = node in nodes
-        return (node, "") if known else (None, f"no node {node!r} in {run.spec.name!r}; it runs on {', '.join(nodes)}")
+        return (
+            (node, "")
+            if known
+            else (None, f"no node {node!r} in {run.spec.name!r}; it runs on {', '.join(nodes)}")
+        )
     if request.rank is None or not 0 <= request.rank < run.spec.world_size:
-        return None, f"no rank {request.rank} in {run.spec.name!r}; ranks are 0 to {run.spec.world_size - 1}"
+        return (
+            None,
+            f"no rank {request.rank} in {run.spec.name!r}; ranks are 0 to {run.spec.world_size - 1}",
+        )
     return nodes[request.rank // run.spec.ranks_per_node], ""
 
 
@@ -165,9 +231,16 @@ def on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
     request = draft.state.requests.get(str(action.args.get("request", "")))
     if request is None or request.state != "open":
         return
-    state = "done" if result.outcome in ("done", "unknown") else "failed"
+    state: r.RequestStateName = "done" if result.outcome in ("done", "unknown") else "failed"
     what = action.args["args"].get("fault", "")
     text = f"{what} on {action.args['node']}: {result.outcome} {result.message}".rstrip()
     draft.add(
-        r.RequestNoted(id=request.id, request=request.request, by=request.by, state=state, message=text, run=request.run)  # type: ignore[arg-type]
+        r.RequestNoted(
+            id=request.id,
+            request=request.request,
+            by=request.by,
+            state=state,
+            message=text,
+            run=request.run,
+        )
     )

@@ -11,11 +11,22 @@ from typing import Any
 from runner.facts.actions import Action
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
+from runner.facts.records import (
+    AttemptStateName,
+    NodeStateName,
+    Outcome,
+    RequestStateName,
+    RunStateName,
+)
 from runner.facts.run_spec import RunSpec
 from runner.facts.wire import message
 
-MAX_REQUESTS_KEPT = 200  # answered requests remembered, so that a repeated id is recognised; chosen, not measured
-MAX_INCIDENTS_KEPT = 200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
+MAX_REQUESTS_KEPT = (
+    200  # answered requests remembered, so that a repeated id is recognised; chosen, not measured
+)
+MAX_INCIDENTS_KEPT = (
+    200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,7 +35,7 @@ class Node:
 
     node: str
     index: int
-    state: str = "absent"
+    state: NodeStateName = "absent"
     reason: str = ""
     incarnation: int = 0
     hardware: str = ""
@@ -46,8 +57,8 @@ class Attempt:
     attempt: AttemptId
     epoch: int
     nodes: list[str]
-    state: str = "preparing"
-    outcome: str | None = None
+    state: AttemptStateName = "preparing"
+    outcome: Outcome | None = None
     reason: str = ""
     incident: str | None = None
     resume: str = ""
@@ -67,7 +78,9 @@ class Attempt:
     last_step_at: float | None = None
     launched: list[str] = field(default_factory=list)  # nodes whose ranks are all spawned
     exits: dict[int, int | None] = field(default_factory=dict)  # rank -> exit code
-    dead_rank_seen: bool = False  # one rank is confirmed dead: a synchronous gang cannot advance any more
+    dead_rank_seen: bool = (
+        False  # one rank is confirmed dead: a synchronous gang cannot advance any more
+    )
     settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
 
 
@@ -77,7 +90,7 @@ class Run:
 
     run: int
     spec: RunSpec
-    state: str = "active"
+    state: RunStateName = "active"
     reason: str = ""
     admitted_at: float = 0.0
     ended_at: float | None = None
@@ -93,7 +106,8 @@ class Run:
     fruitless_attempts: int = 0  # crashed in a row without a step beyond the furthest
     failed_preparations: int = 0  # in a row
     stop_requests: list[str] = field(default_factory=list)
-    settings_requests: list[str] = field(default_factory=list)  # wait for the settings in effect to be read back
+    # Answered when the settings in effect have been read back.
+    settings_requests: list[str] = field(default_factory=list)
 
     def newest(self, *trusts: Trust) -> Checkpoint | None:
         """Return the checkpoint with the highest step that has one of these degrees of trust."""
@@ -145,7 +159,7 @@ class RequestStatus:
     id: str
     request: str
     by: str
-    state: str
+    state: RequestStateName
     message: str = ""
     run: int | None = None
 
@@ -184,5 +198,6 @@ class State:
         return [
             item.action
             for item in self.actions.values()
-            if item.action.action == kind and all(item.action.args.get(key) == value for key, value in args.items())
+            if item.action.action == kind
+            and all(item.action.args.get(key) == value for key, value in args.items())
         ]

@@ -28,13 +28,22 @@ def on_checkpoint_sealed(draft: Draft, sealed: CheckpointSealed) -> None:
         return
     checkpoint = Checkpoint(step=sealed.step, attempt=sealed.attempt, path=sealed.path)
     draft.add(r.CheckpointNoted(run=run.run, checkpoint=checkpoint))
-    draft.issue("verify_checkpoint", f"sealed at step {sealed.step}", args={"path": sealed.path}, run=run.run)
+    draft.issue(
+        "verify_checkpoint",
+        f"sealed at step {sealed.step}",
+        args={"path": sealed.path},
+        run=run.run,
+    )
 
 
 def on_verified(draft: Draft, action: Action, result: ActionResult) -> None:
     """Raise or end the trust in a checkpoint; unknown leaves it committed (unknown is not intact)."""
     run = draft.state.runs.get(action.run or 0)
-    known = next((c for c in run.checkpoints if c.path == action.args.get("path")), None) if run else None
+    known = (
+        next((c for c in run.checkpoints if c.path == action.args.get("path")), None)
+        if run
+        else None
+    )
     if run is None or known is None or result.outcome == "unknown":
         return
     if result.outcome == "done":
@@ -51,7 +60,9 @@ def note_survey(draft: Draft, run: Run, detail: Mapping[str, Any]) -> None:
     for item in detail.get("refused", ()):
         checkpoint = _found(item, Trust.REFUSED)
         draft.add(r.CheckpointNoted(run=run.run, checkpoint=checkpoint))
-        draft.page(f"checkpoint at step {checkpoint.step} passed over: {checkpoint.reason}", run=run.run)
+        draft.page(
+            f"checkpoint at step {checkpoint.step} passed over: {checkpoint.reason}", run=run.run
+        )
     chosen = detail.get("chosen")
     if chosen:
         known = next((c for c in run.checkpoints if c.path == chosen["path"]), None)
@@ -75,7 +86,9 @@ def refused_paths(run: Run) -> list[str]:
 
 
 def _prune(draft: Draft, run: Run, *, newest: Checkpoint) -> None:
-    trusted = [c for c in run.checkpoints if c.trust in TRUSTED and c.path != newest.path] + [newest]
+    trusted = [c for c in run.checkpoints if c.trust in TRUSTED and c.path != newest.path] + [
+        newest
+    ]
     surplus = sorted(trusted, key=lambda c: (c.step, c.attempt))[: -run.spec.keep_checkpoints]
     paths = [c.path for c in surplus if c.trust is not Trust.PROVEN]
     if paths and not draft.state.open_actions("prune_checkpoints"):

@@ -34,18 +34,30 @@ class Heard:
             return
         for step in beat.steps:
             last = self.last.get(beat.attempt)
-            if last is None or step.step > last.step or step.step == last.step and last.loss is None:
+            if (
+                last is None
+                or step.step > last.step
+                or (step.step == last.step and last.loss is None)
+            ):
                 self.last[beat.attempt], self.last_at[beat.attempt] = step, now
             if step.loss is not None:
                 losses = self.losses.setdefault(beat.attempt.run, [])
                 losses.append(step.loss)
                 del losses[:-keep]
-        for old in [name for name in self.last if name.run == beat.attempt.run and name < beat.attempt]:
+        for old in [
+            name for name in self.last if name.run == beat.attempt.run and name < beat.attempt
+        ]:
             del self.last[old], self.last_at[old]
 
 
 def draw(
-    state: State, cluster: ClusterSpec, ledger: Ledger, heard: Heard, *, now: float, about: Mapping[str, object]
+    state: State,
+    cluster: ClusterSpec,
+    ledger: Ledger,
+    heard: Heard,
+    *,
+    now: float,
+    about: Mapping[str, object],
 ) -> View:
     """Return the View. `about` holds the supervisor's own fields (holder, wall, resident bytes, ...)."""
     incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))
@@ -56,9 +68,16 @@ def draw(
         closing=state.closing,
         nodes=tuple(_node(node, heard, now) for node in state.nodes.values()),
         runs=tuple(_run(run, cluster, ledger, heard, now) for run in state.runs.values()),
-        incidents=tuple(_incident(incident, ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]),
-        open_actions=tuple(f"{name} {item.action.action}: {item.action.reason}" for name, item in state.actions.items()),
-        store_note=f"silent together: {', '.join(state.silent_en_masse)}" if state.silent_en_masse else "",
+        incidents=tuple(
+            _incident(incident, ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]
+        ),
+        open_actions=tuple(
+            f"{name} {item.action.action}: {item.action.reason}"
+            for name, item in state.actions.items()
+        ),
+        store_note=f"silent together: {', '.join(state.silent_en_masse)}"
+        if state.silent_en_masse
+        else "",
         metrics_port=cluster.metrics_port,
         decision_failures=state.decision_failures,
         counters=dict(state.counters),
@@ -88,8 +107,14 @@ def _run(run: Run, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: floa
     summary = ledger.summary(run.run, now)
     trusted = run.newest(*TRUSTED)
     steps = (attempt.settings.get("steps") if attempt else None) or run.spec.trainer.get("steps")
-    reached = max(last.step if last else 0, (attempt.last_step or attempt.resume_step) if attempt else 0)
-    phases = [phase for name in (attempt.nodes if attempt else ()) for phase in _phases(heard, name, run.run)]
+    reached = max(
+        last.step if last else 0, (attempt.last_step or attempt.resume_step) if attempt else 0
+    )
+    phases = [
+        phase
+        for name in (attempt.nodes if attempt else ())
+        for phase in _phases(heard, name, run.run)
+    ]
     return RunView(
         run=run.run,
         name=run.spec.name,
@@ -103,7 +128,9 @@ def _run(run: Run, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: floa
         best_step=max(run.best_step, reached),
         total_steps=steps if isinstance(steps, int) else None,
         phase=max(phases, key=lambda phase: (phases.count(phase), phase)) if phases else "",
-        phase_seconds=now - heard.last_at[attempt.attempt] if attempt and attempt.attempt in heard.last_at else None,
+        phase_seconds=now - heard.last_at[attempt.attempt]
+        if attempt and attempt.attempt in heard.last_at
+        else None,
         last=last,
         recent_losses=tuple(heard.losses.get(run.run, ())),
         first_loss=run.first_loss,
@@ -132,7 +159,9 @@ def _incident(incident: Incident, ledger: Ledger) -> IncidentView:
         node=incident.node,
         rank=incident.rank,
         opened_at=incident.opened_at,
-        detected_after_seconds=account.detected_after_seconds if account else incident.detected_after_seconds,
+        detected_after_seconds=account.detected_after_seconds
+        if account
+        else incident.detected_after_seconds,
         recovered_after_seconds=account.recovered_after_seconds if account else None,
         closed_at=incident.closed_at,
         step=incident.step,

@@ -35,5 +35,9 @@ class Detectors:
 
     def due_at(self) -> float | None:
         """Return when `tick` has something to say at the earliest, if nothing is heard."""
-        times = [time for time in (self.silence.due_at(self._watch), self.progress.due_at(self._watch)) if time is not None]
+        times = [
+            time
+            for time in (self.silence.due_at(self._watch), self.progress.due_at(self._watch))
+            if time is not None
+        ]
         return min(times, default=None)

@@ -33,7 +33,9 @@ class GangProgress:
             return []
         if beat.phases or beat.last_step is not None:
             self._speaking[beat.attempt] = True
-        if beat.last_step is not None and (gang.last_step is None or beat.last_step > gang.last_step):
+        if beat.last_step is not None and (
+            gang.last_step is None or beat.last_step > gang.last_step
+        ):
             gang.last_step, gang.advanced_at = beat.last_step, now
         found = []
         for rank in beat.ranks_stopped:
@@ -41,7 +43,13 @@ class GangProgress:
                 gang.found[f"stopped {rank}"] = True
                 evidence = f"rank {rank} on {beat.node} is stopped (state T)"
                 found.append(
-                    Finding(fault="rank_stopped", evidence=evidence, attempt=beat.attempt, node=beat.node, rank=rank)
+                    Finding(
+                        fault="rank_stopped",
+                        evidence=evidence,
+                        attempt=beat.attempt,
+                        node=beat.node,
+                        rank=rank,
+                    )
                 )
         return found
 
@@ -57,7 +65,10 @@ class GangProgress:
                 evidence = f"no step of {watched.attempt} for {now - since:.1f} s in phase {phase} (limit {limit:g} s)"
                 found.append(
                     Finding(
-                        fault="no_progress", evidence=evidence, attempt=watched.attempt, silent_seconds=now - since
+                        fault="no_progress",
+                        evidence=evidence,
+                        attempt=watched.attempt,
+                        silent_seconds=now - since,
                     )
                 )
         return found
@@ -67,11 +78,17 @@ class GangProgress:
         if gang.last_step is not None:
             return gang.advanced_at, watched.progress_seconds, "step"
         speaks = self._speaking.get(watched.attempt, False)
-        return max(watched.since, gang.advanced_at), watched.start_seconds if speaks else 0.0, "start"
+        return (
+            max(watched.since, gang.advanced_at),
+            watched.start_seconds if speaks else 0.0,
+            "start",
+        )
 
     def _follow(self, watch: Watch) -> None:
         current = {watched.attempt: watched for watched in watch.attempts}
-        self._gangs = {name: self._gangs.get(name) or _Gang(advanced_at=w.since) for name, w in current.items()}
+        self._gangs = {
+            name: self._gangs.get(name) or _Gang(advanced_at=w.since) for name, w in current.items()
+        }
         self._speaking = {name: self._speaking.get(name, False) for name in current}
 
     def shift(self, seconds: float) -> None:

@@ -25,7 +25,7 @@ class Silence:
         self._heard[beat.node] = now
         came_back = self._silent.pop(beat.node, None) is not None
         lost = beat.node in watch.lost and (before is None or now - before < self.silence_seconds)
-        if came_back or lost and (before is None or int(now) != int(before)):
+        if came_back or (lost and (before is None or int(now) != int(before))):
             return [NodeHeard(node=beat.node, incarnation=beat.incarnation)]
         return []
 
@@ -48,7 +48,9 @@ class Silence:
 
     def _finding(self, name: str, now: float) -> Finding:
         silent = now - self._heard[name]
-        evidence = f"nothing heard from {name} for {silent:.1f} s (limit {self.silence_seconds:g} s)"
+        evidence = (
+            f"nothing heard from {name} for {silent:.1f} s (limit {self.silence_seconds:g} s)"
+        )
         return Finding(fault="node_silent", evidence=evidence, node=name, silent_seconds=silent)
 
     def shift(self, seconds: float) -> None:
@@ -57,7 +59,11 @@ class Silence:
 
     def due_at(self, watch: Watch) -> float | None:
         """Return when the next node becomes silent if nothing is heard."""
-        times = [self._heard[n] + self.silence_seconds for n in watch.nodes if n in self._heard and n not in self._silent]
+        times = [
+            self._heard[n] + self.silence_seconds
+            for n in watch.nodes
+            if n in self._heard and n not in self._silent
+        ]
         return min(times, default=None)
 
     def seconds_since(self, node: str, now: float) -> float | None:

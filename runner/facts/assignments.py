@@ -42,7 +42,9 @@ class LaunchPlan:
     @property
     def ranks(self) -> range:
         """Global ranks of this node."""
-        return range(self.node_rank * self.ranks_per_node, (self.node_rank + 1) * self.ranks_per_node)
+        return range(
+            self.node_rank * self.ranks_per_node, (self.node_rank + 1) * self.ranks_per_node
+        )
 
 
 @message("assignment")

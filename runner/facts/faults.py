@@ -30,7 +30,9 @@ class Finding:
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
-    silent_seconds: float = 0.0  # node_silent, no_progress: how long nothing was heard before this finding
+    silent_seconds: float = (
+        0.0  # node_silent, no_progress: how long nothing was heard before this finding
+    )
 
 
 @message("node_heard")

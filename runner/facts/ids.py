@@ -22,7 +22,9 @@ class AttemptId:
         """Read `12.45.2`; raises ValueError that quotes the text."""
         parts = text.split(".")
         if len(parts) != 3 or not all(part.isdecimal() for part in parts):
-            raise ValueError(f"{text!r} is no attempt id; one looks like 12.45.2 (run.configuration.restart)")
+            raise ValueError(
+                f"{text!r} is no attempt id; one looks like 12.45.2 (run.configuration.restart)"
+            )
         return cls(*(int(part) for part in parts))
 
     def restarted(self) -> AttemptId:

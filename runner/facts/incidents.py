@@ -16,8 +16,18 @@ class IncidentState(StrEnum):
 
 
 TRANSITIONS: dict[IncidentState, tuple[IncidentState, ...]] = {
-    IncidentState.OPEN: (IncidentState.ACTING, IncidentState.PROVING, IncidentState.RESOLVED, IncidentState.GAVE_UP),
-    IncidentState.ACTING: (IncidentState.PROVING, IncidentState.ACTING, IncidentState.RESOLVED, IncidentState.GAVE_UP),
+    IncidentState.OPEN: (
+        IncidentState.ACTING,
+        IncidentState.PROVING,
+        IncidentState.RESOLVED,
+        IncidentState.GAVE_UP,
+    ),
+    IncidentState.ACTING: (
+        IncidentState.PROVING,
+        IncidentState.ACTING,
+        IncidentState.RESOLVED,
+        IncidentState.GAVE_UP,
+    ),
     IncidentState.PROVING: (IncidentState.ACTING, IncidentState.RESOLVED, IncidentState.GAVE_UP),
     IncidentState.RESOLVED: (),
     IncidentState.GAVE_UP: (),

@@ -136,8 +136,13 @@ class NodeCleared:
 # ---- records: runs and attempts -------------------------------------------------------------------------------------
 
 RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
-AttemptStateName = Literal["preparing", "prepared", "launching", "running", "asked", "stopping", "ended"]
-Outcome = Literal["finished", "stopped", "crashed", "hung", "lost", "refused", "withdrawn", "reconfigured"]
+AttemptStateName = Literal[
+    "preparing", "prepared", "launching", "running", "asked", "stopping", "ended"
+]
+RequestStateName = Literal["open", "done", "refused", "failed"]
+Outcome = Literal[
+    "finished", "stopped", "crashed", "hung", "lost", "refused", "withdrawn", "reconfigured"
+]
 
 
 @message("run_admitted")
@@ -363,7 +368,7 @@ class RequestNoted:
     id: str
     request: str  # its kind
     by: str
-    state: Literal["open", "done", "refused", "failed"]
+    state: RequestStateName
     message: str = ""
     run: int | None = None
 

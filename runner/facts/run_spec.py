@@ -9,9 +9,8 @@ from typing import Annotated, Any
 from runner.facts.setting import Setting
 from runner.facts.wire import message
 
-LONGEST_SECONDS = (
-    366 * 24 * 3600.0
-)  # a year: longer than any run waits for anything; chosen, not measured
+# A year: longer than any run waits for anything; chosen, not measured
+LONGEST_SECONDS = 366 * 24 * 3600.0
 
 
 @message("run_spec")

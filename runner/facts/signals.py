@@ -56,7 +56,8 @@ class Heartbeat(Signal):
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
     ranks_stopped: tuple[int, ...] = ()  # state T for `stopped_seconds` or longer
-    phases: Mapping[str, str] = field(default_factory=dict)  # rank -> phase (start, step, evaluate, checkpoint)
+    # rank -> phase (start, step, evaluate, checkpoint)
+    phases: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[StepRecord, ...] = ()  # steps finished since the last heartbeat, oldest first
     last_step: int | None = None
     agent_resident_bytes: int = 0
@@ -148,7 +149,9 @@ class Progress(Signal):
     attempt: AttemptId
     step: int  # last finished step, counted from 1: step N is done when N steps contribute to the weights
     loss: float | None = None
-    timings: Mapping[str, float] = field(default_factory=dict)  # first one only: seconds by start phase, slowest rank
+    timings: Mapping[str, float] = field(
+        default_factory=dict
+    )  # first one only: seconds by start phase, slowest rank
 
 
 @message("checkpoint_sealed")

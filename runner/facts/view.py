@@ -43,7 +43,9 @@ class IncidentView:
     rank: int | None = None
     opened_at: float = 0.0
     detected_after_seconds: float | None = None
-    recovered_after_seconds: float | None = None  # from opening to the first step of the attempt that followed
+    recovered_after_seconds: float | None = (
+        None  # from opening to the first step of the attempt that followed
+    )
     closed_at: float | None = None
     step: int | None = None
     steps_lost: int | None = None
@@ -100,4 +102,6 @@ class View:
     decision_failures: int = 0
     supervisor_resident_bytes: int = 0
     supervisor_cpu_seconds: float = 0.0
-    counters: Mapping[str, float] = field(default_factory=dict)  # restarts, swaps, journal appends, junk, ...
+    counters: Mapping[str, float] = field(
+        default_factory=dict
+    )  # restarts, swaps, journal appends, junk, ...

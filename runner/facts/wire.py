@@ -21,7 +21,8 @@ from runner.errors import WireError
 from runner.facts.ids import AttemptId
 
 VERSION = 1
-MAX_MESSAGE_BYTES = 64 * 1024  # larger things travel by path and hash (decision 6); chosen, not measured
+# Larger things travel by path and hash (decision 6); chosen, not measured
+MAX_MESSAGE_BYTES = 64 * 1024
 
 T = TypeVar("T")
 _KINDS: dict[str, type] = {}
@@ -59,7 +60,9 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
     try:
         plain = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise WireError(f"not a JSON message: {bytes(data[:80], 'utf-8') if isinstance(data, str) else data[:80]!r} ({error})") from error
+        raise WireError(
+            f"not a JSON message: {bytes(data[:80], 'utf-8') if isinstance(data, str) else data[:80]!r} ({error})"
+        ) from error
     return from_message(plain)
 
 
@@ -84,10 +87,14 @@ def to_plain(value: Any) -> Any:
     Fields at an empty default (None, 0, "", ...) are left out; others are written even at their default, so that a later
     release may choose another default without rewriting history.
     """
-    if value is None or isinstance(value, bool | int | str) and not isinstance(value, enum.Enum):
+    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)):
         return value
     if isinstance(value, float):
-        return value if math.isfinite(value) else ("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+        return (
+            value
+            if math.isfinite(value)
+            else ("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
+        )
     if isinstance(value, AttemptId):
         return str(value)
     if isinstance(value, enum.Enum):
@@ -96,8 +103,17 @@ def to_plain(value: Any) -> Any:
         plain = {}
         for name, default in _defaults(type(value)):
             item = getattr(value, name)
-            if default is dataclasses.MISSING or default or item != default or type(item) is not type(default):
-                plain[name] = to_message(item) if _is_any(type(value), name) and type(item) in _NAMES else to_plain(item)
+            if (
+                default is dataclasses.MISSING
+                or default
+                or item != default
+                or type(item) is not type(default)
+            ):
+                plain[name] = (
+                    to_message(item)
+                    if _is_any(type(value), name) and type(item) in _NAMES
+                    else to_plain(item)
+                )
         return plain
     if isinstance(value, Mapping):
         return {str(key): to_plain(item) for key, item in value.items()}
@@ -110,7 +126,11 @@ def from_plain(target: Any, plain: Any) -> Any:
     """Build `target` (a dataclass or a type annotation) from plain JSON; raise WireError when it does not fit."""
     origin = get_origin(target)
     if target is Any or target is object:
-        return from_message(plain) if isinstance(plain, dict) and plain.get("kind") in _KINDS and "v" in plain else plain
+        return (
+            from_message(plain)
+            if isinstance(plain, dict) and plain.get("kind") in _KINDS and "v" in plain
+            else plain
+        )
     if origin in (types.UnionType, typing.Union):
         return _from_union(target, plain)
     if origin is tuple:
@@ -122,7 +142,10 @@ def from_plain(target: Any, plain: Any) -> Any:
     if origin in (dict, Mapping):
         _expect(isinstance(plain, dict), "an object", plain)
         key_type, item_type = get_args(target)
-        return {from_plain_key(key_type, key): from_plain(item_type, item) for key, item in plain.items()}
+        return {
+            from_plain_key(key_type, key): from_plain(item_type, item)
+            for key, item in plain.items()
+        }
     if origin is typing.Literal:
         _expect(plain in get_args(target), f"one of {get_args(target)}", plain)
         return plain
@@ -162,7 +185,11 @@ def _from_class(target: Any, plain: Any) -> Any:
     if isinstance(target, type) and dataclasses.is_dataclass(target):
         _expect(isinstance(plain, dict), f"an object for {target.__name__}", plain)
         hints = _hints(target)
-        known = {name: from_plain(hints[name], plain[name]) for name, _ in _defaults(target) if name in plain}
+        known = {
+            name: from_plain(hints[name], plain[name])
+            for name, _ in _defaults(target)
+            if name in plain
+        }
         try:
             return target(**known)
         except TypeError as error:

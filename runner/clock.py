@@ -1,0 +1,17 @@
+"""The controller's clock. Decisions are told the time; this is where it comes from."""
+
+from __future__ import annotations
+
+import time
+
+
+class Clock:
+    """The controller's clock: seconds since the epoch that never run back, whatever the wall clock does."""
+
+    def __init__(self, last: float) -> None:
+        """`last` is the time of the journal's last entry."""
+        self._base = max(last, time.time()) - time.monotonic()
+
+    def now(self) -> float:
+        """Return the time."""
+        return self._base + time.monotonic()
