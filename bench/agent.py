@@ -1,0 +1,100 @@
+"""What supervising a node costs and how fast it is: an agent, its keeper and two ranks that report a step a second."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bench.report import Report, quantile
+from runner.facts.ids import AttemptId
+from tests.agent.node import SPEAKER, Node
+
+NUM_ROUNDS = 15
+QUIET_SECONDS = 30.0
+CPU_LIMIT_PERCENT = 0.3
+RESIDENT_LIMIT_MB = 80.0
+STOP_LIMIT_MS = 75.0  # half of what detecting, deciding and stopping may take together
+SEE_LIMIT_MS = 50.0
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the time all threads of a process have run, in the scheduler's nanoseconds."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return sum(int((thread / "schedstat").read_text().split()[0]) for thread in threads) / 1e9
+
+
+def resident_mb(pid: int) -> float:
+    """Return the resident memory of a process."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def one_round(node: Node, number: int) -> dict[str, float]:
+    """Start a gang, kill a rank, end the gang; return the milliseconds of each, as a reader of the store sees them."""
+    attempt = AttemptId(1, 1, number)
+    taken_ms = {}
+
+    def until(kind: str, started: float) -> Any:
+        said = node.wait_for(kind, lambda fact: fact.attempt == attempt)
+        taken_ms[kind] = (time.monotonic() - started) * 1e3
+        return said
+
+    begun = time.monotonic()
+    node.assign(node.plan(SPEAKER, {"pause": 1.0}, attempt=attempt), number)
+    pids = until("RanksStarted", begun).pids
+    node.wait_for("RanksReady", lambda fact: fact.attempt == attempt)
+    begun = time.monotonic()
+    os.kill(pids["1"], signal.SIGKILL)
+    until("RankExited", begun)
+    begun = time.monotonic()
+    node.assign(None, number)
+    until("RanksGone", begun)
+    return taken_ms
+
+
+def main() -> int:
+    """Measure on the disk where temporary files go; return the number of misses."""
+    report = Report(
+        "agent",
+        f"one agent on a SQLite store, 2 ranks at 1 step a second, heartbeat 1 s; CPU: scheduler's run time of all "
+        f"threads over {QUIET_SECONDS:.0f} s; times: median and worst of {NUM_ROUNDS} rounds, from the cause to the "
+        f"signal as read from the store",
+    )
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
+        node = Node(Path(folder), heartbeat_seconds=1.0)
+        try:
+            agent = node.start_agent().pid
+            rounds = [one_round(node, number) for number in range(1, NUM_ROUNDS + 1)]
+            plan = node.plan(SPEAKER, {"pause": 1.0}, attempt=AttemptId(1, 2, 0))
+            node.launch(plan, epoch=NUM_ROUNDS + 1)
+            keeper = node.keeper
+            time.sleep(2.0)
+            before = cpu_seconds(agent), cpu_seconds(keeper)
+            time.sleep(QUIET_SECONDS)
+            spent = cpu_seconds(agent) - before[0], cpu_seconds(keeper) - before[1]
+            resident = resident_mb(agent), resident_mb(keeper)
+        finally:
+            node.end()
+    for kind, name, limit in (
+        ("RanksStarted", "plan written -> ranks started", None),
+        ("RankExited", "kill -9 of a rank -> its exit", SEE_LIMIT_MS),
+        ("RanksGone", "idle written -> no rank left", STOP_LIMIT_MS),
+    ):
+        values = [taken[kind] for taken in rounds]
+        report.figure(f"{name}, median", quantile(values, 0.5), "ms", at_most=limit)
+        report.figure(f"{name}, worst", max(values), "ms")
+    for name, seconds in zip(("agent", "keeper"), spent, strict=True):
+        percent = 100 * seconds / QUIET_SECONDS
+        report.figure(f"CPU, {name}", percent, "% of a core", at_most=CPU_LIMIT_PERCENT)
+    for name, megabytes in zip(("agent", "keeper"), resident, strict=True):
+        report.figure(f"resident, {name}", megabytes, "MB", at_most=RESIDENT_LIMIT_MB)
+    return min(report.num_missed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
