@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.cli.look import age_seconds
+from runner.errors import UserError
+from runner.facts.view import RunView
+from tests.cli.conftest import Cluster, example_view, stoker
+
+
+def test_status_shows_runs_nodes_and_incidents(cluster: Cluster) -> None:
+    """One screen says how the run stands, where it runs, and that nothing is open."""
+    cluster.lead()
+    result = stoker("status")
+    assert result.exit_code == 0
+    assert "led by" in result.stdout
+    assert "51/200" in result.stdout
+    assert "0.750" in result.stdout
+    assert "n3    lost" in result.stdout
+    assert "no open incident; 1 closed" in result.stdout
+    assert "\x1b" not in result.stdout
+
+
+def test_status_says_when_nobody_leads_and_how_old_it_is(cluster: Cluster) -> None:
+    """With a dead supervisor the last View is shown for what it is."""
+    cluster.publish(example_view(wall=time.time() - 90))
+    result = stoker("status")
+    assert result.exit_code == 0
+    assert "NOBODY LEADS" in result.stdout
+    assert "host:1:2" in result.stdout
+    assert "90.0 s old" in result.stdout
+
+
+def test_a_leader_that_died_here_is_not_believed_for_the_rest_of_its_lease(
+    cluster: Cluster,
+) -> None:
+    """A lease in the name of a dead process of this machine counts as nobody's."""
+    import socket
+
+    child = subprocess.Popen(["true"])
+    child.wait()
+    cluster.lead(f"{socket.gethostname()}:{child.pid}:1.00")
+    assert "NOBODY LEADS" in stoker("status").stdout
+    assert json.loads(stoker("status", "--json").stdout)["leader"]["alive"] is False
+
+
+def test_a_cluster_that_was_shut_down_is_not_called_leaderless(cluster: Cluster) -> None:
+    """An orderly end is said as such."""
+    view = example_view(closing=True, nodes=())
+    cluster.publish(view)
+    assert "shut down in order" in stoker("status").stdout
+
+
+def test_status_without_a_view_says_so(folder: Path) -> None:
+    """A supervisor that only just starts has nothing to show."""
+    Cluster(folder / ".stoker" / "fresh").store.close()
+    assert "nothing was published yet" in stoker("status").stdout
+    assert stoker("nodes").exit_code == 2
+
+
+def test_json_has_every_field_and_no_bare_nan(cluster: Cluster) -> None:
+    """Programs get all keys, ids as text, and NaN as a string."""
+    plain = json.loads(stoker("status", "--json").stdout)
+    run = plain["view"]["runs"][1]
+    assert run["attempt"] == "1.1.1"
+    assert run["last"]["grad_norm"] == "NaN"
+    assert run["reason"] == ""
+    assert plain["view"]["nodes"][2]["node"] == "n3"
+
+
+@pytest.mark.parametrize(
+    "command", ["nodes", "runs", "incidents", "lineage old", "story", "story i1"]
+)
+def test_what_tables_say_json_says_too(cluster: Cluster, command: str) -> None:
+    """Every look has a table for people and a list for programs."""
+    table, listed = stoker(*command.split()), stoker(*command.split(), "--json")
+    assert table.exit_code == listed.exit_code == 0
+    assert table.stdout.strip()
+    assert isinstance(json.loads(listed.stdout), list)
+    assert json.loads(listed.stdout)
+
+
+def test_incidents_can_be_those_of_one_run(cluster: Cluster) -> None:
+    """A run without incidents has none, an unknown run is answered with the known ones."""
+    assert stoker("incidents", "old").stdout == "no incident\n"
+    assert "rank_crash" in stoker("incidents", "2").stdout
+    result = stoker("incidents", "tinny")
+    assert result.exit_code == 2
+    assert "no run 'tinny'" in result.stderr
+    assert "did you mean 'tiny'?" in result.stderr
+
+
+def test_the_story_tells_an_incident_with_times_and_reasons(cluster: Cluster) -> None:
+    """Wall time, seconds since the first signal, what was decided and why."""
+    told = stoker("story", "i1").stdout
+    assert "+    0.000 s" in told
+    assert "-> incident i1: rank_crash on n1, rank 1, 0.5 s after the last good sign" in told
+    assert "-> 1.1.1 resumes from step 40" in told
+    assert "+    9.500 s" in told
+
+
+def test_an_unknown_incident_is_answered_with_the_known_ones(cluster: Cluster) -> None:
+    """A typo in an incident's id is refused, and the way out named."""
+    result = stoker("story", "i7")
+    assert result.exit_code == 2
+    assert "no incident 'i7'" in result.stderr
+    assert "known: i1" in result.stderr
+
+
+def test_the_story_can_be_cut_to_a_run_and_to_the_last_while(cluster: Cluster) -> None:
+    """--run and --since narrow it; a malformed age is refused."""
+    assert (
+        "nothing to tell" in stoker("story", "--run", "tiny").stdout
+    )  # the journal knows run 1 only
+    assert "nothing to tell" in stoker("story", "--since", "1s").stdout
+    result = stoker("story", "--since", "soon")
+    assert result.exit_code == 2
+    assert "write something like 90s" in result.stderr
+
+
+def test_ages_are_read_with_their_unit() -> None:
+    """Seconds, minutes, hours and days; nothing without a unit."""
+    assert [age_seconds(text) for text in ("90s", "15m", "3h", "2d")] == [90, 900, 10_800, 172_800]
+    with pytest.raises(UserError):
+        age_seconds("90")
+
+
+def test_lineage_says_what_is_left_of_each_attempt(cluster: Cluster) -> None:
+    """The steps kept, where each attempt began, and how it ended."""
+    told = stoker("lineage", "1").stdout.splitlines()
+    assert told[1].split()[:5] == ["1.1.0", "-", "0", "51", "1-40"]
+    assert told[2].split()[:5] == ["1.1.1", "1.1.0", "40", "100", "41-100"]
+
+
+def test_the_run_may_be_left_out_when_there_is_only_one(cluster: Cluster) -> None:
+    """The one live run is meant; with two of them a name is asked for; with none, a run is."""
+    assert stoker("lineage").exit_code == 0
+    two = tuple(RunView(run=n, name=name, state="active") for n, name in ((1, "a"), (2, "b")))
+    cluster.publish(example_view(runs=two))
+    result = stoker("lineage")
+    assert result.exit_code == 2
+    assert "which run?" in result.stderr
+    assert "a (1), b (2)" in result.stderr
+    cluster.publish(example_view(runs=()))
+    assert "has no run yet" in stoker("lineage").stderr
+
+
+def test_the_newest_run_of_a_name_is_meant(cluster: Cluster) -> None:
+    """A name used again names its latest run; numbers name any."""
+    runs = tuple(RunView(run=n, name="tiny", state="failed") for n in (1, 2))
+    cluster.publish(example_view(runs=runs))
+    assert json.loads(stoker("lineage", "tiny", "--json").stdout) == []
+    assert len(json.loads(stoker("lineage", "1", "--json").stdout)) == 2
+
+
+def test_without_a_cluster_the_way_to_one_is_told(folder: Path) -> None:
+    """An empty folder is no cluster, and the message says how to start or name one."""
+    result = stoker("status")
+    assert result.exit_code == 2
+    assert "stoker run RUN.yaml" in result.stderr
+    assert "--cluster" in result.stderr
+
+
+def test_a_cluster_can_be_named_by_file_folder_or_name(cluster: Cluster, folder: Path) -> None:
+    """A cluster.yaml, a state folder and a name in .stoker lead to the same; anything else is refused."""
+    (folder / "my.yaml").write_text("name: tiny\n")
+    state = folder / ".stoker" / "tiny"
+    for where in ("my.yaml", str(state), "tiny"):
+        assert "51/200" in stoker("status", "--cluster", where).stdout
+    result = stoker("status", "--cluster", "tinny")
+    assert result.exit_code == 2
+    assert "did you mean 'tiny'?" in result.stderr
+
+
+def test_several_clusters_in_a_folder_must_be_told_apart(cluster: Cluster, folder: Path) -> None:
+    """The led one is meant if there is exactly one; otherwise the names are listed."""
+    other = Cluster(folder / ".stoker" / "other")
+    result = stoker("status")
+    assert result.exit_code == 2
+    assert "other, tiny" in result.stderr
+    cluster.lead()
+    assert "51/200" in stoker("status").stdout
+    other.store.close()
+
+
+def test_a_cluster_yaml_that_was_never_started_says_so(folder: Path) -> None:
+    """A file alone is no running cluster, and looking makes no store."""
+    (folder / "cluster.yaml").write_text("name: big\n")
+    result = stoker("status")
+    assert result.exit_code == 2
+    assert "never started" in result.stderr
+    assert not (folder / ".stoker").exists()
+
+
+def test_a_spoilt_cluster_file_is_named(cluster: Cluster, folder: Path) -> None:
+    """Junk where the cluster is described is one message, not a traceback."""
+    (folder / ".stoker" / "tiny" / "cluster.json").write_text("{")
+    result = stoker("status")
+    assert result.exit_code == 2
+    assert "cluster.json cannot be read" in result.stderr
+
+
+def test_status_answers_quickly_and_without_heavy_imports(cluster: Cluster) -> None:
+    """Looking imports neither pydantic, yaml, rich nor the Prometheus client, which cost most of a start."""
+    code = (
+        "import sys; from runner.cli.main import cli; cli(['status'], standalone_mode=False); "
+        "heavy = {'pydantic', 'yaml', 'rich', 'prometheus_client', 'asyncio', 'torch'} & set(sys.modules); "
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import socket
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from runner.errors import UserError
+from runner.facts import wire
+from runner.facts.requests import Answer
+from runner.serve.metrics import MetricsServer, metrics_text, serving_metrics
+from tests.cli.conftest import Cluster, example_view, stoker
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Read Prometheus text with Prometheus' own parser."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            found[sample.name, tuple(sorted(sample.labels.items()))] = sample.value
+    return found
+
+
+@contextmanager
+def serving(cluster: Cluster) -> Iterator[str]:
+    """Serve metrics on a free port; gives the address."""
+    server = MetricsServer(cluster.store, port=0, address="127.0.0.1")
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        server.close()
+
+
+def test_the_view_becomes_metrics_with_units(cluster: Cluster) -> None:
+    """Steps, losses, ratios, seconds by cause, node states and incidents, each under its name."""
+    found = samples(metrics_text(example_view()).decode())
+    run = (("name", "tiny"), ("run", "2"))
+    assert found["stoker_run_step", run] == 51
+    assert found["stoker_run_loss", run] == 2.5
+    assert found["stoker_run_ettr_ratio", run] == 0.75
+    assert found["stoker_run_lost_seconds", (("cause", "rework"), *run)] == 15
+    assert found["stoker_run_lost_seconds", (("cause", "waiting"), *run)] == 0
+    assert found["stoker_node_state", (("node", "n3"), ("state", "lost"))] == 1
+    assert found["stoker_node_state", (("node", "n3"), ("state", "spare"))] == 0
+    assert found["stoker_spare_nodes", ()] == 0
+    assert found["stoker_incidents_total", (("fault", "rank_crash"),)] == 1
+    assert found["stoker_recent_incidents", (("fault", "rank_crash"), ("state", "resolved"))] == 1
+    assert found["stoker_supervisor_resident_bytes", ()] == 47_000_000
+    assert found["stoker_view_age_seconds", ()] < 60
+    assert ("stoker_run_loss", (("name", "old"), ("run", "1"))) not in found
+
+
+def test_nothing_published_is_a_metric_too() -> None:
+    """Before the first View there is `stoker_up 0` and nothing else."""
+    assert samples(metrics_text(None).decode()) == {("stoker_up", ()): 0}
+
+
+def test_metrics_are_served_from_the_store(cluster: Cluster) -> None:
+    """A scrape sees what is in the store now, without any supervisor."""
+    with serving(cluster) as address:
+        with urllib.request.urlopen(f"{address}/metrics") as answer:
+            assert "stoker_run_step" in answer.read().decode()
+            assert answer.headers["Content-Type"].startswith("text/plain")
+        cluster.publish(example_view(runs=()))
+        with urllib.request.urlopen(f"{address}/metrics") as answer:
+            assert "stoker_run_step{" not in answer.read().decode()
+        with pytest.raises(urllib.error.HTTPError, match="404"):
+            urllib.request.urlopen(f"{address}/")
+
+
+def test_a_store_that_cannot_be_read_is_a_503_with_its_reason(cluster: Cluster) -> None:
+    """Prometheus sees a failed scrape, a person sees why."""
+    cluster.store.put("view", wire.encode(Answer(id="q", state="done")))
+    with serving(cluster) as address:
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(f"{address}/metrics")
+        assert caught.value.code == 503
+        assert b"holds a Answer" in caught.value.read()
+
+
+def test_a_port_in_use_is_refused_with_port_holder_and_way_out(cluster: Cluster) -> None:
+    """The message names the port, the process that has it, and what to do."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(
+            UserError, match=rf"metrics_port: {port} is in use by .*\(pid \d+\); give another port"
+        ):
+            MetricsServer(cluster.store, port=port)
+        result = stoker("metrics", "--port", str(port))
+        assert result.exit_code == 2
+        assert str(port) in result.stderr
+
+
+def test_closing_frees_the_port(cluster: Cluster) -> None:
+    """What served on a port can be followed by another at once; port 0 in the settings means none."""
+    first = MetricsServer(cluster.store, port=0)
+    port = first.port
+    first.close()
+    second = MetricsServer(cluster.store, port=port)
+    second.close()
+    with serving_metrics(cluster.store, port=0) as none:
+        assert none is None
+
+
+def test_metrics_can_be_printed_once(cluster: Cluster) -> None:
+    """`stoker metrics` alone prints what a scrape would get."""
+    result = stoker("metrics")
+    assert result.exit_code == 0
+    assert ("stoker_run_step", (("name", "tiny"), ("run", "2"))) in samples(result.stdout)
