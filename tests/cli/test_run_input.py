@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from runner.cli.clusters import cluster_for_run, make_cluster
+from runner.cli.run import check_trainer, exit_code_of, with_changes
+from runner.errors import SpecError, UserError
+from runner.facts.run_spec import RunSpec
+from tests.cli.conftest import Cluster, stoker
+
+TRAINED = RunSpec(
+    name="tiny",
+    trainer={"recipe": "tiny_cpu", "optimizer": {"lr": 1e-3}},
+    nodes=2,
+    ranks_per_node=2,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("name: [", "not YAML"),
+        ("name: tiny\ncomand: sleep 1\n", "did you mean"),
+        ("name: Tiny\ncommand: sleep 1\n", "name"),
+        ("name: tiny\n", "neither command nor trainer"),
+    ],
+)
+def test_a_bad_run_file_is_refused_before_anything_starts(
+    folder: Path, text: str | None, words: str
+) -> None:
+    """One message with exit code 2, and no state folder is made."""
+    if text is not None:
+        (folder / "run.yaml").write_text(text)
+    result = stoker("run", "run.yaml")
+    assert result.exit_code == 2
+    assert words in result.stderr
+    assert not (folder / ".stoker").exists()
+
+
+def test_set_changes_the_trainers_settings_only() -> None:
+    """Dotted keys reach into tables, values are read as the files read them, other settings stay."""
+    changed = with_changes(
+        TRAINED, ["optimizer.lr=2e-4", "steps=50", "data.path=", "optimizer.betas=[0.9, 0.99]"]
+    )
+    assert changed.trainer == {
+        "recipe": "tiny_cpu",
+        "optimizer": {"lr": 2e-4, "betas": [0.9, 0.99]},
+        "steps": 50,
+        "data": {"path": ""},
+    }
+    assert TRAINED.trainer["optimizer"] == {"lr": 1e-3}
+
+
+@pytest.mark.parametrize("change", ["steps", "=5", "a..b=1", "recipe.x=1"])
+def test_what_cannot_be_set_is_refused(change: str) -> None:
+    """A change without value, without key, or into something that holds no settings."""
+    with pytest.raises(UserError, match="--set"):
+        with_changes(TRAINED, [change])
+
+
+def test_set_is_refused_for_a_command() -> None:
+    """A foreign command has its settings in its own command line."""
+    with pytest.raises(UserError, match="has a command"):
+        with_changes(RunSpec(name="x", command=("train",)), ["steps=1"])
+
+
+def test_the_trainer_judges_its_settings_before_anything_starts() -> None:
+    """A layout that does not fill the ranks, and a misspelt setting, are refused with the trainer's own words."""
+    check_trainer(TRAINED)
+    with pytest.raises(SpecError, match=r"nodes x ranks_per_node: 3 x 2 = 6 ranks.* needs 4"):
+        check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, nodes=3, ranks_per_node=2))
+    with pytest.raises(SpecError, match="widht"):
+        check_trainer(with_changes(TRAINED, ["model.widht=64"]))
+    with pytest.raises(SpecError, match="cannot be judged"):
+        check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, python="/no/such/python"))
+
+
+def test_a_made_up_cluster_fits_its_run(folder: Path) -> None:
+    """Nodes and slots from the run, spares as asked, everything below .stoker/<name>."""
+    cluster = cluster_for_run(None, TRAINED, spares=1)
+    assert (cluster.local.nodes, cluster.local.slots, cluster.local.spares) == (2, 2, 1)
+    assert cluster.state == str(folder / ".stoker" / "tiny")
+    smaller = RunSpec(name="tiny", command=("x",))
+    assert cluster_for_run(None, smaller, spares=None).local.nodes == 1
+
+
+def test_a_led_cluster_stays_as_it_is(folder: Path) -> None:
+    """A second run on a cluster at work does not change its nodes."""
+    made = Cluster(folder / ".stoker" / "tiny")
+    made.lead()
+    assert make_cluster(folder / ".stoker" / "tiny", TRAINED, spares=5) == made.spec
+    made.store.close()
+
+
+def test_spares_of_a_described_cluster_are_in_its_file(folder: Path) -> None:
+    """--spares and a cluster.yaml contradict each other."""
+    (folder / "cluster.yaml").write_text("name: big\n")
+    (folder / "run.yaml").write_text("name: x\ncommand: sleep 1\n")
+    result = stoker("run", "run.yaml", "--spares", "1")
+    assert result.exit_code == 2
+    assert "local.spares" in result.stderr
+
+
+def test_a_state_folder_that_cannot_be_written_is_named(folder: Path) -> None:
+    """A file where the folder should be ends in one message."""
+    (folder / ".stoker").write_text("in the way")
+    (folder / "run.yaml").write_text("name: x\ncommand: sleep 1\n")
+    result = stoker("run", "run.yaml")
+    assert result.exit_code == 2
+    assert str(folder / ".stoker" / "x") in result.stderr
+
+
+def test_each_end_of_a_run_has_an_exit_code() -> None:
+    """Finished, stopped by a person, failed."""
+    assert [exit_code_of(state) for state in ("finished", "stopped", "failed")] == [0, 3, 1]
+
+
+def test_the_demo_refuses_a_folder_that_is_not_its_own(folder: Path) -> None:
+    """Nothing that somebody else put there is deleted."""
+    (folder / "mine").mkdir()
+    (folder / "mine" / "thesis.txt").write_text("words")
+    result = stoker("demo", "--state", "mine")
+    assert result.exit_code == 2
+    assert "something else than a demo" in result.stderr
+    assert (folder / "mine" / "thesis.txt").exists()
+
+
+def test_the_interpreter_of_the_tests_is_the_trainers() -> None:
+    """The built-in trainer is judged by the interpreter Stoker runs in unless run.yaml names one."""
+    check_trainer(
+        RunSpec(name="x", trainer=TRAINED.trainer, nodes=2, ranks_per_node=2, python=sys.executable)
+    )

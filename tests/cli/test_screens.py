@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import io
+import json
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from runner.cli import show
+from runner.cli.changes import changes, progress
+from runner.cli.screen import LiveScreen, PlainScreen, figures, headline
+from runner.cli.summary import summarize, summary_text
+from runner.facts.signals import StepRecord
+from runner.facts.view import IncidentView, NodeView, RunView, View
+from tests.cli.conftest import ONE, TWO, example_view
+
+RUN = RunView(
+    run=1,
+    name="tiny",
+    state="active",
+    attempt=ONE,
+    attempt_state="running",
+    nodes=("n1",),
+    step=10,
+    total_steps=20,
+    folder="runs/1-tiny",
+)
+
+
+def view(*, run: RunView = RUN, incidents: tuple[IncidentView, ...] = (), **nodes: str) -> View:
+    """A View with one run."""
+    listed = tuple(NodeView(node=name, state=state) for name, state in nodes.items())
+    return View(cluster="c", now=1.0, wall=1.0, runs=(run,), incidents=incidents, nodes=listed)
+
+
+def test_durations_are_written_as_people_say_them() -> None:
+    """Fractions for short ones, minutes, hours and days for long ones."""
+    told = [show.seconds(value) for value in (None, 0.05, 12.34, 245.2, 3600 * 3.5, 86400 * 2.5)]
+    assert told == ["-", "0.05 s", "12.3 s", "4 min 05 s", "3 h 30 min", "2 d 12 h"]
+
+
+def test_sparklines_bear_every_number() -> None:
+    """Lowest to highest, constant, NaN, infinity, nothing."""
+    assert show.sparkline([1, 2, 3]) == "▁▅█"
+    assert show.sparkline([5, 5]) == "▁▁"
+    assert show.sparkline([1, float("nan"), 2, float("inf")]) == "▁!█!"
+    assert show.sparkline([float("nan")]) == "!"
+    assert show.sparkline([]) == ""
+    assert len(show.sparkline(list(range(500)))) == 60
+
+
+def test_tables_align_their_columns() -> None:
+    """Columns are as wide as their widest cell, and lines end without blanks."""
+    assert show.table(("a", "bb"), [("1", "2"), ("333", "")]) == "a    bb\n1    2\n333"
+
+
+def test_json_prints_every_field(capsys: pytest.CaptureFixture[str]) -> None:
+    """Nested facts, ids, infinities and empty fields all arrive."""
+    show.print_json({"run": replace(RUN, last=StepRecord(step=3, loss=float("inf")))})
+    plain = json.loads(capsys.readouterr().out)["run"]
+    assert plain["last"]["loss"] == "Infinity"
+    assert plain["attempt"] == "1.1.0"
+    assert plain["reason"] == ""
+
+
+def test_only_what_changed_is_told() -> None:
+    """Two equal Views have nothing to say; routine of nodes is no news."""
+    before = view(n1="absent", n2="joining")
+    assert changes(before, before, run=1) == []
+    assert changes(before, view(n1="spare", n2="active"), run=1) == []
+    assert changes(before, view(n1="lost", n2="active"), run=1) == ["n1 is lost"]
+
+
+def test_an_incident_is_told_from_opening_to_resolution() -> None:
+    """Opened, rungs, training again with steps lost, resolved: each once, before what the attempt did."""
+    opened = IncidentView(
+        incident="i1",
+        state="acting",
+        fault="rank_crash",
+        run=1,
+        node="n1",
+        rank=3,
+        evidence=("it died",),
+    )
+    acting = replace(opened, rungs=("restart",), detected_after_seconds=0.5)
+    healed = replace(acting, state="proving", recovered_after_seconds=9.5, steps_lost=11)
+    over = replace(healed, state="resolved", reason="new step")
+    other = replace(opened, incident="i2", run=7)
+    relaunched = replace(RUN, attempt=TWO)
+    told = []
+    last = view()
+    for after in (
+        view(incidents=(other, opened)),
+        view(incidents=(acting,), run=relaunched),
+        view(incidents=(healed,), run=relaunched),
+        view(incidents=(over,), run=relaunched),
+    ):
+        told += changes(last, after, run=1)
+        last = after
+    assert told == [
+        "i1 rank_crash on n1 rank 3: it died",
+        "i1: restart",
+        "attempt 1.1.1 running on n1",
+        "i1: training again after 9.50 s, 11 steps lost",
+        "i1 resolved: new step",
+    ]
+
+
+def test_a_changed_diagnosis_is_told() -> None:
+    """An incident whose fault turns out to be another says so with its evidence."""
+    crash = IncidentView(
+        incident="i1", state="acting", fault="rank_crash", run=1, node="n1", evidence=("a",)
+    )
+    silent = replace(crash, fault="node_silent", node="n2", evidence=("a", "n2 is dead"))
+    told = changes(view(incidents=(crash,)), view(incidents=(silent,)), run=1)
+    assert told == ["i1 is node_silent on n2: n2 is dead"]
+
+
+def test_plain_lines_for_logs(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a terminal: a line per event, one of progress every few seconds, no control characters."""
+    moving = replace(RUN, last=StepRecord(step=10, loss=4.0, tokens_per_second=100.0))
+    with PlainScreen(1) as screen:
+        for _ in range(5):
+            screen.show(view(run=moving))
+        screen.say("done")
+    lines = [line[10:] for line in capsys.readouterr().out.splitlines()]
+    assert lines == [
+        "run 1 tiny begins; files in runs/1-tiny",
+        "attempt 1.1.0 running on n1",
+        "tiny 1.1.0: step 10/20, loss 4, 100 tok/s",
+        "done",
+    ]
+
+
+def test_the_live_screen_shows_figures_curve_nodes_and_incidents(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """One frame holds what a person wants to see, and the events stay on the terminal afterwards."""
+    screen = LiveScreen(2)
+    console = Console(file=io.StringIO(), width=120)
+    console.print(screen._draw())
+    screen.show(example_view())
+    console.print(screen._draw())
+    assert isinstance(console.file, io.StringIO)
+    frame = console.file.getvalue()
+    for words in (
+        "starting",
+        "51/200",
+        "loss 2.5",
+        "3e+03 tok/s",
+        "▁",
+        "n3 lost",
+        "rank_crash",
+        "0.750",
+    ):
+        assert words in frame
+    with screen:
+        pass
+    assert "run 2 tiny begins" in capsys.readouterr().out
+
+
+def test_headlines_bear_runs_that_tell_nothing() -> None:
+    """A script that reports no step still has a headline and figures."""
+    silent = RunView(run=1, name="quiet", state="waiting")
+    assert headline(silent) == "quiet  attempt -  waiting  step 0"
+    assert "loss -" in figures(silent)
+    assert progress(silent) == "quiet : step 0"
+    assert "█" in headline(replace(RUN, phase="step"))
+    assert "running (step)" in headline(replace(RUN, phase="step"))
+
+
+def test_the_summary_says_what_it_cost() -> None:
+    """Loss at both ends, wall time out of the ledger's figures, lost seconds by cause, and every incident."""
+    summary = summarize(example_view(), example_view().runs[1])
+    assert summary.wall_seconds == pytest.approx(100)  # 25 s lost at an ETTR of 0.75
+    assert summary.steps_lost == 11
+    text = summary_text(summary)
+    assert "loss        5.5 at the start, 2.5 at the end" in text
+    assert "steps done twice 15.0 s, first start 10.0 s" in text
+    assert "rank_crash" in text
+    assert "9.50 s" in text
+
+
+def test_a_summary_of_nothing_is_a_summary() -> None:
+    """A run that never told of a step, or was productive all along, divides by no zero."""
+    quiet = summarize(view(), RUN)
+    assert quiet.wall_seconds is None
+    assert "no incident" in summary_text(quiet)
+    assert summarize(view(), replace(RUN, ettr_ratio=1.0)).wall_seconds is None
