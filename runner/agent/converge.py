@@ -174,6 +174,12 @@ class Convergence:
         if launched is not None:
             epoch, attempt = launched
             self._tell(RanksGone(**self._identity.stamp(), epoch=epoch, attempt=attempt))
+        idle = self._assignment
+        if idle is None or idle.plan is not None or idle.attempt is None:
+            return
+        if launched is None or launched[1] != idle.attempt:
+            # Its plan was overtaken before it was read; the epoch obeyed since then keeps it from ever being started.
+            self._tell(RanksGone(**self._identity.stamp(), epoch=idle.epoch, attempt=idle.attempt))
 
     # -- starting ranks
 

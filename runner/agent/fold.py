@@ -34,10 +34,14 @@ class Fold:
                 record.setdefault(name, value)
         if report.skipped:
             record["skipped"] = True
-        compute = report.compute_seconds
-        if compute is not None and _above(compute, record.get("compute_seconds_max")):
-            record["compute_seconds_max"], record["compute_seconds_max_rank"] = compute, rank
         for name, value in (
+            ("compute_seconds_max", report.compute_seconds),
+            ("local_grad_norm_max", report.local_grad_norm),
+        ):
+            if value is not None and _above(value, record.get(name)):
+                record[name], record[f"{name}_rank"] = value, rank
+        for name, value in (
+            ("step_seconds_max", report.step_seconds),
             ("data_wait_seconds_max", report.data_wait_seconds),
             ("peak_memory_bytes_max", report.peak_memory_bytes),
         ):

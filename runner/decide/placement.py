@@ -74,7 +74,11 @@ def assignment_of(state: State, cluster: ClusterSpec, node: Node) -> Assignment:
     attempt = run.attempt if run else None
     if node.attempt is None or run is None or attempt is None or attempt.attempt != node.attempt:
         return Assignment(
-            node=node.node, epoch=node.epoch, plan=None, grace_seconds=node.grace_seconds
+            node=node.node,
+            epoch=node.epoch,
+            plan=None,
+            attempt=node.uncleared,
+            grace_seconds=node.grace_seconds,
         )
     folder = run_folder(cluster, run)
     plan = LaunchPlan(

@@ -52,12 +52,14 @@ class LaunchPlan:
 class Assignment:
     """What `node` is to run from now on. An assignment with an older epoch than one already seen is ignored.
 
-    `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once.
+    `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
+    the one whose end is to be confirmed, even by an agent that never came to read its plan.
     """
 
     node: str
     epoch: int
     plan: LaunchPlan | None = None
+    attempt: AttemptId | None = None
     grace_seconds: float = 0.0
 
 

@@ -38,6 +38,9 @@ class StepRecord:
     mfu_ratio: float | None = None
     compute_seconds_max: float | None = None
     compute_seconds_max_rank: int | None = None
+    step_seconds_max: float | None = None
+    local_grad_norm_max: float | None = None
+    local_grad_norm_max_rank: int | None = None
     data_wait_seconds_max: float | None = None
     peak_memory_bytes_max: int | None = None
     first_nonfinite_layer: str | None = None
