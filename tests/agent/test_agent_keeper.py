@@ -94,7 +94,10 @@ class Driver:
 def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     """Give a keeper in each interpreter; afterwards it and all its ranks are gone."""
     cluster = ClusterSpec(
-        name=f"keeper-{os.getpid()}-{time.monotonic_ns()}", hard_cap_seconds=0.4, fence_seconds=0.4
+        name=f"keeper-{os.getpid()}-{time.monotonic_ns()}",
+        hard_cap_seconds=0.4,
+        fence_seconds=0.4,
+        kill_wait_seconds=20.0,  # a loaded machine takes its time to bury the dead
     )
     # Longer than the address of a socket may be.
     folder = tmp_path / ("long" * 30)
