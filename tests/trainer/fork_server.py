@@ -55,7 +55,8 @@ def run_gang(job: dict[str, Any]) -> dict[str, Any]:
         port = probe.getsockname()[1]
     ranks = [fork_rank(number, job, port) for number in range(job["ranks"])]
     deadline = time.monotonic() + job["timeout_seconds"]
-    waiting = list(job["requests"])
+    frozen_at, frozen_seconds = deadline, 0.0
+    waiting, freeze = list(job["requests"]), job["freeze"]
     with selectors.DefaultSelector() as selector:
         for rank in ranks:
             selector.register(rank.channel, selectors.EVENT_READ, rank)
@@ -64,9 +65,13 @@ def run_gang(job: dict[str, Any]) -> dict[str, Any]:
                 if not read_reports(key.data):
                     selector.unregister(key.fileobj)
             waiting = deliver(waiting, ranks)
+            if freeze and steps_done(ranks[freeze["rank"]]) >= freeze["after_step"]:
+                os.kill(ranks[freeze["rank"]].pid, signal.SIGSTOP)
+                freeze, frozen_at = None, time.monotonic()
             # The survivors of a rank that died by a drill are ended, as an agent would.
             dead = any(reap(rank) not in (None, 0, 75, 78) for rank in ranks)
             if dead or time.monotonic() > deadline:
+                frozen_seconds = time.monotonic() - frozen_at
                 kill_all(ranks)
                 break
     for rank in ranks:
@@ -79,6 +84,7 @@ def run_gang(job: dict[str, Any]) -> dict[str, Any]:
         "exit_codes": [rank.exit_code for rank in ranks],
         "reports": [rank.reports for rank in ranks],
         "timed_out": time.monotonic() > deadline,
+        "frozen_seconds": frozen_seconds,
     }
 
 
@@ -132,13 +138,17 @@ def read_reports(rank: Rank) -> bool:
     return bool(packet)
 
 
+def steps_done(rank: Rank) -> int:
+    """Return the last step the rank has reported."""
+    return max((r["step"] for r in rank.reports if r["kind"] == "step"), default=0)
+
+
 def deliver(waiting: list[dict[str, Any]], ranks: list[Rank]) -> list[dict[str, Any]]:
     """Send each request whose step its rank has reported; return the others."""
     left = []
     for item in waiting:
         rank = ranks[item["rank"]]
-        done = max((r["step"] for r in rank.reports if r["kind"] == "step"), default=0)
-        if done < item["after_step"]:
+        if steps_done(rank) < item["after_step"]:
             left.append(item)
             continue
         line = json.dumps({"kind": "request", **item["request"]}) + "\n"

@@ -56,6 +56,7 @@ class Ended:
     reports: list[list[dict[str, Any]]]
     output: Path
     timed_out: bool
+    frozen_seconds: float
 
     def of_kind(self, kind: str, rank: int = 0) -> list[dict[str, Any]]:
         """Return one rank's reports of a kind, in order."""
@@ -89,9 +90,14 @@ class Gangs:
         layout: Layout,
         environment: Mapping[str, str] | None = None,
         requests: Sequence[Mapping[str, Any]] = (),
+        freeze: Mapping[str, int] | None = None,
         expect: int | None = 0,
     ) -> Ended:
-        """Run a gang to its end; all ranks must end with code `expect` (None: any)."""
+        """Run a gang to its end; all ranks must end with code `expect` (None: any).
+
+        `freeze` stops a rank after a step; the first other rank to give up ends the gang, and
+        `frozen_seconds` says after how long.
+        """
         self.count += 1
         output = self.folder / f"gang{self.count}"
         output.mkdir()
@@ -100,6 +106,7 @@ class Gangs:
             "arguments": ["--settings-json", json.dumps({**settings, "layout": layout.settings})],
             "environment": dict(environment or {}),
             "requests": list(requests),
+            "freeze": freeze,
             "output": str(output),
             "timeout_seconds": TIMEOUT_SECONDS,
         }

@@ -85,10 +85,15 @@ def test_sealed_checkpoint_is_left_alone(gangs: Gangs, tmp_path: Path) -> None:
     assert len(sealed) == 2
 
 
-@pytest.mark.parametrize("fault", ["raise", "die"])
 @pytest.mark.parametrize(
-    ("point", "rank"),
-    [("before_shards", 3), ("between_shards", 2), ("before_seal", 0), ("after_seal", 0)],
+    ("point", "rank", "fault"),
+    [
+        ("before_shards", 3, "die"),
+        ("between_shards", 2, "die"),
+        ("before_seal", 0, "die"),
+        ("after_seal", 0, "die"),
+        ("between_shards", 0, "raise"),
+    ],
 )
 def test_failing_inside_a_save(
     gangs: Gangs, tmp_path: Path, point: str, rank: int, fault: str

@@ -57,8 +57,17 @@ def test_every_rank_reports_every_step(gangs: Gangs) -> None:
             assert 0 < report["compute_seconds"] < report["step_seconds"]
 
 
-@pytest.mark.parametrize("layout", [Layout(), Layout(pipeline=2), Layout(tensor=2)], ids=str)
-@pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize(
+    ("layout", "dtype"),
+    [
+        (Layout(), "fp32"),
+        (Layout(), "bf16"),
+        (Layout(), "fp16"),
+        (Layout(pipeline=2), "fp32"),
+        (Layout(tensor=2), "bf16"),
+    ],
+    ids=str,
+)
 def test_local_norms_make_the_global_one(gangs: Gangs, layout: Layout, dtype: str) -> None:
     """Without replicas, the ranks' own gradient norms add up, in squares, to the norm of the whole model.
 
@@ -122,6 +131,17 @@ def test_reporting_is_cheap(gangs: Gangs) -> None:
     ended = gangs.run(SETTINGS, layout=Layout())
     last = (ended.output / "rank0.out").read_text().splitlines()[-1]
     assert last.startswith("reports took ")
+
+
+@pytest.mark.parametrize("rank", [0, 3])
+def test_survivors_of_a_frozen_rank_give_up(gangs: Gangs, rank: int) -> None:
+    """When a rank stands still, the others wait no longer than the group's time-out."""
+    settings = {**SETTINGS, "steps": 10_000, "checkpoint_every": 0, "group_timeout_seconds": 4}
+    layout = Layout(tensor=2, pipeline=2)
+    ended = gangs.run(settings, layout=layout, freeze={"rank": rank, "after_step": 3}, expect=None)
+    assert ended.exit_codes[rank] == -9  # it could not end by itself
+    assert 1 in ended.exit_codes
+    assert 3 < ended.frozen_seconds < 15
 
 
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
