@@ -12,10 +12,10 @@ import click
 
 from runner.cli import codes, show
 from runner.cli.asking import send
-from runner.cli.changes import run_in
-from runner.cli.child import SupervisorChild
 from runner.cli.clusters import SPEC, make_cluster, store_of
-from runner.cli.follow import (
+from runner.cli.foreground.changes import run_in
+from runner.cli.foreground.child import SupervisorChild
+from runner.cli.foreground.follow import (
     Foreground,
     Interrupts,
     KilledAtOnce,
@@ -23,12 +23,17 @@ from runner.cli.follow import (
     kill_everything,
     start_run,
 )
-from runner.cli.leftovers import SHARED_MEMORY, new_shared_memory, processes_of, shared_memory
+from runner.cli.foreground.leftovers import (
+    SHARED_MEMORY,
+    new_shared_memory,
+    processes_of,
+    shared_memory,
+)
+from runner.cli.foreground.screen import Screen, screen_for
+from runner.cli.foreground.summary import Summary, summarize
 from runner.cli.operate import drill_request
 from runner.cli.options import examples, json_option
 from runner.cli.run import check_trainer, exit_code_of, report
-from runner.cli.screen import Screen, screen_for
-from runner.cli.summary import Summary, summarize
 from runner.errors import StokerError, TemporaryError, UserError
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec

@@ -20,10 +20,11 @@ from runner.cli.clusters import (
     view_age_seconds,
 )
 from runner.cli.options import cluster_option, examples, json_option
+from runner.cli.tables import incidents_table, nodes_table, runs_table
 from runner.errors import UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.records import JournalEntry
-from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.facts.view import View
 from runner.history.words import printable
 from runner.serve.published import read_view
 from runner.store.store import Store
@@ -228,105 +229,6 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
                 for row in rows
             ],
         )
-    )
-
-
-# ---- tables ---------------------------------------------------------------------------------------------------------
-
-
-def runs_table(view: View) -> str:
-    """Lay out the runs of a View."""
-    columns = (
-        "run",
-        "name",
-        "state",
-        "attempt",
-        "step",
-        "loss",
-        "tok/s",
-        "checkpoint",
-        "ETTR",
-        "why",
-    )
-    return show.table(columns, [_run_row(run) for run in view.runs]) if view.runs else "no run yet"
-
-
-def nodes_table(some: tuple[NodeView, ...]) -> str:
-    """Lay out nodes."""
-    columns = ("node", "state", "attempt", "ranks", "heard", "agent", "memory", "why")
-    rows = [
-        (
-            node.node,
-            node.state,
-            str(node.attempt or "-"),
-            ",".join(map(str, node.ranks_alive)) or "-",
-            "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago",
-            str(node.agent_pid or "-"),
-            show.size(node.agent_resident_bytes),
-            printable(node.reason, 80),
-        )
-        for node in some
-    ]
-    return show.table(columns, rows) if rows else "no node yet"
-
-
-def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:
-    """Lay out incidents."""
-    columns = (
-        "incident",
-        "state",
-        "fault",
-        "where",
-        "opened",
-        "detect",
-        "recover",
-        "steps lost",
-        "done",
-        "why",
-    )
-    rows = [
-        (
-            i.incident,
-            i.state,
-            i.fault,
-            incident_place(i),
-            show.clock(i.opened_at)[:8],
-            show.seconds(i.detected_after_seconds),
-            show.seconds(i.recovered_after_seconds),
-            "-" if i.steps_lost is None else str(i.steps_lost),
-            ", ".join(i.rungs) or "-",
-            printable(i.reason or (i.evidence[0] if i.evidence else ""), 80),
-        )
-        for i in some
-    ]
-    return show.table(columns, rows)
-
-
-def incident_place(incident: IncidentView) -> str:
-    """Say where an incident struck: "n2 rank 3"."""
-    parts = [incident.node or ""] + ([f"rank {incident.rank}"] if incident.rank is not None else [])
-    return " ".join(part for part in parts if part) or "-"
-
-
-def step_of(run: RunView) -> str:
-    """Say how far a run is: "120/200"."""
-    return f"{run.step}/{run.total_steps}" if run.total_steps else str(run.step)
-
-
-def _run_row(run: RunView) -> tuple[str, ...]:
-    last = run.last
-    doing = f"{run.attempt_state or run.state}" if run.state == "active" else run.state
-    return (
-        str(run.run),
-        run.name,
-        doing,
-        str(run.attempt or "-"),
-        step_of(run),
-        show.number(last.loss if last else None),
-        show.number(last.tokens_per_second if last else None),
-        "-" if run.checkpoint_step is None else str(run.checkpoint_step),
-        show.ratio(run.ettr_ratio),
-        printable(run.reason, 100),
     )
 
 

@@ -12,10 +12,10 @@ from typing import Any
 import click
 
 from runner.cli import codes, show
-from runner.cli.changes import run_in
-from runner.cli.child import SupervisorChild, SupervisorLost
 from runner.cli.clusters import cluster_for_run, keep_spec, leader_of, store_of
-from runner.cli.follow import (
+from runner.cli.foreground.changes import run_in
+from runner.cli.foreground.child import SupervisorChild, SupervisorLost
+from runner.cli.foreground.follow import (
     Foreground,
     Interrupts,
     KilledAtOnce,
@@ -24,12 +24,13 @@ from runner.cli.follow import (
     others_live,
     start_run,
 )
+from runner.cli.foreground.screen import screen_for
+from runner.cli.foreground.summary import Summary, summarize, summary_text
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.screen import screen_for
-from runner.cli.summary import Summary, summarize, summary_text
 from runner.errors import SpecError, UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.run_spec import RunSpec
+from runner.serve.published import read_view
 from runner.store.store import Store
 
 CHECK_SECONDS = 60.0  # for the trainer to judge its settings; chosen, not measured
@@ -177,7 +178,8 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
         except KilledAtOnce:
             return _killed(cluster, child)
         except UserError:
-            if child.is_ours:
+            seen = read_view(store)
+            if child.is_ours and not (seen is not None and others_live(seen, number)):
                 end_cluster(store, cluster, child, interrupts=interrupts)
             raise
         except SupervisorLost:
@@ -225,7 +227,7 @@ def _killed(cluster: ClusterSpec, child: SupervisorChild) -> int:
 
 
 def _names(cluster: ClusterSpec) -> list[str]:
-    from runner.cli.leftovers import processes_of
+    from runner.cli.foreground.leftovers import processes_of
 
     return [f"{process.what} (pid {process.pid})" for process in processes_of(cluster)]
 

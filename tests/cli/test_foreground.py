@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.clusters import find_cluster
-from runner.cli.leftovers import kill_all, processes_of
+from runner.cli.foreground.leftovers import kill_all, processes_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 STOKER = [sys.executable, "-m", "runner.cli.main"]

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from runner.agent import keeper
-from runner.cli.leftovers import (
+from runner.cli.foreground.leftovers import (
     SHARED_MEMORY,
     kill_all,
     new_shared_memory,

@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 
 from runner.cli import show
-from runner.cli.changes import changes, progress
-from runner.cli.screen import LiveScreen, PlainScreen, figures, headline
-from runner.cli.summary import summarize, summary_text
+from runner.cli.foreground.changes import changes, progress
+from runner.cli.foreground.screen import LiveScreen, PlainScreen, figures, headline
+from runner.cli.foreground.summary import summarize, summary_text
 from runner.facts.signals import StepRecord
 from runner.facts.view import IncidentView, NodeView, RunView, View
 from tests.cli.conftest import ONE, TWO, example_view

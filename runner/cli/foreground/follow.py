@@ -12,11 +12,11 @@ from typing import Self
 
 from runner.cli import show
 from runner.cli.asking import asker, await_answer, new_request_id, send
-from runner.cli.changes import run_in
-from runner.cli.child import SupervisorChild
 from runner.cli.clusters import LIVE
-from runner.cli.leftovers import Leftover, kill_all, processes_of
-from runner.cli.screen import Screen
+from runner.cli.foreground.changes import run_in
+from runner.cli.foreground.child import SupervisorChild
+from runner.cli.foreground.leftovers import Leftover, kill_all, processes_of
+from runner.cli.foreground.screen import Screen
 from runner.errors import StokerError, StoreUnavailable, TemporaryError, UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.requests import ShutDown, StartRun, StopRun

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 from runner.cli.clusters import leader_of
@@ -14,11 +15,17 @@ from runner.facts.cluster_spec import ClusterSpec
 from runner.store.store import Store
 
 START_SECONDS = 30.0  # from start to leading, on a loaded machine; chosen, not measured
-MAX_RESTARTS = 5  # within the window; a supervisor that dies more often needs a person; chosen
-WINDOW_SECONDS = 600.0
-COOLDOWN_SECONDS = 0.25  # before the first restart; doubles with each within the window; chosen
 END_SECONDS = 60.0  # for an orderly end; chosen
 LOG = "supervisor.log"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """How often a supervisor may be started again: one that dies more often needs a person. Chosen, not measured."""
+
+    max_restarts: int = 5  # within the window
+    window_seconds: float = 600.0
+    cooldown_seconds: float = 0.25  # after the first restart, doubling with each in the window
 
 
 class SupervisorLost(StokerError):
@@ -28,8 +35,15 @@ class SupervisorLost(StokerError):
 class SupervisorChild:
     """Sees to it that somebody leads the cluster. `say` hears what a person should know."""
 
-    def __init__(self, cluster: ClusterSpec, store: Store, *, say: Callable[[str], None]) -> None:
-        self._cluster, self._store, self._say = cluster, store, say
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        store: Store,
+        *,
+        say: Callable[[str], None],
+        budget: Budget = Budget(),
+    ) -> None:
+        self._cluster, self._store, self._say, self._budget = cluster, store, say, budget
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts: list[float] = []
         self._not_before = 0.0
@@ -73,27 +87,27 @@ class SupervisorChild:
 
     def tend(self) -> None:
         """Start another supervisor if nobody leads any more. Raises SupervisorLost once the budget is spent."""
-        now = time.monotonic()
+        now, budget = time.monotonic(), self._budget
         if self._process is not None and self._process.poll() is None:
             return
         if now < self._not_before or self._leads():
             return
         if self._gave_up:
             raise SupervisorLost(
-                f"the supervisor died {MAX_RESTARTS + 1} times within {WINDOW_SECONDS / 60:g} minutes: "
+                f"the supervisor died again after {budget.max_restarts} restarts within {budget.window_seconds / 60:g} minutes: "
                 f"{self._last_words()}; the ranks may go on without it; repair it and run `stoker supervise`"
             )
-        self._restarts = [at for at in self._restarts if now - at < WINDOW_SECONDS]
-        if len(self._restarts) >= MAX_RESTARTS:
+        self._restarts = [at for at in self._restarts if now - at < budget.window_seconds]
+        if len(self._restarts) >= budget.max_restarts:
             self._gave_up = True
             return
         nth = len(self._restarts) + 1
         code = "" if self._process is None else f" (exit code {self._process.returncode})"
         self._say(
-            f"nobody leads{code}: starting a supervisor, {nth} of at most {MAX_RESTARTS} restarts"
+            f"nobody leads{code}: starting a supervisor, {nth} of at most {budget.max_restarts} restarts"
         )
         self._restarts.append(now)
-        self._not_before = now + COOLDOWN_SECONDS * 2**nth
+        self._not_before = now + budget.cooldown_seconds * 2 ** (nth - 1)
         self._spawn()
 
     def wait(self, timeout_seconds: float = END_SECONDS) -> bool:

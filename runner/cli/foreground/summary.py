@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from runner.cli import show
-from runner.cli.look import incidents_table, step_of
+from runner.cli.tables import incidents_table, step_of
 from runner.facts.view import IncidentView, RunView, View
 from runner.history.words import printable
 

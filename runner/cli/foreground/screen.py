@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from runner.cli import show
-from runner.cli.changes import changes, progress, run_in
-from runner.cli.look import incidents_table, step_of
+from runner.cli.foreground.changes import changes, progress, run_in
+from runner.cli.tables import incidents_table, step_of
 from runner.facts.view import RunView, View
 
 if TYPE_CHECKING:

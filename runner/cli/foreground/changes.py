@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from runner.cli import show
-from runner.cli.look import incident_place, step_of
+from runner.cli.tables import incident_place, step_of
 from runner.facts.view import IncidentView, NodeView, RunView, View
 from runner.history.words import printable, setting
 

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.cli.clusters import keep_spec, store_of
+from runner.cli.foreground.child import Budget, SupervisorChild, SupervisorLost
+from runner.facts.cluster_spec import ClusterSpec
+from runner.store.store import Store
+from tests.cli.conftest import Cluster
+
+
+@pytest.fixture
+def hopeless(cluster: Cluster) -> Iterator[tuple[ClusterSpec, Store]]:
+    """A cluster whose supervisors end at once: their port is taken."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        spec = replace(cluster.spec, metrics_port=taken.getsockname()[1])
+        keep_spec(spec)
+        with store_of(spec) as store:
+            yield spec, store
+
+
+def tend_until(child: SupervisorChild, deadline: float) -> None:
+    """Do what the foreground's loop does."""
+    while time.monotonic() < deadline:
+        child.tend()
+        time.sleep(0.02)
+
+
+def test_a_supervisor_that_cannot_start_is_told_with_its_last_words(
+    hopeless: tuple[ClusterSpec, Store],
+) -> None:
+    """The first start is waited for, and its failure names the reason and the log."""
+    spec, store = hopeless
+    child = SupervisorChild(spec, store, say=print)
+    with pytest.raises(
+        SupervisorLost, match=r"ended with 2 .*metrics_port: \d+ is in use.*supervisor\.log"
+    ):
+        child.start()
+
+
+def test_restarts_have_a_budget_and_are_told(hopeless: tuple[ClusterSpec, Store]) -> None:
+    """Each restart is said; when the budget is spent the supervisor is given up, and the way out named."""
+    spec, store = hopeless
+    said: list[str] = []
+    budget = Budget(max_restarts=2, cooldown_seconds=0.05)
+    child = SupervisorChild(spec, store, say=said.append, budget=budget)
+    with pytest.raises(SupervisorLost, match=r"died again after 2 restarts.*stoker supervise"):
+        tend_until(child, time.monotonic() + 60)
+    assert [line.partition(": ")[2] for line in said] == [
+        "starting a supervisor, 1 of at most 2 restarts",
+        "starting a supervisor, 2 of at most 2 restarts",
+    ]
+    assert "(exit code 2)" in said[1]
+
+
+def test_nothing_is_started_while_somebody_leads(cluster: Cluster) -> None:
+    """A supervisor of somebody else is left to lead, at the start and later."""
+    cluster.lead()
+    said: list[str] = []
+    child = SupervisorChild(cluster.spec, cluster.store, say=said.append)
+    child.start()
+    child.tend()
+    assert not child.is_ours
+    assert said == []
+    assert not (Path(cluster.spec.state) / "supervisor.log").exists()
