@@ -101,7 +101,7 @@ class LiveScreen:
         self._run = run
         self._view: View | None = None
         self._events: list[str] = []
-        self._live = Live(get_renderable=self._draw, refresh_per_second=4, transient=True)
+        self._live = Live(get_renderable=self._draw, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
         """Begin to redraw."""
@@ -175,7 +175,7 @@ class LiveScreen:
 
 def headline(run: RunView) -> str:
     """Say which run this is and how it stands."""
-    doing = run.attempt_state if run.state == "active" else run.state
+    doing = (run.attempt_state or run.state) if run.state == "active" else run.state
     if doing == "running" and run.phase:
         doing = f"running ({run.phase})"
     bar = ""
