@@ -11,6 +11,7 @@ import sys
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from time import thread_time
 from typing import Any
 
 import torch
@@ -44,31 +45,40 @@ class Agreement:
         self._pending: dict[int, tuple[str, int]] = {}  # number -> request's id, index in KINDS
         self._settled: dict[int, int] = {}  # number -> step after which it took effect
         self._numbers = torch.zeros(len(KINDS), dtype=torch.int64)
+        self._maximum = dist.AllreduceOptions()
+        self._maximum.reduceOp = dist.ReduceOp.MAX
         self._work: dist.Work | None = None
+        self.seconds = (
+            0.0  # CPU time of this thread spent here, the other ranks' waited for left out
+        )
 
     def begin(self) -> None:
         """Take in new requests and start the exchange. Call before the step's work."""
+        started = thread_time()
         for request in self._channel.requests():
             self._take_in(request)
-        self._numbers.zero_()
+        numbers = [0] * len(KINDS)
         for number, (_, kind) in self._pending.items():
-            self._numbers[kind] = max(int(self._numbers[kind]), number)
+            numbers[kind] = max(numbers[kind], number)
+        self._numbers = torch.tensor(numbers)
         if self._world_size > 1:
-            self._work = dist.all_reduce(
-                self._numbers, op=dist.ReduceOp.MAX, group=self._group, async_op=True
-            )
+            # The group's own call: torch's wrapper around it costs as much again, every step.
+            self._work = self._group.allreduce([self._numbers], self._maximum)
+        self.seconds += thread_time() - started
 
     def end(self, step: int) -> Decision:
         """Finish the exchange; return what takes effect after `step`, and tell who asked."""
         if self._work is not None:
             self._work.wait()
             self._work = None
+        started = thread_time()
         checkpoint, stop, drill = (int(number) for number in self._numbers.tolist())
         for number in (checkpoint, stop, drill):
             if number:
                 self._settled[number] = step
             if number in self._pending:
                 self._channel.report("taken", request=self._pending.pop(number)[0], step=step)
+        self.seconds += thread_time() - started
         return Decision(
             checkpoint=bool(checkpoint) or bool(_payload(stop)),
             stop=bool(stop),

@@ -83,7 +83,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         if decision.stop:
             exit_code = STOPPED
             break
-    loop.finish()
+    loop.finish(agreement.seconds)
     world.leave()
     return exit_code
 
@@ -184,11 +184,10 @@ class Loop:
         if self._first_place:
             self._channel.report("settings", step=done, values=values)
 
-    def finish(self) -> None:
-        """Tell people what reporting cost."""
-        self._reporter.say(
-            f"reports took {self._reporter.seconds_per_step() * 1e6:.0f} us a step on this rank"
-        )
+    def finish(self, agreement_seconds: float) -> None:
+        """Tell people what being supervised cost."""
+        seconds = self._reporter.seconds_per_step(agreement_seconds)
+        self._reporter.say(f"supervision took {seconds * 1e6:.0f} us of CPU a step on this rank")
 
     @property
     def _lr_peak(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections import deque
-from time import perf_counter
+from time import thread_time
 from typing import Any
 
 import torch
@@ -21,7 +21,10 @@ TERA = 1e12
 
 
 class Reporter:
-    """Turns step results into reports, and keeps count of what that costs (`seconds`, `steps`)."""
+    """Turns step results into reports, and keeps count of what that costs.
+
+    `seconds` is CPU time of this thread, so that a busy machine does not count against us.
+    """
 
     def __init__(self, settings: Settings, engine: Engine, channel: Channel) -> None:
         self._settings = settings
@@ -51,7 +54,7 @@ class Reporter:
         nonfinite_layer: str | None,
     ) -> None:
         """Report one step that is done."""
-        started = perf_counter()
+        started = thread_time()
         lr = float(self._engine.param_groups[0]["lr"])
         rate = self._tera_per_rank / step_seconds
         fields: dict[str, Any] = {
@@ -78,12 +81,13 @@ class Reporter:
         self._channel.report("step", **fields)
         self.recent.append({"step": step, "loss": result.loss, "grad_norm": result.grad_norm})
         self.steps += 1
-        self.seconds += perf_counter() - started
+        self.seconds += thread_time() - started
         self._line(fields)
 
-    def seconds_per_step(self) -> float:
-        """Return what reporting cost per step so far, the watch on gradients included."""
-        return (self.seconds + self._engine.watch.seconds) / max(1, self.steps)
+    def seconds_per_step(self, agreement_seconds: float) -> float:
+        """Return what supervision cost per step so far: reports, the watch on gradients, requests."""
+        total = self.seconds + self._engine.watch.seconds + agreement_seconds
+        return total / max(1, self.steps)
 
     def _line(self, fields: dict[str, Any]) -> None:
         every = self._settings.log_every

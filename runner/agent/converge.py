@@ -28,7 +28,7 @@ from runner.agent.reports import Hello
 from runner.errors import StokerError
 from runner.facts.assignments import Assignment
 from runner.facts.signals import LaunchFailed, RankExited, RanksGone
-from runner.facts.wire import from_message, to_message, to_plain
+from runner.facts.wire import from_message, from_plain, to_message, to_plain
 
 log = logging.getLogger("stoker.agent")
 
@@ -98,9 +98,7 @@ class Convergence:
         self.gang = gang = Gang(assignment, pids, self._identity.stamp, time.monotonic())
         understood = state.notes.get("understood")
         if understood is not None:
-            gang.understood = Hello(
-                requests=tuple(understood["requests"]), remedies=tuple(understood["remedies"])
-            )
+            gang.understood = from_plain(Hello, understood)
         for item in state.ranks:
             gang.ranks[item["rank"]].is_alive = item["exit_code"] is None
         log.info("adopted attempt %s, ranks %s", gang.attempt, [rank.rank for rank in gang.alive])

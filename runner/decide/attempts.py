@@ -118,8 +118,9 @@ def _advance(
     draft.add(r.Advanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {}))
     for incident in draft.state.incidents.values():
         proving = incident.state == "proving" and incident.run == attempt.attempt.run
-        if proving and incident.attempt != attempt.attempt and step > (incident.step or 0):
-            reason = f"step {step} passed, where step {incident.step} had been reached"
+        furthest = max(incident.step or 0, attempt.best_before)
+        if proving and incident.attempt != attempt.attempt and step > furthest:
+            reason = f"step {step} done, {furthest} had been reached before"
             draft.add(
                 r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
             )
