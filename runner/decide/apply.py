@@ -32,6 +32,8 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
         state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
     if isinstance(entry.input, r.SupervisorStarted):
         _count(state, "supervisor_starts")
+    elif isinstance(entry.input, r.Paused):
+        _paused(state, entry.input)
     for record in entry.records:
         apply_record(state, record)
 
@@ -43,6 +45,16 @@ def apply_record(state: State, record: object) -> None:
 
 def _count(state: State, counter: str) -> None:
     state.counters[counter] = state.counters.get(counter, 0) + 1
+
+
+def _paused(state: State, paused: r.Paused) -> None:
+    """Allow for a time in which nobody could answer us."""
+    for item in state.actions.values():
+        item.issued_at = min(state.now, item.issued_at + paused.seconds)
+    for run in state.runs.values():
+        attempt = run.attempt
+        if attempt is not None and attempt.asked_at is not None:
+            attempt.asked_at = min(state.now, attempt.asked_at + paused.seconds)
 
 
 def _node_expected(state: State, record: r.NodeExpected) -> None:
@@ -331,6 +343,10 @@ def _closing(state: State, record: r.Closing) -> None:
     state.closing, state.closing_request = True, record.request
 
 
+def _opened(state: State, record: r.Opened) -> None:
+    state.closing, state.closing_request = False, ""
+
+
 _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.NodeExpected: _node_expected,
     r.NodeRegistered: _node_registered,
@@ -360,4 +376,5 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.MassSilenceNoted: _mass_silence_noted,
     r.DecisionFailed: _decision_failed,
     r.Closing: _closing,
+    r.Opened: _opened,
 }

@@ -28,12 +28,19 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "active": ("spare", "suspect", "lost", "left"),
     "suspect": ("spare", "active", "suspect", "lost", "left"),
     "lost": ("spare", "active", "left"),
-    "left": ("spare",),
+    "left": ("absent", "spare"),
 }
 
 
 def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
-    """Expect the nodes our places can start."""
+    """Expect the nodes our places can start; a cluster that had shut down is open again."""
+    nodes = draft.state.nodes.values()
+    if draft.state.closing and all(node.state == "left" for node in nodes):
+        draft.add(r.Opened())
+        for node in nodes:
+            draft.add(
+                r.NodeChanged(node=node.node, state="absent", reason="the cluster is open again")
+            )
     for name in started.nodes:
         if name not in draft.state.nodes:
             draft.add(r.NodeExpected(node=name))
@@ -220,7 +227,9 @@ def _found(result: ActionResult) -> str:
 
 
 def _alive_but_mute(draft: Draft, node: Node) -> None:
-    if node.state == "suspect" or node.uncleared is not None:
+    live = live_attempt(draft, node)
+    owes_an_end = live is not None and live[1].state == "stopping" and node.uncleared is not None
+    if node.state == "suspect" or owes_an_end:  # else it was heard again while it was looked at
         draft.add(
             r.NodeChanged(
                 node=node.node, state="suspect", reason="probe: agent alive but not heard"

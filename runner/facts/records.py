@@ -390,6 +390,12 @@ class Closing:
     request: str = ""
 
 
+@message("opened")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A cluster that had shut down is led again: its nodes are expected anew."""
+
+
 @message("mass_silence_noted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MassSilenceNoted:

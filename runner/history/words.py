@@ -292,4 +292,5 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.MassSilenceNoted: _mass_silence_noted,
     r.DecisionFailed: lambda d: f"Stoker's own decision failed{_because(d.error)}",
     r.Closing: lambda d: f"the cluster shuts down, for {printable(d.by) or 'somebody'}",
+    r.Opened: lambda d: "the cluster is open again",
 }

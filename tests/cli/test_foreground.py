@@ -75,7 +75,6 @@ def test_a_run_that_finishes_ends_with_0_and_leaves_nothing(place: Path) -> None
     assert "shut down in order" in stoker("status").stdout
 
 
-@pytest.mark.xfail(strict=False, reason="a closed cluster is not opened again yet")
 def test_a_second_run_in_the_same_folder_starts_again(place: Path) -> None:
     """A cluster that was shut down is led again by the next run, under the next number."""
     write_run(place, ["true"])
