@@ -45,8 +45,9 @@ class Agreement:
         self._pending: dict[int, tuple[str, int]] = {}  # number -> request's id, index in KINDS
         self._settled: dict[int, int] = {}  # number -> step after which it took effect
         self._numbers = torch.zeros(len(KINDS), dtype=torch.int64)
+        self._view = self._numbers.numpy()  # the same memory, cheaper to read and write
         self._maximum = dist.AllreduceOptions()
-        self._maximum.reduceOp = dist.ReduceOp.MAX
+        self._maximum.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
         self._work: dist.Work | None = None
         self.seconds = (
             0.0  # CPU time of this thread spent here, the other ranks' waited for left out
@@ -60,7 +61,7 @@ class Agreement:
         numbers = [0] * len(KINDS)
         for number, (_, kind) in self._pending.items():
             numbers[kind] = max(numbers[kind], number)
-        self._numbers = torch.tensor(numbers)
+        self._view[:] = numbers
         if self._world_size > 1:
             # The group's own call: torch's wrapper around it costs as much again, every step.
             self._work = self._group.allreduce([self._numbers], self._maximum)
@@ -72,7 +73,7 @@ class Agreement:
             self._work.wait()
             self._work = None
         started = thread_time()
-        checkpoint, stop, drill = (int(number) for number in self._numbers.tolist())
+        checkpoint, stop, drill = (int(number) for number in self._view.tolist())
         for number in (checkpoint, stop, drill):
             if number:
                 self._settled[number] = step

@@ -73,6 +73,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         if step == done + 1:
             timings.lap("first_step")
         decision = agreement.end(step)
+        loop.note_cost(agreement.seconds)
         if decision.drill is not None:
             drills.arm(decision.drill)
             drills.at("step")
@@ -83,7 +84,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         if decision.stop:
             exit_code = STOPPED
             break
-    loop.finish(agreement.seconds)
+    loop.finish()
     world.leave()
     return exit_code
 
@@ -184,10 +185,14 @@ class Loop:
         if self._first_place:
             self._channel.report("settings", step=done, values=values)
 
-    def finish(self, agreement_seconds: float) -> None:
+    def note_cost(self, agreement_seconds: float) -> None:
+        """Take down what being supervised cost in this step."""
+        self._reporter.note_cost(agreement_seconds)
+
+    def finish(self) -> None:
         """Tell people what being supervised cost."""
-        seconds = self._reporter.seconds_per_step(agreement_seconds)
-        self._reporter.say(f"supervision took {seconds * 1e6:.0f} us of CPU a step on this rank")
+        cost = self._reporter.cost_seconds()
+        self._reporter.say(f"supervision took {cost * 1e6:.0f} us of CPU a step on this rank")
 
     @property
     def _lr_peak(self) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+import statistics
 import sys
 from collections import deque
 from time import thread_time
@@ -18,6 +19,7 @@ from trainer.settings import Settings
 # Steps whose loss and gradient norm go into a checkpoint's manifest, as evidence of its health.
 EVIDENCE_STEPS = 20
 TERA = 1e12
+COST_STEPS = 1000
 
 
 class Reporter:
@@ -36,7 +38,8 @@ class Reporter:
         self._tera_per_rank = flops / settings.layout.world_size / TERA
         self.recent: deque[dict[str, Any]] = deque(maxlen=EVIDENCE_STEPS)
         self.seconds = 0.0
-        self.steps = 0
+        self._costs: deque[float] = deque(maxlen=COST_STEPS)
+        self._spent = 0.0
 
     def phase(self, name: str) -> None:
         """Report the phase when it changes."""
@@ -80,14 +83,18 @@ class Reporter:
             fields["first_nonfinite_layer"] = nonfinite_layer
         self._channel.report("step", **fields)
         self.recent.append({"step": step, "loss": result.loss, "grad_norm": result.grad_norm})
-        self.steps += 1
         self.seconds += thread_time() - started
         self._line(fields)
 
-    def seconds_per_step(self, agreement_seconds: float) -> float:
-        """Return what supervision cost per step so far: reports, the watch on gradients, requests."""
-        total = self.seconds + self._engine.watch.seconds + agreement_seconds
-        return total / max(1, self.steps)
+    def note_cost(self, agreement_seconds: float) -> None:
+        """Take down what supervision cost in this step: report, watch on gradients, requests."""
+        spent = self.seconds + self._engine.watch.seconds + agreement_seconds
+        self._costs.append(spent - self._spent)
+        self._spent = spent
+
+    def cost_seconds(self) -> float:
+        """Return the median of those costs over the last steps, CPU seconds of this thread."""
+        return statistics.median(self._costs) if self._costs else 0.0
 
     def _line(self, fields: dict[str, Any]) -> None:
         every = self._settings.log_every
