@@ -44,10 +44,13 @@ def run_folder(cluster: ClusterSpec, run: Run) -> str:
 
 
 def checkpoint_folder(cluster: ClusterSpec, run: Run) -> str:
-    """Return where a run's checkpoints are, or "" for a command that keeps its own."""
+    """Return where a run's checkpoints are, or "" for a command that keeps its own.
+
+    By default the folder goes by the run's name, not its number: a run started again goes on from where it was.
+    """
     if run.spec.checkpoints:
         return run.spec.checkpoints
-    return f"{run_folder(cluster, run)}/checkpoints" if run.spec.trainer else ""
+    return f"{cluster.state}/checkpoints/{run.spec.name}" if run.spec.trainer else ""
 
 
 def command_of(spec: RunSpec) -> tuple[str, ...]:

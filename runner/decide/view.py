@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runner.decide.placement import run_folder
+from runner.decide.placement import checkpoint_folder, run_folder
 from runner.decide.state import Incident, Node, Run, State
 from runner.decide.trust import TRUSTED
 from runner.facts.cluster_spec import ClusterSpec
@@ -140,6 +140,7 @@ def _run(run: Run, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: floa
         ettr_ratio=summary.ettr_ratio,
         lost_seconds=dict(summary.lost_seconds),
         folder=run_folder(cluster, run),
+        checkpoints=checkpoint_folder(cluster, run),
     )
 
 

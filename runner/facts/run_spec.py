@@ -80,7 +80,8 @@ class RunSpec:
         Setting(
             "Folder for this run's checkpoints, relative to the file's folder. Two runs must not share one. Empty: a "
             "`command` gets none, so it saves on its own and every attempt starts with an empty `STOKER_RESUME`.",
-            default="empty with `command`; with `trainer`, a folder in the run's state",
+            default="empty with `command`; with `trainer`, `checkpoints/<name>` in the cluster's state: a run started "
+            "again under its name goes on from its newest intact checkpoint",
         ),
     ] = ""
     keep_checkpoints: Annotated[

@@ -80,6 +80,7 @@ class RunView:
     ettr_ratio: float | None = None
     lost_seconds: Mapping[str, float] = field(default_factory=dict)  # by cause, from the ledger
     folder: str = ""
+    checkpoints: str = ""  # folder; empty: the run keeps its own
 
 
 @message("view")
