@@ -20,6 +20,7 @@ import io
 import math
 import os
 import sys
+import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -51,6 +52,8 @@ from trainer.settings import Settings
 from trainer.watch import GradientWatch
 from trainer.world import World
 
+# DeepSpeed gathers by a name that torch will drop one day; both versions are pinned.
+warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*", category=FutureWarning)
 # `import deepspeed.comm.torch` would give torch itself, for that package has an attribute of the
 # name; the module is reached through sys.modules only.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
