@@ -45,8 +45,9 @@ _LOG = logging.getLogger("stoker")
 INBOX_SIZE = 10_000
 READ_SECONDS = 60.0  # one blocking read of the store; only bounds how long a lost wake-up can last
 VIEW_SECONDS = 0.5  # between two Views at least; chosen, not measured
-# A turn of the loop that comes this much later than planned means that we stood still; chosen.
+# The loop being this late means that we stood still: at most this long, or this share of the silence limit; chosen.
 PAUSE_SECONDS = 2.0
+PAUSE_SHARE = 0.25
 # Entries between two snapshots: bounds what a take-over applies; chosen, not measured.
 SNAPSHOT_ENTRIES = 500
 STREAMS = ("signals", "requests")
@@ -67,6 +68,9 @@ class Supervisor:
         self._unpublished: dict[
             str, bytes
         ] = {}  # registers that the state wants written, newest value
+        self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
+        self._awake_at = time.monotonic()  # when the loop was last seen to run
+        self._outage_seconds = 0.0  # sat out in the middle of a turn, not told to the controller yet
         self._view_due = 0.0
         self._view_dirty = True
         self._snapshot_at = 0
@@ -96,6 +100,7 @@ class Supervisor:
                 self._performer.submit(action)
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
         reader.start()
+        self._awake_at = time.monotonic()
         try:
             while not self._stopping.is_set() and not self._turns.controller.has_closed:
                 self._turn_of_loop()
@@ -115,6 +120,8 @@ class Supervisor:
             self._inbox.put_nowait(None)
 
     def _turn_of_loop(self) -> None:
+        self._notice_pause(self._awake_at)
+        self._own_up_to_outage()
         now = self._clock.now()
         self._detectors.watch(self._turns.controller.watch())
         timeout = self._next_due() - now
@@ -122,11 +129,13 @@ class Supervisor:
         fact = None
         with contextlib.suppress(queue.Empty):
             fact = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
-        self._notice_pause(time.monotonic() - planned)
+        self._notice_pause(max(planned, self._awake_at))
         if fact is not None:
             self._take_in(fact)
-        now = self._clock.now()
+        self._notice_pause(self._awake_at)
         self._detectors.watch(self._turns.controller.watch())
+        self._doubt_silence()
+        now = self._clock.now()
         for finding in self._detectors.tick(now):
             self._act(self._turns.take(finding, now))
         wake_at = self._turns.controller.wake_at()
@@ -148,10 +157,30 @@ class Supervisor:
             times.append(self._clock.now() + 0.2)
         return min(times)
 
-    def _notice_pause(self, late_seconds: float) -> None:
-        """Silence proves nothing about others while we ourselves stood still."""
-        if late_seconds >= PAUSE_SECONDS:
+    def _notice_pause(self, expected_at: float) -> None:
+        """Silence proves nothing about others while we ourselves stood still. `expected_at`: monotonic seconds."""
+        late_seconds = time.monotonic() - expected_at
+        if late_seconds >= self._pause_seconds:
             self._shift(late_seconds, "the supervisor stood still")
+        self._awake_at = time.monotonic()
+
+    def _doubt_silence(self) -> None:
+        """Before silence is held against anybody, see whether the store takes a word of ours: if not, nor does it take theirs."""
+        times = (self._detectors.due_at(), self._turns.controller.wake_at())
+        if all(due is None or self._clock.now() < due for due in times):
+            return
+        try:
+            self._store.renew(self._lease)
+            self._write_view()
+        except StoreUnavailable as error:
+            self._sit_out(error)
+            self._own_up_to_outage()
+
+    def _own_up_to_outage(self) -> None:
+        """Tell the controller of the time sat out, so that no deadline runs out in it."""
+        while self._outage_seconds > 0:
+            seconds, self._outage_seconds = self._outage_seconds, 0.0
+            self._shift(seconds, "the store was out of reach")
 
     def _shift(self, seconds: float, reason: str) -> None:
         self._detectors.shift(seconds)
@@ -160,9 +189,11 @@ class Supervisor:
     def _sit_out(self, error: StoreUnavailable) -> None:
         """Wait for the store in the middle of a turn; whatever is silent meanwhile is not to blame."""
         _LOG.warning("store: %s; waiting", error)
-        started = time.monotonic()
         time.sleep(min(error.delay_seconds, 1.0))
-        self._detectors.shift(time.monotonic() - started)
+        before, self._awake_at = self._awake_at, time.monotonic()
+        seconds = self._awake_at - before  # the call that failed took its time too
+        self._outage_seconds += seconds
+        self._detectors.shift(seconds)
 
     # ---- in ---------------------------------------------------------------------------------------------------------
 
@@ -268,6 +299,12 @@ class Supervisor:
         now = self._clock.now()
         if not force and (not self._view_dirty or now < self._view_due):
             return
+        with contextlib.suppress(StoreUnavailable):
+            self._write_view()
+        self._view_dirty, self._view_due = False, now + VIEW_SECONDS
+
+    def _write_view(self) -> None:
+        now = self._clock.now()
         times = self._process.cpu_times()
         about: Mapping[str, object] = {
             "wall": time.time(),
@@ -277,9 +314,7 @@ class Supervisor:
         }
         state, ledger = self._turns.controller.state, self._turns.ledger
         view = draw(state, self._cluster, ledger, self._heard, now=now, about=about)
-        with contextlib.suppress(StoreUnavailable):
-            self._store.put("view", wire.encode(view), fence=self._lease)
-        self._view_dirty, self._view_due = False, now + VIEW_SECONDS
+        self._store.put("view", wire.encode(view), fence=self._lease)
 
 
 def _version() -> str:

@@ -29,8 +29,8 @@ class Detectors:
         return [*self.silence.tick(self._watch, now), *self.progress.tick(self._watch, now)]
 
     def shift(self, seconds: float) -> None:
-        """Move every silence limit: nobody was listening for that long."""
-        self.silence.shift(seconds)
+        """Allow for a time in which nobody listened."""
+        self.silence.begin_anew()
         self.progress.shift(seconds)
 
     def due_at(self) -> float | None:

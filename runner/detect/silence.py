@@ -53,9 +53,12 @@ class Silence:
         )
         return Finding(fault="node_silent", evidence=evidence, node=name, silent_seconds=silent)
 
-    def shift(self, seconds: float) -> None:
-        """Allow for a time in which nobody listened (our own pause, a store outage): it proves nothing about the nodes."""
-        self._heard = {name: at + seconds for name, at in self._heard.items()}
+    def begin_anew(self) -> None:
+        """Forget when nodes were heard: nobody listened (our own pause, a store outage), which proves nothing about them.
+
+        Each node gets the whole limit again, as it does from a new supervisor: what it said meanwhile has yet to arrive.
+        """
+        self._heard.clear()
 
     def due_at(self, watch: Watch) -> float | None:
         """Return when the next node becomes silent if nothing is heard."""
