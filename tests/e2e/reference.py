@@ -1,0 +1,80 @@
+"""The undisturbed run of the built-in trainer, and what it means for another run to equal it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner import sealing
+from tests.e2e.stand import Stand, run_of
+
+STEPS = 100
+CHECKPOINT_EVERY = 4
+TRAINER = {
+    "recipe": "tiny_cpu",
+    "steps": STEPS,
+    "checkpoint_every": CHECKPOINT_EVERY,
+    "validate_every": 0,
+}
+NODES, RANKS = 2, 2
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What an undisturbed run ended with. `metrics`: loss and gradient norm of the last steps, as the trainer noted them.
+    `shards`: sizes and hashes of every rank's weights and moments.
+    """
+
+    loss: float
+    metrics: tuple[Any, ...]
+    shards: dict[str, sealing.FileSeal]
+
+
+def undisturbed_run(folder: Path) -> Reference:
+    """Run it in a folder of its own; raise AssertionError when it is anything but undisturbed."""
+    stand = Stand(folder)
+    with stand.observer:
+        prepare(stand)
+        try:
+            code, said = stand.finish(stand.start("run", "run.yaml"))
+            assert code == 0, said
+            ended = outcome_of(stand)
+            assert stand.observer.starts() == {"1.1.0": NODES * RANKS}
+        finally:
+            left = stand.end()
+    assert not left, f"left behind: {left}"
+    stand.observer.check()
+    return ended
+
+
+def prepare(stand: Stand, *, spares: int = 0, **fields: Any) -> None:
+    """Write what every run on this layout has in common."""
+    stand.write_cluster(nodes=NODES, slots=RANKS, spares=spares)
+    stand.write_run(trainer=TRAINER, nodes=NODES, ranks_per_node=RANKS, **fields)
+
+
+def outcome_of(stand: Stand) -> Reference:
+    """Return what a finished run ended with: the last step's loss as published, and its last checkpoint."""
+    run = run_of(stand.view())
+    assert run.state == "finished", stand.report()
+    assert run.last is not None
+    assert run.last.step == run.step == STEPS
+    assert run.last.loss is not None
+    newest = sealing.list_sealed(Path(run.checkpoints))[0]
+    manifest = sealing.verify(newest)
+    assert manifest.step == STEPS
+    shards = {name: seal for name, seal in manifest.files.items() if name.endswith(".distcp")}
+    assert len(shards) == NODES * RANKS
+    return Reference(run.last.loss, tuple(manifest.metrics), shards)
+
+
+def assert_equal(stand: Stand, undisturbed: Reference) -> None:
+    """Compare a run's end with the undisturbed one's: not nearly equal, equal."""
+    ended = outcome_of(stand)
+    assert ended.loss == undisturbed.loss
+    shared = min(len(ended.metrics), len(undisturbed.metrics))
+    assert shared > 0
+    assert ended.metrics[-shared:] == undisturbed.metrics[-shared:]
+    # Every weight and every moment, bit for bit.
+    assert ended.shards == undisturbed.shards

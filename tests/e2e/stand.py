@@ -1,0 +1,349 @@
+"""A test stand: a folder with run.yaml and cluster.yaml, the `stoker` command as people use it, and an observer."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+
+from runner.errors import StokerError
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.ids import AttemptId
+from runner.facts.requests import Answer, Request
+from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.facts.wire import decode
+from runner.serve.published import read_view
+from runner.store.sqlite import SqliteStore
+from tests.e2e.observer import Observer, environment_of, stat_of
+
+STOKER = str(Path(sys.executable).parent / "stoker")
+WAIT_SECONDS = 120.0  # for anything a test expects; far above what it takes, for a loaded machine
+LEFT_SECONDS = 5.0  # for what was ended to be gone
+SHARED_MEMORY = Path("/dev/shm")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process of the stand, told from later ones with its pid by its start."""
+
+    pid: int
+    start_ticks: int
+    command: str
+
+
+class Stand:
+    """One cluster in a folder of its own. `name` is the cluster's name and, unless said otherwise, the run's."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.name = f"e2e-{uuid.uuid4().hex[:12]}"
+        self.state = self.folder / ".stoker" / self.name
+        self.observer = Observer(self.name)
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._shared_memory = set(os.listdir(SHARED_MEMORY))
+        self._store: SqliteStore | None = None
+
+    # -- what people write
+
+    def write_run(self, **fields: Any) -> Path:
+        """Write run.yaml."""
+        path = self.folder / "run.yaml"
+        path.write_text(yaml.safe_dump({"name": self.name, **fields}, sort_keys=False))
+        return path
+
+    def write_cluster(self, *, nodes: int, slots: int, spares: int = 0, **limits: Any) -> Path:
+        """Write cluster.yaml, with short times, so that tests need not wait."""
+        local = {"nodes": nodes, "slots": slots, "spares": spares}
+        limits = {"heartbeat_seconds": 0.2, **limits}
+        path = self.folder / "cluster.yaml"
+        path.write_text(yaml.safe_dump({"name": self.name, "local": local, **limits}))
+        return path
+
+    def write_script(self, text: str, name: str = "train.py") -> Path:
+        """Write a user's script."""
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    # -- what people type
+
+    def stoker(self, *words: str, seconds: float = 60.0) -> subprocess.CompletedProcess[str]:
+        """Type a command and wait for its end."""
+        return subprocess.run(
+            [STOKER, *words],
+            cwd=self.folder,
+            env=_environment(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        """Type a command that stays; its output goes to `output`."""
+        with (self.folder / "output").open("ab") as output:
+            process = subprocess.Popen(
+                [STOKER, *words],
+                cwd=self.folder,
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        self._started.append(process)
+        return process
+
+    def finish(
+        self, process: subprocess.Popen[bytes], *, seconds: float = WAIT_SECONDS
+    ) -> tuple[int, str]:
+        """Wait for a command that stays; return exit code and everything such commands have said."""
+        try:
+            code = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"not over after {seconds:g} s:\n{self.report()}") from None
+        return code, self.output()
+
+    def output(self) -> str:
+        """Return what the commands that stay have said."""
+        path = self.folder / "output"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    # -- what Stoker publishes
+
+    @property
+    def store(self) -> SqliteStore:
+        """The cluster's store, once there is one."""
+        if self._store is None:
+            self._store = SqliteStore(self.state / "store", create=False)
+        return self._store
+
+    def view(self) -> View | None:
+        """Return what the supervisor published last."""
+        try:
+            return read_view(self.store)
+        except StokerError:
+            return None
+
+    def wait(
+        self, holds: Callable[[View], T | None], what: str, *, seconds: float = WAIT_SECONDS
+    ) -> T:
+        """Wait until the View shows something; return it."""
+
+        def look() -> T | None:
+            view = self.view()
+            return holds(view) if view is not None else None
+
+        return self.until(look, what, seconds=seconds)
+
+    def until(
+        self, holds: Callable[[], T | None], what: str, *, seconds: float = WAIT_SECONDS
+    ) -> T:
+        """Wait until something holds that announces itself in no other way; return it."""
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            found = holds()
+            if found:
+                return found
+            time.sleep(0.02)
+        raise AssertionError(f"never: {what}\n{self.report()}")
+
+    def training(self, *, past_step: int = 0, after: AttemptId | None = None) -> Training:
+        """Wait for a whole gang, newer than `after`, that has done more than `past_step` steps."""
+
+        def look(view: View) -> Training | None:
+            run = newest_run(view)
+            gang = self.observer.gang()
+            assert run is None or run.state in ("active", "waiting"), self.report()
+            if run is None or run.attempt is None or not gang or run.last is None:
+                return None
+            is_new = run.attempt == self.observer.attempts()[-1] and run.attempt != after
+            is_far = run.step > past_step and run.last.step > past_step
+            return (
+                Training(run.attempt, run.step, gang)
+                if is_new and is_far and run.attempt_state == "running"
+                else None
+            )
+
+        return self.wait(look, f"a gang after {after} past step {past_step}")
+
+    def ask(self, request: Request, *, seconds: float = 30.0) -> Answer:
+        """Hand a request in that no command makes, and wait for the last word on it."""
+        from runner.cli.asking import ask
+
+        spec = ClusterSpec(name=self.name, state=str(self.state))
+        return ask(self.store, spec, request, timeout_seconds=seconds)
+
+    def report(self) -> str:
+        """Say what a person would want to know about a test that failed."""
+        parts = [f"observer: {self.observer.starts()} living {self.observer.gang()}", self.output()]
+        view = self.view()
+        if view is not None:
+            parts += [str(part) for part in (*view.runs, *view.nodes, *view.incidents)]
+        for log in [self.state / "supervisor.log", *sorted(self.state.glob("nodes/*/agent.log"))]:
+            if log.exists():
+                parts.append(f"--- {log.name}\n{log.read_text(errors='replace')[-3000:]}")
+        for log in sorted(self.state.glob("runs/*/attempts/*/rank*.err"))[-4:]:
+            parts.append(
+                f"--- {log.parent.name}/{log.name}\n{log.read_text(errors='replace')[-800:]}"
+            )
+        return "\n".join(parts)
+
+    # -- the end
+
+    def end(self) -> list[str]:
+        """Close, and kill what is left; return what that was."""
+        if self._store is not None:
+            self._store.close()
+        deadline = time.monotonic() + LEFT_SECONDS
+        while (self.processes() or self.new_shared_memory()) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        left = [f"{process.pid} {process.command}" for process in self.processes()]
+        left += [str(SHARED_MEMORY / name) for name in self.new_shared_memory()]
+        self.kill_everything()
+        for process in self._started:
+            process.wait()
+        return left
+
+    def kill_everything(self) -> None:
+        """SIGKILL every process of this stand, again until none is found."""
+        for _ in range(100):
+            processes = self.processes()
+            if not processes:
+                return
+            for process in processes:
+                kill(process.pid, signal.SIGKILL)
+            time.sleep(0.02)
+
+    def processes(self) -> list[Process]:
+        """Find the stand's processes: they carry its name or its folder in environment, command, or working directory."""
+        ours = {os.getpid(), os.getppid()}
+        found = []
+        for name in os.listdir("/proc"):
+            if not name.isdecimal() or int(name) in ours:
+                continue
+            pid = int(name)
+            stat = stat_of(pid)
+            if stat is None or stat[0] in "ZX":
+                continue
+            command = _command_of(pid)
+            if self._is_ours(pid, command):
+                found.append(Process(pid, stat[2], command[:200]))
+        return found
+
+    def _is_ours(self, pid: int, command: str) -> bool:
+        folder = f"{self.folder}/"
+        environment = environment_of(pid)
+        if environment.get("STOKER_CLUSTER") == self.name or folder in f"{command}/":
+            return True
+        if any(f"{value}/".startswith(folder) for value in environment.values()):
+            return True
+        try:
+            return f"{os.readlink(f'/proc/{pid}/cwd')}/".startswith(folder)
+        except OSError:
+            return False
+
+    def new_shared_memory(self) -> list[str]:
+        """Name files that came into shared memory and that no living process uses."""
+        new = set(os.listdir(SHARED_MEMORY)) - self._shared_memory
+        return sorted(name for name in new if new and not _is_used(SHARED_MEMORY / name))
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A gang that trains: its attempt, the step it has reached, pid by rank."""
+
+    attempt: AttemptId
+    step: int
+    pids: dict[int, int]
+
+
+def newest_run(view: View) -> RunView | None:
+    """Return the newest run."""
+    return view.runs[-1] if view.runs else None
+
+
+def run_of(view: View | None) -> RunView:
+    """Return the newest run, which must be there."""
+    assert view is not None
+    run = newest_run(view)
+    assert run is not None
+    return run
+
+
+def node_of(view: View | None, name: str) -> NodeView:
+    """Return a node, which must be there."""
+    assert view is not None
+    return next(node for node in view.nodes if node.node == name)
+
+
+def incidents_of(view: View | None) -> tuple[IncidentView, ...]:
+    """Return the incidents, oldest first."""
+    assert view is not None
+    return tuple(reversed(view.incidents))
+
+
+def kill(pid: int, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that may have ended by itself."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def answer_of(stand: Stand, request_id: str) -> Answer | None:
+    """Return what the supervisor said to a request so far."""
+    register = stand.store.get(f"answer/{request_id}")
+    answer = decode(register.payload) if register is not None else None
+    assert answer is None or isinstance(answer, Answer)
+    return answer
+
+
+def closing_store(stand: Stand) -> closing[SqliteStore]:
+    """Open the stand's store for a while."""
+    return closing(SqliteStore(stand.state / "store", create=False))
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def _command_of(pid: int) -> str:
+    try:
+        return (
+            Path(f"/proc/{pid}/cmdline")
+            .read_bytes()
+            .replace(b"\0", b" ")
+            .decode("utf-8", "replace")
+        )
+    except OSError:
+        return ""
+
+
+def _is_used(path: Path) -> bool:
+    """Whether any living process has the file open or mapped."""
+    if not path.exists():
+        return True
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(path) in (process / "maps").read_text(errors="replace"):
+                return True
+            if any(os.readlink(link) == str(path) for link in (process / "fd").iterdir()):
+                return True
+        except OSError:
+            continue
+    return False

@@ -1,0 +1,52 @@
+"""A script that knows nothing of Stoker, from a run.yaml of five lines."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import pytest
+
+from tests.e2e.scripts import DDP
+from tests.e2e.stand import Stand, kill
+
+pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def test_an_unchanged_ddp_script_survives_the_loss_of_each_of_its_ranks(
+    make_stand: Callable[[], Stand],
+) -> None:
+    """SIGKILL to rank 1, then to rank 0: the script reaches its last step with the loss of an undisturbed run."""
+    quiet, disturbed = make_stand(), make_stand()
+    assert train(quiet) == 0, quiet.report()
+    assert train(disturbed, victims=(1, 0)) == 0, disturbed.report()
+    print(f"result {(disturbed.folder / 'result').read_text()}")
+    assert (disturbed.folder / "result").read_text() == (quiet.folder / "result").read_text()
+    assert quiet.observer.starts() == {"1.1.0": 2}
+    assert disturbed.observer.starts() == {"1.1.0": 2, "1.1.1": 2, "1.1.2": 2}
+
+
+def train(stand: Stand, *, victims: tuple[int, ...] = ()) -> int:
+    """Run the script, killing ranks after its next checkpoints; return the exit code."""
+    stand.write_script(DDP)
+    lines = [f"name: {stand.name}", 'command: "{python} train.py"', f"python: {sys.executable}"]
+    lines += ["nodes: 1", "ranks_per_node: 2"]
+    (stand.folder / "run.yaml").write_text("\n".join(lines) + "\n")
+    run = stand.start("run", "run.yaml")
+    checkpoint, seen = stand.folder / "checkpoint.pt", 0
+    for rank in victims:
+
+        def is_newer(before: int = seen) -> bool:
+            is_there = checkpoint.exists() and checkpoint.stat().st_mtime_ns > before
+            return is_there and bool(stand.observer.gang())
+
+        stand.until(is_newer, "a checkpoint of the script's own")
+        seen = checkpoint.stat().st_mtime_ns
+        attempt = stand.observer.attempts()[-1]
+        print(f"SIGKILL to rank {rank} of {attempt}")
+        kill(stand.observer.gang()[rank])
+        stand.until(
+            lambda: stand.observer.attempts()[-1] != attempt and stand.observer.gang(),  # noqa: B023 - called at once
+            "another gang",
+        )
+    return stand.finish(run)[0]
