@@ -15,6 +15,6 @@ Exit codes:
   1    failed; the run failed, or something broke
   2    refused: bad input, or something that cannot be done as asked
   3    the run was stopped by a person
-  4    no supervisor leads the cluster, or it did not answer in time
+  4    no supervisor leads the cluster, or it did not answer in time; a check could not tell
   130  interrupted with Ctrl-C, after an orderly stop
 """

@@ -22,6 +22,7 @@ COMMANDS = {
     "incidents": "runner.cli.look:incidents",
     "story": "runner.cli.look:story",
     "lineage": "runner.cli.look:lineage",
+    "check": "runner.cli.check:check",
     "stop": "runner.cli.operate:stop",
     "lr": "runner.cli.operate:lr",
     "drill": "runner.cli.operate:drill",

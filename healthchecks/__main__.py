@@ -1,0 +1,87 @@
+"""`python -P -m healthchecks`: run checks one after another, print one JSON object as each ends, and a last one that sums up.
+
+Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN, 64 refused (bad arguments; nothing was checked).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import tempfile
+from typing import Any, NoReturn
+
+from healthchecks.check import NodeFacts, Outcome, Verdict, to_plain
+from healthchecks.coverage import overall, pick
+from healthchecks.deadline import DEADLINE_SECONDS, run_check
+from healthchecks.thresholds import parse_overrides
+from runner.errors import UserError
+
+EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
+REFUSED = 64  # EX_USAGE of sysexits.h: apart from the verdicts
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UserError(message)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the checks asked for; return the exit code."""
+    try:
+        options = _parser().parse_args(arguments)
+        names, required = pick(options.check)
+        limits = parse_overrides(options.limit)
+        node = _node(options)
+    except UserError as error:
+        print(f"healthchecks: {error}", file=sys.stderr)
+        return REFUSED
+    verdicts: list[Verdict] = []
+    try:
+        for name in names:
+            verdicts.append(run_check(name, node, limits=limits, deadline_seconds=options.seconds))
+            _print(to_plain(verdicts[-1]))
+        total = overall(verdicts, required=required)
+        _print(total)
+    except BrokenPipeError:
+        # Nobody reads any more. What is buffered goes nowhere, so that the interpreter's own flush does not fail as well.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_CODES[Outcome.UNKNOWN]
+    return EXIT_CODES[Outcome(total["outcome"])]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="python -P -m healthchecks", description="Check this node.")
+    parser.add_argument("--check", action="append", default=[], metavar="NAME")
+    parser.add_argument("--folder", action="append", default=[], metavar="DIR")
+    parser.add_argument("--seconds", type=_positive, default=DEADLINE_SECONDS, metavar="N")
+    parser.add_argument("--limit", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--kernel-log", metavar="FILE")
+    parser.add_argument("--shared-memory", metavar="DIR")
+    return parser
+
+
+def _positive(text: str) -> float:
+    seconds = float(text)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of seconds")
+    return seconds
+
+
+def _node(options: argparse.Namespace) -> NodeFacts:
+    folders = options.folder or [os.getcwd(), tempfile.gettempdir()]
+    paths: dict[str, Any] = {}
+    for name in ("kernel_log", "shared_memory"):
+        if getattr(options, name) is not None:
+            paths[name] = os.path.abspath(getattr(options, name))
+    return NodeFacts(folders=tuple(dict.fromkeys(map(os.path.abspath, folders))), **paths)
+
+
+def _print(plain: dict[str, Any]) -> None:
+    print(json.dumps(plain, allow_nan=False), flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

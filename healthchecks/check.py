@@ -1,0 +1,183 @@
+"""The contract of a check: what it is told, what it measures, and how a verdict follows from that."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal
+
+Rule = Literal["at least", "at most", "noted"]
+
+
+class Outcome(StrEnum):
+    """Three values, for unknown is not healthy."""
+
+    PASS = "PASS"  # noqa: S105 - no password
+    FAIL = "FAIL"
+    UNKNOWN = "UNKNOWN"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """One measured value and the limit it was held against. `value` is None when it could not be measured.
+
+    A value that is only "noted" has no limit and no part in the verdict.
+    """
+
+    name: str
+    value: float | None
+    unit: str = ""
+    rule: Rule = "noted"
+    limit: float | None = None
+    source: str = ""  # where the limit comes from
+    subject: str = ""  # what was measured: a folder, a file, a clock
+    note: str = ""  # what a reader should know beside the number, such as an error's text
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Compare value and limit; NaN and infinities are no measurement. None for what is only noted."""
+        if self.rule == "noted":
+            return None
+        if self.limit is None or self.value is None:
+            return Outcome.UNKNOWN
+        if not (math.isfinite(self.value) and math.isfinite(self.limit)):
+            return Outcome.UNKNOWN
+        held = self.value >= self.limit if self.rule == "at least" else self.value <= self.limit
+        return Outcome.PASS if held else Outcome.FAIL
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one check found. The outcome follows from the evidence; nobody can set it."""
+
+    check: str
+    evidence: tuple[Evidence, ...] = ()
+    trouble: str = ""  # why the check did not come to its end: hung, died, raised
+    seconds: float = 0.0
+
+    @property
+    def outcome(self) -> Outcome:
+        """FAIL if any measured value is beyond its limit, PASS if all were measured and hold, else UNKNOWN."""
+        outcomes = [each.outcome for each in self.evidence if each.outcome is not None]
+        if Outcome.FAIL in outcomes:
+            return Outcome.FAIL
+        if self.trouble or not outcomes or Outcome.UNKNOWN in outcomes:
+            return Outcome.UNKNOWN
+        return Outcome.PASS
+
+    @property
+    def reason(self) -> str:
+        """Say in words what stands between this verdict and PASS; empty for PASS."""
+        wanted = self.outcome
+        parts = [self.trouble] if self.trouble else []
+        parts += [said(each) for each in self.evidence if each.outcome in (wanted, Outcome.FAIL)]
+        if wanted is Outcome.UNKNOWN and not parts:
+            parts = ["nothing was measured"]
+        return "" if wanted is Outcome.PASS else "; ".join(parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """What a check is told of the node it runs on. Paths are absolute."""
+
+    folders: tuple[str, ...]  # where runs write: state, checkpoints, scratch
+    shared_memory: str = "/dev/shm"  # noqa: S108 - it is looked at, nothing is put there
+    kernel_log: str = "/dev/kmsg"
+    pattern_bytes: int = 64 << 20  # memory that the pattern test writes and reads
+    clock_seconds: float = 0.5  # over which clocks are compared
+
+
+class Judge:
+    """Holds values against named limits. Each check gets one; it knows no limits but those of the table."""
+
+    def __init__(self, limits: Mapping[str, Evidence]) -> None:
+        self._limits = limits
+
+    def __call__(
+        self, name: str, value: float | None, *, subject: str = "", note: str = ""
+    ) -> Evidence:
+        """Return `value` as evidence beside the limit `name`. A KeyError is a mistake in the check itself."""
+        like = self._limits[name]
+        return Evidence(
+            name=name,
+            value=value,
+            unit=like.unit,
+            rule=like.rule,
+            limit=like.limit,
+            source=like.source,
+            subject=subject,
+            note=note,
+        )
+
+
+Check = Callable[[NodeFacts, Judge], Verdict]
+
+
+def said(evidence: Evidence) -> str:
+    """Write one piece of evidence as a person reads it: `free_bytes of /data 12 bytes, at least 100 bytes`."""
+    name = evidence.name.partition(".")[2] or evidence.name
+    subject = f" of {evidence.subject}" if evidence.subject else ""
+    value = "not measured" if evidence.value is None else f"{evidence.value:,.6g} {evidence.unit}"
+    limit = "" if evidence.limit is None else f", {evidence.rule} {evidence.limit:,.6g}"
+    note = f" ({evidence.note})" if evidence.note else ""
+    return f"{name}{subject} {value.strip()}{limit}{note}"
+
+
+def to_plain(verdict: Verdict) -> dict[str, Any]:
+    """Return a verdict as what json prints. Numbers that are not finite become None: they were no measurement."""
+    return {
+        "kind": "check",
+        "check": verdict.check,
+        "outcome": str(verdict.outcome),
+        "reason": verdict.reason,
+        "seconds": round(verdict.seconds, 3),
+        "evidence": [
+            {
+                "name": each.name,
+                "subject": each.subject,
+                "value": _finite(each.value),
+                "unit": each.unit,
+                "rule": each.rule,
+                "limit": _finite(each.limit),
+                "outcome": None if each.outcome is None else str(each.outcome),
+                "source": each.source,
+                "note": each.note,
+            }
+            for each in verdict.evidence
+        ],
+        "trouble": verdict.trouble,
+    }
+
+
+def from_plain(plain: Any, *, check: str) -> Verdict:
+    """Read what `to_plain` wrote about `check`; the outcome is worked out anew. Raises ValueError for anything else."""
+    try:
+        if plain["check"] != check:
+            raise ValueError(f"a verdict on {plain['check']!r} instead of {check!r}")
+        evidence = tuple(_evidence(each) for each in plain["evidence"])
+        return Verdict(check=check, evidence=evidence, trouble=str(plain["trouble"]))
+    except (LookupError, TypeError) as error:
+        raise ValueError(f"no verdict: {type(error).__name__} {error}") from error
+
+
+def _evidence(plain: Any) -> Evidence:
+    words = {key: str(plain[key]) for key in ("name", "unit", "source", "subject", "note")}
+    rule: Rule
+    match plain["rule"]:
+        case "at least" | "at most" | "noted" as rule:
+            pass
+        case other:
+            raise ValueError(f"no rule {other!r}; known: at least, at most, noted")
+    return Evidence(
+        rule=rule, value=_number(plain["value"]), limit=_number(plain["limit"]), **words
+    )
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,45 @@
+"""`python -P -m healthchecks.child NAME JSON`: runs one check in this process and prints its verdict on one line."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from typing import Any
+
+from healthchecks.check import NodeFacts, Verdict, to_plain
+from healthchecks.coverage import load
+from healthchecks.thresholds import judge_of
+
+PR_SET_PDEATHSIG = 1  # prctl(2)
+
+
+def main(arguments: list[str]) -> int:
+    """Run the named check and print its verdict; 0 if there is one, whatever it says."""
+    name, asked = arguments
+    _die_with(os.getppid())
+    verdict = run(name, json.loads(asked))
+    print(json.dumps(to_plain(verdict), allow_nan=False), flush=True)
+    return 0
+
+
+def run(name: str, asked: dict[str, Any]) -> Verdict:
+    """Run one check here; whatever it raises becomes UNKNOWN."""
+    try:
+        facts = {**asked["node"], "folders": tuple(asked["node"]["folders"])}
+        return load(name)(NodeFacts(**facts), judge_of(asked["limits"]))
+    except Exception as error:  # noqa: BLE001 - the bulkhead of a check: it ends in a finding
+        return Verdict(check=name, trouble=f"raised {type(error).__name__}: {error}")
+
+
+def _die_with(parent: int) -> None:
+    """End by SIGKILL as soon as the parent dies, so that a check that hangs never outlives who would have killed it."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,78 @@
+"""clock: the year is plausible, and wall clock and monotonic clock run together and evenly.
+
+Deadlines, heartbeats and leases are reckoned by the monotonic clock, logs by the wall clock. Over half a second this finds a
+wall clock that is being stepped, a monotonic one that is slewed harder than a healthy time service ever does, and one that
+stands still. It does not say whether this node agrees with others.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+
+NAME = "clock"
+NUM_READINGS = (
+    20  # the tightest of these counts, so that a pause between two clocks is not taken for a step
+)
+NANO = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """All clocks at one moment, in nanoseconds; `spread` is how long reading them took."""
+
+    wall: int
+    monotonic: int
+    raw: int  # monotonic, but never slewed by a time service
+    spread: int
+
+
+def check(node: NodeFacts, judge: Judge) -> Verdict:
+    """Read the clocks, wait `node.clock_seconds`, read them again."""
+    before = read_clocks()
+    time.sleep(node.clock_seconds)
+    after = read_clocks()
+    return Verdict(
+        check=NAME, evidence=tuple(compare(before, after, judge, asked_seconds=node.clock_seconds))
+    )
+
+
+def read_clocks() -> Reading:
+    """Read all clocks as close together as can be had."""
+    return min((_reading() for _ in range(NUM_READINGS)), key=lambda reading: reading.spread)
+
+
+def compare(
+    before: Reading, after: Reading, judge: Judge, *, asked_seconds: float
+) -> Iterator[Evidence]:
+    """Judge two readings that were meant to lie `asked_seconds` apart."""
+    year = datetime.fromtimestamp(after.wall * NANO, tz=UTC).year
+    yield judge("clock.earliest_year", year)
+    yield judge("clock.latest_year", year)
+    elapsed = after.monotonic - before.monotonic
+    yield judge("clock.elapsed_ratio", elapsed * NANO / asked_seconds)
+    step = abs((after.wall - before.wall) - elapsed) * NANO
+    raw = after.raw - before.raw
+    slew = abs(elapsed - raw) / raw if raw > 0 else None
+    unsure = (before.spread + after.spread) * NANO
+    yield _unless_unsure(judge("clock.step_seconds", step), unsure, judge)
+    yield _unless_unsure(judge("clock.slew_ratio", slew), unsure / asked_seconds, judge)
+
+
+def _unless_unsure(evidence: Evidence, unsure: float, judge: Judge) -> Evidence:
+    """Return evidence as it is, unless the readings were too far apart for its limit to mean anything."""
+    if evidence.limit is None or unsure <= evidence.limit / 2:
+        return evidence
+    return judge(evidence.name, None, note=f"read too slowly: unsure by {unsure:.3g}")
+
+
+def _reading() -> Reading:
+    began = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    wall = time.clock_gettime_ns(time.CLOCK_REALTIME)
+    raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+    ended = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    return Reading(wall=wall, monotonic=(began + ended) // 2, raw=raw, spread=ended - began)

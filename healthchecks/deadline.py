@@ -1,0 +1,116 @@
+"""One check in a process group of its own, under a hard deadline. Whatever goes wrong here is UNKNOWN, never PASS."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from healthchecks.check import NodeFacts, Verdict, from_plain
+
+DEADLINE_SECONDS = (
+    30.0  # for one check; chosen, some ten times what the slowest takes on two busy cores
+)
+KILL_SECONDS = (
+    2.0  # for SIGKILL to take effect; a process in an uninterruptible sleep stays longer; chosen
+)
+MAX_OUTPUT_BYTES = 1 << 20  # of what a child says; a verdict is a few KB
+MAX_WORDS = 500  # characters of its last words that are passed on; chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a child ended. `code` is as in subprocess, None when not even SIGKILL ended it; `hung`: the deadline passed."""
+
+    pid: int
+    code: int | None
+    hung: bool
+    output: bytes
+    errors: bytes
+
+
+def run_check(
+    name: str,
+    node: NodeFacts,
+    *,
+    limits: Mapping[str, float],
+    deadline_seconds: float = DEADLINE_SECONDS,
+) -> Verdict:
+    """Run one check in a child and return its verdict; `limits` are the overridden ones. Raises nothing of the world's."""
+    began = time.monotonic()
+    asked = json.dumps({"node": dataclasses.asdict(node), "limits": dict(limits)})
+    command = [sys.executable, "-P", "-m", "healthchecks.child", name, asked]
+    try:
+        verdict = _verdict(name, run_until(command, deadline_seconds), deadline_seconds)
+    except OSError as error:
+        verdict = Verdict(check=name, trouble=f"the check could not be started: {error}")
+    return dataclasses.replace(verdict, seconds=time.monotonic() - began)
+
+
+def run_until(command: Sequence[str], deadline_seconds: float) -> Ending:
+    """Run a command until it ends or `deadline_seconds` have passed; then nothing of its process group is left.
+
+    Its output goes to memory, not to a pipe that a grandchild could hold open, nor to a disk that may be full.
+    Raises OSError when it cannot be started.
+    """
+    out, err = os.memfd_create("output"), os.memfd_create("errors")
+    try:
+        child = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True
+        )
+        try:
+            hung = not _ends_within(child.pid, deadline_seconds)
+        finally:
+            # Not reaped yet, so the number of its group cannot be anybody else's.
+            os.killpg(child.pid, signal.SIGKILL)
+            code = _reap(child)
+        output, errors = os.pread(out, MAX_OUTPUT_BYTES, 0), os.pread(err, MAX_OUTPUT_BYTES, 0)
+        return Ending(pid=child.pid, code=code, hung=hung, output=output, errors=errors)
+    finally:
+        os.close(out)
+        os.close(err)
+
+
+def _ends_within(pid: int, seconds: float) -> bool:
+    handle = os.pidfd_open(pid)
+    try:
+        poll = select.poll()
+        poll.register(handle, select.POLLIN)
+        return bool(poll.poll(max(0.0, seconds) * 1000))
+    finally:
+        os.close(handle)
+
+
+def _reap(child: subprocess.Popen[bytes]) -> int | None:
+    try:
+        return child.wait(KILL_SECONDS)
+    except subprocess.TimeoutExpired:
+        return None
+
+
+def _verdict(name: str, ending: Ending, deadline_seconds: float) -> Verdict:
+    if ending.hung:
+        left = "killed" if ending.code is not None else f"SIGKILL does not end pid {ending.pid}"
+        return Verdict(
+            check=name, trouble=f"hung: no verdict within {deadline_seconds:g} s; {left}"
+        )
+    lines = ending.output.decode(errors="replace").splitlines()
+    try:
+        verdict = from_plain(json.loads(lines[-1] if lines else ""), check=name)
+    except ValueError:
+        words = ending.errors.decode(errors="replace").strip().splitlines()
+        said = f": {words[-1][:MAX_WORDS]}" if words else ""
+        return Verdict(
+            check=name, trouble=f"ended with code {ending.code} and without a verdict{said}"
+        )
+    if ending.code != 0:
+        trouble = verdict.trouble or f"ended with code {ending.code} after its verdict"
+        verdict = dataclasses.replace(verdict, trouble=trouble)
+    return verdict

@@ -1,0 +1,90 @@
+"""disk_space: the folders have room, and what is written to them comes back.
+
+Each folder gets a real write of 4 MiB, fsync, and a read-back after the page cache was asked to forget it. The file has no
+name, so nothing is left behind, even by a kill. A full, read-only or broken file system fails; a folder that is missing or
+may not be written by us is unknown.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+import tempfile
+import time
+from collections.abc import Iterator
+
+from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+
+NAME = "disk_space"
+PROBE_BYTES = 4 << 20
+CHUNK_BYTES = 1 << 20
+# The file system's own answer that it cannot store anything; other errors may be about us.
+BROKEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENXIO, errno.EUCLEAN})
+
+
+def check(node: NodeFacts, judge: Judge) -> Verdict:
+    """Look at every folder of `node.folders`."""
+    evidence = [each for folder in node.folders for each in _look(folder, judge)]
+    return Verdict(check=NAME, evidence=tuple(evidence))
+
+
+def wrong_bytes(seen: bytes, expected: bytes) -> int:
+    """Count bytes that differ; missing and surplus ones count too."""
+    if seen == expected:
+        return 0
+    differing = sum(a != b for a, b in zip(seen, expected, strict=False))
+    return differing + abs(len(seen) - len(expected))
+
+
+def _look(folder: str, judge: Judge) -> Iterator[Evidence]:
+    try:
+        space = os.statvfs(folder)
+    except OSError as error:
+        yield judge("disk_space.free_bytes", None, subject=folder, note=str(error))
+        return
+    yield judge("disk_space.free_bytes", space.f_bavail * space.f_frsize, subject=folder)
+    if space.f_files > 0:
+        yield judge("disk_space.free_inodes", space.f_favail, subject=folder)
+    else:  # such as btrfs, which makes inodes as they are needed
+        yield Evidence(name="disk_space.free_inodes", value=None, subject=folder, note="no limit")
+    yield from _probe(folder, judge)
+
+
+def _probe(folder: str, judge: Judge) -> Iterator[Evidence]:
+    payload = _payload(folder)
+    try:
+        with tempfile.TemporaryFile(dir=folder, buffering=0) as file:
+            began = time.monotonic()
+            written = _write(file.fileno(), payload)
+            fsync_seconds = time.monotonic() - began
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            seen = b"".join(_read(file.fileno()))
+    except OSError as error:
+        written_bytes = 0 if error.errno in BROKEN else None
+        yield judge("disk_space.written_bytes", written_bytes, subject=folder, note=str(error))
+        return
+    yield judge("disk_space.written_bytes", written, subject=folder)
+    yield judge("disk_space.fsync_seconds", fsync_seconds, subject=folder)
+    # Made anew: had the buffer gone bad meanwhile, file and buffer would agree.
+    yield judge("disk_space.wrong_bytes", wrong_bytes(seen, _payload(folder)), subject=folder)
+
+
+def _payload(folder: str) -> bytes:
+    """Bytes that no sparse or compressing file system shortens, other ones in each folder."""
+    return hashlib.shake_256(os.fsencode(folder)).digest(PROBE_BYTES)
+
+
+def _write(descriptor: int, payload: bytes) -> int:
+    written = 0
+    while written < len(payload):
+        written += os.write(descriptor, payload[written : written + CHUNK_BYTES])
+    os.fsync(descriptor)
+    return written
+
+
+def _read(descriptor: int) -> Iterator[bytes]:
+    position = 0
+    while chunk := os.pread(descriptor, CHUNK_BYTES, position):
+        position += len(chunk)
+        yield chunk

@@ -1,0 +1,129 @@
+"""processes: ranks may open the files and start the threads that they need, by every limit that applies here.
+
+Read are the limits of this process, of its control group and of the machine; then files are really opened and threads really
+started, since a limit that is not known here may apply as well. A rank inherits the limits of whoever starts it: run as that user.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from healthchecks import cgroups
+from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+
+NAME = "processes"
+PROC_SYS = Path("/proc/sys")
+LOADAVG = Path("/proc/loadavg")
+NUM_FILES = 256  # opened at once by the probe; chosen
+NUM_THREADS = 32  # started at once by the probe; chosen
+UNLIMITED = float(1 << 30)  # stands for "no limit", which is no number
+
+
+def check(node: NodeFacts, judge: Judge) -> Verdict:
+    """Read limits and use, then open files and start threads."""
+    return Verdict(check=NAME, evidence=(*_files(judge), *_threads(judge), *_probe(judge)))
+
+
+def _files(judge: Judge) -> Iterator[Evidence]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    yield judge("processes.open_files_soft", _finite(soft), subject="RLIMIT_NOFILE")
+    yield judge("processes.open_files_hard", _finite(hard), subject="RLIMIT_NOFILE")
+    path = PROC_SYS / "fs/file-nr"
+    try:
+        allocated, _, most = map(int, path.read_text().split())
+    except (OSError, ValueError) as error:
+        yield judge("processes.free_files", None, subject="machine", note=str(error))
+    else:
+        # Where there is no limit the kernel writes its largest integer.
+        yield judge("processes.free_files", min(most - allocated, UNLIMITED), subject="machine")
+
+
+def _threads(judge: Judge) -> Iterator[Evidence]:
+    """Yield how many threads may still be started: by the machine's limits, this user's and the control group's."""
+    name = "processes.free_threads"
+    try:
+        used = int(LOADAVG.read_text().split()[3].partition("/")[2])
+        for limit in ("pid_max", "threads-max"):
+            most = int((PROC_SYS / "kernel" / limit).read_text())
+            yield judge(name, most - used, subject=limit)
+    except (OSError, ValueError, IndexError) as error:
+        yield judge(name, None, subject="machine", note=str(error))
+    try:
+        room = cgroups.headroom(cgroups.PIDS)
+    except (OSError, ValueError) as error:
+        yield judge(name, None, subject="control group", note=str(error))
+    else:
+        if room is not None:
+            yield judge(name, room, subject="control group")
+    soft, _ = resource.getrlimit(resource.RLIMIT_NPROC)
+    if os.geteuid() == 0 or soft == resource.RLIM_INFINITY:
+        yield Evidence(name=name, value=None, subject="RLIMIT_NPROC", note="no limit for this user")
+    else:
+        yield judge(name, soft - _threads_of(os.getuid()), subject="RLIMIT_NPROC")
+
+
+def _threads_of(user: int) -> int:
+    """Count threads of one user's processes; those of others need not be looked at."""
+    threads = 0
+    for process in psutil.process_iter():
+        try:
+            if process.uids().real == user:
+                threads += process.num_threads()
+        except (psutil.NoSuchProcess, psutil.AccessDenied):
+            continue
+    return threads
+
+
+def _probe(judge: Judge) -> Iterator[Evidence]:
+    opened, trouble = open_files(NUM_FILES)
+    yield judge("processes.opened_files", opened, subject="probe", note=trouble)
+    started, trouble = start_threads(NUM_THREADS)
+    yield judge("processes.started_threads", started, subject="probe", note=trouble)
+
+
+def open_files(count: int) -> tuple[int | None, str]:
+    """Open so many files at once and close them; return how many could be, and the error that stopped it.
+
+    None instead of a number when it was not for want of descriptors.
+    """
+    held: list[int] = []
+    try:
+        while len(held) < count:
+            held.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        number = len(held) if error.errno in (errno.EMFILE, errno.ENFILE) else None
+        return number, str(error)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+    return len(held), ""
+
+
+def start_threads(count: int) -> tuple[int, str]:
+    """Have so many threads live at once; return how many could be started, and the error that stopped it."""
+    done = threading.Event()
+    threads: list[threading.Thread] = []
+    trouble = ""
+    try:
+        for _ in range(count):
+            thread = threading.Thread(target=done.wait)
+            thread.start()
+            threads.append(thread)
+    except RuntimeError as error:
+        trouble = str(error)
+    finally:
+        done.set()
+        for thread in threads:
+            thread.join()
+    return len(threads), trouble
+
+
+def _finite(limit: int) -> float:
+    return UNLIMITED if limit == resource.RLIM_INFINITY else limit

@@ -1,0 +1,112 @@
+"""shared_memory: there is room in /dev/shm, and nothing large was left there that nobody uses any more.
+
+Collectives and data loaders of ranks on one node talk through it, and a killed one leaves its files behind, which take memory
+until the machine restarts. A file counts as left over when no process has it open or mapped and it has not been written for
+a minute. Processes that may not be looked at could use anything, so with them around a leftover is a guess: unknown.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
+
+NAME = "shared_memory"
+YOUNG_SECONDS = 60.0  # a file this new may be about to be opened by its other side; chosen
+MAX_NAMED = 5  # leftovers named in the evidence, largest first
+
+FileKey = tuple[int, int]  # device, inode
+
+
+@dataclass(slots=True)
+class Uses:
+    """Files in use, and how many processes could not be looked at."""
+
+    keys: set[FileKey] = field(default_factory=set)
+    links: set[str] = field(default_factory=set)
+    unseen: int = 0
+
+
+def check(node: NodeFacts, judge: Judge) -> Verdict:
+    """Look at `node.shared_memory`."""
+    folder = node.shared_memory
+    try:
+        space = os.statvfs(folder)
+        files = dict(_files(folder))
+    except OSError as error:
+        missing = judge("shared_memory.free_bytes", None, subject=folder, note=str(error))
+        return Verdict(check=NAME, evidence=(missing,))
+    free = judge("shared_memory.free_bytes", space.f_bavail * space.f_frsize, subject=folder)
+    return Verdict(check=NAME, evidence=(free, _leftovers(folder, files, judge=judge)))
+
+
+def _leftovers(folder: str, files: Mapping[str, os.stat_result], *, judge: Judge) -> Evidence:
+    uses = Uses()
+    if files:
+        uses = uses_of_files()
+    left = {
+        path: about.st_blocks * 512  # what it takes, not how long it claims to be
+        for path, about in files.items()
+        if path not in uses.links and (about.st_dev, about.st_ino) not in uses.keys
+    }
+    largest = sorted(left, key=lambda path: (-left[path], path))[:MAX_NAMED]
+    note = ", ".join(f"{os.path.relpath(path, folder)}: {left[path]} bytes" for path in largest)
+    evidence = judge("shared_memory.leftover_bytes", sum(left.values()), subject=folder, note=note)
+    if evidence.outcome is Outcome.FAIL and uses.unseen:
+        note = f"{uses.unseen} processes may not be looked at; unused by all others: {note}"
+        return judge("shared_memory.leftover_bytes", None, subject=folder, note=note)
+    return evidence
+
+
+def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield regular files that are old enough; raise OSError when the folder itself cannot be listed."""
+    now = time.time()
+    for parent, _, names in os.walk(folder, onerror=_raise):
+        for name in names:
+            path = os.path.join(parent, name)
+            try:
+                about = os.lstat(path)
+            except FileNotFoundError:
+                continue  # it went meanwhile
+            if now - about.st_mtime >= YOUNG_SECONDS and not os.path.islink(path):
+                yield path, about
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def uses_of_files() -> Uses:
+    """Look which files all visible processes have open or mapped."""
+    uses = Uses()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            uses.keys.update(_mapped(process / "maps"))
+            uses.links.update(_opened(process / "fd"))
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # it ended meanwhile
+        except OSError:
+            uses.unseen += 1
+    return uses
+
+
+def _mapped(maps: Path) -> Iterator[FileKey]:
+    # address permissions offset major:minor inode path
+    for line in maps.read_text(errors="replace").splitlines():
+        fields = line.split(maxsplit=5)
+        if len(fields) == 6 and fields[4] != "0":
+            major, _, minor = fields[3].partition(":")
+            yield os.makedev(int(major, 16), int(minor, 16)), int(fields[4])
+
+
+def _opened(folder: Path) -> Iterator[str]:
+    # Only the link is read: following it could wait for a file system that does not answer.
+    for link in folder.iterdir():
+        try:
+            yield os.readlink(link)
+        except FileNotFoundError:
+            continue

@@ -1,0 +1,135 @@
+"""`stoker check`: the health checks of this machine. They are a program of their own; this starts it and shows what it says."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import IO, Any
+
+import click
+
+from runner.cli import codes, show
+from runner.cli.options import examples, json_option
+from runner.errors import StokerError, UserError
+
+PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
+REFUSED = 64  # the program's own code for arguments it does not take; then it printed nothing
+EXIT_CODES = {"PASS": codes.DONE, "FAIL": codes.FAILED, "UNKNOWN": codes.NO_ANSWER}
+NAME_WIDTH = 13  # of the longest check's name
+LAST_WORDS_BYTES = 2000
+
+
+@click.command(
+    epilog=examples(
+        "stoker check                                  all checks",
+        "stoker check --folder /checkpoints --json     where runs write, for programs",
+        "stoker check --check memory --seconds 60      one check, with more time",
+        "stoker check --limit disk_space.free_bytes=5e12",
+    )
+)
+@click.option(
+    "--check", "checks", multiple=True, metavar="NAME", help="Run this check only; may be repeated."
+)
+@click.option(
+    "--folder",
+    "folders",
+    multiple=True,
+    metavar="DIR",
+    help="A folder where runs write; may be repeated. Default: this one and the one for temporary files.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="Deadline of each check; one that hangs is killed then.",
+)
+@click.option(
+    "--limit", "limits", multiple=True, metavar="NAME=VALUE", help="Another limit; may be repeated."
+)
+@click.option("--kernel-log", metavar="FILE", help="Kernel lines to read instead of /dev/kmsg.")
+@json_option
+def check(*, as_json: bool, **asked: Any) -> None:
+    """Check this machine: disk, memory, clock, loopback, limits of processes, kernel log.
+
+    PASS needs every required check to pass; a check that could not tell is UNKNOWN, and that is not healthy (exit code 4).
+    """
+    with tempfile.TemporaryFile() as errors:
+        child = subprocess.Popen(
+            [*PROGRAM, *_arguments(**asked)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        assert child.stdout is not None  # it is a pipe
+        with child:
+            found = _follow(child.stdout, as_json=as_json)
+        total = _total(found, child.returncode, errors)
+    if as_json:
+        show.print_json({"overall": total, "checks": found[:-1]})
+    else:
+        show.print_text(f"\n{_summary(total)}")
+    click.get_current_context().exit(EXIT_CODES[total["outcome"]])
+
+
+def _arguments(
+    *,
+    checks: Sequence[str],
+    folders: Sequence[str],
+    limits: Sequence[str],
+    seconds: float | None,
+    kernel_log: str | None,
+) -> list[str]:
+    arguments = [
+        f"--{name}={value}"
+        for name, values in (("check", checks), ("folder", folders), ("limit", limits))
+        for value in values
+    ]
+    arguments += [] if seconds is None else [f"--seconds={seconds}"]
+    return arguments + ([] if kernel_log is None else [f"--kernel-log={kernel_log}"])
+
+
+def _follow(lines: IO[str], *, as_json: bool) -> list[dict[str, Any]]:
+    """Read what the program says as it says it; show a row for each check that ended."""
+    found: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            one: dict[str, Any] = json.loads(line)
+        except ValueError as error:
+            raise StokerError(f"the health checks said what is no JSON: {line[:200]!r}") from error
+        found.append(one)
+        if one["kind"] == "check" and not as_json:
+            if len(found) == 1:
+                show.print_text(_row("CHECK", "OUTCOME", "TIME", "WHY"))
+            show.print_text(
+                _row(one["check"], one["outcome"], show.seconds(one["seconds"]), one["reason"])
+            )
+    return found
+
+
+def _row(name: str, outcome: str, time: str, why: str) -> str:
+    return f"{name:<{NAME_WIDTH}}  {outcome:<7}  {time:>7}  {why}".rstrip()
+
+
+def _total(found: Sequence[dict[str, Any]], code: int, errors: IO[bytes]) -> dict[str, Any]:
+    """Return the program's last line. Raises UserError when it refused its arguments, StokerError when it did not get so far."""
+    errors.seek(0)
+    words = errors.read()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
+    if code == REFUSED:
+        raise UserError(words.removeprefix("healthchecks: "))
+    if not found or found[-1]["kind"] != "overall":
+        raise StokerError(
+            f"the health checks ended with {code} before they had summed up: {words or 'no word'}"
+        )
+    return found[-1]
+
+
+def _summary(total: dict[str, Any]) -> str:
+    text = f"{total['outcome']}; required: {', '.join(total['required'])}"
+    for key, words in (("failed", "failed"), ("unknown", "unknown"), ("left_out", "not asked for")):
+        if total[key]:
+            text += f"; {words}: {', '.join(total[key])}"
+    return text
