@@ -23,6 +23,9 @@ MAX_SETTLE_ROUNDS = (
     1000  # an input that leads to more is a loop in the decisions; chosen, not measured
 )
 
+# Inputs that are kept even if they lead to nothing. A Tick moves the state's clock past its deadline, which is due no more.
+_ALWAYS_WRITTEN = (r.SupervisorStarted, r.Paused, r.Tick)
+
 Observer = Callable[[r.JournalEntry], None]
 
 
@@ -86,7 +89,7 @@ class Turns:
             decided = self.controller.decide(fact, now)
         except Exception:  # noqa: BLE001 - bulkhead: the failure is recorded, the input is passed over
             decided = (r.DecisionFailed(error=traceback.format_exc(limit=-4)[-2000:]),)
-        if not decided and not stream and not isinstance(fact, r.SupervisorStarted | r.Paused):
+        if not decided and not stream and not isinstance(fact, _ALWAYS_WRITTEN):
             return []
         return self._write(fact, decided, now=now, stream=stream, cursor=cursor)
 

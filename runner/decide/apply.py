@@ -67,6 +67,7 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
     node = state.nodes[record.node]
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
+    node.left_behind = []
 
 
 def _node_changed(state: State, record: r.NodeChanged) -> None:
@@ -92,6 +93,7 @@ def _node_cleared(state: State, record: r.NodeCleared) -> None:
     node = state.nodes[record.node]
     if node.uncleared == record.attempt:
         node.uncleared = None
+        node.left_behind = list(record.left_behind)
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.dead_rank_seen = True
@@ -159,21 +161,10 @@ def _attempt_ended(state: State, attempt: Attempt) -> None:
     run = state.runs[attempt.attempt.run]
     if attempt.outcome in ("crashed", "hung", "lost"):
         advanced = attempt.last_step is not None and attempt.last_step > attempt.best_before
-        run.fruitless_attempts = (
-            0 if advanced or _outlived(state, attempt, run) else run.fruitless_attempts + 1
-        )
+        progressed = advanced or run.has_proved_itself(state.now)
+        run.fruitless_attempts = 0 if progressed else run.fruitless_attempts + 1
     elif attempt.outcome == "withdrawn":
         run.failed_preparations += 1
-
-
-def _outlived(state: State, attempt: Attempt, run: Run) -> bool:
-    """Whether an attempt that reports no steps ran long enough to count as progress."""
-    silent = attempt.last_step is None and not attempt.requests
-    return (
-        silent
-        and attempt.launched_at is not None
-        and state.now - attempt.launched_at >= run.spec.steady_seconds
-    )
 
 
 def _node_launched(state: State, record: r.NodeLaunched) -> None:
@@ -186,6 +177,7 @@ def _ranks_understand(state: State, record: r.RanksUnderstand) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
+        state.runs[record.attempt.run].speaks = True
 
 
 def _rank_ended(state: State, record: r.RankEnded) -> None:
@@ -203,6 +195,7 @@ def _advanced(state: State, record: r.Advanced) -> None:
             attempt.first_step_at = state.now
         attempt.last_step, attempt.last_step_at = record.step, state.now
     run.best_step = max(run.best_step, record.step)
+    run.speaks = True
     if record.loss is not None:
         run.first_loss = record.loss if run.first_loss is None else run.first_loss
         run.last_loss = record.loss

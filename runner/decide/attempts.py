@@ -10,7 +10,7 @@ from runner.decide import trust
 from runner.decide.blame import fingerprint, strike
 from runner.decide.draft import Draft
 from runner.decide.fleet import probe
-from runner.decide.ladder import end_attempt, idle
+from runner.decide.ladder import end_attempt, end_run, idle
 from runner.decide.placement import checkpoint_folder, choose_nodes, is_usable
 from runner.decide.state import Attempt, Run
 from runner.facts import records as r
@@ -183,7 +183,7 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
     attempt = _current(draft, gone.attempt, gone.epoch)
     if attempt is not None and gone.last_step is not None:
         _advance(draft, attempt, gone.last_step)
-    if gone.left_behind:
+    if gone.left_behind and node.state not in ("lost", "left"):
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
         draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
         draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
@@ -285,7 +285,7 @@ def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
             )
         )
         if run.failed_preparations + 1 >= MAX_FAILED_PREPARATIONS:
-            draft.add(r.RunChanged(run=run.run, state="failed", reason=reason))
+            end_run(draft, run, state="failed", reason=reason)
             draft.page(f"run {run.spec.name}: {reason}", run=run.run)
         return
     trust.note_survey(draft, run, result.detail)
@@ -325,8 +325,8 @@ def _settle_between(draft: Draft, run: Run) -> None:
     """No attempt lives: end the run as asked, or plan the next attempt."""
     if run.stop_requests or draft.state.closing:
         step = (run.attempt.last_step or run.attempt.resume_step) if run.attempt else 0
-        draft.add(r.RunChanged(run=run.run, state="stopped", reason="as asked"))
-        _answer_all(draft, run, message=f"the run was stopped after step {step}")
+        message = f"the run was stopped after step {step}"
+        end_run(draft, run, state="stopped", reason="as asked", message=message)
         return
     if _waits_for_nodes(draft, run):
         return
@@ -443,10 +443,9 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
 
 def _settle_steady(draft: Draft, run: Run, attempt: Attempt) -> None:
     """Ranks that report no steps prove a remedy by living on."""
-    reports_steps = attempt.last_step is not None or bool(attempt.requests)
-    steady = draft.now >= (attempt.launched_at or 0.0) + run.spec.steady_seconds
     incident = draft.state.incidents.get(run.incident or "")
-    if steady and not reports_steps and incident is not None and incident.state == "proving":
+    steady = run.has_proved_itself(draft.now)
+    if steady and incident is not None and incident.state == "proving":
         reason = (
             f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s (it reports no steps)"
         )
@@ -462,37 +461,9 @@ def _gang_ended(draft: Draft, run: Run, attempt: Attempt, *, finished: bool) -> 
     )
     idle(draft, attempt)
     if finished:
-        draft.add(
-            r.RunChanged(
-                run=run.run,
-                state="finished",
-                reason=f"all {run.spec.world_size} ranks ended with 0",
-            )
-        )
-        for incident in draft.state.incidents.values():
-            if incident.is_live and incident.run == run.run:
-                draft.add(
-                    r.IncidentChanged(
-                        incident=incident.incident, state="resolved", reason="the run finished"
-                    )
-                )
-        _answer_all(draft, run, message="the run finished before that")
-
-
-def _answer_all(draft: Draft, run: Run, *, message: str) -> None:
-    """Answer every request still open about a run that has ended."""
-    for request_id in (*run.stop_requests, *run.settings_requests):
-        request = draft.state.requests[request_id]
-        draft.add(
-            r.RequestNoted(
-                id=request.id,
-                request=request.request,
-                by=request.by,
-                run=run.run,
-                state="done" if request.request == "stop_run" else "failed",
-                message=message,
-            )
-        )
+        reason = f"all {run.spec.world_size} ranks ended with 0"
+        message = "the run finished before that"
+        end_run(draft, run, state="finished", reason=reason, message=message)
 
 
 def _may_be_asked(attempt: Attempt, wanted: str) -> bool:

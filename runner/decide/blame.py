@@ -60,7 +60,8 @@ def strike(
             r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt)
         )
         reason = f"the same again ({mark}), no new step since step {known.step}"
-        _respond_or_stop(draft, run, known, reason=reason)
+        fruitless = _fruitless(draft, run, attempt, reached=best)
+        _respond_or_stop(draft, run, known, reason=reason, fruitless=fruitless)
         return
     incident = draft.open_incident(
         fault,
@@ -70,7 +71,14 @@ def strike(
         step=best,
         **{**who, "fingerprint": mark},
     )
-    _respond_or_stop(draft, run, incident, reason=evidence)
+    fruitless = _fruitless(draft, run, attempt, reached=best)
+    _respond_or_stop(draft, run, incident, reason=evidence, fruitless=fruitless)
+
+
+def _fruitless(draft: Draft, run: Run, attempt: Attempt, *, reached: int) -> int:
+    """Count the attempts in a row that made no progress, this one included; 0 when this one did."""
+    progressed = reached > attempt.best_before or run.has_proved_itself(draft.now)
+    return 0 if progressed else run.fruitless_attempts + 1
 
 
 def _echo(
@@ -88,10 +96,12 @@ def _echo(
         draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
 
 
-def _respond_or_stop(draft: Draft, run: Run, incident: Incident, *, reason: str) -> None:
+def _respond_or_stop(
+    draft: Draft, run: Run, incident: Incident, *, reason: str, fruitless: int
+) -> None:
     limit = run.spec.max_attempts_without_progress
-    if run.fruitless_attempts + 1 >= limit:
-        tried = f"{run.fruitless_attempts + 1} attempts in a row ended without a new step (limit {limit})"
+    if fruitless >= limit:
+        tried = f"{fruitless} attempts in a row ended without a new step (limit {limit})"
         give_up(draft, incident, reason=f"{tried}; {reason}")
         return
     respond(draft, incident, reason=reason)

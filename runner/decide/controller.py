@@ -43,10 +43,8 @@ class Controller:
         apply_entry(self.state, entry)
 
     def wake_at(self) -> float | None:
-        """Return the earliest time at which something is due that no signal will announce."""
-        times = [
-            item.issued_at + item.action.deadline_seconds for item in self.state.actions.values()
-        ]
+        """Return the earliest time at which something is due that no signal will announce; it may have passed."""
+        times: list[float] = []
         cluster = self.policy.cluster
         for run in self.state.runs.values():
             attempt = run.attempt
@@ -70,7 +68,11 @@ class Controller:
         for node in self.state.nodes.values():
             if node.state == "suspect":
                 times.append(node.probed_at + cluster.silence_seconds)
+        # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self.state.now]
+        due += [
+            item.issued_at + item.action.deadline_seconds for item in self.state.actions.values()
+        ]
         return min(due, default=None)
 
     def watch(self) -> Watch:
@@ -89,7 +91,8 @@ class Controller:
                         progress_seconds=run.spec.progress_seconds,
                     )
                 )
-        lost = tuple(n.node for n in self.state.nodes.values() if n.state == "lost")
+        # A new supervisor's detectors never found the suspects silent; so they, too, are named as worth a word.
+        lost = tuple(n.node for n in self.state.nodes.values() if n.state in ("lost", "suspect"))
         return Watch(nodes=nodes, lost=lost, attempts=tuple(watched))
 
     @property

@@ -17,7 +17,8 @@ from runner.facts.faults import Finding, MassSilence, NodeHeard
 from runner.facts.signals import NodeJoined, NodeLeft
 
 LIVE = ("preparing", "prepared", "launching", "running", "asked", "stopping")
-MAX_PROBES = 3  # in a row that find a living agent nobody hears: then the node is given up; chosen, not measured
+# In a row that find a living agent which is not heard, or does not clear its node: then the node is given up; chosen.
+MAX_PROBES = 3
 
 
 # The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
@@ -67,16 +68,12 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
     if node is None or node.state != "active" or not adopted:
         _place(draft, joined, node, adopted=adopted)
     for incident in draft.state.incidents.values():
-        if (
-            incident.is_live
-            and incident.node == joined.node
-            and incident.did[-1:] == ["start_agent"]
-            and adopted
-        ):
+        about = incident.is_live and incident.node == joined.node
+        answered = incident.fault == "node_silent" and incident.did[-1:] in ([], ["start_agent"])
+        if about and answered and (adopted or incident.run is None):
+            reason = "ranks adopted" if adopted else "joined again"
             draft.add(
-                r.IncidentChanged(
-                    incident=incident.incident, state="resolved", reason="ranks adopted"
-                )
+                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
             )
 
 
@@ -91,17 +88,15 @@ def _place(draft: Draft, joined: NodeJoined, node: Node | None, *, adopted: bool
     if live is not None and node is not None and node.attempt is not None:
         run, attempt = live
         if attempt.state in ("running", "launching") and node.node in attempt.launched:
-            draft.add(
-                r.NodeChanged(node=node.node, state="active", reason="agent back without its ranks")
-            )
+            if node.state != "active":
+                reason = "agent back without its ranks"
+                draft.add(r.NodeChanged(node=node.node, state="active", reason=reason))
             evidence = f"{node.node} came back (incarnation {joined.incarnation}) without its ranks"
             strike(draft, run, attempt, fault="rank_crash", evidence=evidence, node=node.node)
         return
-    draft.add(
-        r.NodeChanged(
-            node=joined.node, state="spare", reason=f"joined, incarnation {joined.incarnation}"
-        )
-    )
+    if node is None or node.state != "spare":
+        reason = f"joined, incarnation {joined.incarnation}"
+        draft.add(r.NodeChanged(node=joined.node, state="spare", reason=reason))
 
 
 def on_node_left(draft: Draft, left: NodeLeft) -> None:
@@ -151,7 +146,8 @@ def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
     node = draft.state.nodes.get(heard.node)
     if node is None or heard.incarnation != node.incarnation:
         return
-    if node.state == "lost" and node.uncleared is None and node.attempt is None:
+    clear = node.uncleared is None and node.attempt is None and not node.left_behind
+    if node.state == "lost" and clear:
         draft.add(r.NodeChanged(node=node.node, state="spare", reason="heard again, and clear"))
     if node.state != "suspect":
         return
@@ -195,10 +191,18 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
     node = draft.state.nodes.get(str(action.args.get("node")))
     if node is None or node.state in ("lost", "left"):
         return
+    owes_since = _owes_since(draft, node)
+    if node.state != "suspect" and owes_since is None:
+        return  # it was heard meanwhile, or has joined anew: this look is old
     detail = result.detail
-    if result.outcome == "done" and detail.get("agent") == "alive" and node.probes < MAX_PROBES:
-        _alive_but_mute(draft, node)
-        return
+    if result.outcome == "done" and detail.get("agent") == "alive":
+        patience = MAX_PROBES * draft.policy.cluster.silence_seconds
+        if node.state != "suspect" and draft.now < (owes_since or 0.0) + patience:
+            return  # it is heard, and may still be at it
+        if node.state == "suspect" and node.probes < MAX_PROBES:
+            reason = "probe: agent alive but not heard"
+            draft.add(r.NodeChanged(node=node.node, state="suspect", reason=reason))
+            return
     if (
         result.outcome == "done"
         and detail.get("agent") == "dead"
@@ -226,15 +230,10 @@ def _found(result: ActionResult) -> str:
     return ", ".join(parts) + f", ranks alive {list(result.detail.get('ranks_alive') or [])}"
 
 
-def _alive_but_mute(draft: Draft, node: Node) -> None:
-    live = live_attempt(draft, node)
-    owes_an_end = live is not None and live[1].state == "stopping" and node.uncleared is not None
-    if node.state == "suspect" or owes_an_end:  # else it was heard again while it was looked at
-        draft.add(
-            r.NodeChanged(
-                node=node.node, state="suspect", reason="probe: agent alive but not heard"
-            )
-        )
+def _owes_since(draft: Draft, node: Node) -> float | None:
+    """Return since when the node was to confirm that it is clear of an attempt that is ending; None if it is not."""
+    attempt = draft.state.attempt_of(node.uncleared) if node.uncleared is not None else None
+    return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
 
 
 def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str) -> None:
@@ -305,9 +304,8 @@ def settle(draft: Draft) -> None:
     """Start agents that are missing; end them when the cluster closes; look again at nodes that stay suspect."""
     state, cluster = draft.state, draft.policy.cluster
     for node in state.nodes.values():
-        if state.closing:
-            continue
-        if node.state == "absent" and not state.open_actions("start_agent", node=node.node):
+        missing = node.state == "absent" and not state.closing
+        if missing and not state.open_actions("start_agent", node=node.node):
             draft.issue("start_agent", "the cluster has this node", args={"node": node.node})
         if node.state == "suspect" and draft.now >= node.probed_at + cluster.silence_seconds:
             probe(draft, node, reason="still suspect")
@@ -357,7 +355,7 @@ def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None
 def on_agent_started(draft: Draft, action: Action, result: ActionResult) -> None:
     """Give a node up whose agent could not be started; one that started will join and say so itself."""
     node = draft.state.nodes.get(str(action.args.get("node")))
-    if node is None or draft.state.closing:
+    if node is None or draft.state.closing or node.state in ("lost", "left"):
         return
     if result.outcome == "done":
         if node.state == "absent":

@@ -44,12 +44,9 @@ def respond(draft: Draft, incident: Incident, *, reason: str = "") -> None:
             reason=reason,
         )
     )
-    if rung.page:
-        draft.page(
-            f"{incident.incident} {incident.fault}: {rung.do} ({incident.evidence[-1:] or ['']})"[
-                :500
-            ]
-        )
+    if rung.page and rung.do != "stop":  # giving up pages by itself
+        text = f"{incident.incident} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
+        draft.page(text[:500], run=incident.run, incident=incident.incident)
     _carry_out(draft, incident, rung=rung, reason=reason)
 
 
@@ -99,27 +96,46 @@ def give_up(draft: Draft, incident: Incident, *, reason: str) -> None:
     run = draft.state.runs.get(incident.run or 0)
     if run is not None and run.state in ("active", "waiting"):
         end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
-        draft.add(
-            r.RunChanged(run=run.run, state="failed", reason=reason, incident=incident.incident)
-        )
-        for request_id in (*run.stop_requests, *run.settings_requests):
-            request = draft.state.requests[request_id]
-            text = f"the run failed: {reason}"
-            draft.add(
-                r.RequestNoted(
-                    id=request.id,
-                    request=request.request,
-                    by=request.by,
-                    run=run.run,
-                    state="failed",
-                    message=text,
-                )
-            )
+        end_run(draft, run, state="failed", reason=reason, gave_up=incident.incident)
     draft.page(
         f"{incident.incident} {incident.fault}: gave up: {reason}",
         run=incident.run,
         incident=incident.incident,
     )
+
+
+def end_run(
+    draft: Draft,
+    run: Run,
+    *,
+    state: r.RunStateName,
+    reason: str,
+    message: str = "",
+    gave_up: str | None = None,
+) -> None:
+    """End a run for good: its other incidents ask for nothing any more, and whoever still waits for it is answered.
+
+    `message` is for those who asked; `gave_up` is the incident that ended the run, closed already.
+    """
+    draft.add(r.RunChanged(run=run.run, state=state, reason=reason, incident=gave_up))
+    for incident in draft.state.incidents.values():
+        if incident.is_live and incident.run == run.run and incident.incident != gave_up:
+            closing: str = "gave_up" if state == "failed" else "resolved"
+            why = f"the run {'failed' if state == 'failed' else 'was ' + state if state == 'stopped' else state}"
+            draft.add(r.IncidentChanged(incident=incident.incident, state=closing, reason=why))
+    for request_id in (*run.stop_requests, *run.settings_requests):
+        request = draft.state.requests[request_id]
+        is_done = request.request == "stop_run" and state != "failed"
+        draft.add(
+            r.RequestNoted(
+                id=request.id,
+                request=request.request,
+                by=request.by,
+                run=run.run,
+                state="done" if is_done else "failed",
+                message=message or f"the run {state}: {reason}",
+            )
+        )
 
 
 def end_attempt(

@@ -18,9 +18,13 @@ def choose_nodes(state: State, run: Run) -> list[str] | None:
     A node that served keeps its place, so that ranks stay where their data is cached; a spare takes the place of one that left.
     """
     before = run.attempt.nodes if run.attempt else []
-    kept = [name if is_usable(state, state.nodes[name], run.spec) else None for name in before]
+    promised = _promised(state, run)
+    kept = [
+        name if name not in promised and is_usable(state, state.nodes[name], run.spec) else None
+        for name in before
+    ]
     kept += [None] * (run.spec.nodes - len(kept))
-    taken = [name for name in kept if name]
+    taken = promised + [name for name in kept if name]
     spares = [
         node.node
         for node in sorted(state.nodes.values(), key=lambda node: node.index)
@@ -30,6 +34,17 @@ def choose_nodes(state: State, run: Run) -> list[str] | None:
         if name is None and spares:
             kept[index] = spares.pop(0)
     return [name for name in kept if name] if all(kept) else None
+
+
+def _promised(state: State, run: Run) -> list[str]:
+    """Return the nodes of other runs' attempts that are planned and not launched yet."""
+    others = [other.attempt for other in state.runs.values() if other.run != run.run]
+    return [
+        name
+        for attempt in others
+        if attempt is not None and attempt.state in ("preparing", "prepared")
+        for name in attempt.nodes
+    ]
 
 
 def is_usable(state: State, node: Node, spec: RunSpec) -> bool:

@@ -104,8 +104,12 @@ def _find(draft: Draft, request: Request, name: str) -> Run | None:
 
 def _stop_run(draft: Draft, request: StopRun) -> None:
     run = _find(draft, request, request.run)
-    if run is not None:
-        _answer(draft, request, "open", "stopping at the next step boundary", run=run.run)
+    if run is None:
+        return
+    if run.state not in ("active", "waiting"):  # its ranks are still being ended
+        _answer(draft, request, "done", f"the run has {run.state} already", run=run.run)
+        return
+    _answer(draft, request, "open", "stopping at the next step boundary", run=run.run)
 
 
 def _change_lr(draft: Draft, request: ChangeLr) -> None:
@@ -137,6 +141,8 @@ def _change_lr(draft: Draft, request: ChangeLr) -> None:
 
 
 def _lr_problem(request: ChangeLr, run: Run) -> str:
+    if run.state not in ("active", "waiting"):
+        return f"lr: run {run.spec.name!r} is {run.state}"
     values = [value for value in (request.factor, request.peak) if value is not None]
     if len(values) != 1:
         return "lr: give exactly one of a factor (x0.9) and a peak (5.4e-5)"

@@ -46,6 +46,9 @@ class Node:
     attempt: AttemptId | None = None  # assigned to it
     grace_seconds: float = 0.0  # of its newest assignment, when idle
     uncleared: AttemptId | None = None  # ranks of this attempt may still run here
+    left_behind: list[int] = field(
+        default_factory=list
+    )  # ranks that outlived SIGKILL, until another agent comes
     probed_at: float = 0.0
     probes: int = 0  # probes in a row that found the agent alive though it does not answer
 
@@ -105,6 +108,7 @@ class Run:
     incident: str | None = None  # the one that governs what is done next
     fruitless_attempts: int = 0  # crashed in a row without a step beyond the furthest
     failed_preparations: int = 0  # in a row
+    speaks: bool = False  # its ranks have said hello, or reported a step, in some attempt
     stop_requests: list[str] = field(default_factory=list)
     # Answered when the settings in effect have been read back.
     settings_requests: list[str] = field(default_factory=list)
@@ -112,6 +116,16 @@ class Run:
     def newest(self, *trusts: Trust) -> Checkpoint | None:
         """Return the checkpoint with the highest step that has one of these degrees of trust."""
         return next((c for c in reversed(self.checkpoints) if c.trust in trusts), None)
+
+    def has_proved_itself(self, now: float) -> bool:
+        """Whether the current attempt has been up for so long that it counts as progress, though it reports no steps.
+
+        Ranks that are known to report steps prove themselves by a step, however long their start takes.
+        """
+        launched_at = self.attempt.launched_at if self.attempt is not None else None
+        if self.speaks or self.spec.trainer or launched_at is None:
+            return False
+        return now >= launched_at + self.spec.steady_seconds
 
 
 @dataclass(slots=True, kw_only=True)

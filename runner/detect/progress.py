@@ -60,7 +60,7 @@ class GangProgress:
         for watched in watch.attempts:
             gang = self._gangs[watched.attempt]
             since, limit, phase = self._limit(watched, gang)
-            if limit > 0 and now - since >= limit and not gang.found.get("no_progress"):
+            if limit > 0 and now >= since + limit and not gang.found.get("no_progress"):
                 gang.found["no_progress"] = True
                 evidence = f"no step of {watched.attempt} for {now - since:.1f} s in phase {phase} (limit {limit:g} s)"
                 found.append(

@@ -33,7 +33,8 @@ class Silence:
         """Return findings about nodes that have just become silent."""
         for name in watch.nodes:
             self._heard.setdefault(name, now)
-        overdue = [name for name in watch.nodes if now - self._heard[name] >= self.silence_seconds]
+        limit = self.silence_seconds
+        overdue = [name for name in watch.nodes if now >= self._heard[name] + limit]
         mass = len(overdue) >= MIN_MASS and len(overdue) > MASS_SILENCE_SHARE * len(watch.nodes)
         found: list[Finding | MassSilence] = []
         crowd = tuple(overdue) if mass else ()
@@ -41,7 +42,8 @@ class Silence:
             self._en_masse = crowd
             found.append(MassSilence(nodes=crowd))
         for name in overdue:
-            if name not in self._silent:
+            # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
+            if name not in self._silent or now >= self._silent[name] + limit:
                 self._silent[name] = now
                 found.append(self._finding(name, now))
         return found
@@ -61,11 +63,11 @@ class Silence:
         self._heard.clear()
 
     def due_at(self, watch: Watch) -> float | None:
-        """Return when the next node becomes silent if nothing is heard."""
+        """Return when the next node becomes silent, or is to be named again, if nothing is heard."""
         times = [
-            self._heard[n] + self.silence_seconds
-            for n in watch.nodes
-            if n in self._heard and n not in self._silent
+            self._silent.get(name, self._heard[name]) + self.silence_seconds
+            for name in watch.nodes
+            if name in self._heard
         ]
         return min(times, default=None)
 

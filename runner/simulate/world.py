@@ -1,9 +1,9 @@
 """The world: a cluster in virtual time, and everything that can be done to it.
 
-    supervisor (`lead`) -> actions -> `places` ─┐
-         │  ^                                   v
-         v  └── signals, heartbeats ──────── `machine`s <─> `gangs`
-       store ──── registers, tasks ────────────>
+supervisor (`lead`) -> actions -> `places` ─┐
+     │  ^                                   v
+     v  └── signals, heartbeats ──────── `machine`s <─> `gangs`
+   store ──── registers, tasks ────────────>
 """
 
 from __future__ import annotations
@@ -245,8 +245,8 @@ class World:
             share = self.machines[node].share
             if share is not None and fault == "kill-rank":
                 self.machines[node].end_rank(rank, -9)
-            elif share is not None:
-                share.ranks[rank] = "stopped"
+            else:
+                self.machines[node].stop_rank(rank)
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
@@ -266,8 +266,8 @@ class World:
     def stop_rank(self, rank: int, run: str) -> None:
         """SIGSTOP: nobody dies, nothing moves."""
         machine = self._machine_with(rank, run)
-        if machine is not None and machine.share is not None:
-            machine.share.ranks[rank] = "stopped"
+        if machine is not None:
+            machine.stop_rank(rank)
 
     def kill_agent(self, node: str) -> None:
         """Only the agent dies."""
@@ -305,6 +305,10 @@ class World:
     def remove_program(self, node: str) -> None:
         """Ranks cannot be started there any more."""
         self.machines[node].program_missing = True
+
+    def wedge_rank(self, node: str, rank: int) -> None:
+        """Let a rank outlive SIGKILL (state D)."""
+        self.machines[node].undying = (rank,)
 
     def tear_checkpoint(self, step: int, run: int = 1) -> None:
         """Flip a bit in every checkpoint of that step."""

@@ -1,0 +1,45 @@
+"""Virtual time: what happens next, and when. Things due at the same moment happen in the order they were asked for."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+# Events at one moment; more means that something waits for a time that never comes. Chosen, not measured.
+MAX_AT_ONCE = 5000
+
+
+class Agenda:
+    """A clock and what it is wound up to do. `now` is in virtual seconds; only `run_until` moves it."""
+
+    def __init__(self, on_event: Callable[[], None]) -> None:
+        """`on_event` is called after everything that happens."""
+        self.now = 0.0
+        self._on_event = on_event
+        self._queue: list[tuple[float, int, Callable[[], object]]] = []
+        self._ticket = 0
+        self._num_at_once = 0
+
+    def after(self, seconds: float, what: Callable[[], object]) -> None:
+        """Let something happen later; a negative time is now."""
+        self.at(self.now + seconds, what)
+
+    def at(self, time: float, what: Callable[[], object]) -> None:
+        """Let something happen at a time; one that has passed is now."""
+        self._ticket += 1
+        heapq.heappush(self._queue, (max(time, self.now), self._ticket, what))
+
+    def run_until(self, time: float) -> None:
+        """Let time pass. What happens may call this too, and so sit in the middle of a moment while the rest goes on.
+
+        Raises RuntimeError when time stands still.
+        """
+        while self._queue and self._queue[0][0] <= time:
+            due, _, what = heapq.heappop(self._queue)
+            self._num_at_once = self._num_at_once + 1 if due <= self.now else 0
+            if self._num_at_once > MAX_AT_ONCE:
+                raise RuntimeError(f"time stands still at {self.now}: {MAX_AT_ONCE} events at once")
+            self.now = max(self.now, due)
+            what()
+            self._on_event()
+        self.now = max(self.now, time)

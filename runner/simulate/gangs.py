@@ -1,0 +1,229 @@
+"""Gangs: what the ranks of all machines do together. They start when all are there, and stand still when one does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from runner.facts import signals as s
+from runner.facts.assignments import LaunchPlan
+from runner.facts.ids import AttemptId
+from runner.simulate.agenda import Agenda
+from runner.simulate.machine import Machine
+from runner.simulate.training import Folder, Gang, Training
+
+LR_PEAK = 1e-3
+PEER_WORDS = "RuntimeError: Connection closed by peer"
+HELLO_SHARE = 0.5  # of the start, after which ranks say hello and what settings they use
+
+
+class Gangs:
+    """All gangs there ever were."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        machines: Mapping[str, Machine],
+        training_of: Callable[[str], Training],
+        folder: Callable[[int], Folder],
+    ) -> None:
+        """`training_of(run name)` says how its ranks behave, `folder(run)` holds its checkpoints."""
+        self.all: dict[AttemptId, Gang] = {}
+        self.echo_seconds: float | None = 0.5  # until peers see a dead rank; None: they hang
+        self._agenda = agenda
+        self._machines = machines
+        self._training_of = training_of
+        self._folder = folder
+
+    # ---- what machines ask ------------------------------------------------------------------------------------------
+
+    def spawned(self, plan: LaunchPlan, epoch: int) -> None:
+        """Begin when the last rank is up."""
+        if plan.attempt in self.all or len(self.ranks(plan.attempt)) < plan.world_size:
+            return
+        nodes = sorted(
+            (name for name, machine in self._machines.items() if _holds(machine, plan.attempt)),
+            key=lambda name: min(self._share_ranks(name)),
+        )
+        folder = self._folder(plan.attempt.run)
+        base = int(plan.resume.rpartition("-")[2]) if plan.resume else folder.own_step
+        gang = Gang(
+            plan=plan,
+            epoch=epoch,
+            training=self._training_of(plan.run),
+            folder=folder,
+            base=base,
+            step=base,
+            nodes=tuple(nodes),
+        )
+        self.all[plan.attempt] = gang
+        start_seconds = gang.training.start_seconds
+        self._agenda.after(start_seconds * HELLO_SHARE, lambda: self._greet(gang))
+        self._agenda.after(start_seconds, lambda: self._first_step(gang))
+
+    def rank_died(self, attempt: AttemptId) -> None:
+        """Let its peers notice: their connections are closed."""
+        if self.echo_seconds is not None:
+            self._agenda.after(self.echo_seconds, lambda: self._break(attempt))
+
+    def ask(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
+        """Hand a request to the ranks; the same one from several nodes counts once."""
+        gang = self.all.get(attempt)
+        if gang is None or not gang.training.reports:
+            return False
+        known = [asked for _, asked in gang.asked]
+        if request not in known:
+            gang.asked.append((request_id, request))
+        return True
+
+    def last_step(self, attempt: AttemptId) -> int | None:
+        """Return the last step the gang has reported."""
+        gang = self.all.get(attempt)
+        reported = gang is not None and gang.training.reports and gang.step > gang.base
+        return gang.step if gang is not None and reported else None
+
+    def phase(self, attempt: AttemptId) -> str:
+        """Return what its ranks say they are doing."""
+        gang = self.all.get(attempt)
+        if gang is None or not gang.training.reports:
+            return ""
+        return "step" if gang.step > gang.base else "start"
+
+    # ---- what can be seen from outside ------------------------------------------------------------------------------
+
+    def ranks(self, attempt: AttemptId, *, running: bool = False) -> list[int]:
+        """Return the ranks of an attempt that are alive (`running`: and not stopped)."""
+        return [
+            rank
+            for machine in self._machines.values()
+            if machine.share is not None and machine.share.plan.attempt == attempt
+            for rank, how in machine.share.ranks.items()
+            if how == "running" or not running
+        ]
+
+    def live(self, run: int) -> list[AttemptId]:
+        """Return the attempts of a run all of whose ranks are alive: never more than one."""
+        return [
+            name
+            for name, gang in self.all.items()
+            if name.run == run and len(self.ranks(name)) == gang.plan.world_size
+        ]
+
+    # ---- inside -----------------------------------------------------------------------------------------------------
+
+    def _share_ranks(self, name: str) -> list[int]:
+        share = self._machines[name].share
+        return list(share.plan.ranks) if share else []
+
+    def _leader(self, gang: Gang) -> Machine:
+        return self._machines[gang.nodes[0]]
+
+    def _is_whole(self, gang: Gang) -> bool:
+        return len(self.ranks(gang.attempt, running=True)) == gang.plan.world_size
+
+    def _source(self, gang: Gang) -> dict[str, Any]:
+        leader = self._leader(gang)
+        return {
+            "node": leader.name,
+            "incarnation": leader.incarnation,
+            "attempt": gang.attempt,
+        }
+
+    def _greet(self, gang: Gang) -> None:
+        if not gang.training.reports or not self._is_whole(gang):
+            return
+        remedies = ("lr_factor", "lr_peak")
+        leader, source = self._leader(gang), self._source(gang)
+        leader.say(
+            s.RanksReady(**source, requests=("checkpoint", "stop", "drill"), remedies=remedies)
+        )
+        wanted = gang.plan.remedies if gang.training.takes_lr else {}
+        peak, factor = wanted.get("lr_peak", LR_PEAK), wanted.get("lr_factor", 1.0)
+        values = {"lr": peak * factor, "lr_peak": peak, "lr_factor": factor}
+        leader.say(s.SettingsInEffect(**source, step=gang.base, values=values))
+
+    def _first_step(self, gang: Gang) -> None:
+        code = gang.training.ends_with
+        if code is not None and self._is_whole(gang):
+            self._end_rank(0, gang, code, "ConfigError: heads do not divide")
+            return
+        self._step(gang)
+
+    def _step(self, gang: Gang) -> None:
+        training = gang.training
+        if not self._is_whole(gang) or self._hangs(gang):
+            return
+        gang.step += 1
+        leader = self._leader(gang)
+        first = gang.step == gang.base + 1
+        if training.reports and (first or gang.step % training.mark_every == 0):
+            leader.say(s.Progress(**self._source(gang), step=gang.step))
+        if first:
+            for name in gang.nodes:
+                self._machines[name].heartbeat()
+        if gang.step % training.checkpoint_every == 0:
+            self._seal(gang)
+        if self._obey_requests(gang):
+            return
+        if gang.step >= training.goal:
+            for rank in self.ranks(gang.attempt):
+                self._end_rank(rank, gang, 0)
+        elif self._crashes(gang):
+            words = training.words[(len(self.all) - 1) % len(training.words)]
+            self._end_rank(0, gang, 1, words)
+        else:
+            self._agenda.after(training.step_seconds, lambda: self._step(gang))
+
+    def _hangs(self, gang: Gang) -> bool:
+        if gang.training.hangs_after != gang.step or gang.folder.hung:
+            return False
+        gang.folder.hung = True
+        return True
+
+    def _crashes(self, gang: Gang) -> bool:
+        training = gang.training
+        made = gang.step - gang.base
+        return made == training.crash_after and len(self.all) <= training.crashes
+
+    def _seal(self, gang: Gang) -> None:
+        if not gang.training.reports:
+            gang.folder.own_step = gang.step
+            return
+        sealed = gang.folder.seal(gang.attempt, gang.epoch, gang.step)
+        if sealed is not None:
+            self._leader(gang).say(
+                s.CheckpointSealed(**self._source(gang), step=gang.step, path=sealed.path)
+            )
+
+    def _obey_requests(self, gang: Gang) -> bool:
+        """Do what was asked for at this step boundary; True when the gang is over."""
+        asked, gang.asked = gang.asked, []
+        leader, source = self._leader(gang), self._source(gang)
+        for request_id, request in asked:
+            leader.say(s.RequestTaken(**source, request=request_id, step=gang.step))
+            if request.get("request") == "drill":
+                self._end_rank(int(request["rank"]), gang, -9)
+                return True
+            if gang.step % gang.training.checkpoint_every:
+                self._seal(gang)
+            if request.get("request") == "stop":
+                for rank in self.ranks(gang.attempt):
+                    self._end_rank(rank, gang, 75)
+                return True
+        return False
+
+    def _end_rank(self, rank: int, gang: Gang, code: int, words: str = "") -> None:
+        for machine in self._machines.values():
+            if _holds(machine, gang.attempt) and rank in self._share_ranks(machine.name):
+                machine.end_rank(rank, code, words)
+
+    def _break(self, attempt: AttemptId) -> None:
+        for machine in self._machines.values():
+            share = machine.share
+            if share is not None and share.plan.attempt == attempt and not share.ending:
+                for rank in [rank for rank, how in share.ranks.items() if how == "running"]:
+                    machine.end_rank(rank, 1, PEER_WORDS)
+
+
+def _holds(machine: Machine, attempt: AttemptId) -> bool:
+    return machine.share is not None and machine.share.plan.attempt == attempt

@@ -1,0 +1,427 @@
+"""Machines: nodes as they really are, and agents that obey their register, keep what they could not send, and fence themselves.
+
+A model of `runner.agent`, in virtual time: what it says, and in which order, is what a real agent says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol
+
+from runner.agent.fence import Fence
+from runner.facts import signals as s
+from runner.facts.actions import ActionResult
+from runner.facts.assignments import Assignment, LaunchPlan, Task
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.ids import AttemptId
+from runner.simulate.agenda import Agenda
+
+LATENCY = 0.01  # a message's way through the store
+BOOT_SECONDS = 0.3  # an agent's start
+SPAWN_SECONDS = 0.2  # ranks' start
+KILL_SECONDS = 0.03  # from SIGKILL until nothing of a rank is seen
+DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent")
+FAR = -1e9
+
+Condition = Literal["running", "stopped"]
+
+
+class Surroundings(Protocol):
+    """What a machine stands in."""
+
+    agenda: Agenda
+    cluster: ClusterSpec
+
+    def store_answers(self) -> bool:
+        """Whether the store is up."""
+        ...
+
+    def read_register(self, node: str) -> Assignment | None:
+        """Read the node's assignment."""
+        ...
+
+    def read_tasks(self, node: str, after: int) -> list[tuple[int, Task]]:
+        """Read the node's tasks past a number."""
+        ...
+
+    def post(self, fact: object) -> None:
+        """Put a durable signal into the store."""
+        ...
+
+    def beat(self, beat: s.Heartbeat) -> None:
+        """Put a heartbeat into the store."""
+        ...
+
+    def spawned(self, plan: LaunchPlan, epoch: int) -> None:
+        """A node's share of a gang is up."""
+        ...
+
+    def rank_died(self, attempt: AttemptId) -> None:
+        """A rank is gone: its peers notice soon."""
+        ...
+
+    def ask_gang(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
+        """Hand a request to a gang's ranks; False when they do not understand it."""
+        ...
+
+    def last_step(self, attempt: AttemptId) -> int | None:
+        """Return the last step that the gang's ranks have reported."""
+        ...
+
+    def phase(self, attempt: AttemptId) -> str:
+        """Return the phase its ranks say they are in; "" for ranks that say nothing."""
+        ...
+
+    def strike(self, fault: str, node: str, rank: int | None) -> None:
+        """Break something, for real."""
+        ...
+
+
+@dataclass(slots=True)
+class Share:
+    """The ranks of one attempt on this machine, dead ones too, until the agent is told to end them."""
+
+    plan: LaunchPlan
+    epoch: int
+    ranks: dict[int, Condition] = field(default_factory=dict)  # those alive
+    stopped_at: dict[int, float] = field(default_factory=dict)
+    ending: bool = False
+    fenced: bool = False
+
+
+class Machine:
+    """One node. Attributes are its real condition, which the controller can only guess."""
+
+    def __init__(self, name: str, world: Surroundings) -> None:
+        self.name = name
+        self.agent = False
+        self.keeper = False
+        self.cut = False  # its link: it neither hears nor is heard
+        self.mute = False  # its agent hangs: alive, and deaf and dumb
+        self.program_missing = False
+        self.undying: tuple[int, ...] = ()  # ranks that outlive SIGKILL
+        self.share: Share | None = None
+        self.incarnation = 0
+        self.epoch = 0  # highest obeyed
+        self.launched: tuple[int, AttemptId] | None = None
+        self._world = world
+        self._assignment: Assignment | None = None
+        self._launching: Assignment | None = None
+        self._task_cursor = 0
+        self._outbox: list[object] = []  # survives the agent, as its file does
+        self._unheard: list[tuple[int, int | None]] = []  # exits that the keeper holds for an agent
+        self._lost_since: float | None = None
+        self._progress: tuple[int | None, float] = (None, FAR)
+        cluster = world.cluster
+        self._fence = Fence(
+            fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds
+        )
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    def boot(self) -> None:
+        """Start an agent, and a keeper if there is none."""
+        if self.agent:
+            return
+        self.agent = self.keeper = True
+        self.mute = False
+        self.incarnation += 1
+        self._assignment = self._launching = None
+        share = self.share
+        if share is not None and not share.ranks:
+            self.share = share = None
+        self.say(
+            s.NodeJoined(
+                **self._stamp(),
+                hardware=f"hw-{self.name}",
+                slots=self._world.cluster.local.slots,
+                address="10.0.0." + self.name[1:],
+                pid=1000 + self.incarnation,
+                epoch=share.epoch if share else self.epoch,
+                attempt=share.plan.attempt if share else None,
+                ranks_alive=tuple(share.ranks) if share else (),
+            )
+        )
+        if share is None:
+            self._confirm_gone()
+        else:
+            self._say_started(share)
+            unheard, self._unheard = self._unheard, []
+            for rank, code in unheard:
+                self._say_exited(share, rank, code)
+        self._unheard = []
+        self.read(has_waited=True)
+
+    def die(self) -> None:
+        """Lose agent, keeper and ranks at once; what is on the disk stays."""
+        self.agent = self.keeper = False
+        self._unheard, self._launching = [], None
+        self._lose_ranks()
+
+    def lose_keeper(self) -> None:
+        """Lose the keeper, and with it the ranks; the agent sees it and starts another."""
+        self.keeper = False
+        share = self.share
+        ranks = list(share.ranks) if share else []
+        self._lose_ranks()
+        if self.agent:
+            self.keeper = True
+            for rank in ranks if share and not share.ending else ():
+                assert share is not None
+                self._say_exited(share, rank, None)
+
+    def leave(self) -> None:
+        """End ranks and keeper, say so, and end."""
+        if self.agent and not self.mute:
+            self.say(s.NodeLeft(**self._stamp()))
+            self.flush()
+        self.die()
+
+    def _lose_ranks(self) -> None:
+        share = self.share
+        if share is not None:
+            share.ranks = {}
+            self._world.rank_died(share.plan.attempt)
+
+    # ---- the link ---------------------------------------------------------------------------------------------------
+
+    @property
+    def is_heard(self) -> bool:
+        """Whether what its agent sends arrives."""
+        return self.agent and not self.mute and not self.cut and self._world.store_answers()
+
+    def mend(self) -> None:
+        """Hear and be heard again."""
+        self.cut = False
+        self.resume()
+
+    def resume(self) -> None:
+        """Send what waited and read what was missed."""
+        if self.is_heard:
+            self._lost_since = None
+            self.flush()
+            self.read(has_waited=False)
+            self.heartbeat()
+
+    def say(self, fact: object) -> None:
+        """Send a durable signal; it waits while the store is out of reach."""
+        self._outbox.append(fact)
+        self._world.agenda.after(LATENCY, self.flush)
+
+    def flush(self) -> None:
+        """Send what waits, in order."""
+        while self._outbox and self.is_heard:
+            self._world.post(self._outbox.pop(0))
+
+    def heartbeat(self) -> None:
+        """Look, tell, and judge whether to go on without the store."""
+        if not self.agent or self.mute:
+            return
+        share, now = self.share, self._world.agenda.now
+        step = self._world.last_step(share.plan.attempt) if share else None
+        if step != self._progress[0]:
+            self._progress = (step, now)
+        if not self.is_heard:
+            self._lost_since = now if self._lost_since is None else self._lost_since
+            if share is not None and not share.ending and share.ranks:
+                lost, advanced = self._lost_since, self._progress[1]
+                if self._fence.verdict(now, lost_since=lost, progress_at=advanced, resumed_at=FAR):
+                    self._end(share, grace_seconds=0.0, fenced=True)
+            return
+        ranks = share.ranks if share else {}
+        phase = self._world.phase(share.plan.attempt) if share else ""
+        self._world.beat(
+            s.Heartbeat(
+                **self._stamp(),
+                epoch=share.epoch if share else self.epoch,
+                attempt=share.plan.attempt if share else None,
+                ranks_alive=tuple(ranks),
+                ranks_stopped=self._stopped_for_long(),
+                last_step=step,
+                phases={str(rank): phase for rank in ranks} if phase else {},
+            )
+        )
+
+    def _stamp(self) -> dict[str, Any]:
+        return {"node": self.name, "incarnation": self.incarnation}
+
+    # ---- obeying ----------------------------------------------------------------------------------------------------
+
+    def read(self, *, has_waited: bool = False) -> None:
+        """Read the register and the tasks. `has_waited`: the tasks are older than this agent."""
+        if not self.is_heard:
+            return
+        assignment = self._world.read_register(self.name)
+        if assignment is not None and assignment.epoch >= self.epoch:
+            self.epoch = assignment.epoch
+            self._assignment = assignment
+            if assignment.plan is None and self.share is None and self._launching is None:
+                self._confirm_gone()
+            else:
+                self._converge()
+        for number, task in self._world.read_tasks(self.name, self._task_cursor):
+            self._task_cursor = number
+            self._do(task, has_waited=has_waited)
+
+    def _converge(self) -> None:
+        wanted, share = self._assignment, self.share
+        if wanted is None:
+            return
+        if self._launching is not None:
+            if wanted.epoch > self._launching.epoch:
+                self._launching = None
+                self._confirm_gone()
+                self._converge()
+        elif share is not None:
+            if wanted.plan is None or wanted.epoch > share.epoch:
+                self._end(share, grace_seconds=wanted.grace_seconds)
+        elif wanted.plan is not None and (self.launched or (0, None))[0] < wanted.epoch:
+            self.launched = (wanted.epoch, wanted.plan.attempt)
+            self._launching = wanted
+            self._world.agenda.after(SPAWN_SECONDS, lambda: self._spawn(wanted))
+
+    def _confirm_gone(self) -> None:
+        if self.launched is not None:
+            epoch, attempt = self.launched
+            self.say(s.RanksGone(**self._stamp(), epoch=epoch, attempt=attempt))
+        idle = self._assignment
+        if idle is None or idle.plan is not None or idle.attempt is None:
+            return
+        if self.launched is None or self.launched[1] != idle.attempt:
+            self.say(s.RanksGone(**self._stamp(), epoch=idle.epoch, attempt=idle.attempt))
+
+    def _spawn(self, wanted: Assignment) -> None:
+        plan = wanted.plan
+        if self._launching is not wanted or plan is None or not self.agent:
+            return
+        self._launching = None
+        if self.program_missing:
+            reason = f"no program {plan.command[0]!r}"
+            self.say(
+                s.LaunchFailed(
+                    **self._stamp(), epoch=wanted.epoch, attempt=plan.attempt, reason=reason
+                )
+            )
+            return
+        ranks: dict[int, Condition] = dict.fromkeys(plan.ranks, "running")
+        self.share = Share(plan=plan, epoch=wanted.epoch, ranks=ranks)
+        self._say_started(self.share)
+        self._world.spawned(plan, wanted.epoch)
+        self._converge()
+
+    def _say_started(self, share: Share) -> None:
+        self.say(s.RanksStarted(**self._stamp(), epoch=share.epoch, attempt=share.plan.attempt))
+
+    def _end(self, share: Share, *, grace_seconds: float, fenced: bool = False) -> None:
+        share.fenced = share.fenced or fenced
+        agenda = self._world.agenda
+        if grace_seconds > 0 and share.ranks and not share.ending:
+            agenda.after(KILL_SECONDS, lambda: self._term(share))
+            agenda.after(grace_seconds, lambda: self._kill(share))
+        else:
+            self._kill(share)
+        share.ending = True
+
+    def _term(self, share: Share) -> None:
+        """End what SIGTERM ends: everything that is not stopped."""
+        share.ranks = {rank: how for rank, how in share.ranks.items() if how == "stopped"}
+        self._world.rank_died(share.plan.attempt)
+        if not share.ranks:
+            self._kill(share)
+
+    def _kill(self, share: Share) -> None:
+        if self.share is share:
+            share.ranks = {}
+            self._world.rank_died(share.plan.attempt)
+            wait = self._world.cluster.kill_wait_seconds if self.undying else KILL_SECONDS
+            self._world.agenda.after(wait, lambda: self._gone(share))
+
+    def _gone(self, share: Share) -> None:
+        if self.share is not share or not self.agent:
+            return
+        self.share = None
+        self.say(
+            s.RanksGone(
+                **self._stamp(),
+                epoch=share.epoch,
+                attempt=share.plan.attempt,
+                last_step=self._world.last_step(share.plan.attempt),
+                left_behind=self.undying,
+                fenced=share.fenced,
+            )
+        )
+        self._converge()
+
+    # ---- ranks ------------------------------------------------------------------------------------------------------
+
+    def end_rank(self, rank: int, code: int | None, words: str = "") -> None:
+        """Let a rank end by itself."""
+        share = self.share
+        if share is None or rank not in share.ranks:
+            return
+        del share.ranks[rank]
+        if self.agent:
+            self._say_exited(share, rank, code, words)
+        else:
+            self._unheard.append((rank, code))
+        self._world.rank_died(share.plan.attempt)
+
+    def stop_rank(self, rank: int) -> None:
+        """SIGSTOP a rank: nobody dies, nothing moves."""
+        share = self.share
+        if share is not None and rank in share.ranks:
+            share.ranks[rank] = "stopped"
+            share.stopped_at[rank] = self._world.agenda.now
+
+    def _stopped_for_long(self) -> tuple[int, ...]:
+        now, limit = self._world.agenda.now, self._world.cluster.stopped_seconds
+        stopped = self.share.stopped_at.items() if self.share is not None else ()
+        return tuple(rank for rank, at in stopped if now >= at + limit)
+
+    def _say_exited(self, share: Share, rank: int, code: int | None, words: str = "") -> None:
+        self.say(
+            s.RankExited(
+                **self._stamp(),
+                epoch=share.epoch,
+                attempt=share.plan.attempt,
+                rank=rank,
+                exit_code=code,
+                last_step=self._world.last_step(share.plan.attempt),
+                stderr_tail=words,
+            )
+        )
+
+    # ---- tasks ------------------------------------------------------------------------------------------------------
+
+    def _do(self, task: Task, *, has_waited: bool) -> None:
+        share = self.share
+        refusal = ""
+        if task.epoch < (share.epoch if share else self.epoch):
+            refusal = f"task {task.id} is of epoch {task.epoch}, older than what runs here"
+        elif has_waited and task.task == "drill":
+            refusal = f"task {task.id} waited while no agent was listening here; ask again"
+        elif share is None:
+            refusal = f"no ranks run on node {self.name!r}"
+        if refusal or share is None:
+            self.say(ActionResult(id=task.id, outcome="failed", message=refusal))
+        elif task.task == "drill":
+            fault, rank = str(task.args["fault"]), task.args.get("rank")
+            self.say(ActionResult(id=task.id, outcome="done", message=fault))
+            self.flush()
+            self._world.strike(fault, self.name, rank)
+        else:
+            understood = self._world.ask_gang(share.plan.attempt, task.id, dict(task.args))
+            said = "asked" if understood else "the ranks said hello to no request"
+            outcome: Literal["done", "failed"] = "done" if understood else "failed"
+            self.say(ActionResult(id=task.id, outcome=outcome, message=said))
+
+
+def every(agenda: Agenda, seconds: float, what: Callable[[], object]) -> None:
+    """Do something again and again, from `seconds` after now."""
+
+    def again() -> None:
+        what()
+        agenda.after(seconds, again)
+
+    agenda.after(seconds, again)

@@ -1,0 +1,273 @@
+"""What must hold after everything that happens, whatever the story; kept apart from the transcripts.
+
+The watcher folds the journal with books of its own and looks at the real condition of the machines, so it does not believe
+what the controller's state says of itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.decide import attempts, fleet
+from runner.decide.apply import apply_entry
+from runner.decide.draft import Policy
+from runner.decide.state import State
+from runner.facts import actions, incidents, wire
+from runner.facts import records as r
+from runner.facts.ids import AttemptId
+from runner.history.ledger import Ledger
+from runner.simulate.world import World
+
+
+class Broken(AssertionError):
+    """An invariant does not hold."""
+
+
+def check(holds: bool, what: str) -> None:
+    """Raise Broken unless it holds."""
+    if not holds:
+        raise Broken(what)
+
+
+@dataclass(slots=True, kw_only=True)
+class AttemptBook:
+    """One attempt, as its records tell."""
+
+    epoch: int
+    nodes: tuple[str, ...]
+    state: str = "preparing"
+    is_dead: bool = False  # one of its ranks is confirmed dead
+    stopping_at: float | None = None
+    was_launched: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class Books:
+    """What the records of a journal say, folded without the controller."""
+
+    policy: Policy
+    nodes: dict[str, str] = field(default_factory=dict)
+    epochs: dict[str, int] = field(default_factory=dict)
+    assigned: dict[str, AttemptId | None] = field(default_factory=dict)
+    uncleared: dict[str, AttemptId | None] = field(default_factory=dict)
+    attempts: dict[AttemptId, AttemptBook] = field(default_factory=dict)
+    runs: dict[int, str] = field(default_factory=dict)
+    last: dict[int, AttemptId] = field(default_factory=dict)
+    incidents: dict[str, str] = field(default_factory=dict)
+    actions: dict[str, str] = field(default_factory=dict)
+    rungs: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    requests: dict[str, str] = field(default_factory=dict)
+    now: float = 0.0
+    sequence: int = 0
+
+    def take(self, entry: r.JournalEntry) -> None:
+        """Fold one entry, and check every move in it."""
+        check(entry.sequence == self.sequence + 1, f"entry {entry.sequence} after {self.sequence}")
+        check(entry.now >= self.now, f"time ran back from {self.now} to {entry.now}")
+        self.now, self.sequence = entry.now, entry.sequence
+        for record in entry.records:
+            check(not isinstance(record, r.DecisionFailed), f"decision failed: {record}")
+            handler = _HANDLERS.get(type(record))
+            if handler is not None:
+                handler(self, record)
+
+    def _move(self, table: Mapping[Any, tuple[Any, ...]], who: str, before: str, to: str) -> None:
+        check(to in table[before], f"{who} moved from {before} to {to} at {self.now:.2f}")
+
+    def _node_expected(self, record: r.NodeExpected) -> None:
+        self.nodes.setdefault(record.node, "absent")
+
+    def _node_changed(self, record: r.NodeChanged) -> None:
+        before = self.nodes.setdefault(record.node, "absent")
+        self._move(fleet.TRANSITIONS, record.node, before, record.state)
+        self.nodes[record.node] = record.state
+
+    def _assigned(self, record: r.Assigned) -> None:
+        name = record.node
+        before = self.epochs.get(name, 0)
+        check(record.epoch > before, f"{name}: epoch {record.epoch} after {before}")
+        self.epochs[name] = record.epoch
+        if record.attempt is not None:
+            check(self.assigned.get(name) is None, f"{name} gets a second attempt: {record}")
+            check(self.uncleared.get(name) is None, f"{name} is not clear: {record}")
+            check(self.nodes[name] == "active", f"{name} is {self.nodes[name]}: {record}")
+            check(name in self.attempts[record.attempt].nodes, f"{name} is no part of it: {record}")
+            self.uncleared[name] = record.attempt
+        self.assigned[name] = record.attempt
+
+    def _node_cleared(self, record: r.NodeCleared) -> None:
+        if self.uncleared.get(record.node) == record.attempt:
+            self.uncleared[record.node] = None
+        self.attempts[record.attempt].is_dead = True
+
+    def _rank_ended(self, record: r.RankEnded) -> None:
+        self.attempts[record.attempt].is_dead = True
+
+    def _run_admitted(self, record: r.RunAdmitted) -> None:
+        check(record.run not in self.runs, f"run {record.run} was admitted twice")
+        self.runs[record.run] = "active"
+
+    def _run_changed(self, record: r.RunChanged) -> None:
+        who = f"run {record.run}"
+        self._move(attempts.RUN_TRANSITIONS, who, self.runs[record.run], record.state)
+        self.runs[record.run] = record.state
+
+    def _planned(self, record: r.AttemptPlanned) -> None:
+        run = record.attempt.run
+        check(self.runs[run] == "active", f"{record.attempt} planned in a run {self.runs[run]}")
+        before = self.last.get(run)
+        if before is not None:
+            known = self.attempts[before]
+            check(known.state == "ended", f"{record.attempt} planned while {before} {known.state}")
+            check(record.attempt > before, f"{record.attempt} after {before}")
+            check(record.epoch > known.epoch, f"{record.attempt} has an older epoch than {before}")
+        self.attempts[record.attempt] = AttemptBook(epoch=record.epoch, nodes=record.nodes)
+        self.last[run] = record.attempt
+
+    def _prepared(self, record: r.AttemptPrepared) -> None:
+        book = self.attempts[record.attempt]
+        self._move(attempts.TRANSITIONS, str(record.attempt), book.state, "prepared")
+        book.state = "prepared"
+
+    def _attempt_changed(self, record: r.AttemptChanged) -> None:
+        book = self.attempts[record.attempt]
+        self._move(attempts.TRANSITIONS, str(record.attempt), book.state, record.state)
+        book.state = record.state
+        if record.state == "launching":
+            book.was_launched = True
+            self._check_alone(record.attempt)
+        if record.state == "stopping":
+            book.stopping_at = self.now
+
+    def _check_alone(self, attempt: AttemptId) -> None:
+        """A gang is launched only when each one before it has a dead rank, or its cap has passed."""
+        cap = self.policy.cluster.hard_cap_seconds
+        for name, book in self.attempts.items():
+            if name.run == attempt.run and name != attempt and book.was_launched:
+                waited = book.stopping_at is not None and self.now >= book.stopping_at + cap
+                check(book.is_dead or waited, f"{attempt} launched while {name} may live")
+
+    def _incident_opened(self, record: r.IncidentOpened) -> None:
+        check(record.incident not in self.incidents, f"{record.incident} was opened twice")
+        self.incidents[record.incident] = "open"
+
+    def _incident_changed(self, record: r.IncidentChanged) -> None:
+        before = self.incidents[record.incident]
+        self._move(incidents.TRANSITIONS, record.incident, before, record.state)
+        self.incidents[record.incident] = record.state
+
+    def _rung_taken(self, record: r.RungTaken) -> None:
+        before = self.incidents[record.incident]
+        self._move(incidents.TRANSITIONS, record.incident, before, "acting")
+        self.incidents[record.incident] = "acting"
+        book = next(book for book in self.policy.runbooks if book.name == record.runbook)
+        key = (record.incident, record.runbook, record.rung)
+        self.rungs[key] = self.rungs.get(key, 0) + 1
+        limit = book.ladder[record.rung].tries
+        check(self.rungs[key] <= limit, f"{key} taken {self.rungs[key]} times, budget {limit}")
+
+    def _action_issued(self, record: r.ActionIssued) -> None:
+        check(record.action.id not in self.actions, f"{record.action.id} was issued twice")
+        self.actions[record.action.id] = "issued"
+
+    def _action_ended(self, record: r.ActionEnded) -> None:
+        self._move(actions.TRANSITIONS, record.id, self.actions[record.id], record.outcome)
+        self.actions[record.id] = record.outcome
+
+    def _request_noted(self, record: r.RequestNoted) -> None:
+        before = self.requests.get(record.id, "open")
+        check(before == "open", f"{record.id} answered again: {before}, then {record.state}")
+        self.requests[record.id] = record.state
+
+
+_HANDLERS: dict[type, Any] = {
+    r.NodeExpected: Books._node_expected,
+    r.NodeChanged: Books._node_changed,
+    r.Assigned: Books._assigned,
+    r.NodeCleared: Books._node_cleared,
+    r.RankEnded: Books._rank_ended,
+    r.RunAdmitted: Books._run_admitted,
+    r.RunChanged: Books._run_changed,
+    r.AttemptPlanned: Books._planned,
+    r.AttemptPrepared: Books._prepared,
+    r.AttemptChanged: Books._attempt_changed,
+    r.IncidentOpened: Books._incident_opened,
+    r.IncidentChanged: Books._incident_changed,
+    r.RungTaken: Books._rung_taken,
+    r.ActionIssued: Books._action_issued,
+    r.ActionEnded: Books._action_ended,
+    r.RequestNoted: Books._request_noted,
+}
+
+
+class Watching:
+    """Watches one world, and raises Broken at the first thing that must not be."""
+
+    def __init__(self, policy: Policy) -> None:
+        self.books = Books(policy=policy)
+        self.num_recoveries = 0
+        self._durable: list[r.JournalEntry] = []
+
+    def entry(self, world: World, entry: r.JournalEntry) -> None:
+        """Check an entry."""
+        self._durable.append(entry)
+        self.books.take(entry)
+        for record in entry.records:
+            if isinstance(record, r.RunChanged) and record.state == "finished":
+                check_goal(world, record.run)
+            if isinstance(record, r.Assigned) and record.attempt is not None:
+                share = world.machines[record.node].share
+                ranks = share.ranks if share is not None else {}
+                check(not ranks, f"{record.node} still runs {ranks}: {record}")
+
+    def event(self, world: World) -> None:
+        """Check the real condition of the cluster."""
+        for run in world.state.runs:
+            live = world.gangs.live(run)
+            check(len(live) <= 1, f"two live gangs at {world.now:.2f}: {live}")
+
+    def recovered(self, world: World, before: State | None, after: State) -> None:
+        """Compare what a new supervisor knows with what the dead one knew, and what was durable besides."""
+        if before is None:
+            return
+        self.num_recoveries += 1
+        for entry in self._durable + world.entries:
+            if entry.sequence == before.sequence + 1:
+                apply_entry(before, entry)
+        check(wire.encode(before) == wire.encode(after), "state after recovery is another")
+
+
+def check_goal(world: World, run: int) -> None:
+    """A run counts as finished only when a gang of it has made the last step."""
+    gangs = [gang for name, gang in world.gangs.all.items() if name.run == run]
+    check(any(gang.step >= gang.training.goal for gang in gangs), f"run {run} is not at its goal")
+
+
+def check_end(world: World) -> None:
+    """Check what must hold once nothing more happens: contributing steps, and that everything came to rest."""
+    ledger = Ledger()
+    for entry in world.entries:
+        ledger.apply(entry)
+    for run in world.state.runs.values():
+        gangs = [gang for name, gang in world.gangs.all.items() if name.run == run.run]
+        if run.state == "finished" and gangs and gangs[-1].training.reports:
+            steps = [
+                step
+                for first, last in ledger.summary(run.run, world.now).contributing_steps.values()
+                for step in range(first, last + 1)
+            ]
+            goal = gangs[-1].training.goal
+            check(steps == list(range(1, goal + 1)), f"run {run.run} is made of steps {steps}")
+    check_books(world, ledger)
+
+
+def check_books(world: World, ledger: Ledger) -> None:
+    """Check that the ledger's seconds add up, and that its dump is itself again."""
+    for run in ledger.runs:
+        summary = ledger.summary(run, world.now)
+        total = summary.productive_seconds + sum(summary.lost_seconds.values())
+        difference = abs(total - summary.wall_seconds)
+        check(difference < 1e-6, f"run {run}: {total} s accounted for of {summary.wall_seconds}")
+    check(Ledger.load(ledger.dump()).dump() == ledger.dump(), "the ledger does not load as dumped")

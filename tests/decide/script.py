@@ -1,0 +1,245 @@
+"""Scenario files: a head that sets the scene, then `---`, then the transcript of what the controller made of it.
+
+# One sentence that says what is shown.
+cluster nodes=2 slots=2 spares=1          fields of the cluster, of its local nodes, and `echo` (seconds, or none)
+run a nodes=2 ranks_per_node=2            fields of the run's spec
+training a goal=30 crash_after=8          how its ranks behave (runner.simulate.training)
+at 0 start a                              what happens when; the verbs are in `DEEDS`
+until 60
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from runner.decide.draft import Policy
+from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.requests import ChangeLr, Drill, Request, ShutDown, StartRun, StopRun
+from runner.facts.run_spec import RunSpec
+from runner.facts.runbooks import Runbook
+from runner.load import load_runbooks
+from runner.simulate.training import Training
+from runner.simulate.world import Watcher, World
+from runner.store.memory import MemoryStore
+from runner.store.store import Store
+
+FOLDER = Path(__file__).parent.parent / "scenarios"
+LOCAL_FIELDS = ("nodes", "slots", "spares")
+MARK = "---"
+
+
+@cache
+def runbooks() -> tuple[Runbook, ...]:
+    """Load the pages that Stoker ships."""
+    return tuple(load_runbooks().values())
+
+
+@dataclass(kw_only=True)
+class Scenario:
+    """One story, parsed."""
+
+    name: str
+    title: str = ""
+    head: str = ""
+    transcript: str = ""
+    cluster: dict[str, Any] = field(default_factory=dict)
+    echo_seconds: float | None = 0.5
+    runs: dict[str, RunSpec] = field(default_factory=dict)
+    trainings: dict[str, Training] = field(default_factory=dict)
+    deeds: list[tuple[float, list[str]]] = field(default_factory=list)
+    until: float = 60.0
+
+    @property
+    def policy(self) -> Policy:
+        """What the controller goes by."""
+        local = {name: self.cluster[name] for name in LOCAL_FIELDS if name in self.cluster}
+        rest = {name: value for name, value in self.cluster.items() if name not in local}
+        spec = ClusterSpec(name="sim", state="state", local=LocalNodes(**local), **rest)
+        return Policy(cluster=spec, runbooks=runbooks())
+
+    @property
+    def has_faults(self) -> bool:
+        """Whether anything goes wrong in it."""
+        harmless = ("start", "stop", "lr", "shut-down", "pause-supervisor", "kill-supervisor")
+        troubled = any(
+            training.crash_after or training.ends_with or training.hangs_after
+            for training in self.trainings.values()
+        )
+        return troubled or any(words[0] not in harmless for _, words in self.deeds)
+
+    def build(
+        self,
+        *,
+        watcher: Watcher | None = None,
+        store: MemoryStore | None = None,
+        open_store: Callable[[int], Store] | None = None,
+    ) -> World:
+        """Make the world of this story, with all its deeds planned."""
+        world = World(
+            self.policy,
+            trainings=self.trainings,
+            store=store,
+            open_store=open_store,
+            watcher=watcher,
+        )
+        world.gangs.echo_seconds = self.echo_seconds
+        for number, (time, words) in enumerate(self.deeds, 1):
+            deed = DEEDS[words[0]](self, world, f"q{number}", words[1:])
+            world.at(time, deed)
+        return world
+
+    def play(self, world: World) -> World:
+        """Let it happen."""
+        world.run_until(self.until)
+        return world
+
+
+def scenarios() -> list[Scenario]:
+    """Load all stories, in the order of their names."""
+    return [parse(path) for path in sorted(FOLDER.glob("*.txt"))]
+
+
+def parse(path: Path) -> Scenario:
+    """Read a story; raises ValueError or KeyError for a head that makes no sense."""
+    head, _, transcript = path.read_text().partition(f"{MARK}\n")
+    scenario = Scenario(name=path.stem, head=head, transcript=transcript)
+    for line in head.splitlines():
+        words = line.split()
+        if line.startswith("#"):
+            scenario.title = f"{scenario.title} {line[1:].strip()}".strip()
+        elif words:
+            _read(scenario, words)
+    return scenario
+
+
+def _read(scenario: Scenario, words: list[str]) -> None:
+    what, rest = words[0], words[1:]
+    if what == "cluster":
+        given = _fields(rest)
+        scenario.echo_seconds = given.pop("echo", 0.5)
+        scenario.cluster = given
+    elif what == "run":
+        fields = {"nodes": 2, "ranks_per_node": 2, **_fields(rest[1:])}
+        if "command" in fields:
+            fields["command"] = (str(fields["command"]),)
+        else:
+            fields["trainer"] = {"recipe": "tiny"}
+        scenario.runs[rest[0]] = RunSpec(name=rest[0], **fields)
+    elif what == "training":
+        scenario.trainings[rest[0]] = Training(**_fields(rest[1:]))
+    elif what == "at":
+        scenario.deeds.append((float(rest[0]), rest[1:]))
+        if rest[1] not in DEEDS:
+            raise KeyError(f"{scenario.name}: no deed {rest[1]!r}; known: {', '.join(DEEDS)}")
+    elif what == "until":
+        scenario.until = float(rest[0])
+    else:
+        raise ValueError(f"{scenario.name}: a head has no line {what!r}")
+
+
+def _fields(words: list[str]) -> dict[str, Any]:
+    return {name: _value(text) for name, _, text in (word.partition("=") for word in words)}
+
+
+def _value(text: str) -> Any:
+    if text in ("none", "yes", "no"):
+        return {"none": None, "yes": True, "no": False}[text]
+    if "," in text:
+        return tuple(part.replace("_", " ") for part in text.split(","))
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return float(text)
+    except ValueError:
+        return text
+
+
+Deed = Callable[[], object]
+Maker = Callable[[Scenario, World, str, list[str]], Deed]
+
+
+def _request(make: Callable[[Scenario, str, list[str]], Request]) -> Maker:
+    def deed(scenario: Scenario, world: World, name: str, words: list[str]) -> Deed:
+        request = make(scenario, name, words)
+        return lambda: world.ask(request)
+
+    return deed
+
+
+def _lr(_: Scenario, name: str, words: list[str]) -> Request:
+    run, wish = words
+    if wish.startswith("x"):
+        return ChangeLr(id=name, by="ann", run=run, factor=float(wish[1:]))
+    return ChangeLr(id=name, by="ann", run=run, peak=float(wish))
+
+
+def _drill(_: Scenario, name: str, words: list[str]) -> Request:
+    given = _fields(words[2:])
+    return Drill(id=name, by="ann", run=words[0], fault=words[1], **given)  # type: ignore[arg-type]
+
+
+def _start(scenario: Scenario, name: str, words: list[str]) -> Request:
+    return StartRun(id=name, by="ann", spec=scenario.runs[words[0]])
+
+
+def _named(method: str) -> Maker:
+    """Call a method of the world with the words as they are."""
+
+    def deed(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
+        values = [_value(word) for word in words]
+        return lambda: getattr(world, method)(*values)
+
+    return deed
+
+
+def _on_rank(method: str) -> Maker:
+    """Call a method of the world with a rank and a run."""
+
+    def deed(scenario: Scenario, world: World, _: str, words: list[str]) -> Deed:
+        run = words[1] if len(words) > 1 else next(iter(scenario.runs))
+        return lambda: getattr(world, method)(int(words[0]), run)
+
+    return deed
+
+
+def _budget(table: str) -> Maker:
+    """Let so many actions of a kind hang or fail."""
+
+    def deed(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
+        budgets: dict[str, int] = getattr(world.places, table)
+        return lambda: budgets.update({words[0]: int(words[1])})
+
+    return deed
+
+
+DEEDS: Mapping[str, Maker] = {
+    "start": _request(_start),
+    "stop": _request(lambda _, name, words: StopRun(id=name, by="ann", run=words[0])),
+    "lr": _request(_lr),
+    "drill": _request(_drill),
+    "shut-down": _request(lambda _, name, __: ShutDown(id=name, by="ann")),
+    "kill-rank": _on_rank("kill_rank"),
+    "stop-rank": _on_rank("stop_rank"),
+    "kill-agent": _named("kill_agent"),
+    "kill-keeper": _named("kill_keeper"),
+    "kill-node": _named("kill_node"),
+    "boot-node": _named("boot_node"),
+    "cut-link": _named("cut_link"),
+    "mend-link": _named("mend_link"),
+    "hang-agent": _named("hang_agent"),
+    "free-agent": _named("free_agent"),
+    "remove-program": _named("remove_program"),
+    "wedge-rank": _named("wedge_rank"),
+    "tear-checkpoint": _named("tear_checkpoint"),
+    "lose-store": _named("lose_store"),
+    "kill-supervisor": _named("crash_supervisor"),
+    "pause-supervisor": _named("pause_supervisor"),
+    "hang-action": _budget("hanging"),
+    "fail-action": _budget("failing"),
+}

@@ -1,0 +1,237 @@
+"""Transcripts: what the controller made of a story, one line per input that decided something, for a reviewer to read.
+
+Left out is what only keeps the books: nodes that join as expected, marks of steps, checkpoints that verify.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runner.facts import records as r
+from runner.facts import requests as q
+from runner.facts import signals as s
+from runner.facts.actions import ActionResult
+from runner.facts.checkpoints import Trust
+from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.ids import AttemptId
+from runner.facts.wire import kind_of
+from runner.history.ledger import Ledger
+from runner.simulate.world import World
+
+
+class Scribe:
+    """Writes lines; remembers what makes later ones short."""
+
+    def __init__(self) -> None:
+        self._actions: dict[str, str] = {}
+        self._stepped: dict[AttemptId, int] = {}
+
+    def lines(self, entries: list[r.JournalEntry]) -> list[str]:
+        """Return the transcript of these entries."""
+        written: list[tuple[str, list[str], list[str]]] = []  # time, inputs, decisions
+        for entry in entries:
+            decided = self._decided(entry.records)
+            heard = self._heard(entry.input)
+            time = f"{entry.now:7.2f}"
+            same = bool(written) and written[-1][0] == time
+            if same and (isinstance(entry.input, r.Settle) or written[-1][1][-1:] == [heard]):
+                written[-1][2].extend(decided)
+            elif same and written[-1][1][0].split()[:1] == heard.split()[:1] and heard:
+                written[-1][1].append(heard.partition(" ")[2])
+                written[-1][2].extend(decided)
+            else:
+                written.append((time, [heard], decided))
+        return [
+            f"{time}  {', '.join(heard)} -> {'; '.join(decided)}".replace("   -> ", "  -> ")
+            for time, heard, decided in written
+            if decided
+        ]
+
+    def _heard(self, fact: object) -> str:
+        phrase = _HEARD.get(type(fact))
+        if isinstance(fact, ActionResult):
+            what = self._actions.get(fact.id, fact.id)
+            said = fact.message or _detail(fact)
+            return f"{what} {fact.outcome}{': ' if said else ''}{said}"
+        return phrase(fact) if phrase is not None else kind_of(fact)
+
+    def _decided(self, records: tuple[object, ...]) -> list[str]:
+        phrases: list[str] = []
+        idle = [x.node for x in records if isinstance(x, r.Assigned) and x.attempt is None]
+        given = [x.node for x in records if isinstance(x, r.Assigned) and x.attempt is not None]
+        for record in records:
+            if isinstance(record, r.ActionIssued):
+                node = record.action.args.get("node", "")
+                self._actions[record.action.id] = f"{record.action.action} {node}".strip()
+            if isinstance(record, r.Assigned):
+                nodes = idle if record.attempt is None else given
+                if record.node == nodes[0]:
+                    phrases.append(_assigned(record, nodes))
+            elif isinstance(record, r.Advanced):
+                if record.attempt not in self._stepped:
+                    phrases.append(f"{record.attempt} first step {record.step}")
+                self._stepped[record.attempt] = record.step
+            else:
+                phrase = _DECIDED.get(type(record))
+                words = phrase(record) if phrase is not None else ""
+                phrases += [words] if words else []
+        return phrases
+
+
+def write(world: World) -> str:
+    """Write the transcript of a world, and how each run stands at its end."""
+    lines = Scribe().lines(world.entries)
+    ledger = Ledger()
+    for entry in world.entries:
+        ledger.apply(entry)
+    for run in world.state.runs.values():
+        steps = ledger.summary(run.run, world.now).contributing_steps
+        parts = [f"{attempt} {first}-{last}" for attempt, (first, last) in steps.items()]
+        made = f"steps {', '.join(parts)}" if parts else "no steps"
+        lines.append(
+            f"= run {run.run} {run.spec.name} {run.state}: {run.num_attempts} attempts, {made}"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _detail(result: ActionResult) -> str:
+    detail = result.detail
+    if detail.get("reachable") is False:
+        return "not reachable"
+    if "agent" in detail:
+        ranks = list(detail["ranks_alive"])
+        return f"agent {detail['agent']}, keeper {detail['keeper']}, ranks {ranks}"
+    if "port" in detail:
+        chosen = detail["chosen"]
+        return f"resume from step {chosen['step']}" if chosen else "resume from nothing"
+    return ""
+
+
+def _assigned(record: r.Assigned, nodes: list[str]) -> str:
+    names = " ".join(nodes)
+    if record.attempt is not None:
+        return f"{names} run {record.attempt} (epoch {record.epoch})"
+    return f"{names} idle" + (f" in {record.grace_seconds:g} s" if record.grace_seconds else "")
+
+
+def _exited(fact: s.RankExited) -> str:
+    step = "" if fact.last_step is None else f" after step {fact.last_step}"
+    return f"rank_exited {fact.node} rank {fact.rank} of {fact.attempt} with {fact.exit_code}{step}"
+
+
+def _gone(fact: s.RanksGone) -> str:
+    extra = f", left behind {list(fact.left_behind)}" if fact.left_behind else ""
+    return f"ranks_gone {fact.node} {fact.attempt}{extra}{', fenced' if fact.fenced else ''}"
+
+
+def _joined(fact: s.NodeJoined) -> str:
+    ranks = f" with ranks {list(fact.ranks_alive)} of {fact.attempt}" if fact.ranks_alive else ""
+    return f"node_joined {fact.node} (life {fact.incarnation}){ranks}"
+
+
+def _finding(fact: Finding) -> str:
+    rank = f" rank {fact.rank}" if fact.rank is not None else ""
+    about = fact.node or str(fact.attempt)
+    seconds = f" for {fact.silent_seconds:.1f} s" if fact.silent_seconds else ""
+    return f"{fact.fault} {about}{rank}{seconds}"
+
+
+def _lr(fact: q.ChangeLr) -> str:
+    return f"lr {fact.run} " + (f"x{fact.factor:g}" if fact.factor else f"peak {fact.peak:g}")
+
+
+_HEARD: dict[type, Callable[[Any], str]] = {
+    r.Settle: lambda _: "",
+    r.Tick: lambda _: "deadline",
+    r.SupervisorStarted: lambda fact: f"supervisor_started {fact.holder}",
+    r.Paused: lambda fact: f"paused for {fact.seconds:.1f} s: {fact.reason}",
+    s.NodeJoined: _joined,
+    s.NodeLeft: lambda fact: f"node_left {fact.node}",
+    s.RanksStarted: lambda fact: f"ranks_started {fact.node} {fact.attempt}",
+    s.LaunchFailed: lambda fact: f"launch_failed {fact.node}: {fact.reason}",
+    s.RankExited: _exited,
+    s.RanksGone: _gone,
+    s.RanksReady: lambda fact: f"ranks_ready {fact.attempt}",
+    s.Progress: lambda fact: f"progress {fact.attempt} step {fact.step}",
+    s.SettingsInEffect: lambda fact: f"settings {fact.attempt} lr {fact.values.get('lr'):g}",
+    s.CheckpointSealed: lambda fact: f"sealed step {fact.step}",
+    Finding: _finding,
+    NodeHeard: lambda fact: f"node_heard {fact.node}",
+    MassSilence: lambda fact: f"mass_silence {' '.join(fact.nodes) or 'over'}",
+    q.StartRun: lambda fact: f"start {fact.spec.name}",
+    q.StopRun: lambda fact: f"stop {fact.run}",
+    q.ChangeLr: _lr,
+    q.Drill: lambda fact: f"drill {fact.run} {fact.fault}",
+    q.ShutDown: lambda _: "shut_down",
+}
+
+
+def _node(record: r.NodeChanged) -> str:
+    if record.state in ("joining", "active"):
+        return "" if record.state == "joining" else f"{record.node} active"
+    return f"{record.node} {record.state}"
+
+
+def _attempt(record: r.AttemptChanged) -> str:
+    outcome = f" ({record.outcome})" if record.outcome else ""
+    return f"{record.attempt} {record.state}{outcome}"
+
+
+def _issued(record: r.ActionIssued) -> str:
+    action = record.action
+    if action.action == "page":
+        return f"PAGE {action.args['message'][:90]}"
+    if action.action == "node_task":
+        asked = action.args["args"]
+        return f"{action.id} {action.args['node']}: {asked.get('request') or asked.get('fault')}"
+    if action.action in ("probe_node", "start_agent", "stop_agent"):
+        return f"{action.id} {action.action} {action.args['node']}"
+    if action.action == "prune_checkpoints":
+        return f"prune {' '.join(action.args['paths'])}"
+    return ""
+
+
+def _checkpoint(record: r.CheckpointNoted) -> str:
+    kept = record.checkpoint
+    return f"checkpoint {kept.step} refused" if kept.trust is Trust.REFUSED else ""
+
+
+def _opened(record: r.IncidentOpened) -> str:
+    rank = f" rank {record.rank}" if record.rank is not None else ""
+    where = f" {record.node}{rank}" if record.node else ""
+    return f"{record.incident} {record.fault}{where} at step {record.step}"
+
+
+def _amended(record: r.IncidentAmended) -> str:
+    parts = [record.fault, record.node, record.condition]
+    about = " ".join(part for part in parts if part)
+    return f"{record.incident} + {about}" if about else f"{record.incident} + evidence"
+
+
+def _noted(record: r.RequestNoted) -> str:
+    return f"{record.id} {record.state}: {record.message[:110]}"
+
+
+_DECIDED: dict[type, Callable[[Any], str]] = {
+    r.NodeChanged: _node,
+    r.NodeCleared: lambda x: (
+        f"{x.node} clear" + (" (seen by probe)" if x.seen_by == "probe" else "")
+    ),
+    r.RunAdmitted: lambda x: f"run {x.run} admitted",
+    r.RunChanged: lambda x: f"run {x.run} {x.state}: {x.reason[:100]}",
+    r.AttemptPlanned: lambda x: f"plan {x.attempt} on {' '.join(x.nodes)}",
+    r.AttemptChanged: _attempt,
+    r.RemedyAdded: lambda x: f"remedy {x.remedy} {x.value:g}",
+    r.CheckpointNoted: _checkpoint,
+    r.IncidentOpened: _opened,
+    r.IncidentAmended: _amended,
+    r.RungTaken: lambda x: f"{x.incident} rung {x.do} ({x.try_number})",
+    r.IncidentChanged: lambda x: f"{x.incident} {x.state}",
+    r.ActionIssued: _issued,
+    r.ActionEnded: lambda x: "" if x.outcome == "done" else f"{x.id} {x.outcome}",
+    r.RequestNoted: _noted,
+    r.Closing: lambda _: "closing",
+    r.MassSilenceNoted: lambda x: f"silent together: {' '.join(x.nodes) or 'nobody'}",
+    r.DecisionFailed: lambda x: f"DECISION FAILED {x.error.splitlines()[-1]}",
+}
