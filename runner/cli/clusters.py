@@ -49,7 +49,7 @@ def find_cluster(where: str | None) -> ClusterSpec:
         return _loaded(Path(CLUSTER_FILE))
     made = made_clusters()
     if len(made) > 1:
-        made = [spec for spec in made if _is_led(spec)] or made
+        made = [spec for spec in made if is_led(spec)] or made
     if len(made) == 1:
         return made[0]
     if not made:
@@ -80,7 +80,7 @@ def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
     state = state.absolute()
     if (state / SPEC).exists():
         known = _read_made(state)
-        if _is_led(known):
+        if is_led(known):
             return known
     local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
     spec = ClusterSpec(name=run.name, state=str(state), local=local)
@@ -233,7 +233,8 @@ def _read_made(state: Path) -> ClusterSpec:
     return spec
 
 
-def _is_led(spec: ClusterSpec) -> bool:
+def is_led(spec: ClusterSpec) -> bool:
+    """Whether a supervisor leads the cluster, as far as can be told from here."""
     if not store_folder(spec).is_dir():
         return False
     with store_of(spec) as store:

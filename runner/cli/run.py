@@ -12,9 +12,9 @@ from typing import Any
 import click
 
 from runner.cli import codes, show
-from runner.cli.clusters import cluster_for_run, keep_spec, leader_of, store_of
+from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of
 from runner.cli.foreground.changes import run_in
-from runner.cli.foreground.child import SupervisorChild, SupervisorLost
+from runner.cli.foreground.child import SupervisorChild, SupervisorLost, SupervisorRefused
 from runner.cli.foreground.follow import (
     Foreground,
     Interrupts,
@@ -80,7 +80,7 @@ def run(
     spec = with_changes(load_run(file), changes)
     check_trainer(spec)
     cluster = cluster_for_run(where, spec, spares=spares)
-    keep_spec_unless_led(cluster)
+    keep_spec_unless_led(cluster, spec)
     with store_of(cluster, create=True) as store:
         if detach:
             _detached(store, cluster, spec, as_json=as_json)
@@ -132,12 +132,21 @@ def check_trainer(spec: RunSpec) -> None:
     _check_ranks(spec, judged.stdout)
 
 
-def keep_spec_unless_led(cluster: ClusterSpec) -> None:
-    """Write the cluster down for its agents, unless a supervisor is at work with what it wrote itself."""
-    with store_of(cluster, create=True) as store:
-        led = leader_of(store).alive
-    if not led:
-        keep_spec(cluster)
+def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> None:
+    """Write the cluster down for its agents, unless a supervisor is at work with what it wrote itself.
+
+    Raises UserError when the cluster can never hold the run; a supervisor, which knows the nodes that joined, says so itself.
+    """
+    if is_led(cluster):
+        return
+    local = cluster.local
+    if spec.nodes > local.nodes + local.spares or spec.ranks_per_node > local.slots:
+        raise UserError(
+            f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but cluster {cluster.name!r} has "
+            f"{local.nodes + local.spares} nodes (spares counted) with {local.slots} slots each; ask for less, or raise "
+            "`local.nodes` or `local.slots`"
+        )
+    keep_spec(cluster)
 
 
 def exit_code_of(state: str) -> int:
@@ -177,6 +186,8 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
             ).follow()
         except KilledAtOnce:
             return _killed(cluster, child)
+        except SupervisorRefused:
+            raise
         except UserError:
             seen = read_view(store)
             if child.is_ours and not (seen is not None and others_live(seen, number)):

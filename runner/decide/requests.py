@@ -64,13 +64,17 @@ def _start_run(draft: Draft, request: StartRun) -> None:
         text = f"name: {spec.name!r} is run {twin.run}, which is {twin.state}; stop it first or choose another name"
         _answer(draft, request, "refused", text)
         return
+    # A node that has not joined yet will have what the cluster says; one that has joined says it itself.
+    slots_of = {
+        node.node: node.slots or draft.policy.cluster.local.slots for node in state.nodes.values()
+    }
     fits = [
-        n
-        for n in state.nodes.values()
-        if n.state not in ("lost", "left") and (n.slots or 10**9) >= spec.ranks_per_node
+        node
+        for node in state.nodes.values()
+        if node.state not in ("lost", "left") and slots_of[node.node] >= spec.ranks_per_node
     ]
     if len(fits) < spec.nodes:
-        slots = max((node.slots for node in state.nodes.values()), default=0)
+        slots = max(slots_of.values(), default=0)
         text = (
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but only {len(fits)} of "
             f"{len(state.nodes)} nodes are there with enough slots (largest node: {slots}); ask for less or add nodes"

@@ -167,8 +167,8 @@ class Observer:
         if any(mark not in environment for mark in MARKS):
             return  # the keeper, or a copy of it that is about to become a rank
         stat = stat_of(pid)
-        if stat is None or stat[0] in "ZX" or stat[1] in self._living:
-            return  # a rank's own child is no rank
+        if stat is None or stat[0] in "ZX" or "RANK" in environment_of(stat[1]):
+            return  # what a rank starts inherits its marks and is no rank; a rank's parent is the keeper
         rank = RankSeen(
             pid=pid,
             start_ticks=stat[2],

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -64,12 +64,14 @@ class Stand:
         path.write_text(yaml.safe_dump({"name": self.name, **fields}, sort_keys=False))
         return path
 
-    def write_cluster(self, *, nodes: int, slots: int, spares: int = 0, **limits: Any) -> Path:
-        """Write cluster.yaml, with short times, so that tests need not wait."""
+    def write_cluster(
+        self, *, nodes: int, slots: int, spares: int = 0, limits: Mapping[str, Any] | None = None
+    ) -> Path:
+        """Write cluster.yaml, with short heartbeats, so that tests need not wait."""
         local = {"nodes": nodes, "slots": slots, "spares": spares}
-        limits = {"heartbeat_seconds": 0.2, **limits}
+        fields = {"name": self.name, "local": local, "heartbeat_seconds": 0.2, **(limits or {})}
         path = self.folder / "cluster.yaml"
-        path.write_text(yaml.safe_dump({"name": self.name, "local": local, **limits}))
+        path.write_text(yaml.safe_dump(fields))
         return path
 
     def write_script(self, text: str, name: str = "train.py") -> Path:

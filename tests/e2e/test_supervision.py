@@ -14,6 +14,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
+from runner.facts.view import NodeView
 from tests.e2e.scripts import STEPPING, steps_of
 from tests.e2e.stand import Stand, incidents_of, kill, node_of, run_of
 
@@ -158,7 +159,7 @@ def test_a_lost_store_kills_no_rank_that_advances(stand: Stand, outage: str) -> 
 
 def led_run(stand: Stand, **limits: float) -> subprocess.Popen[bytes]:
     """Start a supervisor and hand it a run of two stepping ranks on two nodes; return the supervisor."""
-    stand.write_cluster(nodes=2, slots=1, **limits)
+    stand.write_cluster(nodes=2, slots=1, limits=limits)
     stand.write_script(STEPPING)
     stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
     supervisor = stand.start("supervise")
@@ -185,7 +186,7 @@ def assert_no_step_lost(stand: Stand, pids: dict[int, int]) -> None:
         assert {step.pid for step in steps} == {pid}
 
 
-def view_nodes(stand: Stand) -> tuple[object, ...]:
+def view_nodes(stand: Stand) -> tuple[NodeView, ...]:
     """Return the nodes as published."""
     view = stand.view()
     assert view is not None

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.cli import codes
 from runner.cli.clusters import leader_of
-from runner.errors import StokerError, StoreUnavailable
+from runner.errors import StokerError, StoreUnavailable, UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.store.store import Store
 
@@ -30,6 +31,10 @@ class Budget:
 
 class SupervisorLost(StokerError):
     """The supervisor died too often, or could not be started."""
+
+
+class SupervisorRefused(UserError):
+    """The supervisor cannot lead this cluster as it is described; it said why, and started nothing."""
 
 
 class SupervisorChild:
@@ -64,7 +69,11 @@ class SupervisorChild:
         self._say = say
 
     def start(self) -> None:
-        """Start a supervisor if nobody leads, and wait until it does; raise SupervisorLost when it does not come up."""
+        """Start a supervisor if nobody leads, and wait until it does.
+
+        Raises SupervisorRefused with its message when it refused the cluster's settings, SupervisorLost when it does not
+        come up for another reason.
+        """
         if leader_of(self._store).alive:
             return
         self._spawn()
@@ -74,6 +83,8 @@ class SupervisorChild:
             if leader_of(self._store).alive:
                 return
             code = self._process.poll()
+            if code == codes.BAD_INPUT:
+                raise SupervisorRefused(self._last_words().removeprefix("stoker: "))
             if code is not None:
                 raise SupervisorLost(
                     f"the supervisor ended with {code} at its start: {self._last_words()}"

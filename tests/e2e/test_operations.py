@@ -1,0 +1,148 @@
+"""What people do to a run that goes: look, change its learning rate, stop it, start it again, interrupt it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import socket
+import sys
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner import sealing
+from tests.e2e.reference import NODES, RANKS
+from tests.e2e.scripts import STEPPING
+from tests.e2e.stand import Stand, kill, run_of
+
+
+@pytest.mark.trainer
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_again(
+    stand: Stand,
+) -> None:
+    """`lr x0.9` is answered with the value read back; `stop` seals; a second start goes on there; Ctrl-C leaves nothing."""
+    stand.write_cluster(nodes=NODES, slots=RANKS)
+    trainer = {"recipe": "tiny_cpu", "steps": 5000, "checkpoint_every": 0, "validate_every": 0}
+    stand.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
+    run = stand.start("run", "run.yaml")
+    first = stand.training(past_step=2)
+
+    assert_lr_changes(stand)
+    second = stand.training(past_step=first.step, after=first.attempt)
+    assert str(second.attempt) == "1.2.0"
+
+    stopped = stand.stoker("stop", seconds=150)
+    assert stopped.returncode == 0, stopped
+    code, said = stand.finish(run)
+    assert code == 3, said
+    ended = run_of(stand.view())
+    newest = sealing.list_sealed(ended.checkpoints)[0]
+    print(f"stopped after step {ended.step}: {stopped.stdout.strip()}; newest is {newest.name}")
+    assert newest.name == f"1.2.0-{ended.step:08d}"
+
+    before = bytes_of(Path(ended.checkpoints))
+    again = stand.start("run", "run.yaml")
+    third = stand.training(past_step=ended.step)
+    print(f"{third.attempt} resumed from {stand.observer.resumes()[str(third.attempt)]}")
+    assert third.attempt.run == 2
+    assert stand.observer.resumes()[str(third.attempt)] == newest.name
+    now = bytes_of(Path(ended.checkpoints))
+    assert {name: now.get(name) for name in before} == before
+
+    kill(again.pid, signal.SIGINT)
+    code, said = stand.finish(again)
+    print(said)
+    assert code == 130
+    assert stand.processes() == []
+    final = sealing.list_sealed(ended.checkpoints)[0]
+    assert final.name == f"{third.attempt}-{run_of(stand.view()).step:08d}"
+
+
+def test_a_detached_run_can_be_looked_at_by_programs_and_people(stand: Stand) -> None:
+    """Every way to look answers while it runs, as tables and as JSON; `/metrics` has the step and the nodes."""
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        port = probe.getsockname()[1]
+    stand.write_cluster(nodes=2, slots=1, spares=1, limits={"metrics_port": port})
+    stand.write_script(STEPPING)
+    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    detached = stand.stoker("run", "run.yaml", "--detach", "--json")
+    assert detached.returncode == 0, detached
+    assert json.loads(detached.stdout)["run"] == 1
+    before = stand.training(past_step=1)
+    kill(before.pids[1])
+    after = stand.training(past_step=before.step + 50, after=before.attempt)
+
+    plain = {command: look(stand, command) for command in COMMANDS}
+    assert plain["status"]["view"]["runs"][0]["attempt"] == str(after.attempt)
+    assert plain["status"]["view"]["runs"][0]["step"] >= after.step
+    assert [node["node"] for node in plain["nodes"]] == ["n1", "n2", "n3"]
+    assert [incident["fault"] for incident in plain["incidents"]] == ["rank_crash"]
+    assert [row["attempt"] for row in plain["lineage"]] == ["1.1.0", "1.1.1"]
+    assert plain["story"]
+    told = stand.stoker("story", "i1")
+    assert told.returncode == 0
+    assert "rank 1" in told.stdout
+
+    metrics = scrape(port)
+    print("\n".join(line for line in metrics.splitlines() if "step" in line or "node" in line))
+    (step,) = (line for line in metrics.splitlines() if line.startswith("stoker_run_step{"))
+    assert float(step.split()[-1]) >= after.step
+    assert 'state="active"' in metrics
+    assert stand.stoker("metrics").returncode == 0
+
+    stopped = stand.stoker("stop")
+    assert stopped.returncode == 0, stopped
+    ended = stand.stoker("shutdown")
+    assert ended.returncode == 0, ended
+    assert stand.processes() == []
+    assert look(stand, "status")["view"]["runs"][0]["state"] == "stopped"
+
+
+COMMANDS = ("status", "runs", "nodes", "incidents", "story", "lineage")
+
+
+def assert_lr_changes(stand: Stand) -> None:
+    """Ask for nine tenths of the learning rate; the trainer's own reading of it comes back."""
+    bare = stand.stoker("lr", "0.9")
+    assert bare.returncode == 2
+    assert "x0.9" in bare.stderr
+    changed = stand.stoker("lr", "x0.9", seconds=320)
+    print(changed.stdout, changed.stderr)
+    assert changed.returncode == 0, changed
+    assert "1.2.0" in changed.stdout
+    assert "factor 0.9" in changed.stdout
+    status = look(stand, "status")["view"]["runs"][0]
+    assert status["remedies"] == {"lr_factor": 0.9}
+    assert status["settings"]["lr_factor"] == 0.9
+    assert status["settings"]["lr_peak"] == 1e-3
+
+
+def look(stand: Stand, command: str) -> Any:
+    """Type a command that looks, as a person and as a program; return what the program gets."""
+    shown = stand.stoker(command)
+    assert shown.returncode == 0, shown
+    assert shown.stdout.strip()
+    answered = stand.stoker(command, "--json")
+    assert answered.returncode == 0, answered
+    return json.loads(answered.stdout)
+
+
+def scrape(port: int) -> str:
+    """Read the metrics page as Prometheus does."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as page:
+        return str(page.read().decode())
+
+
+def bytes_of(root: Path) -> dict[str, str]:
+    """Hash every file of every sealed checkpoint."""
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for folder in sealing.list_sealed(root)
+        for path in sorted(folder.iterdir())
+    }

@@ -1,0 +1,141 @@
+"""Bad input from outside: one message with field, value and way out, before anything is started or written over."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.scripts import ENDING
+from tests.e2e.stand import Stand
+
+pytestmark = pytest.mark.timeout(120)
+
+TINY: dict[str, Any] = {"recipe": "tiny_cpu", "steps": 10}
+FOUR_RANKS: dict[str, Any] = {"nodes": 2, "ranks_per_node": 2}
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        pytest.param(
+            {"trainer": TINY, "nodes": 2, "ranks_per_nod": 2},
+            ("ranks_per_nod", "ranks_per_node"),
+            id="misspelt key",
+        ),
+        pytest.param(
+            {"trainer": {**TINY, "chekpoint_every": 5}, **FOUR_RANKS},
+            ("chekpoint_every", "checkpoint_every"),
+            id="misspelt key of the trainer",
+        ),
+        pytest.param(
+            {"trainer": {**TINY, "model": {"heads": 3}}, **FOUR_RANKS},
+            ("heads", "3"),
+            id="heads that do not divide",
+        ),
+        pytest.param(
+            {"trainer": {**TINY, "model": {"layers": 5}}, **FOUR_RANKS},
+            ("layers", "5", "pipeline"),
+            id="layers that do not divide",
+        ),
+        pytest.param(
+            {"trainer": {**TINY, "batch": {"global_batch": 15}}, **FOUR_RANKS},
+            ("global_batch", "15"),
+            id="global batch that does not divide",
+        ),
+        pytest.param(
+            {"trainer": {**TINY, "model": {"vocabulary": 257}}, **FOUR_RANKS},
+            ("vocabulary", "257"),
+            id="vocabulary that does not divide",
+        ),
+        pytest.param(
+            {"trainer": TINY, "nodes": 1, "ranks_per_node": 2},
+            ("nodes x ranks_per_node", "2", "4"),
+            id="layout that does not fill the ranks",
+        ),
+        pytest.param(
+            {"trainer": {**TINY, "data": {"source": "text", "path": "no-such-file"}}, **FOUR_RANKS},
+            ("data.path", "no-such-file"),
+            id="unreadable data",
+        ),
+        pytest.param(
+            {"command": "{python} train.py {world}"},
+            ("command", "{world}"),
+            id="unknown placeholder",
+        ),
+    ],
+)
+def test_a_run_that_cannot_work_is_refused_before_anything_starts(
+    stand: Stand, fields: dict[str, Any], words: tuple[str, ...]
+) -> None:
+    """Exit code 2 and one message that names field and value; no process, no cluster, no folder."""
+    stand.write_run(**fields)
+    refused = stand.stoker("run", "run.yaml")
+    assert_refused(refused, *words)
+    assert not (stand.folder / ".stoker").exists()
+    assert stand.observer.attempts() == []
+
+
+@pytest.mark.parametrize("place", ["a file in its place", "a file above it"])
+def test_checkpoints_that_cannot_be_written_are_refused(stand: Stand, place: str) -> None:
+    """A folder for checkpoints that is none: field, path and reason, before anything starts."""
+    (stand.folder / "taken").write_text("not a folder")
+    folder = "taken" if place == "a file in its place" else "taken/below"
+    stand.write_run(trainer=TINY, checkpoints=folder, **FOUR_RANKS)
+    refused = stand.stoker("run", "run.yaml")
+    assert_refused(refused, "checkpoints", str(stand.folder / "taken"))
+    assert not (stand.folder / ".stoker").exists()
+    assert (stand.folder / "taken").read_text() == "not a folder"
+
+
+def test_too_few_slots_are_refused_and_nothing_stays(stand: Stand) -> None:
+    """A run that no node can hold: what is asked for, what there is, and what to do; nothing is started."""
+    stand.write_cluster(nodes=2, slots=1)
+    stand.write_script(ENDING)
+    stand.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
+    refused = stand.stoker("run", "run.yaml")
+    assert_refused(refused, "nodes x ranks_per_node", "2 x 2", "1 slots each", "local.slots")
+    assert stand.observer.attempts() == []
+    assert not (stand.state / "supervisor.log").exists()
+
+
+def test_a_cluster_that_is_led_refuses_too_few_slots_too(stand: Stand) -> None:
+    """The supervisor knows its nodes: the same refusal, and the cluster goes on."""
+    stand.write_cluster(nodes=2, slots=1)
+    supervisor = stand.start("supervise")
+    stand.until(stand.view, "a first View")
+    stand.write_script(ENDING)
+    stand.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
+    refused = stand.stoker("run", "run.yaml")
+    assert_refused(refused, "nodes x ranks_per_node", "2 x 2", "largest node: 1")
+    assert stand.observer.attempts() == []
+    assert supervisor.poll() is None
+    assert stand.stoker("shutdown").returncode == 0
+
+
+def test_a_metrics_port_in_use_is_refused_before_anything_starts(stand: Stand) -> None:
+    """The field, the port, and what to do about it; no agent, no rank."""
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        stand.write_cluster(nodes=1, slots=1, limits={"metrics_port": port})
+        stand.write_script(ENDING)
+        stand.write_run(command="{python} train.py 0 0 done")
+        refused = stand.stoker("run", "run.yaml")
+    assert_refused(refused, "metrics_port", str(port))
+    assert stand.observer.attempts() == []
+    assert not list(Path(stand.state).glob("nodes/*/agent.log"))
+
+
+def assert_refused(refused: subprocess.CompletedProcess[str], *words: str) -> None:
+    """One message for people on standard error, exit code 2, no traceback."""
+    print(refused.stderr)
+    assert refused.returncode == 2, refused
+    assert refused.stderr.startswith("stoker: ")
+    assert "Traceback" not in refused.stderr
+    for word in words:
+        assert word in refused.stderr
