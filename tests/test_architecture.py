@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.decide import attempts, fleet
+from runner.decide import attempts, fleet, runs
 from runner.facts import actions, incidents
 
 PAGE = Path(__file__).parent.parent / "ARCHITECTURE.md"
@@ -17,7 +17,7 @@ def drawn() -> str:
     """Print all life cycles as the page shows them."""
     tables: dict[str, Mapping[Any, tuple[Any, ...]]] = {
         "node": fleet.TRANSITIONS,
-        "run": attempts.RUN_TRANSITIONS,
+        "run": runs.TRANSITIONS,
         "attempt": attempts.TRANSITIONS,
         "incident": incidents.TRANSITIONS,
         "action": actions.TRANSITIONS,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runner.decide import attempts, fleet, requests, trust
+from runner.decide import attempts, fleet, requests, runs, trust
 from runner.decide.apply import apply_entry
 from runner.decide.draft import Draft, Policy
 from runner.decide.state import State
@@ -114,7 +114,7 @@ def _settle(draft: Draft, fact: object) -> None:
     for run in draft.state.runs.values():
         if draft.records:
             return
-        attempts.settle(draft, run)
+        runs.settle(draft, run)
     if not draft.records:
         fleet.settle_closing(draft)
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decide import attempts, fleet
+from runner.decide import attempts, fleet, runs
 from runner.decide.apply import apply_entry
 from runner.decide.draft import Policy
 from runner.decide.state import State
@@ -111,7 +111,7 @@ class Books:
 
     def _run_changed(self, record: r.RunChanged) -> None:
         who = f"run {record.run}"
-        self._move(attempts.RUN_TRANSITIONS, who, self.runs[record.run], record.state)
+        self._move(runs.TRANSITIONS, who, self.runs[record.run], record.state)
         self.runs[record.run] = record.state
 
     def _planned(self, record: r.AttemptPlanned) -> None:
@@ -224,7 +224,7 @@ class Watching:
 
     def event(self, world: World) -> None:
         """Check the real condition of the cluster."""
-        for run in world.state.runs:
+        for run in world.state.runs if len(world.gangs.all) > 1 else ():
             live = world.gangs.live(run)
             check(len(live) <= 1, f"two live gangs at {world.now:.2f}: {live}")
 

@@ -3,7 +3,7 @@
 # One sentence that says what is shown.
 cluster nodes=2 slots=2 spares=1          fields of the cluster, of its local nodes, and `echo` (seconds, or none)
 run a nodes=2 ranks_per_node=2            fields of the run's spec
-training a goal=30 crash_after=8          how its ranks behave (runner.simulate.training)
+training a goal=20 crash_after=8          how its ranks behave (runner.simulate.training)
 at 0 start a                              what happens when; the verbs are in `DEEDS`
 until 60
 """

@@ -1,0 +1,239 @@
+"""Runs: what is to be done next about each, as it stands.
+
+`settle` is level-triggered: it looks at a run and says the next thing to do, so that a crash between any two records is made
+good by asking again. What nodes say of an attempt is in `attempts`.
+"""
+
+from __future__ import annotations
+
+from runner.decide import trust
+from runner.decide.attempts import EXIT_FINISHED, EXIT_STOPPED, RUNNING
+from runner.decide.draft import Draft
+from runner.decide.fleet import probe
+from runner.decide.ladder import end_attempt, end_run, idle
+from runner.decide.placement import checkpoint_folder, choose_nodes, is_usable
+from runner.decide.state import Attempt, Run
+from runner.facts import records as r
+from runner.facts.ids import AttemptId
+
+# The run's life cycle; ARCHITECTURE.md prints it.
+TRANSITIONS: dict[str, tuple[str, ...]] = {
+    "active": ("waiting", "finished", "stopped", "failed"),
+    "waiting": ("active", "waiting", "stopped", "failed"),
+    "finished": (),
+    "stopped": (),
+    "failed": (),
+}
+
+
+def settle(draft: Draft, run: Run) -> None:
+    """Say the next thing to do for this run, if anything."""
+    if run.state not in ("active", "waiting") and (
+        run.attempt is None or run.attempt.state == "ended"
+    ):
+        return
+    attempt = run.attempt
+    if attempt is None or attempt.state == "ended":
+        _settle_between(draft, run)
+    elif attempt.state == "prepared":
+        _launch(draft, run, attempt)
+    elif attempt.state in (*RUNNING, "asked"):
+        _settle_running(draft, run, attempt)
+    elif attempt.state == "stopping":
+        _settle_stopping(draft, attempt)
+
+
+def _settle_between(draft: Draft, run: Run) -> None:
+    """No attempt lives: end the run as asked, or plan the next attempt."""
+    if run.stop_requests or draft.state.closing:
+        step = (run.attempt.last_step or run.attempt.resume_step) if run.attempt else 0
+        message = f"the run was stopped after step {step}"
+        end_run(draft, run, state="stopped", reason="as asked", message=message)
+        return
+    if _waits_for_nodes(draft, run):
+        return
+    nodes = choose_nodes(draft.state, run)
+    if nodes is None:
+        _wait(draft, run)
+        return
+    if run.state == "waiting":
+        draft.add(r.RunChanged(run=run.run, state="active", reason="enough nodes again"))
+    before = run.attempt
+    if before is None:
+        attempt, reason = AttemptId(run.run, 1, 0), "first launch"
+    else:
+        attempt = before.attempt.reconfigured() if run.reconfigured else before.attempt.restarted()
+        reason = f"after {before.attempt} {before.outcome or 'ended'}"
+    epoch = draft.epoch()
+    draft.add(
+        r.AttemptPlanned(
+            attempt=attempt, epoch=epoch, nodes=tuple(nodes), reason=reason, incident=run.incident
+        )
+    )
+    args = {
+        "attempt": str(attempt),
+        "epoch": epoch,
+        "folder": checkpoint_folder(draft.policy.cluster, run),
+        "refused": trust.refused_paths(run),
+        "address": draft.state.nodes[nodes[0]].address,
+    }
+    draft.issue("prepare_attempt", reason, args=args, run=run.run, incident=run.incident)
+
+
+def _waits_for_nodes(draft: Draft, run: Run) -> bool:
+    """Whether nodes are on their way, or under suspicion, whose answer decides the placement."""
+    state = draft.state
+    if run.attempt is None:
+        return bool(state.open_actions("start_agent")) or any(
+            n.state in ("absent", "joining") for n in state.nodes.values()
+        )
+    pending = [
+        state.nodes[name] for name in run.attempt.nodes if state.nodes[name].state == "suspect"
+    ]
+    return any(
+        state.open_actions("probe_node", node=node.node)
+        or state.open_actions("start_agent", node=node.node)
+        for node in pending
+    )
+
+
+def _wait(draft: Draft, run: Run) -> None:
+    usable = [
+        node.node for node in draft.state.nodes.values() if is_usable(draft.state, node, run.spec)
+    ]
+    reason = f"needs {run.spec.nodes} nodes, {len(usable)} usable ({', '.join(usable) or 'none'}); no spare left"
+    if run.state != "waiting" or run.reason != reason:
+        draft.add(r.RunChanged(run=run.run, state="waiting", reason=reason, incident=run.incident))
+        if run.state != "waiting":
+            draft.page(f"run {run.spec.name} waits: {reason}", run=run.run, incident=run.incident)
+
+
+def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
+    """Hand the assignments out, unless a node went away meanwhile or the run is to stop."""
+    gone = [
+        name
+        for name in attempt.nodes
+        if not is_usable(draft.state, draft.state.nodes[name], run.spec)
+    ]
+    if gone or run.stop_requests or draft.state.closing:
+        reason = f"no longer usable: {', '.join(gone)}" if gone else "asked to stop"
+        draft.add(
+            r.AttemptChanged(
+                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
+            )
+        )
+        return
+    draft.add(r.AttemptChanged(attempt=attempt.attempt, state="launching", reason=attempt.reason))
+    for name in attempt.nodes:
+        if draft.state.nodes[name].state != "active":
+            draft.add(r.NodeChanged(node=name, state="active", reason=str(attempt.attempt)))
+        draft.add(r.Assigned(node=name, epoch=attempt.epoch, attempt=attempt.attempt))
+    incident = draft.state.incidents.get(run.incident or "")
+    if incident is not None and incident.state in ("open", "acting"):
+        draft.add(
+            r.IncidentChanged(
+                incident=incident.incident, state="proving", reason=f"{attempt.attempt} launched"
+            )
+        )
+
+
+def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
+    codes = list(attempt.exits.values())
+    if len(codes) == run.spec.world_size and all(
+        code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
+    ):
+        _gang_ended(draft, run, attempt, finished=all(code == EXIT_FINISHED for code in codes))
+        return
+    wanted: r.Outcome | None = (
+        "stopped"
+        if run.stop_requests or draft.state.closing
+        else "reconfigured"
+        if run.reconfigured
+        else None
+    )
+    if attempt.state in RUNNING and wanted is not None and _may_be_asked(attempt, wanted):
+        _ask_to_stop(draft, run, attempt, wanted=wanted)
+    elif attempt.state in RUNNING:
+        _settle_steady(draft, run, attempt)
+    elif (
+        attempt.state == "asked"
+        and draft.now >= (attempt.asked_at or 0.0) + run.spec.stop_grace_seconds
+    ):
+        reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
+        end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
+
+
+def _settle_steady(draft: Draft, run: Run, attempt: Attempt) -> None:
+    """Ranks that report no steps prove a remedy by living on."""
+    incident = draft.state.incidents.get(run.incident or "")
+    steady = run.has_proved_itself(draft.now)
+    if steady and incident is not None and incident.state == "proving":
+        reason = (
+            f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s (it reports no steps)"
+        )
+        draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+
+
+def _gang_ended(draft: Draft, run: Run, attempt: Attempt, *, finished: bool) -> None:
+    outcome = "finished" if finished else attempt.outcome or "stopped"
+    draft.add(
+        r.AttemptChanged(
+            attempt=attempt.attempt, state="stopping", outcome=outcome, reason="all ranks ended"
+        )
+    )
+    idle(draft, attempt)
+    if finished:
+        reason = f"all {run.spec.world_size} ranks ended with 0"
+        message = "the run finished before that"
+        end_run(draft, run, state="finished", reason=reason, message=message)
+
+
+def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
+    """A change of settings waits until the gang is up and has said what it understands; a stop does not."""
+    return wanted == "stopped" or (attempt.state == "running" and bool(attempt.requests))
+
+
+def _ask_to_stop(draft: Draft, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:
+    """Ask at a step boundary if the ranks understand that; else SIGTERM, and SIGKILL after the grace."""
+    by_channel = "stop" in attempt.requests and attempt.state == "running"
+    reason = f"asked to stop ({wanted})"
+    state: r.AttemptStateName = "asked" if by_channel else "stopping"
+    draft.add(r.AttemptChanged(attempt=attempt.attempt, state=state, outcome=wanted, reason=reason))
+    if not by_channel:
+        idle(draft, attempt, grace_seconds=run.spec.stop_grace_seconds)
+        return
+    for name in attempt.nodes:
+        args = {"node": name, "task": "ask_ranks", "epoch": attempt.epoch}
+        draft.issue(
+            "node_task",
+            reason,
+            args={**args, "args": {"request": "stop", "checkpoint": True}},
+            run=run.run,
+            deadline_seconds=run.spec.stop_grace_seconds,
+        )
+
+
+def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
+    """End the attempt once every node is clear, or lost with the gang confirmed dead (or the hard cap passed)."""
+    state, cluster = draft.state, draft.policy.cluster
+    since = attempt.stopping_at or draft.now
+    uncleared = [
+        state.nodes[name]
+        for name in attempt.nodes
+        if state.nodes[name].uncleared == attempt.attempt
+    ]
+    may_leave_lost = attempt.dead_rank_seen or draft.now >= since + cluster.hard_cap_seconds
+    if all(node.state in ("lost", "left") and may_leave_lost for node in uncleared):
+        draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended"))
+        for name in attempt.nodes:
+            node = state.nodes[name]
+            if node.state == "active" and node.attempt is None and node.uncleared is None:
+                draft.add(
+                    r.NodeChanged(node=name, state="spare", reason=f"{attempt.attempt} ended")
+                )
+        return
+    for node in uncleared:
+        overdue = since + node.grace_seconds + 2 * cluster.kill_wait_seconds
+        looked = node.probed_at >= since and draft.now < node.probed_at + cluster.silence_seconds
+        if node.state == "active" and draft.now >= overdue and not looked:
+            probe(draft, node, reason=f"did not confirm the end of {attempt.attempt}")

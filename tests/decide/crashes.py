@@ -1,0 +1,114 @@
+"""Crash injection: one story played again and again, with one fault of the supervisor or its store at a time, at every place.
+
+Faults: the supervisor dies before or after a change of the store is done, or around an act or an outcome; the store refuses
+a change, or does it and loses the acknowledgment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from runner.facts import records as r
+from runner.simulate.world import World
+from runner.store.faults import Fault, Faults
+from runner.store.memory import MemoryStore
+from tests.decide.invariants import Watching, check, check_end
+from tests.decide.script import Scenario
+
+MARGIN_SECONDS = 20.0  # longer than any single fault delays a story
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where and how one fault strikes."""
+
+    operation: int = 0  # number of the change of the store, from 1
+    fault: Fault | None = None
+    point: int | None = None  # number of the moment around an act or outcome, from 1
+
+    def __str__(self) -> str:
+        if self.fault is None:
+            return f"death at point {self.point}"
+        return f"{self.fault.value} at operation {self.operation}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How a story ended, as far as a fault of the supervisor must not change it."""
+
+    runs: tuple[tuple[int, str], ...]
+    launched: tuple[str, ...]
+    requests: tuple[tuple[str, str], ...]
+    nodes: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What came of all the faults in one story."""
+
+    scenario: str
+    num_faults: int = 0
+    num_recoveries: int = 0
+    failures: tuple[str, ...] = ()
+
+
+def inject_all(scenario: Scenario) -> Report:
+    """Play the story undisturbed, then once for every fault at every place."""
+    faults = Faults()
+    expected, world = _play(scenario, faults=faults, point=None)
+    num_operations, num_points = len(faults.operations), world.lead.points
+    failures, num_faults, num_recoveries = [], 0, 0
+    for place in _places(num_operations, num_points):
+        num_faults += 1
+        plan = {place.operation: place.fault} if place.fault is not None else {}
+        try:
+            found, world = _play(scenario, faults=Faults(plan=plan), point=place.point)
+            check(found == expected, f"{found}\ninstead of\n{expected}")
+            num_recoveries += world.lead.life
+        except Exception as error:  # noqa: BLE001 - every failure is one line of the report
+            failures.append(f"{place}: {type(error).__name__}: {error}")
+    return Report(
+        scenario=scenario.name,
+        num_faults=num_faults,
+        num_recoveries=num_recoveries,
+        failures=tuple(failures),
+    )
+
+
+def _places(num_operations: int, num_points: int) -> Iterator[Place]:
+    for operation in range(1, num_operations + 1):
+        for fault in Fault:
+            yield Place(operation=operation, fault=fault)
+    for point in range(1, num_points + 1):
+        yield Place(point=point)
+
+
+def _play(scenario: Scenario, *, faults: Faults, point: int | None) -> tuple[Ending, World]:
+    """Play once, watched; the faults go on counting from one life of the supervisor to the next."""
+    store = MemoryStore()
+    world = scenario.build(
+        watcher=Watching(scenario.policy),
+        store=store,
+        open_store=lambda _life: store.another(faults=faults),
+    )
+    world.lead.crash_at = point
+    world.run_until(scenario.until + MARGIN_SECONDS)
+    check_end(world)
+    return _ending(world), world
+
+
+def _ending(world: World) -> Ending:
+    launched = [
+        str(record.attempt)
+        for entry in world.entries
+        for record in entry.records
+        if isinstance(record, r.AttemptChanged) and record.state == "launching"
+    ]
+    state = world.state
+    return Ending(
+        runs=tuple((run.run, run.state) for run in state.runs.values()),
+        launched=tuple(launched),
+        requests=tuple((request.id, request.state) for request in state.requests.values()),
+        nodes=tuple((node.node, node.state) for node in state.nodes.values()),
+    )
