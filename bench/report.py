@@ -5,7 +5,11 @@ A figure without a limit (a noise floor, a part of a sum) has no verdict. Each b
 
 from __future__ import annotations
 
+import math
+import statistics
 from collections.abc import Sequence
+
+COVERAGE_RATIO = 0.95  # chance that an interval holds the median
 
 
 class Report:
@@ -15,13 +19,29 @@ class Report:
         self.num_missed = 0
         print(f"\n{title}\n  method: {method}", flush=True)
 
-    def figure(self, name: str, value: float, unit: str, *, at_most: float | None = None) -> None:
-        """Print one figure, with its verdict if it has a limit (given in the same unit)."""
+    def figure(
+        self,
+        name: str,
+        value: float,
+        unit: str,
+        *,
+        at_most: float | None = None,
+        spread: tuple[float, float] | None = None,
+    ) -> None:
+        """Print one figure, with its verdict if it has a limit (given in the same unit), and the range it comes from."""
         is_missed = at_most is not None and value > at_most
         self.num_missed += is_missed
         limit = "-" if at_most is None else f"<= {at_most:g} {unit}"
         verdict = "-" if at_most is None else "MISS" if is_missed else "PASS"
-        print(f"  {name} | {value:.4g} {unit} | {limit} | {verdict}", flush=True)
+        around = "" if spread is None else f" ({spread[0]:.4g} to {spread[1]:.4g})"
+        print(f"  {name} | {value:.4g}{around} {unit} | {limit} | {verdict}", flush=True)
+
+    def figure_of(
+        self, name: str, values: Sequence[float], unit: str, *, at_most: float | None = None
+    ) -> None:
+        """Print the median of several values, between their smallest and largest."""
+        spread = min(values), max(values)
+        self.figure(name, statistics.median(values), unit, at_most=at_most, spread=spread)
 
 
 def quantile(values: Sequence[float], ratio: float) -> float:
@@ -30,3 +50,22 @@ def quantile(values: Sequence[float], ratio: float) -> float:
         raise ValueError("no values to take a quantile of")
     ordered = sorted(values)
     return ordered[min(int(ratio * len(ordered)), len(ordered) - 1)]
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Return low, high and coverage of the narrowest interval between two of the values that holds the median at 95 % or more.
+
+    By order statistics, which assume nothing of the distribution. Fewer than six values never reach 95 %: the coverage of
+    the widest interval is returned then. ValueError if there are none.
+    """
+    if not values:
+        raise ValueError("no values to give an interval for")
+    ordered = sorted(values)
+
+    def coverage_ratio(num_cut: int) -> float:
+        below = sum(math.comb(len(ordered), count) for count in range(num_cut + 1))
+        return 1 - 2 * below / 2 ** len(ordered)
+
+    cuts = range((len(ordered) + 1) // 2)
+    num_cut = max((cut for cut in cuts if coverage_ratio(cut) >= COVERAGE_RATIO), default=0)
+    return ordered[num_cut], ordered[-1 - num_cut], max(0.0, coverage_ratio(num_cut))

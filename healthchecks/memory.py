@@ -130,8 +130,9 @@ def _own_position(i: int) -> bytes:
 
 
 def _own_position_complement(i: int) -> bytes:
-    first = TOP - i * BLOCK_WORDS
-    return array("Q", range(first, first - BLOCK_WORDS, -1)).tobytes()
+    # By subtraction; no word borrows from the next.
+    words = int.from_bytes(_own_position(i), "little")
+    return (ONES - words).to_bytes(BLOCK_BYTES, "little")
 
 
 def _own_position_total(i: int) -> int:

@@ -2,7 +2,7 @@
 
 Collectives and data loaders of ranks on one node talk through it, and a killed one leaves its files behind, which take memory
 until the machine restarts. A file counts as left over when no process has it open or mapped and it has not been written for
-a minute. Processes that may not be looked at could use anything, so with them around a leftover is a guess: unknown.
+a minute. A process that we may not look at could use what it has the permission to open: such files are unknown.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
 
 NAME = "shared_memory"
 YOUNG_SECONDS = 60.0  # a file this new may be about to be opened by its other side; chosen
+BLOCK_BYTES = 512  # the unit of st_blocks, stat(2)
 MAX_NAMED = 5  # leftovers named in the evidence, largest first
 
 FileKey = tuple[int, int]  # device, inode
@@ -24,11 +25,19 @@ FileKey = tuple[int, int]  # device, inode
 
 @dataclass(slots=True)
 class Uses:
-    """Files in use, and how many processes could not be looked at."""
+    """Files in use, by inode or by path, and the users whose processes could not be looked at."""
 
     keys: set[FileKey] = field(default_factory=set)
     links: set[str] = field(default_factory=set)
-    unseen: int = 0
+    unseen: set[int] = field(default_factory=set)
+
+    def has(self, path: str, about: os.stat_result) -> bool:
+        """Whether a process that we saw uses the file."""
+        return path in self.links or (about.st_dev, about.st_ino) in self.keys
+
+    def may_have(self, about: os.stat_result) -> bool:
+        """Whether a process that we could not see may: it is the owner's, or others may open the file as well."""
+        return about.st_uid in self.unseen or bool(self.unseen and about.st_mode & 0o077)
 
 
 def check(node: NodeFacts, judge: Judge) -> Verdict:
@@ -45,20 +54,19 @@ def check(node: NodeFacts, judge: Judge) -> Verdict:
 
 
 def _leftovers(folder: str, files: Mapping[str, os.stat_result], *, judge: Judge) -> Evidence:
-    uses = Uses()
-    if files:
-        uses = uses_of_files()
-    left = {
-        path: about.st_blocks * 512  # what it takes, not how long it claims to be
-        for path, about in files.items()
-        if path not in uses.links and (about.st_dev, about.st_ino) not in uses.keys
-    }
-    largest = sorted(left, key=lambda path: (-left[path], path))[:MAX_NAMED]
-    note = ", ".join(f"{os.path.relpath(path, folder)}: {left[path]} bytes" for path in largest)
-    evidence = judge("shared_memory.leftover_bytes", sum(left.values()), subject=folder, note=note)
-    if evidence.outcome is Outcome.FAIL and uses.unseen:
-        note = f"{uses.unseen} processes may not be looked at; unused by all others: {note}"
-        return judge("shared_memory.leftover_bytes", None, subject=folder, note=note)
+    uses = uses_of_files() if files else Uses()
+    left = {path: about for path, about in files.items() if not uses.has(path, about)}
+    unsure = {path for path, about in left.items() if uses.may_have(about)}
+    # What a file takes counts, not how long it claims to be.
+    sizes = {path: about.st_blocks * BLOCK_BYTES for path, about in left.items()}
+    largest = sorted(sizes, key=lambda path: (-sizes[path], path))[:MAX_NAMED]
+    note = ", ".join(f"{os.path.relpath(path, folder)}: {sizes[path]} bytes" for path in largest)
+    name, total = "shared_memory.leftover_bytes", sum(sizes.values())
+    sure = sum(size for path, size in sizes.items() if path not in unsure)
+    evidence = judge(name, sure, subject=folder, note=note)
+    if evidence.outcome is Outcome.PASS and judge(name, total).outcome is Outcome.FAIL:
+        note = f"processes that may not be looked at may use some of: {note}"
+        return judge(name, None, subject=folder, note=note)
     return evidence
 
 
@@ -90,8 +98,21 @@ def uses_of_files() -> Uses:
         except (FileNotFoundError, ProcessLookupError):
             continue  # it ended meanwhile
         except OSError:
-            uses.unseen += 1
+            # Init, which not even root may look at in some virtual machines, opens no files of others.
+            if process.name != "1":
+                uses.unseen.update(_user_of(process))
     return uses
+
+
+def _user_of(process: Path) -> Iterator[int]:
+    """Yield the process's real user; none if it ended. The owner of its folder may be root where it dumps no core."""
+    try:
+        status = (process / "status").read_text(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return
+    for line in status.splitlines():
+        if line.startswith("Uid:"):
+            yield int(line.split()[1])
 
 
 def _mapped(maps: Path) -> Iterator[FileKey]:

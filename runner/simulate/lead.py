@@ -91,6 +91,10 @@ class Lead:
         self._paused_until = 0.0
         self._outage_seconds = 0.0  # sat out and not told to the controller yet
         self._look_at = NEVER
+        self._asked_at, self._wanted_at = (
+            -1,
+            NEVER,
+        )  # at which entry the controller was asked, its answer
         self._snapshot_at = 0
 
     # ---- life -------------------------------------------------------------------------------------------------------
@@ -241,7 +245,7 @@ class Lead:
         self._act(records)
 
     def _take_beat(self, beat: Heartbeat) -> None:
-        self.detectors.watch(self.controller.watch())
+        self._wake_at()
         for finding in self.detectors.heard(beat, self._edges.agenda.now):
             self._take(finding)
 
@@ -252,25 +256,20 @@ class Lead:
     def _look(self) -> None:
         """Do what the loop does after each item: detectors, deadlines, and when to look again."""
         self._own_up_to_outage()
-        self.detectors.watch(self.controller.watch())
         self._doubt_silence()
         now = self._edges.agenda.now
         for finding in self.detectors.tick(now):
             self._take(finding)
-        wake_at = self.controller.wake_at()
-        if wake_at is not None and now >= wake_at:
+        if self._wake_at() <= now:
             self._take(r.Tick())
-        self.detectors.watch(self.controller.watch())
-        dues = (self.controller.wake_at(), self.detectors.due_at())
-        due = min((time for time in dues if time is not None), default=NEVER)
+        due = self._due_at()
         if due < self._look_at:
             self._look_at = due
             self._edges.agenda.at(due, lambda: self._wake(due))
 
     def _doubt_silence(self) -> None:
         """Before silence is held against anybody, see whether the store takes a word of ours."""
-        dues = (self.detectors.due_at(), self.controller.wake_at())
-        if any(due is not None and due <= self._edges.agenda.now for due in dues):
+        if self._due_at() <= self._edges.agenda.now:
             try:
                 self._store.renew(self._lease)
             except StoreUnavailable as error:
@@ -281,6 +280,20 @@ class Lead:
         while self._outage_seconds > 0:
             seconds, self._outage_seconds = self._outage_seconds, 0.0
             self._take_paused(r.Paused(seconds=seconds, reason="the store was out of reach"))
+
+    def _due_at(self) -> float:
+        wake_at, due_at = self._wake_at(), self.detectors.due_at()
+        return wake_at if due_at is None else min(wake_at, due_at)
+
+    def _wake_at(self) -> float:
+        """Say when the controller wants to be woken; asked anew, like what is to be watched, when its state has moved."""
+        sequence = self.controller.state.sequence
+        if sequence != self._asked_at:
+            self._asked_at = sequence
+            self.detectors.watch(self.controller.watch())
+            wake_at = self.controller.wake_at()
+            self._wanted_at = NEVER if wake_at is None else wake_at
+        return self._wanted_at
 
     def _wake(self, due: float) -> None:
         if due == self._look_at:

@@ -13,7 +13,7 @@ from runner.facts.ids import AttemptId
 class Training:
     """How the ranks of a run behave. Times are seconds, in every attempt the same; None: that never happens."""
 
-    goal: int = 30  # the step after which all ranks end with 0
+    goal: int = 20  # the step after which all ranks end with 0
     step_seconds: float = 1.0
     start_seconds: float = 2.0  # from the last rank's spawn to the first step
     checkpoint_every: int = 10  # steps

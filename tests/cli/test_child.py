@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.clusters import keep_spec, store_of
-from runner.cli.foreground.child import Budget, SupervisorChild, SupervisorLost
+from runner.cli.foreground.child import Budget, SupervisorChild, SupervisorLost, SupervisorRefused
 from runner.facts.cluster_spec import ClusterSpec
 from runner.store.store import Store
 from tests.cli.conftest import Cluster
@@ -34,15 +34,13 @@ def tend_until(child: SupervisorChild, deadline: float) -> None:
         time.sleep(0.02)
 
 
-def test_a_supervisor_that_cannot_start_is_told_with_its_last_words(
+def test_a_supervisor_that_refuses_its_cluster_is_told_with_its_last_words(
     hopeless: tuple[ClusterSpec, Store],
 ) -> None:
     """The first start is waited for, and its failure names the reason and the log."""
     spec, store = hopeless
     child = SupervisorChild(spec, store, say=print)
-    with pytest.raises(
-        SupervisorLost, match=r"ended with 2 .*metrics_port: \d+ is in use.*supervisor\.log"
-    ):
+    with pytest.raises(SupervisorRefused, match=r"^metrics_port: \d+ is in use.*supervisor\.log"):
         child.start()
 
 
