@@ -1,0 +1,335 @@
+"""Each check on a sample on which it passes, one that makes it fail, and one that it cannot judge."""
+
+from __future__ import annotations
+
+import mmap
+import os
+import resource
+import shutil
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from healthchecks import clock, loopback, memory, processes
+from healthchecks.check import Outcome, Verdict, from_plain
+from healthchecks.disk_space import wrong_bytes
+from healthchecks.thresholds import judge_of
+from tests.healthchecks.rig import (
+    MIB,
+    forked,
+    named,
+    namespaces,
+    program,
+    verdict_of,
+)
+
+NOBODY = 54_321  # a user without processes, files or rights
+LENIENT = {"disk_space.free_bytes": 1, "disk_space.free_inodes": 1}
+
+
+# disk_space
+
+
+def test_disk_space_passes_on_a_sound_folder(tmp_path: Path) -> None:
+    """A folder with room keeps what is written, and nothing is left in it."""
+    verdict = verdict_of("disk_space", LENIENT, folders=(str(tmp_path),))
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+    assert named(verdict, "written_bytes").value == 4 * MIB
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_disk_space_fails_on_full_and_read_only_file_systems(tmp_path: Path) -> None:
+    """A full file system, one without inodes, and a read-only one each fail with what the kernel answered."""
+    for name in ("full", "crowded", "fixed"):
+        (tmp_path / name).mkdir()
+    mounts = namespaces(
+        "--mount",
+        f"""
+        cd {tmp_path}
+        mount -t tmpfs -o size=2m none full && head -c 3000000 /dev/zero > full/big 2>/dev/null || true
+        mount -t tmpfs -o nr_inodes=1 none crowded
+        mount -t tmpfs -o ro none fixed
+        cd "$OLDPWD"
+        """,
+    )
+    folders = [f"--folder={tmp_path / name}" for name in ("full", "crowded", "fixed")]
+    code, said = program("--check=disk_space", *folders, within=mounts)
+    verdict = from_plain(said[0], check="disk_space")
+    assert code == 1
+    assert named(verdict, "free_bytes", str(tmp_path / "full")).outcome is Outcome.FAIL
+    assert named(verdict, "free_inodes", str(tmp_path / "crowded")).value == 0
+    for name, words in (("full", "No space"), ("crowded", "No space"), ("fixed", "Read-only")):
+        written = named(verdict, "written_bytes", str(tmp_path / name))
+        assert written.outcome is Outcome.FAIL
+        assert words in written.note
+
+
+def test_disk_space_counts_what_came_back_wrong() -> None:
+    """A flipped bit, a missing end and a surplus one are all counted."""
+    data = bytes(range(256))
+    assert wrong_bytes(data, data) == 0
+    assert wrong_bytes(bytes([1]) + data[1:], data) == 1
+    assert wrong_bytes(data[:-3], data) == 3
+    assert wrong_bytes(data + b"x", data) == 1
+
+
+def test_disk_space_does_not_know_a_missing_folder(tmp_path: Path) -> None:
+    """A folder that is not there, or none at all, is unknown."""
+    verdict = verdict_of("disk_space", LENIENT, folders=(str(tmp_path / "gone"),))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "gone" in verdict.reason
+    assert verdict_of("disk_space").outcome is Outcome.UNKNOWN
+
+
+# shared_memory
+
+
+@pytest.fixture
+def shared_memory() -> Iterator[Path]:
+    """A folder of our own in real shared memory."""
+    folder = Path(tempfile.mkdtemp(dir="/dev/shm"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+def leave(folder: Path, *, mode: int = 0o600) -> Path:
+    """Leave 17 MiB there, written an hour ago."""
+    path = folder / "psm_left"
+    path.write_bytes(bytes(17 * MIB))
+    path.chmod(mode)
+    then = path.stat().st_mtime - 3600
+    os.utime(path, (then, then))
+    return path
+
+
+def test_shared_memory_passes_when_empty(shared_memory: Path) -> None:
+    """Room and no file: nothing to complain of."""
+    few = {"shared_memory.free_bytes": 1.0}
+    verdict = verdict_of("shared_memory", few, shared_memory=str(shared_memory))
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+
+
+def test_shared_memory_fails_on_a_leftover(shared_memory: Path) -> None:
+    """An old file that nobody has open is found and named."""
+    leave(shared_memory)
+    verdict = verdict_of("shared_memory", shared_memory=str(shared_memory))
+    left = named(verdict, "leftover_bytes")
+    assert left.outcome is Outcome.FAIL
+    assert "psm_left" in left.note
+
+
+def test_shared_memory_spares_what_is_new_or_in_use(shared_memory: Path) -> None:
+    """A file that is open, one that is only mapped, and one just written are no leftovers."""
+    path = leave(shared_memory)
+    with path.open("rb") as file:
+        opened = verdict_of("shared_memory", shared_memory=str(shared_memory))
+        mapped = mmap.mmap(file.fileno(), MIB, access=mmap.ACCESS_READ)
+    with mapped:
+        only_mapped = verdict_of("shared_memory", shared_memory=str(shared_memory))
+    path.touch()
+    new = verdict_of("shared_memory", shared_memory=str(shared_memory))
+    for verdict in (opened, only_mapped, new):
+        assert named(verdict, "leftover_bytes").value == 0
+
+
+def test_shared_memory_fails_when_small(tmp_path: Path) -> None:
+    """The 64 MiB that containers get by default are too few."""
+    small = namespaces("--mount", f"mount -t tmpfs -o size=64m none {tmp_path}")
+    code, said = program("--check=shared_memory", f"--shared-memory={tmp_path}", within=small)
+    assert code == 1
+    assert named(from_plain(said[0], check="shared_memory"), "free_bytes").value == 64 * MIB
+
+
+def test_shared_memory_does_not_know_what_it_may_not_see(
+    shared_memory: Path, tmp_path: Path
+) -> None:
+    """A missing folder is unknown, and so is a leftover that a process of somebody else's may be using."""
+    gone = verdict_of("shared_memory", shared_memory=str(tmp_path / "gone"))
+    assert gone.outcome is Outcome.UNKNOWN
+    leave(shared_memory, mode=0o644)
+    verdict = forked("shared_memory", user=NOBODY, shared_memory=str(shared_memory))
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "may not be looked at" in verdict.reason
+
+
+# memory
+
+
+def test_memory_passes_on_sound_memory() -> None:
+    """Every pattern comes back as written."""
+    verdict = verdict_of("memory", {"memory.available_bytes": 1.0})
+    patterns = [each for each in verdict.evidence if each.name == "memory.wrong_bytes"]
+    assert len(patterns) == len(memory.PATTERNS)
+    assert all(each.outcome is Outcome.PASS for each in patterns)
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+
+
+def test_memory_fails_when_little_is_left() -> None:
+    """Less than the limit is a failure, whatever the pattern test says."""
+    assert verdict_of("memory", {"memory.available_bytes": 1e15}).outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize("pattern", memory.PATTERNS, ids=lambda pattern: pattern.name)
+@pytest.mark.parametrize("bit", [0, 77, 8 * memory.BLOCK_BYTES - 1])
+def test_memory_finds_a_flipped_bit(pattern: memory.Pattern, bit: int) -> None:
+    """One bit that changed after it was written is found in every pattern, on the way up, down, and at last."""
+    with mmap.mmap(-1, 2 * memory.BLOCK_BYTES) as stretch:
+        memory.fill(stretch, pattern)
+        flip(stretch, bit)
+        assert sum(memory.invert(stretch, pattern.block, upwards=True)) == 1
+        flip(stretch, bit)  # the fault was copied into the complement: right again
+        assert sum(memory.invert(stretch, pattern.complement, upwards=False)) == 0
+        assert memory.read_back(stretch, pattern) == (0, 0)
+        flip(stretch, bit)
+        assert memory.read_back(stretch, pattern) == (1, 1)
+
+
+def flip(stretch: mmap.mmap, bit: int) -> None:
+    """Flip one bit."""
+    stretch[bit // 8] ^= 1 << bit % 8
+
+
+def test_memory_finds_an_address_line_that_sticks() -> None:
+    """Where one block shows up in place of another, words that hold their own position tell."""
+    with mmap.mmap(-1, 2 * memory.BLOCK_BYTES) as stretch:
+        memory.fill(stretch, memory.OWN_POSITION)
+        stretch[memory.BLOCK_BYTES :] = stretch[: memory.BLOCK_BYTES]
+        assert sum(memory.invert(stretch, memory.OWN_POSITION.block, upwards=True)) > 0
+
+
+def test_memory_does_not_know_what_it_cannot_have() -> None:
+    """Memory that the process may not have is unknown, not sound."""
+    has = psutil.Process().memory_info().vms
+    verdict = forked("memory", lower={resource.RLIMIT_AS: has + MIB}, pattern_bytes=64 * MIB)
+    assert named(verdict, "wrong_bytes").outcome is Outcome.UNKNOWN
+    assert "cannot be had" in named(verdict, "wrong_bytes").note
+    huge = verdict_of("memory", pattern_bytes=1 << 60)
+    assert named(huge, "wrong_bytes").outcome is Outcome.UNKNOWN
+
+
+# clock
+
+START = clock.Reading(wall=1_800_000_000 * 10**9, monotonic=5 * 10**9, raw=6 * 10**9, spread=200)
+SECOND = 10**9
+LATER = replace(
+    START,
+    wall=START.wall + SECOND,
+    monotonic=START.monotonic + SECOND,
+    raw=START.raw + SECOND,
+)
+
+
+def judged(after: clock.Reading, before: clock.Reading = START) -> Verdict:
+    """Judge two readings a second apart."""
+    evidence = clock.compare(before, after, judge_of({}), asked_seconds=1.0)
+    return Verdict(check="clock", evidence=tuple(evidence))
+
+
+def test_clock_passes_on_this_machine() -> None:
+    """The real clocks of this machine run together."""
+    assert verdict_of("clock").outcome is Outcome.PASS
+    assert judged(LATER).outcome is Outcome.PASS
+
+
+@pytest.mark.parametrize(
+    ("name", "after"),
+    [
+        ("step_seconds", replace(LATER, wall=LATER.wall + SECOND // 50)),
+        ("step_seconds", replace(LATER, wall=LATER.wall - SECOND // 50)),
+        ("slew_ratio", replace(LATER, raw=LATER.raw + SECOND // 100)),
+        ("elapsed_ratio", replace(LATER, monotonic=START.monotonic)),
+        ("earliest_year", replace(LATER, wall=SECOND)),
+        ("latest_year", replace(LATER, wall=5_000_000_000 * SECOND)),
+    ],
+)
+def test_clock_fails_on_each_fault(name: str, after: clock.Reading) -> None:
+    """A stepped, a slewed and a stopped clock fail, and so does a year from before or long after this software."""
+    assert named(judged(after), name).outcome is Outcome.FAIL
+
+
+def test_clock_does_not_know_what_was_read_too_slowly() -> None:
+    """Readings torn apart by a pause tell neither steps nor slewing; so does a raw clock that stands still."""
+    torn = judged(replace(LATER, spread=SECOND))
+    assert torn.outcome is Outcome.UNKNOWN
+    assert "read too slowly" in torn.reason
+    stopped = judged(replace(LATER, raw=START.raw))
+    assert named(stopped, "slew_ratio").outcome is Outcome.UNKNOWN
+
+
+# loopback
+
+
+def test_loopback_passes_here() -> None:
+    """All bytes go round."""
+    verdict = verdict_of("loopback", {"loopback.bytes_per_second": 1e6})
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+    assert named(verdict, "exchanged_bytes").value == 2 * loopback.PAYLOAD_BYTES
+
+
+def test_loopback_fails_where_the_interface_is_down() -> None:
+    """In a network namespace whose loopback was never brought up the exchange fails."""
+    code, said = program("--check=loopback", within=namespaces("--net"))
+    assert (code, said[0]["outcome"]) == (1, "FAIL"), said
+
+
+def test_loopback_counts_wrong_bytes() -> None:
+    """An echo that spoils one byte, one that swallows some, and one that gives everything back unchanged are caught."""
+    payload = bytes(range(256)) * 64
+    assert loopback.wrong_bytes(payload, loopback.exchange(payload)) == 0
+
+    def spoil(piece: bytes) -> bytes:
+        return bytes([piece[0]]) + piece[1:].translate(loopback.COMPLEMENT)
+
+    assert loopback.wrong_bytes(payload, loopback.exchange(payload, spoil)) >= 1
+    swallowed = loopback.exchange(payload, lambda piece: piece.translate(loopback.COMPLEMENT)[5:])
+    assert loopback.wrong_bytes(payload, swallowed) >= 5
+    assert loopback.wrong_bytes(payload, loopback.exchange(payload, bytes)) == len(payload)
+
+
+def test_loopback_does_not_know_without_descriptors() -> None:
+    """No descriptor left for a socket says nothing about the network."""
+    verdict = forked("loopback", lower={resource.RLIMIT_NOFILE: 4})
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "Too many open files" in verdict.reason
+
+
+# processes
+
+
+def test_processes_passes_here() -> None:
+    """Files open, threads start, and no machine-wide limit is near."""
+    few = {"processes.free_threads": 16.0, "processes.free_files": 16.0}
+    verdict = verdict_of("processes", few)
+    assert verdict.outcome is Outcome.PASS, verdict.reason
+
+
+def test_processes_fails_under_lowered_limits() -> None:
+    """A child that may open 64 files only fails by the limit it reads and by what it can really open."""
+    verdict = forked("processes", lower={resource.RLIMIT_NOFILE: 64})
+    assert verdict.outcome is Outcome.FAIL
+    assert named(verdict, "open_files_soft").value == 64
+    opened = named(verdict, "opened_files")
+    assert opened.outcome is Outcome.FAIL
+    assert "Too many open files" in opened.note
+
+
+def test_processes_fails_when_threads_run_out() -> None:
+    """More threads than can be had are counted as far as they came."""
+    assert processes.start_threads(8) == (8, "")
+    verdict = forked("processes", lower={resource.RLIMIT_NPROC: 8}, user=NOBODY)
+    assert named(verdict, "free_threads", "RLIMIT_NPROC").outcome is Outcome.FAIL
+    assert named(verdict, "started_threads").outcome is Outcome.FAIL
+
+
+def test_processes_does_not_know_limits_it_cannot_read() -> None:
+    """Where /proc/sys is hidden the machine's limits are unknown, though all else is well."""
+    hidden = namespaces("--mount", "mount -t tmpfs none /proc/sys")
+    code, said = program("--check=processes", within=hidden)
+    verdict = from_plain(said[0], check="processes")
+    assert named(verdict, "free_files").outcome is Outcome.UNKNOWN
+    assert (code, verdict.outcome) == (2, Outcome.UNKNOWN)

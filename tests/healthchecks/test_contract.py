@@ -1,0 +1,154 @@
+"""The contract of checks: three outcomes, no way to pass without having measured, limits that mean something."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+import pytest
+
+from healthchecks.check import Evidence, Outcome, Verdict, from_plain, to_plain
+from healthchecks.coverage import CHECKS, REQUIRED, load, overall, pick
+from healthchecks.thresholds import LIMITS, judge_of, parse_overrides
+from runner.errors import UserError
+
+GOOD = judge_of({})("memory.wrong_bytes", 0)
+BAD = judge_of({})("memory.wrong_bytes", 1)
+UNMEASURED = judge_of({})("memory.wrong_bytes", None)
+NOTED = Evidence(name="memory.noted", value=1)
+
+
+@pytest.mark.parametrize(
+    ("evidence", "trouble", "outcome"),
+    [
+        ((GOOD,), "", Outcome.PASS),
+        ((GOOD, NOTED), "", Outcome.PASS),
+        ((GOOD, BAD), "", Outcome.FAIL),
+        ((BAD, UNMEASURED), "hung", Outcome.FAIL),
+        ((GOOD, UNMEASURED), "", Outcome.UNKNOWN),
+        ((GOOD,), "hung", Outcome.UNKNOWN),
+        ((NOTED,), "", Outcome.UNKNOWN),
+        ((), "", Outcome.UNKNOWN),
+    ],
+)
+def test_an_outcome_follows_from_the_evidence(
+    evidence: tuple[Evidence, ...], trouble: str, outcome: Outcome
+) -> None:
+    """One value beyond its limit fails; passing takes measured values, all of them within, and an orderly end."""
+    verdict = Verdict(check="memory", evidence=evidence, trouble=trouble)
+    assert verdict.outcome is outcome
+    assert bool(verdict.reason) == (outcome is not Outcome.PASS)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_no_number_passes_no_limit(value: float) -> None:
+    """NaN and infinities are unknown under either rule, however they compare."""
+    for name in ("memory.available_bytes", "memory.swap_used_ratio"):
+        assert judge_of({})(name, value).outcome is Outcome.UNKNOWN
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_every_limit_can_pass_and_fail(name: str) -> None:
+    """The limit itself passes, a little beyond it fails, and both the limit and its range are sane numbers with a source."""
+    limit, judge = LIMITS[name], judge_of({})
+    beyond = -1e-6 if limit.rule == "at least" else 1e-6
+    assert judge(name, limit.value).outcome is Outcome.PASS
+    assert judge(name, limit.value + beyond * max(1.0, abs(limit.value))).outcome is Outcome.FAIL
+    assert limit.least <= limit.value <= limit.most
+    assert limit.unit
+    assert limit.source
+    assert name.partition(".")[0] in CHECKS
+
+
+def test_a_limit_may_be_replaced() -> None:
+    """An override takes effect, and the evidence says where it came from."""
+    evidence = judge_of(parse_overrides(["memory.available_bytes=1e3"]))(
+        "memory.available_bytes", 2000
+    )
+    assert (evidence.outcome, evidence.limit) == (Outcome.PASS, 1000)
+    assert evidence.source == "command line"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("memory.availble_bytes=5", "did you mean 'memory.available_bytes'?"),
+        ("memory.available_bytes", "NAME=NUMBER"),
+        ("memory.available_bytes=lots", "'lots'"),
+        ("memory.available_bytes=nan", "means nothing"),
+        ("memory.available_bytes=0", "means nothing"),
+        ("disk_space.wrong_bytes=5", "means nothing"),
+    ],
+)
+def test_a_senseless_limit_is_refused(text: str, word: str) -> None:
+    """Unknown names, no numbers, and values that would make a dead rule are refused with the way out."""
+    with pytest.raises(UserError, match=re.escape(word)):
+        parse_overrides([text])
+
+
+def test_a_verdict_survives_its_journey() -> None:
+    """A verdict is the same after JSON, even one with NaN, which arrives as not measured."""
+    verdict = Verdict(check="memory", evidence=(GOOD, UNMEASURED, NOTED), trouble="odd")
+    assert from_plain(json.loads(json.dumps(to_plain(verdict))), check="memory") == verdict
+    nan = Verdict(check="memory", evidence=(judge_of({})("memory.wrong_bytes", math.nan),))
+    there = from_plain(json.loads(json.dumps(to_plain(nan), allow_nan=False)), check="memory")
+    assert there.outcome is Outcome.UNKNOWN
+
+
+def test_a_verdict_is_reckoned_by_who_reads_it() -> None:
+    """A PASS that its own evidence does not bear out is not believed."""
+    plain = to_plain(Verdict(check="memory", evidence=(BAD,)))
+    plain["outcome"] = plain["evidence"][0]["outcome"] = "PASS"
+    assert from_plain(plain, check="memory").outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize("plain", [None, [], {}, {"check": "memory"}, {"check": "clock"}, "PASS"])
+def test_what_is_no_verdict_is_refused(plain: object) -> None:
+    """Anything but a verdict on the check asked for raises ValueError."""
+    with pytest.raises(ValueError, match="verdict"):
+        from_plain(plain, check="memory")
+
+
+def verdicts(**outcomes: Evidence) -> list[Verdict]:
+    """Make one verdict per check."""
+    return [Verdict(check=name, evidence=(evidence,)) for name, evidence in outcomes.items()]
+
+
+def test_a_node_passes_with_all_required_checks_only() -> None:
+    """Every required check has to have run and passed; one that was not run or does not know is not enough."""
+    every = dict.fromkeys(REQUIRED, GOOD)
+    assert overall(verdicts(**every), required=REQUIRED)["outcome"] == "PASS"
+    for name in REQUIRED:
+        without = {other: GOOD for other in REQUIRED if other != name}
+        total = overall(verdicts(**without), required=REQUIRED)
+        assert (total["outcome"], total["not_run"]) == ("UNKNOWN", [name])
+        total = overall(verdicts(**without, **{name: UNMEASURED}), required=REQUIRED)
+        assert (total["outcome"], total["unknown"]) == ("UNKNOWN", [name])
+    assert overall([], required=())["outcome"] == "UNKNOWN"
+
+
+def test_a_check_that_is_not_required_still_counts() -> None:
+    """The kernel log may stay unknown, but what it says fails the node."""
+    every = dict.fromkeys(REQUIRED, GOOD)
+    unknown = overall(verdicts(**every, kernel_log=UNMEASURED), required=REQUIRED)
+    assert (unknown["outcome"], unknown["unknown"]) == ("PASS", ["kernel_log"])
+    assert overall(verdicts(**every, kernel_log=BAD), required=REQUIRED)["outcome"] == "FAIL"
+
+
+def test_a_named_check_is_required() -> None:
+    """Asking for some checks requires these, and the total says what of the minimum was left out."""
+    assert pick([]) == (tuple(CHECKS), REQUIRED)
+    names, required = pick(["kernel_log", "clock"])
+    assert names == required == ("clock", "kernel_log")
+    total = overall(verdicts(clock=GOOD, kernel_log=UNMEASURED), required=required)
+    assert total["outcome"] == "UNKNOWN"
+    assert total["left_out"] == [name for name in REQUIRED if name != "clock"]
+    with pytest.raises(UserError, match="did you mean 'clock'"):
+        pick(["clok"])
+
+
+def test_every_check_can_be_loaded() -> None:
+    """The table of checks names functions that exist, and requires none that does not."""
+    assert all(callable(load(name)) for name in CHECKS)
+    assert set(REQUIRED) <= set(CHECKS)

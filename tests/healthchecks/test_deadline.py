@@ -1,0 +1,124 @@
+"""A check runs in a process group of its own, under a deadline: however it ends, there is a verdict and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from healthchecks.check import NodeFacts, Outcome
+from healthchecks.child import run
+from healthchecks.deadline import run_check, run_until
+from tests.healthchecks.rig import ROOT, child_command
+
+SLOW_CLOCK = NodeFacts(folders=(), clock_seconds=600.0)
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process exists and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def gone(pid: int, *, within_seconds: float = 5.0) -> bool:
+    """Wait until a process is gone."""
+    deadline = time.monotonic() + within_seconds
+    while is_alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not is_alive(pid)
+
+
+def test_a_check_that_hangs_is_unknown_and_killed() -> None:
+    """A check past its deadline is killed, and that it hung is what is found."""
+    began = time.monotonic()
+    verdict = run_check("clock", SLOW_CLOCK, limits={}, deadline_seconds=0.5)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert verdict.reason == "hung: no verdict within 0.5 s; killed"
+    assert 0.5 <= verdict.seconds <= time.monotonic() - began < 10
+
+
+def test_a_check_that_ends_in_time_is_heard() -> None:
+    """The verdict of the child arrives with its evidence."""
+    node = NodeFacts(folders=(), clock_seconds=0.01)
+    verdict = run_check("clock", node, limits={"clock.latest_year": 1999})
+    assert verdict.outcome is Outcome.FAIL
+    assert len(verdict.evidence) == 5
+
+
+def test_the_whole_group_is_killed() -> None:
+    """What the child started is gone with it, at the deadline and after an orderly end, even while it holds the output."""
+    for last, hung in (("wait", True), ("true", False)):
+        ending = run_until(["sh", "-c", f"sleep 600 & echo $!; {last}"], 1.0)
+        assert ending.hung is hung
+        assert gone(int(ending.output))
+        assert gone(ending.pid)
+
+
+def test_a_child_that_ignores_signals_is_killed() -> None:
+    """Nothing a child can catch keeps it alive."""
+    ending = run_until(["sh", "-c", "trap '' TERM INT HUP; while :; do sleep 0.1; done"], 0.3)
+    assert (ending.hung, ending.code) == (True, -9)
+
+
+@pytest.mark.parametrize(
+    ("script", "word"),
+    [
+        ("import os; os.abort()", "code -6"),
+        ("raise SystemExit('no luck')", "no luck"),
+        ("print('PASS')", "without a verdict"),
+        ('print(\'{"check": "memory"}\')', "without a verdict"),
+        ("print('x' * (3 << 20))", "without a verdict"),
+        ("", "without a verdict"),
+    ],
+)
+def test_a_child_without_a_verdict_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str, word: str
+) -> None:
+    """A crash, odd words, a verdict on something else, a flood and silence are all UNKNOWN, with the last words."""
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f"#!{sys.executable}\n{script}\n")
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
+    verdict = run_check("clock", SLOW_CLOCK, limits={})
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert word in verdict.reason
+
+
+def test_a_check_that_cannot_be_started_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No interpreter, no verdict."""
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    verdict = run_check("clock", SLOW_CLOCK, limits={})
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert "could not be started" in verdict.reason
+
+
+def test_a_check_that_raises_is_unknown() -> None:
+    """An exception in a check ends in a finding that names it."""
+    asked = {"node": {"folders": [], "clock_seconds": -1.0}, "limits": {}}
+    verdict = run("clock", asked)
+    assert verdict.outcome is Outcome.UNKNOWN
+    assert verdict.reason.startswith("raised ValueError: ")
+    assert run("no such check", asked).outcome is Outcome.UNKNOWN
+
+
+def test_a_check_dies_with_who_watches_it() -> None:
+    """When whoever would have killed a hung check is killed, the check goes too."""
+    command = child_command("clock", clock_seconds=600.0)
+    script = f"import subprocess, time; print(subprocess.Popen({command!r}).pid, flush=True); time.sleep(600)"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT
+    ) as watcher:
+        assert watcher.stdout is not None
+        pid = int(watcher.stdout.readline())
+        time.sleep(
+            0.5
+        )  # it asks for the signal first of all; killed sooner, it would notice that its parent has changed
+        assert is_alive(pid)
+        os.kill(watcher.pid, 9)
+    assert gone(pid)

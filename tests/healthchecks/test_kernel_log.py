@@ -1,0 +1,185 @@
+"""The kernel log: every signature fires on the kernel's words and on nothing that merely looks like them."""
+
+from __future__ import annotations
+
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from healthchecks.check import Outcome, Verdict
+from healthchecks.kernel_log import WINDOW_SECONDS, Now, parse, read_lines
+from healthchecks.signatures import SIGNATURES, classify
+from tests.healthchecks.rig import named, verdict_of
+
+# Class -> lines of that class, as kernels print them.
+TELLING = {
+    "machine check": [
+        "mce: [Hardware Error]: Machine check events logged",
+        "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 5: bea0000000000108",
+        "mce: [Hardware Error]: CPU 3: Machine Check Exception: 5 Bank 1: f600000000070f0f",
+    ],
+    "uncorrected memory error": [
+        "EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#1_DIMM#0 (channel:1 slot:0)",
+        "{1}[Hardware Error]: event severity: fatal",
+        "{7}[Hardware Error]: event severity: recoverable",
+        "Memory failure: 0x1f3a80: recovery action for dirty LRU page: Recovered",
+    ],
+    "corrected memory error": [
+        "EDAC MC1: 101 CE memory scrubbing error on CPU_SrcID#1_MC#0_Chan#0_DIMM#0",
+        "{2}[Hardware Error]: event severity: corrected",
+    ],
+    "control group out of memory": [
+        "Memory cgroup out of memory: Killed process 4711 (python) total-vm:9kB, anon-rss:8kB",
+    ],
+    "out of memory": [
+        "Out of memory: Killed process 4711 (python) total-vm:9kB, anon-rss:8kB, file-rss:0kB",
+        "Out of memory (oom_kill_allocating_task): Killed process 4711 (python) total-vm:9kB",
+    ],
+    "lockup": [
+        "watchdog: BUG: soft lockup - CPU#7 stuck for 26s! [python:4711]",
+        "NMI watchdog: Watchdog detected hard LOCKUP on cpu 5",
+        "rcu: INFO: rcu_sched self-detected stall on CPU",
+        "rcu: INFO: rcu_preempt detected stalls on CPUs/tasks:",
+        "INFO: task kworker/u64:1:321 blocked for more than 120 seconds.",
+    ],
+    "storage error": [
+        "I/O error, dev nvme0n1, sector 2048 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 2",
+        "blk_update_request: I/O error, dev sda, sector 12345 op 0x1:(WRITE) flags 0x800",
+        "EXT4-fs error (device sda1): ext4_find_entry:1455: inode #2: comm ls: reading directory",
+        "XFS (dm-0): Metadata I/O Error (0x1) detected. Shutting down filesystem.",
+        "EXT4-fs (sda1): Remounting filesystem read-only",
+    ],
+}
+HARMLESS = [
+    "mce: CPU supports 32 MCE banks",
+    "mce: CPU0: Thermal monitoring enabled (TM1)",
+    "EDAC MC: Ver: 3.0.0",
+    "EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0",
+    "HEST: Table parsing has been initialized.",
+    "rcu: INFO: rcu_tasks_rude: Setting shift to 4",
+    "watchdog: Delayed init of the lockup detector failed: -19",
+    "NMI watchdog: Enabled. Permanently consumes one hw-PMU counter.",
+    "I/O error, dev loop3, sector 0 op 0x0:(READ) flags 0x80700",
+    "I/O error, dev fd0, sector 0 op 0x0:(READ) flags 0x0",
+    "EXT4-fs (vda1): mounted filesystem with ordered data mode",
+    "XFS (dm-0): Mounting V5 Filesystem",
+    "oom_reaper: reaped process 4711 (python), now anon-rss:0kB",
+]
+
+
+def log(tmp_path: Path, *lines: str) -> Verdict:
+    """Judge a file of kernel lines."""
+    path = tmp_path / "kern.log"
+    path.write_text("".join(f"{line}\n" for line in lines))
+    return verdict_of("kernel_log", kernel_log=str(path))
+
+
+def stamped(text: str, *, age_seconds: float = 0.0) -> str:
+    """Write a line as dmesg would have so many seconds ago."""
+    return f"[{time.clock_gettime(time.CLOCK_BOOTTIME) - age_seconds:12.6f}] {text}"
+
+
+def test_there_is_a_sample_for_every_signature() -> None:
+    """No rule is without a line that makes it fire."""
+    assert list(TELLING) == [signature.name for signature in SIGNATURES]
+
+
+@pytest.mark.parametrize(
+    ("name", "line"), [(name, line) for name, lines in TELLING.items() for line in lines]
+)
+def test_a_signature_fires(tmp_path: Path, name: str, line: str) -> None:
+    """Each line is put into its class; a fresh one fails the check, unless its class is only noted."""
+    found = classify(line)
+    assert found is not None
+    assert found[0].name == name
+    if name == "corrected memory error":
+        return  # these may come a hundred times: see below
+    verdict = log(tmp_path, stamped(line))
+    expected = Outcome.FAIL if found[0].limit else Outcome.PASS
+    assert verdict.outcome is expected, verdict.reason
+    assert any(line[:50] in each.note for each in verdict.evidence)
+
+
+@pytest.mark.parametrize("line", HARMLESS)
+def test_a_harmless_line_passes(line: str) -> None:
+    """Lines of every boot, and errors of devices without a medium, mean nothing."""
+    assert classify(line) is None
+
+
+def test_a_quiet_log_passes(tmp_path: Path) -> None:
+    """A log with nothing but harmless lines passes."""
+    assert log(tmp_path, *map(stamped, HARMLESS)).outcome is Outcome.PASS
+
+
+def test_corrected_errors_are_counted_by_what_they_say(tmp_path: Path) -> None:
+    """A line that stands for 101 errors is beyond the limit of 100, two single ones are not."""
+    many, few = "EDAC MC1: 101 CE memory error", "EDAC MC1: 1 CE memory error"
+    assert log(tmp_path, stamped(many)).outcome is Outcome.FAIL
+    verdict = log(tmp_path, stamped(few), stamped(few))
+    assert named(verdict, "corrected_memory_errors").value == 2
+    assert verdict.outcome is Outcome.PASS
+
+
+def test_an_old_line_does_not_count(tmp_path: Path) -> None:
+    """What was said before the window is over; what bears no time might be new and counts."""
+    line = TELLING["machine check"][0]
+    boot = time.clock_gettime(time.CLOCK_BOOTTIME)
+    at_boot = Now(boot_seconds=boot + 2 * WINDOW_SECONDS, wall=0.0)
+    age = parse(f"[{boot:.6f}] {line}", at_boot).age_seconds
+    assert age == pytest.approx(2 * WINDOW_SECONDS)
+    old = datetime.fromtimestamp(time.time() - 2 * WINDOW_SECONDS, tz=UTC).isoformat()
+    new = datetime.fromtimestamp(time.time(), tz=UTC).isoformat()
+    assert log(tmp_path, f"{old} n1 kernel: {line}").outcome is Outcome.PASS
+    assert log(tmp_path, f"{new} n1 kernel: {line}").outcome is Outcome.FAIL
+    assert log(tmp_path, f"Nov 20 14:02:59 n1 kernel: {line}").outcome is Outcome.FAIL
+
+
+@pytest.mark.parametrize(
+    ("line", "age_seconds"),
+    [
+        ("6,344,90000000,-;EXT4-fs (vda): mounted", 10.0),
+        ("<6>[   90.000000] EXT4-fs (vda): mounted", 10.0),
+        ("[   90.000000] EXT4-fs (vda): mounted", 10.0),
+        ("2026-01-01T00:00:00+00:00 EXT4-fs (vda): mounted", 10.0),
+        ("2026-13-99T00:00:00 odd", None),
+        ("[  120.000000] from the future", 0.0),
+    ],
+)
+def test_a_line_is_taken_apart(line: str, age_seconds: float | None) -> None:
+    """Every form gives text and age; a time that cannot be is none, one ahead of us is now."""
+    wall = datetime(2026, 1, 1, tzinfo=UTC).timestamp() + 10
+    parsed = parse(line, Now(boot_seconds=100.0, wall=wall))
+    assert parsed.age_seconds == (None if age_seconds is None else pytest.approx(age_seconds))
+
+
+def test_a_log_that_says_nothing_is_unknown(tmp_path: Path) -> None:
+    """A missing file, an empty one, a device that holds nothing and a pipe without a writer are unknown, and none hangs."""
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "empty").touch()
+    for path in (tmp_path / "gone", tmp_path / "empty", tmp_path / "pipe", Path("/dev/null")):
+        verdict = verdict_of("kernel_log", kernel_log=str(path))
+        assert verdict.outcome is Outcome.UNKNOWN
+        assert str(path) in verdict.reason
+
+
+def test_of_a_long_file_the_newest_is_read(tmp_path: Path) -> None:
+    """A file beyond the limit is read from its end."""
+    path = tmp_path / "kern.log"
+    with path.open("w") as file:
+        file.truncate(40 << 20)
+        file.seek(0, os.SEEK_END)
+        file.write("\nthe newest line\n")
+    assert read_lines(str(path))[-1] == "the newest line"
+
+
+@pytest.mark.skipif(not os.access("/dev/kmsg", os.R_OK), reason="the kernel log may not be read")
+def test_the_kernel_log_of_this_machine_is_read() -> None:
+    """The device is read to its present end without waiting for more, and its lines carry times."""
+    verdict = verdict_of("kernel_log")
+    if not read_lines("/dev/kmsg"):
+        assert verdict.outcome is Outcome.UNKNOWN
+        return
+    assert named(verdict, "recent_lines").value is not None
