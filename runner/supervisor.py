@@ -50,6 +50,8 @@ PAUSE_SECONDS = 2.0
 PAUSE_SHARE = 0.25
 # Entries between two snapshots: bounds what a take-over applies; chosen, not measured.
 SNAPSHOT_ENTRIES = 500
+# Between two words about messages that are none; chosen, not measured.
+JUNK_SECONDS = 60.0
 STREAMS = ("signals", "requests")
 
 
@@ -71,6 +73,7 @@ class Supervisor:
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
         self._awake_at = time.monotonic()  # when the loop was last seen to run
         self._outage_seconds = 0.0  # sat out in the middle of a turn, not told to the controller yet
+        self._junk_due = 0.0
         self._view_due = 0.0
         self._view_dirty = True
         self._snapshot_at = 0
@@ -245,9 +248,12 @@ class Supervisor:
         try:
             fact = wire.decode(payload)
         except WireError as error:
-            if stream == "beats":
+            # Said once in a while, however much of it comes: junk must not fill the journal.
+            if now < self._junk_due:
                 return
-            fact = r.Unreadable(stream=stream, reason=str(error)[:300])
+            self._junk_due = now + JUNK_SECONDS
+            self._act(self._turns.take(r.Unreadable(stream=stream, reason=str(error)[:300]), now))
+            return
         if isinstance(fact, Heartbeat):
             self._heard.take(fact, now)
             self._view_dirty = True

@@ -26,6 +26,9 @@ MAX_SETTLE_ROUNDS = (
 # Inputs that are kept even if they lead to nothing. A Tick moves the state's clock past its deadline, which is due no more.
 _ALWAYS_WRITTEN = (r.SupervisorStarted, r.Paused, r.Tick)
 
+# Inputs of our own that are worth an entry though nothing is decided.
+SELF_SPEAKING = (r.SupervisorStarted, r.Paused, r.Unreadable)
+
 Observer = Callable[[r.JournalEntry], None]
 
 

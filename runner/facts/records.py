@@ -68,7 +68,7 @@ class Paused:
 @message("unreadable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable:
-    """Bytes in a durable stream that are no message of ours: passed over, counted, kept in the story."""
+    """Bytes in a stream that are no message of ours: passed over, and said in the story at most once a minute."""
 
     stream: str
     reason: str
