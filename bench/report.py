@@ -64,7 +64,7 @@ def median_interval(values: Sequence[float]) -> tuple[float, float, float]:
 
     def coverage_ratio(num_cut: int) -> float:
         below = sum(math.comb(len(ordered), count) for count in range(num_cut + 1))
-        return 1 - 2 * below / 2 ** len(ordered)
+        return 1 - below / float(2 ** (len(ordered) - 1))
 
     cuts = range((len(ordered) + 1) // 2)
     num_cut = max((cut for cut in cuts if coverage_ratio(cut) >= COVERAGE_RATIO), default=0)

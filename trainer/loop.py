@@ -69,9 +69,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     exit_code = GOAL_REACHED
     for step in range(done + 1, settings.steps + 1):
         agreement.begin()
-        loop.step(step)
-        if step == done + 1:
-            timings.lap("first_step")
+        loop.step(step, timings if step == done + 1 else None)
         decision = agreement.end(step)
         loop.note_cost(agreement.seconds)
         if decision.drill is not None:
@@ -112,8 +110,8 @@ class Loop:
         self._reporter = Reporter(settings, engine, channel)
         self._first_place = engine.world.place.rank == 0
 
-    def step(self, step: int) -> None:
-        """Train one step and report it."""
+    def step(self, step: int, timings: Timings | None = None) -> None:
+        """Train one step and report it; `timings` is given for the first one."""
         self._reporter.phase("step")
         skipped = self._remedies.skip_steps
         started = perf_counter()
@@ -121,6 +119,8 @@ class Loop:
         data_wait_seconds = perf_counter() - started
         result = self._engine.train_step(batch, lr=self._lr(step))
         step_seconds = perf_counter() - started
+        if timings is not None:  # before the report, which ends the start for whoever listens
+            timings.lap("first_step")
         nonfinite_layer = None
         if result.skipped or not math.isfinite(result.loss):
             nonfinite_layer = self._engine.locate_nonfinite(result, batch)

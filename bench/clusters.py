@@ -1,0 +1,123 @@
+"""Clusters to measure: `stoker run --detach` in a folder of its own, its processes by what they are, and what each costs.
+
+Nothing is left behind: what outlives `stoker shutdown` is an error, and is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.agent.keeper import NOTE_NAME
+from runner.facts.view import View
+from tests.e2e.stand import Stand
+
+NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1
+HEARTBEAT_SECONDS = 1.0  # as shipped
+SHUTDOWN_SECONDS = 120.0
+
+# A rank that speaks the contract: a step is a pause, its report has the fields of a real trainer's. It goes on from the step
+# it had reached.
+SPEAKER = """
+import json, os, socket, sys, time
+pause_seconds = float(sys.argv[1])
+rank = int(os.environ["RANK"])
+channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
+channel.setblocking(False)
+
+def say(**fields):
+    try:
+        channel.send(json.dumps(fields).encode() + b"\\n")
+    except BlockingIOError:
+        pass
+
+say(kind="hello", requests=["stop"], remedies=[])
+say(kind="phase", phase="step")
+with open(f"reached.{rank}", "a+") as reached:
+    reached.seek(0)
+    step = len(reached.read())
+while True:
+    time.sleep(pause_seconds)
+    step += 1
+    with open(f"reached.{rank}", "a") as reached:
+        reached.write(".")
+    say(kind="step", step=step, loss=1.0 / step, grad_norm=0.98765, local_grad_norm=0.12345,
+        compute_seconds=0.9 + rank / 1000, data_wait_seconds=0.000123, step_seconds=pause_seconds, lr=0.000987,
+        loss_scale=1.0, skipped=False, tokens_per_second=4321.5, model_tflops_per_second=0.0234,
+        peak_memory_bytes=123456789)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Team:
+    """The processes of Stoker itself: pid of the supervisor, pids of agents and keepers by node."""
+
+    supervisor: int
+    agents: dict[str, int]
+    keepers: dict[str, int]
+
+
+@contextmanager
+def running(*, spares: int = NUM_SPARES, **run: Any) -> Iterator[Stand]:
+    """Run run.yaml's fields on two nodes of two slots; give the stand, and end all of it. Raises RuntimeError for leftovers."""
+    with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
+        stand = Stand(Path(folder))
+        try:
+            stand.write_script(SPEAKER, "speaker.py")
+            stand.write_cluster(
+                nodes=NUM_NODES,
+                slots=RANKS_PER_NODE,
+                spares=spares,
+                limits={"heartbeat_seconds": HEARTBEAT_SECONDS},
+            )
+            stand.write_run(nodes=NUM_NODES, ranks_per_node=RANKS_PER_NODE, **run)
+            _typed(stand, "run", "run.yaml", "--detach")
+            yield stand
+            _typed(stand, "shutdown")
+        finally:
+            left = stand.end()
+        if left:
+            raise RuntimeError(f"left behind by the cluster: {left}")
+
+
+def speaker(pause_seconds: float) -> str:
+    """Return the command of ranks that make a step every so often."""
+    return f"{{python}} speaker.py {pause_seconds}"
+
+
+def team_of(stand: Stand, view: View) -> Team:
+    """Find Stoker's own processes; nodes without a keeper have no rank yet."""
+    keepers = {}
+    for node in view.nodes:
+        note = stand.state / "nodes" / node.node / NOTE_NAME
+        if note.exists():
+            keepers[node.node] = int(json.loads(note.read_text())["pid"])
+    agents = {node.node: node.agent_pid for node in view.nodes}
+    return Team(int(view.holder.split(":")[1]), agents, keepers)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time of all threads a process has and had, in steps of a clock tick (10 ms)."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def memory_mb(pid: int) -> tuple[float, float]:
+    """Return resident memory, and the part of it that is the process's own share (pages shared by n count 1/n)."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+    sizes = {line.split(":")[0]: line.split()[1] for line in lines[1:]}
+    return int(sizes["Rss"]) * 1024 / 1e6, int(sizes["Pss"]) * 1024 / 1e6
+
+
+def _typed(stand: Stand, *words: str) -> None:
+    done = stand.stoker(*words, seconds=SHUTDOWN_SECONDS)
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"stoker {' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}\n{stand.report()}"
+        )

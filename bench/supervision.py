@@ -1,0 +1,132 @@
+"""What being supervised costs: processor time and memory of Stoker's own processes, and the time a rank spends on reports."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.clusters import (
+    NUM_NODES,
+    NUM_SPARES,
+    RANKS_PER_NODE,
+    Team,
+    cpu_seconds,
+    memory_mb,
+    running,
+    speaker,
+    team_of,
+)
+from bench.report import Report
+from runner.facts.view import View
+from tests.e2e.stand import Stand, newest_run
+
+MEASURED_SECONDS = 60.0
+SETTLE_STEPS = 5  # done before measuring begins, so that starting is not measured
+TRAINER_STEPS = 150
+CPU_LIMIT_PERCENT = 1.0
+RESIDENT_LIMIT_MB = 80.0
+IN_RANK_LIMIT_US = 200.0
+# What the trainer's first rank says of itself at the end.
+OWN_WORDS = re.compile(r"supervision took (\d+) us of CPU a step")
+
+
+def past_step(view: View, step: int) -> View | None:
+    """Return the View once its run has done that many steps."""
+    run = newest_run(view)
+    return view if run is not None and run.step >= step else None
+
+
+def cpu_by_kind(team: Team) -> dict[str, float]:
+    """Return the processor seconds so far of supervisor, agents together and keepers together."""
+    return {
+        "supervisor": cpu_seconds(team.supervisor),
+        "agents": sum(cpu_seconds(pid) for pid in team.agents.values()),
+        "keepers": sum(cpu_seconds(pid) for pid in team.keepers.values()),
+    }
+
+
+def measure_processes(report: Report, seconds: float) -> None:
+    """Watch a cluster whose ranks make a step a second and need no processor themselves."""
+    with running(command=speaker(1.0)) as stand:
+        view = stand.wait(lambda view: past_step(view, SETTLE_STEPS), "the first steps")
+        team = team_of(stand, view)
+        started, before = time.monotonic(), cpu_by_kind(team)
+        time.sleep(seconds)
+        after, wall_seconds = cpu_by_kind(team), time.monotonic() - started
+        memory = {
+            "supervisor": memory_mb(team.supervisor),
+            **{f"agent of {node}": memory_mb(pid) for node, pid in team.agents.items()},
+            **{f"keeper of {node}": memory_mb(pid) for node, pid in team.keepers.items()},
+        }
+    cores = len(os.sched_getaffinity(0))
+    available = wall_seconds * cores
+    spent = {kind: after[kind] - before[kind] for kind in after}
+    for kind, used in spent.items():
+        report.figure(f"CPU, {kind}", 100 * used / available, "% of wall x cores")
+    num_processes = 1 + len(team.agents) + len(team.keepers)
+    floor = num_processes / os.sysconf("SC_CLK_TCK")
+    report.figure(
+        "floor: one clock tick for each process", 100 * floor / available, "% of wall x cores"
+    )
+    total = 100 * sum(spent.values()) / available
+    report.figure("CPU, all together", total, "% of wall x cores", at_most=CPU_LIMIT_PERCENT)
+    for name, (resident, own) in memory.items():
+        limit = None if name.startswith("keeper") else RESIDENT_LIMIT_MB
+        report.figure(f"resident, {name}", resident, "MB", at_most=limit)
+        report.figure(f"  own share of it, {name}", own, "MB")
+
+
+def measure_rank(report: Report, num_steps: int) -> None:
+    """Train for real, and read what rank 0 counted."""
+    trainer = {
+        "recipe": "tiny_cpu",
+        "steps": num_steps,
+        "checkpoint_every": 0,
+        "validate_every": 0,
+    }
+    with running(trainer=trainer, environment={"OMP_NUM_THREADS": "1"}, spares=0) as stand:
+        view = stand.wait(_ended, "the end of training")
+        words = own_words(stand, view)
+    report.figure("in a rank, per step", words, "us", at_most=IN_RANK_LIMIT_US)
+
+
+def own_words(stand: Stand, view: View) -> float:
+    """Return the microseconds that rank 0 counted."""
+    run = newest_run(view)
+    assert run is not None
+    said = Path(run.folder, "attempts", str(run.attempt), "rank0.out").read_text()
+    found = OWN_WORDS.search(said)
+    if found is None:
+        raise RuntimeError(f"rank 0 said nothing of what supervision cost:\n{stand.report()}")
+    return float(found.group(1))
+
+
+def _ended(view: View) -> View | None:
+    run = newest_run(view)
+    return view if run is not None and run.state in ("finished", "stopped", "failed") else None
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure and print; return 1 when a limit is missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.supervision", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=MEASURED_SECONDS, help="of measuring")
+    parser.add_argument("--steps", type=int, default=TRAINER_STEPS, help="of the trainer")
+    given = parser.parse_args(arguments)
+    report = Report(
+        "supervision",
+        f"{NUM_NODES} nodes x {RANKS_PER_NODE} ranks and {NUM_SPARES} spare on one machine, a step a second, heartbeat 1 s; "
+        f"CPU: utime + stime of all threads over {given.seconds:.0f} s after {SETTLE_STEPS} steps; in a rank: CPU time of "
+        f"its thread in reports, watch on gradients and agreement on requests, median of {given.steps} steps of tiny_cpu, rank 0",
+    )
+    measure_processes(report, given.seconds)
+    measure_rank(report, given.steps)
+    return min(report.num_missed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

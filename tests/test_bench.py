@@ -1,0 +1,154 @@
+"""Benchmarks print what they promise; how fast anything is, no test asks."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bench.__main__ import names
+from bench.report import Report, median_interval
+
+ROOT = Path(__file__).parents[1]
+FIGURE = re.compile(
+    r"^  (?P<name>[^|]+?) \| (?P<value>[^|]+) \| (?P<limit>[^|]+) \| (?P<verdict>PASS|MISS|-)$"
+)
+# A peer that takes part in the comparison without any model: the steps of rank 0, as lines.
+PEER = """
+import json, os, sys
+
+def main():
+    steps = int(sys.argv[sys.argv.index("--steps") + 1])
+    for step in range(steps if os.environ["RANK"] == "0" else 0):
+        print(json.dumps({"step": step}), flush=True)
+"""
+
+
+def run_bench(name: str, *arguments: str) -> dict[str, re.Match[str]]:
+    """Run one benchmark; return its figures by name. A missed limit is no failure here."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"bench.{name}", *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    matches = [FIGURE.match(line) for line in done.stdout.splitlines()]
+    figures = [match for match in matches if match]
+    has_missed = any(match["verdict"] == "MISS" for match in figures)
+    assert done.returncode == has_missed, done.stdout
+    assert "\n  method: " in done.stdout
+    return {match["name"]: match for match in figures}
+
+
+def test_every_benchmark_can_be_named() -> None:
+    """`python -m bench` knows each benchmark and takes none of their shared parts for one."""
+    assert names() == [
+        "agent",
+        "check_recipes",
+        "journal",
+        "rank_edges",
+        "recovery",
+        "step_time",
+        "supervision",
+    ]
+
+
+def test_an_unknown_benchmark_is_refused() -> None:
+    """A wrong name ends with 2 and the right ones."""
+    done = subprocess.run(
+        [sys.executable, "-m", "bench", "jurnal"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "journal" in done.stderr
+
+
+def test_a_figure_above_its_limit_is_a_miss(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only a figure with a limit gets a verdict, and a miss is counted."""
+    report = Report("title", "how")
+    report.figure("free", 9.0, "ms")
+    report.figure("held", 1.0, "ms", at_most=1.0)
+    report.figure_of("broken", [3.0, 1.0, 2.0], "ms", at_most=1.5)
+    assert report.num_missed == 1
+    assert capsys.readouterr().out.splitlines()[2:] == [
+        "  method: how",
+        "  free | 9 ms | - | -",
+        "  held | 1 ms | <= 1 ms | PASS",
+        "  broken | 2 (1 to 3) ms | <= 1.5 ms | MISS",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"),
+    [(1, (1.0, 1.0)), (5, (1.0, 5.0)), (6, (1.0, 6.0)), (10, (2.0, 9.0)), (20, (6.0, 15.0))],
+)
+def test_the_interval_of_a_median_follows_from_order_alone(
+    count: int, expected: tuple[float, float]
+) -> None:
+    """As many values are cut off at each end as 95 % allow, by the binomial distribution."""
+    low, high, coverage_ratio = median_interval([float(value) for value in range(count, 0, -1)])
+    assert (low, high) == expected
+    assert (coverage_ratio >= 0.95) == (count >= 6)
+
+
+def test_step_time_is_skipped_without_its_peer(tmp_path: Path) -> None:
+    """A checkout without the peer beside it has no ratio to print, and misses nothing."""
+    assert run_bench("step_time", "--peer", str(tmp_path)) == {}
+
+
+@pytest.mark.trainer
+@pytest.mark.slow
+def test_step_time_runs_both_sides(tmp_path: Path) -> None:
+    """The real trainer at the peer's shape and the peer run in turn; ratio, interval and floor are printed."""
+    tmp_path.joinpath("ds_train.py").write_text(PEER)
+    figures = run_bench("step_time", "--peer", str(tmp_path), "--pairs", "1", "--steps", "6")
+    assert list(figures) == [
+        "trainer, step",
+        "peer, step",
+        "peer, whole activations, step",
+        "floor: peer, slowest run to fastest",
+        "trainer to peer, median (0% interval)",
+        "trainer to peer, whole activations, median (0% interval)",
+    ]
+
+
+@pytest.mark.e2e
+@pytest.mark.slow
+def test_recovery_splits_by_phase() -> None:
+    """Each phase of Stoker's own is printed in order, then all of them together with their limit."""
+    figures = run_bench("recovery", "--kills", "1", "--run", "plain script")
+    phases = [name.removeprefix("plain script: ").split(" (")[0] for name in figures]
+    assert phases == [
+        "floor: kill -> the kernel has ended the process",
+        "detect",
+        "decide",
+        "stop",
+        "plan",
+        "start",
+        "all before the start of the new processes",
+        "rest",
+        "kill -> first new step",
+    ]
+    limits = [match["limit"] for match in figures.values()]
+    assert [limit for limit in limits if limit != "-"] == ["<= 150 ms"]
+
+
+@pytest.mark.e2e
+@pytest.mark.trainer
+@pytest.mark.slow
+def test_supervision_weighs_every_process() -> None:
+    """Supervisor, agents and keepers are weighed, together and each, and a rank of the trainer tells its own cost."""
+    figures = run_bench("supervision", "--seconds", "2", "--steps", "5")
+    cpu = [f"CPU, {kind}" for kind in ("supervisor", "agents", "keepers", "all together")]
+    nodes = [f"resident, agent of n{number}" for number in (1, 2, 3)]
+    assert {*cpu, *nodes, "resident, supervisor", "in a rank, per step"} <= set(figures)
+    limited = {name for name, match in figures.items() if match["limit"] != "-"}
+    assert limited == {cpu[-1], *nodes, "resident, supervisor", "in a rank, per step"}
