@@ -19,15 +19,11 @@ from runner.facts.wire import message
 from runner.history.ledger import Ledger
 from runner.store.journal import Journal
 
-MAX_SETTLE_ROUNDS = (
-    1000  # an input that leads to more is a loop in the decisions; chosen, not measured
-)
+# An input that leads to more is a loop in the decisions; chosen, not measured.
+MAX_SETTLE_ROUNDS = 1000
 
 # Inputs that are kept even if they lead to nothing. A Tick moves the state's clock past its deadline, which is due no more.
-_ALWAYS_WRITTEN = (r.SupervisorStarted, r.Paused, r.Tick)
-
-# Inputs of our own that are worth an entry though nothing is decided.
-SELF_SPEAKING = (r.SupervisorStarted, r.Paused, r.Unreadable)
+_ALWAYS_WRITTEN = (r.SupervisorStarted, r.Paused, r.Tick, r.Unreadable)
 
 Observer = Callable[[r.JournalEntry], None]
 
