@@ -32,6 +32,10 @@ class StoryLine:
     run: int | None = None
 
 
+# Inputs worth a line though nothing was decided about them.
+_SELF_SPEAKING = (r.SupervisorStarted, r.Paused, r.Unreadable)
+
+
 def story(
     entries: Iterable[r.JournalEntry],
     *,
@@ -48,7 +52,8 @@ def story(
             if (run is None or thread.run == run)
             and (incident is None or thread.incident == incident)
         ]
-        if not told or (since is not None and entry.now < since):
+        speaks = isinstance(entry.input, _SELF_SPEAKING) and run is None and incident is None
+        if not (told or speaks) or (since is not None and entry.now < since):
             continue
         line = StoryLine(
             sequence=entry.sequence,
