@@ -74,6 +74,8 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     node = state.nodes[record.node]
     node.state, node.reason = record.state, record.reason
     node.probes = node.probes + 1 if record.state == "suspect" else 0
+    if record.state != "suspect":
+        node.unreachable = 0
     _count(state, f"nodes_{record.state}")
 
 
@@ -299,7 +301,10 @@ def _action_issued(state: State, record: r.ActionIssued) -> None:
 
 
 def _action_ended(state: State, record: r.ActionEnded) -> None:
-    state.actions.pop(record.id, None)
+    ended = state.actions.pop(record.id, None)
+    if ended is not None and ended.action.action == "probe_node":
+        node = state.nodes[ended.action.args["node"]]
+        node.unreachable = 0 if record.detail.get("reachable") else node.unreachable + 1
     _count(state, f"actions_{record.outcome}")
 
 

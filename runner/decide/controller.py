@@ -67,7 +67,7 @@ class Controller:
                 times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
         for node in self.state.nodes.values():
             if node.state == "suspect":
-                times.append(node.probed_at + cluster.silence_seconds)
+                times.append(fleet.look_again_at(node, cluster))
         # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self.state.now]
         due += [

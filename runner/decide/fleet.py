@@ -13,12 +13,18 @@ from runner.decide.ladder import respond
 from runner.decide.state import Attempt, Incident, Node, Run
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
+from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.faults import Finding, MassSilence, NodeHeard
 from runner.facts.signals import NodeJoined, NodeLeft
 
 LIVE = ("preparing", "prepared", "launching", "running", "asked", "stopping")
 # In a row that find a living agent which is not heard, or does not clear its node: then the node is given up; chosen.
 MAX_PROBES = 3
+# In a row that do not reach a node, before it is blamed: by the second look, whoever fell silent with it is known to be.
+MIN_UNREACHABLE = 2
+MIN_CROWD = (
+    3  # fewer silent nodes than that are not silent "together" any more; chosen, not measured
+)
 
 
 # The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
@@ -36,7 +42,9 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
     """Expect the nodes our places can start; a cluster that had shut down is open again."""
     nodes = draft.state.nodes.values()
-    if draft.state.closing and all(node.state == "left" for node in nodes):
+    request = draft.state.requests.get(draft.state.closing_request)
+    answered = request is None or request.state != "open"  # else the shutdown has yet to end
+    if draft.state.closing and answered and all(node.state == "left" for node in nodes):
         draft.add(r.Opened())
         for node in nodes:
             draft.add(
@@ -62,9 +70,12 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
             pid=joined.pid,
         )
     )
-    adopted = bool(joined.ranks_alive) and node is not None and joined.attempt == node.attempt
-    if node is not None and node.uncleared is not None and not joined.ranks_alive:
+    # An agent that names an attempt has found its keeper; ranks that ended meanwhile it will tell of one by one.
+    adopted = joined.attempt is not None and node is not None and joined.attempt == node.attempt
+    if node is not None and node.uncleared is not None and joined.attempt is None:
         draft.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
+    if node is not None:
+        _leave_crowd(draft, node)
     if node is None or node.state != "active" or not adopted:
         _place(draft, joined, node, adopted=adopted)
     for incident in draft.state.incidents.values():
@@ -149,6 +160,7 @@ def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
     clear = node.uncleared is None and node.attempt is None and not node.left_behind
     if node.state == "lost" and clear:
         draft.add(r.NodeChanged(node=node.node, state="spare", reason="heard again, and clear"))
+    _leave_crowd(draft, node)
     if node.state != "suspect":
         return
     state: r.NodeStateName = "active" if node.attempt is not None else "spare"
@@ -177,6 +189,20 @@ def on_mass_silence(draft: Draft, silence: MassSilence) -> None:
         draft.page(
             f"{len(silence.nodes)} nodes fell silent together ({names}): store or fabric suspected, no node blamed"
         )
+
+
+def _leave_crowd(draft: Draft, node: Node) -> None:
+    """Take a node that was heard out of those that are silent together; a few are no crowd."""
+    crowd = draft.state.silent_en_masse
+    if node.node in crowd:
+        rest = tuple(name for name in crowd if name != node.node)
+        draft.add(r.MassSilenceNoted(nodes=rest if len(rest) >= MIN_CROWD else ()))
+
+
+def look_again_at(node: Node, cluster: ClusterSpec) -> float:
+    """Return when a suspect node is to be looked at again; soon, if it was out of reach for the first time."""
+    first = 0 < node.unreachable < MIN_UNREACHABLE
+    return node.probed_at + (2 * cluster.heartbeat_seconds if first else cluster.silence_seconds)
 
 
 def probe(draft: Draft, node: Node, *, reason: str) -> None:
@@ -215,8 +241,10 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
             evidence=f"probe: agent of {node.node} dead, keeper alive",
         )
         return
-    if not detail.get("reachable") and node.node in draft.state.silent_en_masse:
-        return  # many are silent at once: an unreachable one proves nothing about itself
+    if not detail.get("reachable") and (
+        node.node in draft.state.silent_en_masse or node.unreachable + 1 < MIN_UNREACHABLE
+    ):
+        return  # many are silent at once, or may turn out to be: it proves nothing about this one
     evidence = f"probe: {node.node} {_found(result)}"
     if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
         draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
@@ -307,7 +335,7 @@ def settle(draft: Draft) -> None:
         missing = node.state == "absent" and not state.closing
         if missing and not state.open_actions("start_agent", node=node.node):
             draft.issue("start_agent", "the cluster has this node", args={"node": node.node})
-        if node.state == "suspect" and draft.now >= node.probed_at + cluster.silence_seconds:
+        if node.state == "suspect" and draft.now >= look_again_at(node, cluster):
             probe(draft, node, reason="still suspect")
 
 

@@ -51,6 +51,7 @@ class Node:
     )  # ranks that outlived SIGKILL, until another agent comes
     probed_at: float = 0.0
     probes: int = 0  # probes in a row that found the agent alive though it does not answer
+    unreachable: int = 0  # probes in a row that could not reach the node
 
 
 @dataclass(slots=True, kw_only=True)

@@ -7,7 +7,7 @@ from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch
 
 MASS_SILENCE_SHARE = 0.5  # more than this share of the nodes at once: the store or the fabric is blamed; chosen, not measured
-MIN_MASS = 3  # below this many silent nodes there is no crowd to speak of; chosen, not measured
+MIN_MASS = 3  # fewer silent nodes are no crowd, unless nobody else is left; chosen, not measured
 
 
 class Silence:
@@ -31,22 +31,28 @@ class Silence:
 
     def tick(self, watch: Watch, now: float) -> list[Finding | MassSilence]:
         """Return findings about nodes that have just become silent."""
-        for name in watch.nodes:
-            self._heard.setdefault(name, now)
-        limit = self.silence_seconds
-        overdue = [name for name in watch.nodes if now >= self._heard[name] + limit]
-        mass = len(overdue) >= MIN_MASS and len(overdue) > MASS_SILENCE_SHARE * len(watch.nodes)
         found: list[Finding | MassSilence] = []
-        crowd = tuple(overdue) if mass else ()
-        if crowd != self._en_masse:
-            self._en_masse = crowd
-            found.append(MassSilence(nodes=crowd))
-        for name in overdue:
+        for name in watch.nodes:
+            heard = self._heard.setdefault(name, now)
             # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
-            if name not in self._silent or now >= self._silent[name] + limit:
+            if now >= self._due(name, heard):
                 self._silent[name] = now
                 found.append(self._finding(name, now))
+        crowd = self._crowd(watch)
+        if crowd != self._en_masse:
+            self._en_masse = crowd
+            found.insert(0, MassSilence(nodes=crowd))
         return found
+
+    def _due(self, name: str, heard: float) -> float:
+        return max(heard, self._silent.get(name, heard)) + self.silence_seconds
+
+    def _crowd(self, watch: Watch) -> tuple[str, ...]:
+        """Return the nodes that are silent together, or none. A node leaves the crowd only by being heard."""
+        silent = tuple(name for name in watch.nodes if name in self._silent)
+        everybody = len(silent) == len(watch.nodes) > 1
+        many = len(silent) >= MIN_MASS and len(silent) > MASS_SILENCE_SHARE * len(watch.nodes)
+        return silent if many or everybody else ()
 
     def _finding(self, name: str, now: float) -> Finding:
         silent = now - self._heard[name]
@@ -64,11 +70,7 @@ class Silence:
 
     def due_at(self, watch: Watch) -> float | None:
         """Return when the next node becomes silent, or is to be named again, if nothing is heard."""
-        times = [
-            self._silent.get(name, self._heard[name]) + self.silence_seconds
-            for name in watch.nodes
-            if name in self._heard
-        ]
+        times = [self._due(name, self._heard[name]) for name in watch.nodes if name in self._heard]
         return min(times, default=None)
 
     def seconds_since(self, node: str, now: float) -> float | None:

@@ -146,8 +146,10 @@ class Gangs:
         code = gang.training.ends_with
         if code is not None and self._is_whole(gang):
             self._end_rank(0, gang, code, "ConfigError: heads do not divide")
-            return
-        self._step(gang)
+        elif gang.step >= gang.training.goal:  # it resumed from the last checkpoint: nothing to do
+            self._finish(gang)
+        else:
+            self._step(gang)
 
     def _step(self, gang: Gang) -> None:
         training = gang.training
@@ -166,13 +168,16 @@ class Gangs:
         if self._obey_requests(gang):
             return
         if gang.step >= training.goal:
-            for rank in self.ranks(gang.attempt):
-                self._end_rank(rank, gang, 0)
+            self._finish(gang)
         elif self._crashes(gang):
             words = training.words[(len(self.all) - 1) % len(training.words)]
             self._end_rank(0, gang, 1, words)
         else:
             self._agenda.after(training.step_seconds, lambda: self._step(gang))
+
+    def _finish(self, gang: Gang) -> None:
+        for rank in self.ranks(gang.attempt):
+            self._end_rank(rank, gang, 0)
 
     def _hangs(self, gang: Gang) -> bool:
         if gang.training.hangs_after != gang.step or gang.folder.hung:

@@ -156,6 +156,7 @@ class Lead:
         self._act(self.turns.take(started, self._edges.agenda.now))
         for name in state.nodes:
             self._want_published(name)
+        self._publish()
         for action in open_before:
             if action.id in state.actions:
                 self._perform(action)
@@ -213,9 +214,10 @@ class Lead:
             return
         self._is_busy = True
         try:
-            while self._inbox:
+            while self._inbox and self.is_up:
                 self._inbox.popleft()()
                 self._look()
+                self.is_up = not self.controller.has_closed
         except Crash:
             self._die()
         except StoreUnavailable:  # at the take-over: it ends, and is started again

@@ -124,13 +124,13 @@ class Machine:
         """Start an agent, and a keeper if there is none."""
         if self.agent:
             return
+        if not self.keeper:
+            self.share, self._unheard = None, []
         self.agent = self.keeper = True
         self.mute = False
         self.incarnation += 1
         self._assignment = self._launching = None
         share = self.share
-        if share is not None and not share.ranks:
-            self.share = share = None
         self.say(
             s.NodeJoined(
                 **self._stamp(),
@@ -150,7 +150,6 @@ class Machine:
             unheard, self._unheard = self._unheard, []
             for rank, code in unheard:
                 self._say_exited(share, rank, code)
-        self._unheard = []
         self.read(has_waited=True)
 
     def die(self) -> None:

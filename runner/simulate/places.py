@@ -41,12 +41,14 @@ class Places:
         self._port = 29500
         self.hanging: dict[str, int] = {}  # kind of action -> how many more of it never end
         self.failing: dict[str, int] = {}  # kind of action -> how many more of it fail
+        self._hung: list[str] = []
+        self._failed: list[str] = []
 
     def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
         """Start an action; tell its outcome later."""
-        if self._spend(self.hanging, action.action):
+        if self._spend(self.hanging, action, self._hung):
             return
-        if self._spend(self.failing, action.action):
+        if self._spend(self.failing, action, self._failed):
             found = Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no space left")
         else:
             found = self._outcome(action)
@@ -56,10 +58,12 @@ class Places:
             )
             self._agenda.after(found.seconds, lambda: report(result))
 
-    def _spend(self, budget: dict[str, int], kind: str) -> bool:
-        left = budget.get(kind, 0)
-        budget[kind] = max(0, left - 1)
-        return left > 0
+    def _spend(self, budget: dict[str, int], action: Action, struck: list[str]) -> bool:
+        """Strike an action if there is budget for its kind; one that is performed again fares as before."""
+        if action.id not in struck and budget.get(action.action, 0) > 0:
+            budget[action.action] -= 1
+            struck.append(action.id)
+        return action.id in struck
 
     def _outcome(self, action: Action) -> Outcome:
         machine = self._machines.get(str(action.args.get("node")))

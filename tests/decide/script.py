@@ -5,6 +5,7 @@ cluster nodes=2 slots=2 spares=1          fields of the cluster, of its local no
 run a nodes=2 ranks_per_node=2            fields of the run's spec
 training a goal=20 crash_after=8          how its ranks behave (runner.simulate.training)
 at 0 start a                              what happens when; the verbs are in `DEEDS`
+may-differ attempts                       with a crash of the supervisor, their number depends on when it comes
 until 60
 """
 
@@ -17,10 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from runner.decide.draft import Policy
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.requests import ChangeLr, Drill, Request, ShutDown, StartRun, StopRun
 from runner.facts.run_spec import RunSpec
 from runner.facts.runbooks import Runbook
+from runner.facts.wire import from_plain
 from runner.load import load_runbooks
 from runner.simulate.training import Training
 from runner.simulate.world import Watcher, World
@@ -51,6 +53,7 @@ class Scenario:
     runs: dict[str, RunSpec] = field(default_factory=dict)
     trainings: dict[str, Training] = field(default_factory=dict)
     deeds: list[tuple[float, list[str]]] = field(default_factory=list)
+    may_differ: tuple[str, ...] = ()
     until: float = 60.0
 
     @property
@@ -58,8 +61,8 @@ class Scenario:
         """What the controller goes by."""
         local = {name: self.cluster[name] for name in LOCAL_FIELDS if name in self.cluster}
         rest = {name: value for name, value in self.cluster.items() if name not in local}
-        spec = ClusterSpec(name="sim", state="state", local=LocalNodes(**local), **rest)
-        return Policy(cluster=spec, runbooks=runbooks())
+        plain = {"name": "sim", "state": "state", "local": local, **rest}
+        return Policy(cluster=from_plain(ClusterSpec, plain), runbooks=runbooks())
 
     @property
     def has_faults(self) -> bool:
@@ -125,16 +128,18 @@ def _read(scenario: Scenario, words: list[str]) -> None:
     elif what == "run":
         fields = {"nodes": 2, "ranks_per_node": 2, **_fields(rest[1:])}
         if "command" in fields:
-            fields["command"] = (str(fields["command"]),)
+            fields["command"] = [str(fields["command"])]
         else:
             fields["trainer"] = {"recipe": "tiny"}
-        scenario.runs[rest[0]] = RunSpec(name=rest[0], **fields)
+        scenario.runs[rest[0]] = from_plain(RunSpec, {"name": rest[0], **fields})
     elif what == "training":
         scenario.trainings[rest[0]] = Training(**_fields(rest[1:]))
     elif what == "at":
         scenario.deeds.append((float(rest[0]), rest[1:]))
         if rest[1] not in DEEDS:
             raise KeyError(f"{scenario.name}: no deed {rest[1]!r}; known: {', '.join(DEEDS)}")
+    elif what == "may-differ":
+        scenario.may_differ = tuple(rest)
     elif what == "until":
         scenario.until = float(rest[0])
     else:
