@@ -70,8 +70,28 @@ def verify_checkpoint(action: Action) -> Outcome:
 
 
 def prune_checkpoints(action: Action) -> Outcome:
-    """Delete the named checkpoints; one that is gone already is fine."""
-    for path in action.args["paths"]:
-        if Path(path).exists():
-            sealing.remove(Path(path))
-    return "done", {}, f"{len(action.args['paths'])} deleted"
+    """Delete the named checkpoints, and beside them what was never sealed; one that is gone already is fine."""
+    paths = [Path(path) for path in action.args["paths"]]
+    rests = [
+        rest for root in dict.fromkeys(path.parent for path in paths) for rest in unsealed(root)
+    ]
+    for path in (*paths, *rests):
+        sealing.remove(path)
+    return "done", {}, f"{len(paths)} deleted, and {len(rests)} that were never sealed"
+
+
+def unsealed(root: Path) -> list[Path]:
+    """List the folders of saves that were cut short.
+
+    An attempt that sealed has begun after all older ones had ended: what those left without a manifest never gets one.
+    """
+    sealed = [sealing.read_folder_name(path.name) for path in sealing.list_sealed(root)]
+    newest = max((name[0] for name in sealed if name is not None), default=None)
+    if newest is None:
+        return []
+    rests = []
+    for path in sorted(root.iterdir()):
+        name = sealing.read_folder_name(path.name)
+        if name is not None and name[0] < newest and not (path / sealing.MANIFEST).exists():
+            rests.append(path)
+    return rests

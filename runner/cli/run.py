@@ -119,6 +119,8 @@ def check_trainer(spec: RunSpec) -> None:
     try:
         judged = subprocess.run(
             [*command, "--check"],
+            cwd=spec.working_directory
+            or None,  # where the ranks will read what has a relative path
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -9,7 +9,7 @@ from typing import Any
 from runner import sealing
 from tests.e2e.stand import Stand, run_of
 
-STEPS = 100
+STEPS = 130  # enough for all faults on a machine whose steps take a twentieth of a second
 CHECKPOINT_EVERY = 4
 TRAINER = {
     "recipe": "tiny_cpu",

@@ -63,6 +63,9 @@ def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
     assert_equal(stand, undisturbed)
     assert list(stand.observer.starts().values()) == [4] * (NUM_DEATHS + 1)
     assert {i.fault for i in incidents_of(stand.view())} == {"rank_crash"}
+    sealed, rests = folders(stand)
+    assert len(sealed) == 3
+    assert rests == []  # what was cut short takes up no room for long
 
 
 def test_a_checkpoint_with_a_flipped_byte_is_passed_over_for_the_one_before(

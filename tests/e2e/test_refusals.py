@@ -79,6 +79,19 @@ def test_a_run_that_cannot_work_is_refused_before_anything_starts(
     assert stand.observer.attempts() == []
 
 
+def test_paths_are_those_of_the_folder_of_run_yaml(stand: Stand) -> None:
+    """Data beside run.yaml is found from wherever the command is typed: what is refused here is the missing node."""
+    stand.write_cluster(nodes=1, slots=2)
+    path = stand.write_run(
+        trainer={**TINY, "data": {"source": "text", "path": "text.txt"}}, **FOUR_RANKS
+    )
+    below = stand.folder / "below"
+    below.mkdir()
+    path.rename(below / "run.yaml")
+    (below / "text.txt").write_text("to be or not to be\n" * 10_000)
+    assert_refused(stand.stoker("run", "below/run.yaml"), "nodes x ranks_per_node", "2 x 2")
+
+
 @pytest.mark.parametrize("place", ["a file in its place", "a file above it"])
 def test_checkpoints_that_cannot_be_written_are_refused(stand: Stand, place: str) -> None:
     """A folder for checkpoints that is none: field, path and reason, before anything starts."""
