@@ -72,7 +72,8 @@ class Supervisor:
         ] = {}  # registers that the state wants written, newest value
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
         self._awake_at = time.monotonic()  # when the loop was last seen to run
-        self._outage_seconds = 0.0  # sat out in the middle of a turn, not told to the controller yet
+        # Sat out in the middle of a turn, not told to the controller yet.
+        self._outage_seconds = 0.0
         self._junk_due = 0.0
         self._view_due = 0.0
         self._view_dirty = True
