@@ -9,7 +9,6 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,7 +20,6 @@ from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
 from runner.facts.requests import Answer, Request
 from runner.facts.view import IncidentView, NodeView, RunView, View
-from runner.facts.wire import decode
 from runner.serve.published import read_view
 from runner.store.sqlite import SqliteStore
 from tests.e2e.observer import Observer, environment_of, stat_of
@@ -305,19 +303,6 @@ def kill(pid: int, number: int = signal.SIGKILL) -> None:
         os.kill(pid, number)
     except ProcessLookupError:
         pass
-
-
-def answer_of(stand: Stand, request_id: str) -> Answer | None:
-    """Return what the supervisor said to a request so far."""
-    register = stand.store.get(f"answer/{request_id}")
-    answer = decode(register.payload) if register is not None else None
-    assert answer is None or isinstance(answer, Answer)
-    return answer
-
-
-def closing_store(stand: Stand) -> closing[SqliteStore]:
-    """Open the stand's store for a while."""
-    return closing(SqliteStore(stand.state / "store", create=False))
 
 
 def _environment() -> dict[str, str]:
