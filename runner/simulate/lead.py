@@ -95,6 +95,7 @@ class Lead:
             -1,
             NEVER,
         )  # at which entry the controller was asked, its answer
+        self._looked_at = -1  # at which entry the detectors were last asked
         self._snapshot_at = 0
 
     # ---- life -------------------------------------------------------------------------------------------------------
@@ -258,25 +259,28 @@ class Lead:
     def _look(self) -> None:
         """Do what the loop does after each item: detectors, deadlines, and when to look again."""
         self._own_up_to_outage()
-        self._doubt_silence()
-        now = self._edges.agenda.now
-        for finding in self.detectors.tick(now):
-            self._take(finding)
-        if self._wake_at() <= now:
-            self._take(r.Tick())
-        due = self._due_at()
+        sequence, due = self.controller.state.sequence, self._due_at()
+        if due <= self._edges.agenda.now or sequence != self._looked_at:
+            self._looked_at = sequence
+            if due <= self._edges.agenda.now:
+                self._doubt_silence()
+            now = self._edges.agenda.now
+            for finding in self.detectors.tick(now):
+                self._take(finding)
+            if self._wake_at() <= now:
+                self._take(r.Tick())
+            due = self._due_at()
         if due < self._look_at:
             self._look_at = due
             self._edges.agenda.at(due, lambda: self._wake(due))
 
     def _doubt_silence(self) -> None:
         """Before silence is held against anybody, see whether the store takes a word of ours."""
-        if self._due_at() <= self._edges.agenda.now:
-            try:
-                self._store.renew(self._lease)
-            except StoreUnavailable as error:
-                self._sit_out(error)
-                self._own_up_to_outage()
+        try:
+            self._store.renew(self._lease)
+        except StoreUnavailable as error:
+            self._sit_out(error)
+            self._own_up_to_outage()
 
     def _own_up_to_outage(self) -> None:
         while self._outage_seconds > 0:

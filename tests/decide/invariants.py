@@ -208,6 +208,7 @@ class Watching:
     def __init__(self, policy: Policy) -> None:
         self.books = Books(policy=policy)
         self.num_recoveries = 0
+        self._num_launches = 0
         self._durable: list[r.JournalEntry] = []
 
     def entry(self, world: World, entry: r.JournalEntry) -> None:
@@ -223,8 +224,11 @@ class Watching:
                 check(not ranks, f"{record.node} still runs {ranks}: {record}")
 
     def event(self, world: World) -> None:
-        """Check the real condition of the cluster."""
-        for run in world.state.runs if len(world.gangs.all) > 1 else ():
+        """Check the real condition of the cluster, whenever ranks were started: only then can a gang come to life."""
+        if len(world.launches) == self._num_launches:
+            return
+        self._num_launches = len(world.launches)
+        for run in world.state.runs:
             live = world.gangs.live(run)
             check(len(live) <= 1, f"two live gangs at {world.now:.2f}: {live}")
 

@@ -64,6 +64,10 @@ class Scenario:
         plain = {"name": "sim", "state": "state", "local": local, **rest}
         return Policy(cluster=from_plain(ClusterSpec, plain), runbooks=runbooks())
 
+    def training(self, run: str) -> Training:
+        """Return how the ranks of a run behave."""
+        return self.trainings.get(run, Training())
+
     @property
     def has_faults(self) -> bool:
         """Whether anything goes wrong in it."""
@@ -71,6 +75,8 @@ class Scenario:
         troubled = any(
             training.crash_after or training.ends_with or training.hangs_after
             for training in self.trainings.values()
+        ) or any(
+            run.start_seconds < self.training(run.name).start_seconds for run in self.runs.values()
         )
         return troubled or any(words[0] not in harmless for _, words in self.deeds)
 

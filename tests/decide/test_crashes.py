@@ -1,0 +1,69 @@
+"""A supervisor that dies, or whose store fails, at any moment of any story changes nothing of how it ends."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from concurrent.futures import ProcessPoolExecutor
+
+import pytest
+
+from runner.facts import records as r
+from tests.decide.crashes import Report, inject_all, shape
+from tests.decide.invariants import Watching
+from tests.decide.script import Scenario, scenarios
+
+SHOWN = 3  # failures of one story that are printed
+
+
+@pytest.fixture(scope="module")
+def reports() -> dict[str, Report]:
+    """Play every story with every fault, on all cores: forked, so that nothing is imported twice."""
+    stories = sorted(scenarios(), key=lambda scenario: -scenario.until)
+    shapes: dict[str, str] = {}
+    for story in stories:
+        shapes.setdefault(shape(story), story.name)
+    context = multiprocessing.get_context("fork")
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+        jobs = [
+            pool.submit(inject_all, story, with_start=shapes[shape(story)] == story.name)
+            for story in stories
+        ]
+        return {job.result().scenario: job.result() for job in jobs}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)
+def test_one_fault_anywhere_changes_no_ending(
+    scenario: Scenario, reports: dict[str, Report]
+) -> None:
+    """Each persist, act and outcome is struck once: the run ends as undisturbed, and all that must hold holds."""
+    report = reports[scenario.name]
+    more = len(report.failures) - SHOWN
+    text = "\n".join((*report.failures[:SHOWN], f"... and {more} more" if more > 0 else ""))
+    assert not report.failures, text
+
+
+def test_the_injection_is_not_empty(reports: dict[str, Report]) -> None:
+    """Thousands of faults were tried, and most of them made another supervisor recover."""
+    assert sum(report.num_faults for report in reports.values()) > 5000
+    assert sum(report.num_recoveries for report in reports.values()) > 2500
+
+
+@pytest.mark.parametrize(
+    "scenario",
+    [scenario for scenario in scenarios() if not scenario.has_faults],
+    ids=lambda scenario: scenario.name,
+)
+def test_a_story_without_faults_has_one_attempt(scenario: Scenario) -> None:
+    """Where nothing breaks but the supervisor, and nobody asks for a change, no gang is ever started again."""
+    world = scenario.play(scenario.build(watcher=Watching(scenario.policy)))
+    planned = [
+        record.attempt
+        for entry in world.entries
+        for record in entry.records
+        if isinstance(record, r.AttemptPlanned)
+    ]
+    asked = any(words[0] == "lr" for _, words in scenario.deeds)
+    assert len(planned) <= (2 if asked else 1)
