@@ -6,7 +6,7 @@ import difflib
 import math
 
 from runner.decide.draft import Draft
-from runner.decide.placement import run_folder
+from runner.decide.placement import checkpoint_folder, run_folder
 from runner.decide.state import Run
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
@@ -82,9 +82,31 @@ def _start_run(draft: Draft, request: StartRun) -> None:
         _answer(draft, request, "refused", text)
         return
     run = state.next_run
+    admitted = Run(run=run, spec=spec)
     draft.add(r.RunAdmitted(run=run, spec=spec))
-    folder = run_folder(draft.policy.cluster, Run(run=run, spec=spec))
-    _answer(draft, request, "done", f"run {run}; files in {folder}", run=run)
+    kept = _carry_over(draft, admitted)
+    folder = run_folder(draft.policy.cluster, admitted)
+    _answer(draft, request, "done", f"run {run}; files in {folder}{kept}", run=run)
+
+
+def _carry_over(draft: Draft, run: Run) -> str:
+    """Keep the remedies of the run whose checkpoints this one goes on from: a restart must not put them back silently."""
+    folder = checkpoint_folder(draft.policy.cluster, run)
+    before = [
+        known
+        for known in draft.state.runs.values()
+        if folder and checkpoint_folder(draft.policy.cluster, known) == folder
+    ]
+    if not before or not before[-1].remedies:
+        return ""
+    kept = sorted(
+        before[-1].remedies.items(), reverse=True
+    )  # the peak first: setting it clears the factor
+    by = f"run {before[-1].run}"
+    for name, value in kept:
+        remedy: r.RemedyName = "lr_peak" if name == "lr_peak" else "lr_factor"
+        draft.add(r.RemedyAdded(run=run.run, remedy=remedy, value=value, by=by))
+    return f"; goes on from {by}, with its {', '.join(f'{name} {value:g}' for name, value in kept)}"
 
 
 def _is_live(run: Run) -> bool:

@@ -141,6 +141,7 @@ RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
 AttemptStateName = Literal[
     "preparing", "prepared", "launching", "running", "asked", "stopping", "ended"
 ]
+RemedyName = Literal["lr_factor", "lr_peak"]
 RequestStateName = Literal["open", "done", "refused", "failed"]
 Outcome = Literal[
     "finished", "stopped", "crashed", "hung", "lost", "refused", "withdrawn", "reconfigured"
@@ -278,7 +279,7 @@ class RemedyAdded:
     """A durable change to the run, in effect from its next attempt on."""
 
     run: int
-    remedy: Literal["lr_factor", "lr_peak"]
+    remedy: RemedyName
     value: float
     by: str = ""
     request: str | None = None

@@ -76,7 +76,7 @@ class World:
         self._net = self._contents.another()
         self._is_store_up = True
         self._watcher = watcher
-        self._folders: dict[int, Folder] = {}
+        self._folders: dict[str, Folder] = {}
         local = policy.cluster.local
         names = [f"n{index}" for index in range(1, local.nodes + local.spares + 1)]
         self.machines = {name: Machine(name, self) for name in names}
@@ -108,8 +108,8 @@ class World:
         return tuple(self.machines)
 
     def folder(self, run: int) -> Folder:
-        """Return the checkpoints of a run."""
-        return self._folders.setdefault(run, Folder())
+        """Return the checkpoints of a run: those of its name, as a run started again goes on from them."""
+        return self._folders.setdefault(self.state.runs[run].spec.name, Folder())
 
     def run_until(self, time: float) -> None:
         """Let time pass."""

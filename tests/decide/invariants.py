@@ -263,7 +263,15 @@ def check_end(world: World) -> None:
                 for step in range(first, last + 1)
             ]
             goal = gangs[-1].training.goal
-            check(steps == list(range(1, goal + 1)), f"run {run.run} is made of steps {steps}")
+            # The steps of an earlier run of this name, whose checkpoint it went on from, are not its own.
+            inherited = next(
+                record.resume_step
+                for entry in world.entries
+                for record in entry.records
+                if isinstance(record, r.AttemptPrepared) and record.attempt.run == run.run
+            )
+            own = list(range(inherited + 1, goal + 1))
+            check(steps == own, f"run {run.run} is made of steps {steps}, not {own}")
     check_books(world, ledger)
 
 

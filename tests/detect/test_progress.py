@@ -1,0 +1,102 @@
+"""Progress: gangs that live and make no step are found, busy ones are not."""
+
+from __future__ import annotations
+
+from runner.detect.progress import GangProgress
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat
+from runner.facts.watch import Watch, WatchedAttempt
+
+ATTEMPT = AttemptId(1, 1, 0)
+START, STEP = 60.0, 30.0
+
+
+def watch(attempt: AttemptId = ATTEMPT) -> Watch:
+    """Watch one gang, launched at time 0."""
+    watched = WatchedAttempt(
+        attempt=attempt, nodes=("n1",), since=0.0, start_seconds=START, progress_seconds=STEP
+    )
+    return Watch(nodes=("n1",), attempts=(watched,))
+
+
+def beat(step: int | None = None, *, stopped: tuple[int, ...] = ()) -> Heartbeat:
+    """Make a heartbeat of a gang whose ranks speak."""
+    return Heartbeat(
+        node="n1",
+        incarnation=1,
+        attempt=ATTEMPT,
+        phases={"0": "step"},
+        last_step=step,
+        ranks_stopped=stopped,
+    )
+
+
+def gang() -> GangProgress:
+    """Make a detector that knows the gang."""
+    progress = GangProgress()
+    progress.tick(watch(), 0.0)
+    return progress
+
+
+def test_steps_that_cease_are_found_once() -> None:
+    """The limit runs from the last new step, however often the node speaks."""
+    progress = gang()
+    progress.heard(beat(7), 10.0)
+    for second in range(11, 40):
+        progress.heard(beat(7), float(second))
+        assert progress.tick(watch(), float(second)) == []
+    (found,) = progress.tick(watch(), 10.0 + STEP)
+    assert (found.fault, found.attempt, found.silent_seconds) == ("no_progress", ATTEMPT, STEP)
+    assert progress.tick(watch(), 10.0 + 2 * STEP) == []
+
+
+def test_a_gang_that_advances_is_never_found() -> None:
+    """Steps just inside the limit, for a long time, make no finding."""
+    progress = gang()
+    for step in range(1, 500):
+        now = step * (STEP - 0.1)
+        progress.heard(beat(step), now)
+        assert progress.tick(watch(), now + STEP - 0.2) == []
+
+
+def test_a_start_without_a_step_is_found_if_the_ranks_speak() -> None:
+    """The start has its own limit."""
+    progress = gang()
+    progress.heard(beat(), 1.0)
+    assert progress.tick(watch(), START - 0.1) == []
+    assert [item.fault for item in progress.tick(watch(), START)] == ["no_progress"]
+
+
+def test_ranks_that_never_say_a_word_are_held_to_no_limit() -> None:
+    """A script without the contract reports no steps: nothing can be said about its progress."""
+    progress = gang()
+    progress.heard(Heartbeat(node="n1", incarnation=1, attempt=ATTEMPT), 1.0)
+    assert progress.tick(watch(), 100 * START) == []
+    assert progress.due_at(watch()) is None
+
+
+def test_a_stopped_rank_is_found_once() -> None:
+    """The finding names rank and node."""
+    progress = gang()
+    (found,) = progress.heard(beat(3, stopped=(2,)), 5.0)
+    assert (found.fault, found.rank, found.node) == ("rank_stopped", 2, "n1")
+    assert progress.heard(beat(3, stopped=(2,)), 6.0) == []
+    assert progress.heard(beat(4), 7.0) == []
+
+
+def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
+    """A pause of ours moves the limit."""
+    progress = gang()
+    progress.heard(beat(1), 10.0)
+    progress.shift(100.0)
+    assert progress.tick(watch(), 10.0 + STEP + 99.0) == []
+    assert progress.tick(watch(), 10.0 + STEP + 100.0) != []
+
+
+def test_a_new_attempt_starts_afresh() -> None:
+    """Steps of an attempt that is watched no more say nothing about the next."""
+    progress = gang()
+    progress.heard(beat(50), 10.0)
+    after = watch(AttemptId(1, 1, 1))
+    progress.tick(after, 11.0)
+    assert progress.tick(after, 11.0 + STEP) == []

@@ -1,0 +1,104 @@
+"""Silence: a node is found silent once, after its limit, and never while nobody listened."""
+
+from __future__ import annotations
+
+from runner.detect.silence import Silence
+from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.signals import Heartbeat
+from runner.facts.watch import Watch
+
+LIMIT = 5.0
+NODES = ("n1", "n2", "n3", "n4")
+
+
+def beat(node: str) -> Heartbeat:
+    """Make a heartbeat."""
+    return Heartbeat(node=node, incarnation=1)
+
+
+def listening(*nodes: str) -> tuple[Silence, Watch]:
+    """Make a detector that has heard these nodes at time 0."""
+    silence, watch = Silence(LIMIT), Watch(nodes=nodes)
+    for node in nodes:
+        silence.heard(beat(node), watch, 0.0)
+    return silence, watch
+
+
+def silent(found: list[Finding | MassSilence]) -> list[str | None]:
+    """Name the nodes found silent."""
+    return [item.node for item in found if isinstance(item, Finding)]
+
+
+def test_a_node_that_stops_speaking_is_found() -> None:
+    """The finding comes at the limit, names node and seconds, and comes again a whole limit later."""
+    silence, watch = listening("n1", "n2")
+    silence.heard(beat("n2"), watch, 4.0)
+    assert silence.tick(watch, LIMIT - 0.01) == []
+    (found,) = silence.tick(watch, LIMIT)
+    assert isinstance(found, Finding)
+    assert (found.fault, found.node, found.silent_seconds) == ("node_silent", "n1", LIMIT)
+    assert silence.tick(watch, LIMIT + 1.0) == []
+    silence.heard(beat("n2"), watch, 9.0)
+    assert silent(silence.tick(watch, 2 * LIMIT)) == ["n1"]
+
+
+def test_nodes_that_speak_are_never_found() -> None:
+    """An hour of heartbeats a second apart makes no finding."""
+    silence, watch = listening(*NODES)
+    for second in range(1, 3600):
+        for node in NODES:
+            assert silence.heard(beat(node), watch, float(second)) == []
+        assert silence.tick(watch, second + 0.9) == []
+
+
+def test_a_silent_node_that_speaks_again_is_said_to() -> None:
+    """Its first word after the finding is told, later ones are not."""
+    silence, watch = listening("n1", "n2")
+    silence.heard(beat("n2"), watch, 6.0)
+    assert silent(silence.tick(watch, 6.0)) == ["n1"]
+    assert silence.heard(beat("n1"), watch, 7.0) == [NodeHeard(node="n1", incarnation=1)]
+    assert silence.heard(beat("n1"), watch, 8.0) == []
+
+
+def test_many_nodes_silent_at_once_blame_no_node_alone() -> None:
+    """Most of the nodes fall silent together: that is said, and said to be over when they speak again."""
+    silence, watch = listening(*NODES)
+    silence.heard(beat("n4"), watch, 4.0)
+    found = silence.tick(watch, LIMIT)
+    assert MassSilence(nodes=("n1", "n2", "n3")) in found
+    for node in NODES:
+        silence.heard(beat(node), watch, 6.0)
+    assert MassSilence() in silence.tick(watch, 6.0)
+
+
+def test_two_silent_nodes_of_four_are_no_crowd() -> None:
+    """Few silent nodes are blamed as nodes."""
+    silence, watch = listening(*NODES)
+    for node in ("n3", "n4"):
+        silence.heard(beat(node), watch, 4.0)
+    found = silence.tick(watch, LIMIT)
+    assert silent(found) == ["n1", "n2"]
+    assert not any(isinstance(item, MassSilence) for item in found)
+
+
+def test_everybody_silent_is_a_crowd() -> None:
+    """When nobody is left that speaks, it is not the nodes, however few there are."""
+    silence, watch = listening("n1", "n2")
+    assert MassSilence(nodes=("n1", "n2")) in silence.tick(watch, LIMIT)
+
+
+def test_nobody_is_found_silent_for_a_time_in_which_nobody_listened() -> None:
+    """After a pause of ours each node gets the whole limit again."""
+    silence, watch = listening("n1", "n2")
+    silence.begin_anew()
+    assert silence.tick(watch, 100.0) == []
+    assert silent(silence.tick(watch, 100.0 + LIMIT)) == ["n1", "n2"]
+
+
+def test_it_says_when_to_look_again() -> None:
+    """The time due is that of the first node to become silent, then of the next."""
+    silence, watch = listening("n1", "n2")
+    silence.heard(beat("n2"), watch, 2.0)
+    assert silence.due_at(watch) == LIMIT
+    silence.tick(watch, LIMIT)
+    assert silence.due_at(watch) == 2.0 + LIMIT
