@@ -117,9 +117,25 @@ def _play(
     if started is not None:
         soon = min([time for time, _ in scenario.deeds if time > 0] + [START_SECONDS])
         world.at(soon, lambda: started.append((len(faults.operations), world.lead.points)))
-    world.run_until(scenario.until + MARGIN_SECONDS)
+    world.run_until(max(time for time, _ in scenario.deeds) + 1.0)
+    while world.now < scenario.until + MARGIN_SECONDS and not _is_at_rest(world):
+        world.run_until(world.now + 1.0)
     check_end(world)
     return _ending(world, scenario.may_differ), world
+
+
+def _is_at_rest(world: World) -> bool:
+    """Whether nothing more is going to happen: all runs are over, and nothing is under way or in doubt."""
+    state = world.state
+    return (
+        world.lead.is_up
+        and bool(state.runs)
+        and not state.closing
+        and not state.actions
+        and all(run.ended_at is not None for run in state.runs.values())
+        and all(run.attempt is None or run.attempt.state == "ended" for run in state.runs.values())
+        and all(node.state in ("spare", "lost") for node in state.nodes.values())
+    )
 
 
 def _ending(world: World, may_differ: tuple[str, ...]) -> Ending:
