@@ -35,7 +35,9 @@ def main(chosen: list[str]) -> int:
         code = subprocess.run([sys.executable, "-m", f"bench.{name}"], check=False).returncode
         print(f"  ({time.monotonic() - started:.0f} s)", flush=True)
         if code:
-            missed.append(f"{name} ({'missed a limit' if code == 1 else f'ended with {code}'})")
+            missed.append(
+                f"{name} ({'missed a limit, or broke' if code == 1 else f'ended with {code}'})"
+            )
     print(f"\n{'MISS: ' + ', '.join(missed) if missed else 'PASS: every limit holds'}")
     return 1 if missed else 0
 

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,8 +25,9 @@ from runner.facts.assignments import Assignment
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Progress, RankExited, RanksGone, RanksStarted
 from runner.facts.view import RunView, View
+from runner.store.sqlite import SqliteStore
 from runner.store.store import Store
-from tests.e2e.stand import Stand, closing_store, newest_run
+from tests.e2e.stand import Stand, newest_run
 
 NUM_KILLS = 8
 WAIT_SECONDS = 120.0
@@ -196,7 +197,7 @@ def measure(report: Report, name: str, num_kills: int) -> None:
     kills: list[dict[str, float]] = []
     with ExitStack() as stack:
         stand = stack.enter_context(running(spares=0, **RUNS[name]))
-        store = stack.enter_context(closing_store(stand))
+        store = stack.enter_context(closing(SqliteStore(stand.state / "store", create=False)))
         reader = Reader(store, [f"n{index + 1}" for index in range(NUM_NODES)])
         stack.enter_context(first_in_line())
         for number in range(num_kills):
