@@ -1,0 +1,249 @@
+"""Random streams of inputs, valid, stale, doubled and foreign: nothing raises, what must hold holds, a replay is the original."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.decide.controller import Controller
+from runner.decide.draft import Policy
+from runner.errors import StoreUnavailable
+from runner.facts import faults as f
+from runner.facts import records as r
+from runner.facts import requests as q
+from runner.facts import signals as s
+from runner.facts import wire
+from runner.facts.actions import ActionResult
+from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.ids import AttemptId
+from runner.facts.run_spec import RunSpec
+from runner.store.journal import Journal
+from runner.store.memory import MemoryStore
+from runner.turns import Turns
+from tests.decide.invariants import Books
+from tests.decide.script import runbooks, scenarios
+
+NODES = ("n1", "n2", "n3", "n9")  # n9 is in nobody's cluster until it joins
+POLICY = Policy(
+    cluster=ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2, spares=1)),
+    runbooks=runbooks(),
+)
+
+node = st.sampled_from(NODES)
+attempt = st.builds(AttemptId, st.integers(1, 2), st.integers(1, 2), st.integers(0, 3))
+source = {"node": node, "incarnation": st.integers(1, 3)}
+of_attempt = {**source, "attempt": attempt, "epoch": st.integers(1, 12)}
+text = st.text(max_size=20)
+runs = st.sampled_from(["a", "b", "1", "2", "nobody"])
+request = {"id": st.integers(0, 30).map(lambda number: f"q{number}"), "by": text}
+spec = st.builds(
+    RunSpec,
+    name=st.sampled_from(["a", "b"]),
+    trainer=st.just({"recipe": "tiny"}),
+    nodes=st.integers(1, 4),
+    ranks_per_node=st.integers(1, 3),
+)
+step = st.none() | st.integers(0, 50)
+result = st.builds(
+    ActionResult,
+    id=st.integers(1, 30).map(lambda number: f"a{number}"),
+    outcome=st.sampled_from(["done", "done", "done", "failed", "unknown"]),
+    detail=st.fixed_dictionaries(
+        {
+            "reachable": st.booleans(),
+            "agent": st.sampled_from(["alive", "dead"]),
+            "keeper": st.sampled_from(["alive", "dead"]),
+            "ranks_alive": st.lists(st.integers(1, 99), max_size=2),
+            "address": st.just("host"),
+            "port": st.just(1),
+        }
+    ),
+)
+inputs = st.one_of(
+    result,
+    result,
+    st.builds(
+        s.NodeJoined,
+        **source,
+        hardware=text,
+        slots=st.integers(0, 4),
+        address=text,
+        pid=st.just(1),
+        attempt=st.none() | attempt,
+        ranks_alive=st.lists(st.integers(0, 3), max_size=2, unique=True).map(tuple),
+    ),
+    st.builds(s.RanksStarted, **of_attempt),
+    st.builds(s.LaunchFailed, **of_attempt, reason=text),
+    st.builds(
+        s.RankExited,
+        **of_attempt,
+        rank=st.integers(0, 5),
+        exit_code=st.sampled_from([0, 0, 0, 1, 75, 78, -9, None]),
+        last_step=step,
+        stderr_tail=text,
+    ),
+    st.builds(s.RanksGone, **of_attempt, last_step=step, fenced=st.booleans()),
+    st.builds(s.NodeLeft, **source),
+    st.builds(
+        s.RanksReady,
+        **source,
+        attempt=attempt,
+        requests=st.sampled_from([(), ("stop", "drill")]),
+        remedies=st.sampled_from([(), ("lr_factor", "lr_peak")]),
+    ),
+    st.builds(s.Progress, **source, attempt=attempt, step=st.integers(0, 50)),
+    st.builds(
+        s.SettingsInEffect,
+        **source,
+        attempt=attempt,
+        step=st.integers(0, 50),
+        values=st.sampled_from([{}, {"lr_factor": 0.9}, {"lr_factor": float("nan")}]),
+    ),
+    st.builds(
+        s.CheckpointSealed,
+        **source,
+        attempt=attempt,
+        step=st.integers(0, 50),
+        path=st.integers(0, 8).map(str),
+    ),
+    st.builds(
+        f.Finding,
+        fault=st.sampled_from(["node_silent", "rank_stopped", "no_progress", "junk"]),
+        evidence=text,
+        attempt=st.none() | attempt,
+        node=st.none() | node,
+        rank=st.none() | st.integers(0, 5),
+    ),
+    st.builds(f.NodeHeard, **source),
+    st.builds(f.MassSilence, nodes=st.lists(node, max_size=3, unique=True).map(tuple)),
+    st.builds(q.StartRun, **request, spec=spec),
+    st.builds(q.StopRun, **request, run=runs),
+    st.builds(
+        q.ChangeLr,
+        **request,
+        run=runs,
+        factor=st.none() | st.floats(),
+        peak=st.none() | st.floats(),
+    ),
+    st.builds(
+        q.Drill,
+        **request,
+        run=runs,
+        fault=st.sampled_from(["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks"]),
+        rank=st.none() | st.integers(-1, 5),
+        node=st.none() | node,
+    ),
+    st.just(r.Tick()),
+    st.just(r.Paused(seconds=7.0, reason="test")),
+)
+stream = st.lists(st.tuples(inputs, st.floats(0.0, 20.0)), max_size=60)
+
+
+@dataclass
+class Cluster:
+    """A controller on a store in memory, and what its journal holds."""
+
+    store: MemoryStore
+    turns: Turns
+    now: float = 0.0
+
+
+def unavailable(error: StoreUnavailable) -> None:
+    """Nothing in these tests makes the store unavailable."""
+    raise error
+
+
+def lead(store: MemoryStore, holder: str) -> Turns:
+    """Take the lease and stand where the journal ends."""
+    lease = store.acquire_lease("supervisor", holder, ttl_seconds=0.0)
+    turns = Turns(Controller(POLICY), Journal(store, lease), on_outage=unavailable)
+    turns.recover()
+    return turns
+
+
+def live(facts: Iterable[tuple[object, float]], *, snapshot_at: int | None = None) -> Cluster:
+    """Take all inputs in, checking what must hold after each entry."""
+    store = MemoryStore()
+    cluster = Cluster(store, lead(store, "one"))
+    books = Books(policy=POLICY)
+    started = r.SupervisorStarted(holder="one", token=1, version="t", nodes=NODES[:3])
+    sequence = 0
+    for number, (fact, seconds) in enumerate([(started, 0.0), *facts]):
+        cluster.now += seconds
+        cluster.turns.take(fact, cluster.now, stream="signals", cursor=number + 1)
+        for entry in Journal(store).replay(sequence + 1):
+            sequence = entry.sequence
+            failures = [x.error for x in entry.records if isinstance(x, r.DecisionFailed)]
+            assert not failures, failures[0]
+            books.take(entry)
+        if number == snapshot_at:
+            cluster.turns.snapshot()
+    return cluster
+
+
+@settings(max_examples=150, deadline=None)
+@given(stream)
+def test_any_stream_is_borne_and_replays_to_the_same_state(
+    facts: list[tuple[object, float]],
+) -> None:
+    """No input makes a decision raise or breaks a rule; applying the journal gives the very same state and ledger."""
+    cluster = live(facts)
+    again = lead(cluster.store, "two")
+    assert wire.encode(again.controller.state) == wire.encode(cluster.turns.controller.state)
+    assert again.ledger.dump() == cluster.turns.ledger.dump()
+
+
+@settings(max_examples=50, deadline=None)
+@given(stream, st.integers(0, 60))
+def test_a_snapshot_and_its_tail_are_the_whole_journal(
+    facts: list[tuple[object, float]], snapshot_at: int
+) -> None:
+    """Recovery from a snapshot anywhere gives the state that the whole journal gives."""
+    cluster = live(facts, snapshot_at=snapshot_at)
+    again = lead(cluster.store, "two")
+    assert wire.encode(again.controller.state) == wire.encode(cluster.turns.controller.state)
+    assert again.ledger.dump() == cluster.turns.ledger.dump()
+
+
+@settings(max_examples=50, deadline=None)
+@given(stream)
+def test_inputs_read_twice_lead_to_nothing(facts: list[tuple[object, float]]) -> None:
+    """What lies behind the inbox cursor was taken before: sending it again writes no entry."""
+    cluster = live(facts)
+    last = Journal(cluster.store).last()
+    for number, (fact, _) in enumerate(facts):
+        assert cluster.turns.take(fact, cluster.now, stream="signals", cursor=number + 2) == []
+    assert Journal(cluster.store).last() == last
+
+
+def digest() -> str:
+    """Hash the journals of all stories, decided anew."""
+    total = hashlib.sha256()
+    for scenario in scenarios():
+        for entry in scenario.play(scenario.build()).entries:
+            total.update(wire.encode(entry))
+    return total.hexdigest()
+
+
+@pytest.mark.parametrize("seed", ["0", "1", "4711"])
+def test_deciding_again_in_another_process_gives_the_same_bytes(seed: str) -> None:
+    """The order of hashes of strings, which differs between processes, decides nothing."""
+    code = "from tests.decide.test_random_streams import digest; print(digest())"
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONHASHSEED": seed},
+        cwd=os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    assert done.stdout.strip() == digest()

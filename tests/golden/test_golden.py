@@ -1,0 +1,95 @@
+"""Golden journals: what a release wrote must load for ever, and still mean the same.
+
+One folder a release: `journal.jsonl`, its entries, and `means.json`, what they come to. Written once, by running this file as a
+script with the release's number; a folder that is there already is never written again.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.decide.apply import apply_entry
+from runner.decide.state import State
+from runner.facts import wire
+from runner.facts.records import JournalEntry
+from runner.history.ledger import Ledger
+from runner.history.lineage import lineage
+from runner.history.story import story
+from runner.store.store import MAX_LARGE_BYTES
+from tests.decide.script import scenarios
+
+HERE = Path(__file__).parent
+RELEASES = sorted(path.parent for path in HERE.glob("*/means.json"))
+
+
+def meaning(entries: list[JournalEntry]) -> dict[str, Any]:
+    """Say what a journal comes to: the state in short, the ledger's sums, and how much there is to tell."""
+    state, ledger = State(), Ledger()
+    for entry in entries:
+        apply_entry(state, entry)
+        ledger.apply(entry)
+    runs = {}
+    for number, run in state.runs.items():
+        summary = ledger.summary(number, state.now)
+        runs[str(number)] = {
+            "state": run.state,
+            "best_step": run.best_step,
+            "attempts": [str(row.attempt) for row in lineage(entries, number)],
+            "productive_seconds": round(summary.productive_seconds, 3),
+            "wall_seconds": round(summary.wall_seconds, 3),
+        }
+    return {
+        "nodes": {name: node.state for name, node in state.nodes.items()},
+        "runs": runs,
+        "incidents": {name: [i.fault, i.state, i.did] for name, i in state.incidents.items()},
+        "requests": {name: request.state for name, request in state.requests.items()},
+        "story_lines": len(story(entries)),
+        "sequence": state.sequence,
+    }
+
+
+def read(release: Path) -> dict[str, list[JournalEntry]]:
+    """Read a release's journals by the name of the story they tell."""
+    journals: dict[str, list[JournalEntry]] = {}
+    for line in (release / "journal.jsonl").read_text().splitlines():
+        name, _, entry = line.partition("\t")
+        journals.setdefault(name, []).append(wire.decode(entry, limit_bytes=MAX_LARGE_BYTES))
+    return journals
+
+
+def test_there_is_a_golden_journal() -> None:
+    """At least one release's journal is kept."""
+    assert RELEASES
+
+
+@pytest.mark.parametrize("release", RELEASES, ids=lambda path: path.name)
+def test_the_journal_of_a_release_still_means_the_same(release: Path) -> None:
+    """Every entry decodes, applies, and comes to the state, the sums and the story it came to then."""
+    means = json.loads((release / "means.json").read_text())
+    journals = read(release)
+    assert sorted(journals) == sorted(means)
+    for name, entries in journals.items():
+        assert meaning(entries) == means[name], name
+
+
+def write(release: str) -> None:
+    """Write the journals of all scenarios, as this code makes them, under a new release's name."""
+    folder = HERE / release
+    folder.mkdir()  # FileExistsError for a release that was written before: its journal is history
+    lines, means = [], {}
+    for scenario in scenarios():
+        entries = scenario.play(scenario.build()).entries
+        lines += [f"{scenario.name}\t{wire.encode(entry).decode()}" for entry in entries]
+        decoded = [wire.decode(wire.encode(e), limit_bytes=MAX_LARGE_BYTES) for e in entries]
+        means[scenario.name] = meaning(decoded)
+    (folder / "journal.jsonl").write_text("\n".join(lines) + "\n")
+    (folder / "means.json").write_text(json.dumps(means, indent=1, sort_keys=True) + "\n")
+
+
+if __name__ == "__main__":
+    write(sys.argv[1])
