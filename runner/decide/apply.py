@@ -32,6 +32,8 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
         state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
     if isinstance(entry.input, r.SupervisorStarted):
         _count(state, "supervisor_starts")
+        for item in state.actions.values():  # it performs them again, and they get their time again
+            item.issued_at = state.now
     elif isinstance(entry.input, r.Paused):
         _paused(state, entry.input)
     for record in entry.records:

@@ -261,7 +261,7 @@ def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
     if attempt is None or attempt.state != "preparing":
         return
     run = draft.run_of(attempt.attempt)
-    if result.outcome != "done":
+    if result.outcome != "done" or "port" not in result.detail:
         reason = f"could not be prepared ({result.outcome}): {result.message}"
         draft.add(
             r.AttemptChanged(

@@ -109,8 +109,10 @@ class Controller:
 
 
 def _settle(draft: Draft, fact: object) -> None:
-    """Ask fleet and runs in turn, and stop at the first that has something to say: later ones may depend on it."""
-    fleet.settle(draft)
+    """Ask in turn what is overdue, fleet and runs, and stop at the first that has something to say: later ones may depend on it."""
+    _tick(draft, fact)
+    if not draft.records:
+        fleet.settle(draft)
     for run in draft.state.runs.values():
         if draft.records:
             return
@@ -120,7 +122,10 @@ def _settle(draft: Draft, fact: object) -> None:
 
 
 def _tick(draft: Draft, fact: object) -> None:
-    """End the actions whose deadline has passed: unknown, neither success nor failure."""
+    """End an action whose deadline has passed: unknown, neither success nor failure.
+
+    One at a time: what follows from it may concern the next, so that is asked about once this one is applied.
+    """
     for item in draft.state.actions.values():
         if draft.now >= item.issued_at + item.action.deadline_seconds:
             message = f"no outcome within {item.action.deadline_seconds:g} s"
@@ -129,6 +134,7 @@ def _tick(draft: Draft, fact: object) -> None:
                 item.action,
                 ActionResult(id=item.action.id, outcome="unknown", message=message),
             )
+            return
 
 
 def _on_result(draft: Draft, result: ActionResult) -> None:

@@ -101,6 +101,16 @@ class Draft:
             step=about.get("step"),
         )
 
+    def is_live(self, incident: Incident) -> bool:
+        """Whether an incident still asks for something, after what this decision has said of it so far."""
+        closed = any(
+            isinstance(record, r.IncidentChanged)
+            and record.incident == incident.incident
+            and record.state in ("resolved", "gave_up")
+            for record in self.records
+        )
+        return incident.is_live and not closed
+
     def run_of(self, attempt: AttemptId) -> Run:
         """Return the run an attempt belongs to."""
         return self.state.runs[attempt.run]

@@ -35,7 +35,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "active": ("spare", "suspect", "lost", "left"),
     "suspect": ("spare", "active", "suspect", "lost", "left"),
     "lost": ("spare", "active", "left"),
-    "left": ("absent", "spare"),
+    "left": ("absent", "spare", "active"),
 }
 
 
@@ -301,7 +301,7 @@ def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str)
         tries=0 if fresh else known.tries,
     )
     respond(draft, amended, reason=evidence)
-    if amended.run is None and condition == "node_dead":
+    if amended.run is None and condition == "node_dead" and draft.is_live(amended):
         draft.add(
             r.IncidentChanged(
                 incident=amended.incident, state="resolved", reason="an idle node left the pool"

@@ -119,7 +119,7 @@ def end_run(
     """
     draft.add(r.RunChanged(run=run.run, state=state, reason=reason, incident=gave_up))
     for incident in draft.state.incidents.values():
-        if incident.is_live and incident.run == run.run and incident.incident != gave_up:
+        if draft.is_live(incident) and incident.run == run.run:
             closing: str = "gave_up" if state == "failed" else "resolved"
             why = f"the run {'failed' if state == 'failed' else 'was ' + state if state == 'stopped' else state}"
             draft.add(r.IncidentChanged(incident=incident.incident, state=closing, reason=why))

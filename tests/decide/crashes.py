@@ -117,7 +117,7 @@ def _play(
     if started is not None:
         soon = min([time for time, _ in scenario.deeds if time > 0] + [START_SECONDS])
         world.at(soon, lambda: started.append((len(faults.operations), world.lead.points)))
-    world.run_until(max(time for time, _ in scenario.deeds) + 1.0)
+    world.run_until(max(time for time, _ in scenario.deeds) + 3.0)
     while world.now < scenario.until + MARGIN_SECONDS and not _is_at_rest(world):
         world.run_until(world.now + 1.0)
     check_end(world)

@@ -1,0 +1,385 @@
+"""Noise: inputs that fit the state, and inputs that do not (stale, repeated, about nobody), taken by the real turns.
+
+A `Noise` is a cluster without machines: whoever drives it chooses what comes in, by small numbers that pick from what there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runner.decide.controller import Controller
+from runner.decide.draft import Policy
+from runner.decide.state import Attempt, Node, State
+from runner.errors import StoreUnavailable
+from runner.facts import records as r
+from runner.facts import requests as q
+from runner.facts import signals as s
+from runner.facts.actions import Action, ActionResult
+from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.faults import Fault, Finding, MassSilence, NodeHeard
+from runner.facts.ids import AttemptId
+from runner.facts.run_spec import RunSpec
+from runner.store.journal import Journal
+from runner.store.memory import MemoryStore
+from runner.turns import Turns
+from tests.decide.invariants import Books
+from tests.decide.script import runbooks
+
+NODES = ("n1", "n2", "n3", "n4")
+STRANGERS = ("n9", "x")
+CODES = (0, 0, 1, 75, 78, -9, None)
+WORDS = ("", "RuntimeError: a", "OSError: b 0x17")
+FINDINGS: tuple[Fault, ...] = ("node_silent", "node_silent", "rank_stopped", "no_progress", "junk")
+
+
+def policy() -> Policy:
+    """Make a small cluster with short limits, so that deadlines pass among the noise."""
+    cluster = ClusterSpec(
+        name="noise",
+        state="state",
+        local=LocalNodes(nodes=3, slots=2, spares=1),
+        hard_cap_seconds=40.0,
+        fence_seconds=5.0,
+        action_deadline_seconds=10.0,
+    )
+    return Policy(cluster=cluster, runbooks=runbooks())
+
+
+class Noise:
+    """A controller behind its turns, and a journal whose every entry is checked as it comes."""
+
+    def __init__(self) -> None:
+        self.policy = policy()
+        self.store = MemoryStore()
+        self.lease = self.store.acquire_lease("supervisor", "noise", ttl_seconds=1e9)
+        self.books = Books(policy=self.policy)
+        self.entries: list[r.JournalEntry] = []
+        self.now = 100.0
+        self.cursor = 0
+        self.num_requests = 0
+        self.last: object | None = None
+        self.turns = self._turns(self._note)
+        self.take(r.SupervisorStarted(holder="h", token=1, version="0", nodes=NODES))
+
+    def _turns(self, on_entry: Callable[[r.JournalEntry], None]) -> Turns:
+        def refuse(error: StoreUnavailable) -> None:
+            raise error
+
+        journal = Journal(self.store, self.lease)
+        return Turns(Controller(self.policy), journal, on_entry=on_entry, on_outage=refuse)
+
+    def _note(self, entry: r.JournalEntry) -> None:
+        self.entries.append(entry)
+        self.books.take(entry)
+
+    @property
+    def state(self) -> State:
+        """What the controller knows."""
+        return self.turns.controller.state
+
+    def take(self, fact: object) -> None:
+        """Take in what a person or an edge inside the supervisor says."""
+        self.turns.take(fact, self.now)
+
+    def read(self, fact: object) -> None:
+        """Take in the next item of a stream."""
+        self.cursor += 1
+        self.last = fact
+        self.turns.take(fact, self.now, stream="signals", cursor=self.cursor)
+
+    def recovered(self) -> Turns:
+        """Recover from the journal and its snapshots, as a new supervisor does."""
+        turns = self._turns(lambda entry: None)
+        turns.recover()
+        return turns
+
+    # ---- picking ----------------------------------------------------------------------------------------------------
+
+    def node(self, pick: int) -> str:
+        """Pick a node, now and then one that nobody knows."""
+        names = NODES * 4 + STRANGERS
+        return names[pick % len(names)]
+
+    def attempt(self, pick: int) -> tuple[AttemptId, int]:
+        """Pick an attempt and an epoch: most often the current ones of some run."""
+        runs = list(self.state.runs.values())
+        run = runs[pick % len(runs)] if runs else None
+        current = run.attempt if run is not None else None
+        if current is None or pick % 11 == 0:
+            return AttemptId(1 + pick % 3, 1 + pick % 2, pick % 4), pick % 7
+        if pick % 7 == 0:
+            return AttemptId(current.attempt.run, 1, 0), max(0, current.epoch - 3)
+        return current.attempt, current.epoch
+
+    def _running(self, pick: int) -> tuple[Attempt | None, str]:
+        """Pick a current attempt and one of its nodes."""
+        attempts = [run.attempt for run in self.state.runs.values() if run.attempt is not None]
+        found = attempts[pick % len(attempts)] if attempts else None
+        return found, found.nodes[pick % len(found.nodes)] if found else self.node(pick)
+
+    def _stamp(self, node: str, pick: int = 0) -> dict[str, object]:
+        known = self.state.nodes.get(node, Node(node=node, index=0))
+        return {"node": node, "incarnation": known.incarnation + (1 if pick % 5 == 4 else 0)}
+
+    # ---- what can come in -------------------------------------------------------------------------------------------
+
+    def let_time_pass(self, pick: int, _: int) -> None:
+        """Let time pass, and take the deadline that has come."""
+        self.now += (0.01, 0.5, 2.0, 6.0, 15.0, 45.0)[pick % 6]
+        wake_at = self.turns.controller.wake_at()
+        if wake_at is not None and self.now >= wake_at:
+            self.take(r.Tick())
+
+    def answer(self, pick: int, how: int) -> None:
+        """Let an open action end, or one that nobody issued."""
+        actions = [item.action for item in self.state.actions.values()]
+        if not actions or pick % 13 == 0:
+            self.read(ActionResult(id=f"a{pick % 40}", outcome="done"))
+            return
+        self.take(self._outcome(actions[pick % len(actions)], how))
+
+    def _outcome(self, action: Action, how: int) -> ActionResult:
+        if how % 6 == 4:
+            return ActionResult(id=action.id, outcome="failed", message="no")
+        if how % 6 == 5:
+            return ActionResult(id=action.id, outcome="unknown")
+        detail: dict[str, object] = {}
+        if action.action == "probe_node":
+            alive = ("alive", "dead")
+            detail = {
+                "reachable": how % 4 != 3,
+                "agent": alive[how % 2],
+                "keeper": alive[how // 2 % 2],
+                "ranks_alive": [[], [1], [0, 1]][how % 3],
+            }
+        elif action.action == "prepare_attempt":
+            item = {"path": f"ck/{how % 5}", "attempt": "1.1.0", "step": how % 5}
+            bad = [{**item, "path": "ck/bad", "reason": "torn"}] if how % 7 == 0 else []
+            chosen = item if how % 3 else None
+            detail = {"chosen": chosen, "refused": bad, "address": "10.0.0.1", "port": 29500}
+        return ActionResult(id=action.id, outcome="done", detail=detail)
+
+    def join(self, pick: int, how: int) -> None:
+        """Let an agent report in: new or stale, alone or with ranks."""
+        name = self.node(pick)
+        known = self.state.nodes.get(name, Node(node=name, index=0))
+        attempt = (known.attempt, known.uncleared, self.attempt(pick)[0], None)[how % 4]
+        self.read(
+            s.NodeJoined(
+                node=name,
+                incarnation=known.incarnation + (1, 1, 1, 0, -1)[how % 5],
+                hardware="hw",
+                slots=2,
+                address="10.0.0.1",
+                pid=1,
+                attempt=attempt,
+                ranks_alive=(0, 1) if attempt is not None and how % 3 else (),
+            )
+        )
+
+    def leave(self, pick: int, how: int) -> None:
+        """Let an agent leave."""
+        self.read(s.NodeLeft(**self._stamp(self.node(pick), how)))  # type: ignore[arg-type]
+
+    def start_ranks(self, pick: int, how: int) -> None:
+        """Let a node say that its ranks run, or cannot."""
+        attempt, epoch = self.attempt(how)
+        current, name = self._running(pick)
+        if current is not None and how % 5:
+            attempt, epoch = current.attempt, current.epoch
+        where = {**self._stamp(name), "attempt": attempt, "epoch": epoch}
+        if how % 8 == 7:
+            self.read(s.LaunchFailed(**where, reason=WORDS[pick % 3]))  # type: ignore[arg-type]
+        else:
+            self.read(s.RanksStarted(**where))  # type: ignore[arg-type]
+
+    def bring_up(self, pick: int, how: int) -> None:
+        """Let a planned attempt come up as it should: prepared, launched on every node, and greeting."""
+        for item in list(self.state.actions.values()):
+            if item.action.action == "prepare_attempt":
+                self.take(self._outcome(item.action, 0))
+        current, _ = self._running(pick)
+        if current is None:
+            return
+        for name in list(current.nodes):
+            where = {**self._stamp(name), "attempt": current.attempt, "epoch": current.epoch}
+            self.read(s.RanksStarted(**where))  # type: ignore[arg-type]
+        if how % 4:
+            self.report(pick, 25)
+
+    def stand_still(self, pick: int, _: int) -> None:
+        """Let the supervisor stand still."""
+        self.now += pick % 30
+        self.take(r.Paused(seconds=float(pick % 30), reason="noise"))
+
+    def end_gang(self, pick: int, how: int) -> None:
+        """Let all ranks of an attempt end alike, as after a stop or at the goal."""
+        current, name = self._running(pick)
+        if current is None:
+            return
+        for rank in range(6):
+            self.read(
+                s.RankExited(
+                    **self._stamp(name),  # type: ignore[arg-type]
+                    attempt=current.attempt,
+                    epoch=current.epoch,
+                    rank=rank,
+                    exit_code=(75, 75, 0)[how % 3],
+                )
+            )
+
+    def end_rank(self, pick: int, how: int) -> None:
+        """Let a rank end."""
+        current, name = self._running(how)
+        attempt, epoch = self.attempt(pick)
+        if current is not None and pick % 5:
+            attempt, epoch = current.attempt, current.epoch
+        self.read(
+            s.RankExited(
+                **self._stamp(name),  # type: ignore[arg-type]
+                attempt=attempt,
+                epoch=epoch,
+                rank=pick % 6,
+                exit_code=CODES[how % len(CODES)],
+                last_step=None if how % 3 == 0 else how % 50,
+                stderr_tail=WORDS[how % 3],
+            )
+        )
+
+    def clear(self, pick: int, how: int) -> None:
+        """Let a node say that it is clear of ranks."""
+        name = self.node(pick)
+        known = self.state.nodes.get(name)
+        attempt, epoch = self.attempt(how)
+        if known is not None and known.uncleared is not None and how % 5:
+            attempt = known.uncleared
+        self.read(
+            s.RanksGone(
+                **self._stamp(name),  # type: ignore[arg-type]
+                attempt=attempt,
+                epoch=epoch,
+                last_step=how % 60 if how % 2 else None,
+                left_behind=(1,) if how % 17 == 0 else (),
+                fenced=how % 5 == 0,
+            )
+        )
+
+    def report(self, pick: int, how: int) -> None:
+        """Let ranks report: a hello, a step, settings, a checkpoint."""
+        attempt, _ = self.attempt(pick)
+        where = {**self._stamp("n1"), "attempt": attempt}
+        kind = how % 5
+        if kind == 0:
+            fact: object = s.RanksReady(
+                **where,  # type: ignore[arg-type]
+                requests=("stop", "checkpoint")[: (how + 1) % 3],
+                remedies=("lr_factor", "lr_peak"),
+            )
+        elif kind == 1:
+            values = {"lr": 1e-3, "lr_factor": (1.0, 0.9)[how % 2]}
+            fact = s.SettingsInEffect(**where, step=how, values=values)  # type: ignore[arg-type]
+        elif kind == 2:
+            path = f"ck/{attempt}-{how % 9}"
+            fact = s.CheckpointSealed(**where, step=how % 9, path=path)  # type: ignore[arg-type]
+        else:
+            fact = s.Progress(**where, step=how % 60 + 1)  # type: ignore[arg-type]
+        self.read(fact)
+
+    def find(self, pick: int, how: int) -> None:
+        """Let a detector find something."""
+        fault = FINDINGS[how % len(FINDINGS)]
+        attempt, _ = self.attempt(pick)
+        self.take(
+            Finding(
+                fault=fault,
+                evidence="seen",
+                attempt=None if fault == "node_silent" else attempt,
+                node=self.node(pick) if how % 4 else None,
+                silent_seconds=5.0,
+            )
+        )
+
+    def hear(self, pick: int, how: int) -> None:
+        """Let a node speak again, or many fall silent."""
+        if how % 4 == 0:
+            self.take(MassSilence(nodes=NODES[: pick % 5]))
+            return
+        name = self.node(pick)
+        self.take(NodeHeard(**self._stamp(name, how)))  # type: ignore[arg-type]
+
+    def ask(self, pick: int, how: int) -> None:
+        """Let a person ask for something; now and then the same again."""
+        self.num_requests += pick % 4 != 0
+        name, run = f"q{self.num_requests}", ("a", "b", "1", "c")[pick % 4]
+        kind = how % 8
+        if kind <= 2:
+            command = ("train",) if how % 5 == 0 else ()
+            spec = RunSpec(
+                name=("a", "b")[pick % 2],
+                nodes=1 + pick % 3,
+                ranks_per_node=1 + how % 2,
+                command=command,
+                trainer={} if command else {"recipe": "tiny"},
+                steady_seconds=5.0,
+                keep_checkpoints=2,
+            )
+            fact: object = q.StartRun(id=name, spec=spec)
+        elif kind == 3:
+            fact = q.StopRun(id=name, run=run)
+        elif kind == 4:
+            fact = q.ChangeLr(id=name, run=run, factor=(0.9, 30.0, -1.0)[how % 3])
+        elif kind == 5:
+            fact = q.ChangeLr(id=name, run=run, peak=1e-4)
+        elif kind == 6:
+            fact = q.Drill(id=name, run=run, fault="kill-rank", rank=pick % 5)
+        else:
+            fact = q.ShutDown(id=name) if pick % 9 == 0 else q.StopRun(id=name, run=run)
+        self.read(fact)
+
+    def repeat(self, pick: int, how: int) -> None:
+        """Deliver the last message again, as news or as an item already read."""
+        if self.last is not None and how % 2:
+            self.read(self.last)
+        elif self.last is not None:
+            self.turns.take(self.last, self.now, stream="signals", cursor=self.cursor)
+
+    def restart(self, _: int, how: int) -> None:
+        """Let another supervisor take over, after a snapshot or without one."""
+        if how % 2:
+            self.turns.snapshot()
+        turns = self._turns(self._note_new)
+        turns.recover()
+        self.turns = turns
+        self.take(r.SupervisorStarted(holder="h", token=2, version="0", nodes=NODES))
+
+    def _note_new(self, entry: r.JournalEntry) -> None:
+        if entry.sequence > len(self.entries):
+            self._note(entry)
+
+
+Deed = Callable[[Noise, int, int], None]
+DEEDS: tuple[Deed, ...] = (
+    Noise.let_time_pass,
+    Noise.let_time_pass,
+    Noise.answer,
+    Noise.answer,
+    Noise.answer,
+    Noise.join,
+    Noise.join,
+    Noise.leave,
+    Noise.start_ranks,
+    Noise.bring_up,
+    Noise.bring_up,
+    Noise.stand_still,
+    Noise.end_gang,
+    Noise.end_rank,
+    Noise.clear,
+    Noise.clear,
+    Noise.report,
+    Noise.find,
+    Noise.hear,
+    Noise.ask,
+    Noise.ask,
+    Noise.repeat,
+    Noise.restart,
+)
