@@ -75,11 +75,13 @@ def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back
 def test_a_second_interrupt_kills_everything_at_once(stand: Stand) -> None:
     """Ctrl-C asks for an orderly end; a second one does not wait for ranks that ignore it."""
     stand.write_script(
-        "import signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\ntime.sleep(600)\n"
+        "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "open('deaf-' + os.environ['RANK'], 'w').close()\ntime.sleep(600)\n"
     )
     stand.write_run(command="{python} train.py", ranks_per_node=2, stop_grace_seconds=300)
     run = stand.start("run", "run.yaml")
-    stand.until(lambda: stand.observer.gang() or None, "a gang")
+    deaf = [stand.folder / f"deaf-{rank}" for rank in range(2)]
+    stand.until(lambda: all(path.exists() for path in deaf) or None, "ranks that ignore SIGTERM")
     stand.wait(
         lambda view: (view.runs and run_of(view).attempt_state == "running") or None, "a View"
     )
@@ -97,6 +99,7 @@ def test_a_second_interrupt_kills_everything_at_once(stand: Stand) -> None:
 def run_script(stand: Stand, *, exit_code: int, words: str) -> tuple[int, str]:
     """Run a script on two ranks that ends like this; return exit code and output of `stoker run`."""
     stand.write_script(ENDING)
-    command = ["{python}", "train.py", str(exit_code), "0.2", words]
+    # Long enough for the observer to see it on a loaded machine.
+    command = ["{python}", "train.py", str(exit_code), "1.5", words]
     stand.write_run(command=command, ranks_per_node=2, python=sys.executable)
     return stand.finish(stand.start("run", "run.yaml"))
