@@ -32,6 +32,7 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
         state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
     if isinstance(entry.input, r.SupervisorStarted):
         _count(state, "supervisor_starts")
+        state.listening_since = state.now
         for item in state.actions.values():  # it performs them again, and they get their time again
             item.issued_at = state.now
     elif isinstance(entry.input, r.Paused):
@@ -51,6 +52,7 @@ def _count(state: State, counter: str) -> None:
 
 def _paused(state: State, paused: r.Paused) -> None:
     """Allow for a time in which nobody could answer us."""
+    state.listening_since = state.now
     for item in state.actions.values():
         item.issued_at = min(state.now, item.issued_at + paused.seconds)
     for run in state.runs.values():
@@ -332,6 +334,9 @@ def _request_noted(state: State, record: r.RequestNoted) -> None:
 
 
 def _mass_silence_noted(state: State, record: r.MassSilenceNoted) -> None:
+    for name in state.silent_en_masse:  # looks at one of many said nothing about it
+        if name in state.nodes:
+            state.nodes[name].unreachable = 0
     state.silent_en_masse = list(record.nodes)
 
 

@@ -241,14 +241,20 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
             evidence=f"probe: agent of {node.node} dead, keeper alive",
         )
         return
-    if not detail.get("reachable") and (
-        node.node in draft.state.silent_en_masse or node.unreachable + 1 < MIN_UNREACHABLE
-    ):
-        return  # many are silent at once, or may turn out to be: it proves nothing about this one
+    if not detail.get("reachable") and _may_be_one_of_many(draft, node):
+        return  # it proves nothing about this one
     evidence = f"probe: {node.node} {_found(result)}"
     if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
         draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
     _struck_by_probe(draft, node, condition="node_dead", evidence=evidence)
+
+
+def _may_be_one_of_many(draft: Draft, node: Node) -> bool:
+    """Whether others are silent too, or may turn out to be: each has had the silence limit and one more heartbeat to show."""
+    state, cluster = draft.state, draft.policy.cluster
+    known_at = state.listening_since + cluster.silence_seconds + cluster.heartbeat_seconds
+    soon = node.unreachable + 1 < MIN_UNREACHABLE or draft.now < known_at
+    return node.node in state.silent_en_masse or soon
 
 
 def _found(result: ActionResult) -> str:

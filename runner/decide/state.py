@@ -197,6 +197,9 @@ class State:
     actions: dict[str, OpenAction] = field(default_factory=dict)
     requests: dict[str, RequestStatus] = field(default_factory=dict)
     silent_en_masse: list[str] = field(default_factory=list)
+    listening_since: float = (
+        0.0  # when a supervisor began to listen, or was back from standing still
+    )
     closing: bool = False
     closing_request: str = ""
     decision_failures: int = 0
