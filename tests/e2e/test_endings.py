@@ -30,8 +30,9 @@ def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(stan
     assert (incident.fault, incident.state) == ("rank_crash", "gave_up")
     assert incident.rungs == ("restart", "restart", "stop")
     for attempt in ("1.1.0", "1.1.1", "1.1.2"):
-        errors = Path(run.folder) / "attempts" / attempt / "rank0.err"
-        assert "no such thing as luck" in errors.read_text()
+        # Whichever rank was first; the other may have been ended before it could say a word.
+        errors = (Path(run.folder) / "attempts" / attempt).glob("rank*.err")
+        assert any("no such thing as luck" in path.read_text() for path in errors)
 
 
 def test_exit_code_78_stops_the_run_at_once(stand: Stand) -> None:
