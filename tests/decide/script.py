@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ class Scenario:
     may_differ: tuple[str, ...] = ()
     until: float = 60.0
 
-    @property
+    @cached_property
     def policy(self) -> Policy:
         """What the controller goes by."""
         local = {name: self.cluster[name] for name in LOCAL_FIELDS if name in self.cluster}
