@@ -120,15 +120,19 @@ def _play(
         soon = min([time for time, _ in scenario.deeds if time > 0] + [START_SECONDS])
         world.at(soon, lambda: started.append((len(faults.operations), world.lead.points)))
     world.run_until(max(time for time, _ in scenario.deeds) + 3.0)
-    while world.now < scenario.until + MARGIN_SECONDS and not _is_at_rest(world):
+    while world.now < scenario.until + MARGIN_SECONDS and not _is_at_rest(world, scenario.until):
         world.run_until(world.now + 1.0)
     check_end(world)
     return _ending(world, scenario.may_differ), world
 
 
-def _is_at_rest(world: World) -> bool:
-    """Whether nothing more is going to happen: all runs are over, and nothing is under way or in doubt."""
+def _is_at_rest(world: World, until: float) -> bool:
+    """Whether nothing more is going to happen: all runs are over, and nothing is under way or in doubt.
+
+    A node given up may be heard again, as long as the story and a fault's delay last.
+    """
     state = world.state
+    settled = ("spare", "lost") if world.now >= until + MARGIN_SECONDS / 2 else ("spare",)
     return (
         world.lead.is_up
         and bool(state.runs)
@@ -136,7 +140,7 @@ def _is_at_rest(world: World) -> bool:
         and not state.actions
         and all(run.ended_at is not None for run in state.runs.values())
         and all(run.attempt is None or run.attempt.state == "ended" for run in state.runs.values())
-        and all(node.state in ("spare", "lost") for node in state.nodes.values())
+        and all(node.state in settled for node in state.nodes.values())
     )
 
 
