@@ -29,6 +29,15 @@ class Agenda:
         self._ticket += 1
         heapq.heappush(self._queue, (max(time, self.now), self._ticket, what))
 
+    def every(self, seconds: float, what: Callable[[], object]) -> None:
+        """Do something again and again, for the first time `seconds` from now."""
+
+        def again() -> None:
+            what()
+            self.after(seconds, again)
+
+        self.after(seconds, again)
+
     def run_until(self, time: float) -> None:
         """Let time pass. What happens may call this too, and so sit in the middle of a moment while the rest goes on.
 

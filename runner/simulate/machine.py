@@ -5,17 +5,15 @@ A model of `runner.agent`, in virtual time: what it says, and in which order, is
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from runner.agent.fence import Fence
 from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.assignments import Assignment, LaunchPlan, Task
-from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
-from runner.simulate.agenda import Agenda
+from runner.simulate.surroundings import Surroundings
 
 LATENCY = 0.01  # a message's way through the store
 BOOT_SECONDS = 0.3  # an agent's start
@@ -25,57 +23,6 @@ DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent")
 FAR = -1e9
 
 Condition = Literal["running", "stopped"]
-
-
-class Surroundings(Protocol):
-    """What a machine stands in."""
-
-    agenda: Agenda
-    cluster: ClusterSpec
-
-    def store_answers(self) -> bool:
-        """Whether the store is up."""
-        ...
-
-    def read_register(self, node: str) -> Assignment | None:
-        """Read the node's assignment."""
-        ...
-
-    def read_tasks(self, node: str, after: int) -> list[tuple[int, Task]]:
-        """Read the node's tasks past a number."""
-        ...
-
-    def post(self, fact: object) -> None:
-        """Put a durable signal into the store."""
-        ...
-
-    def beat(self, beat: s.Heartbeat) -> None:
-        """Put a heartbeat into the store."""
-        ...
-
-    def spawned(self, plan: LaunchPlan, epoch: int) -> None:
-        """A node's share of a gang is up."""
-        ...
-
-    def rank_died(self, attempt: AttemptId) -> None:
-        """A rank is gone: its peers notice soon."""
-        ...
-
-    def ask_gang(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
-        """Hand a request to a gang's ranks; False when they do not understand it."""
-        ...
-
-    def last_step(self, attempt: AttemptId) -> int | None:
-        """Return the last step that the gang's ranks have reported."""
-        ...
-
-    def phase(self, attempt: AttemptId) -> str:
-        """Return the phase its ranks say they are in; "" for ranks that say nothing."""
-        ...
-
-    def strike(self, fault: str, node: str, rank: int | None) -> None:
-        """Break something, for real."""
-        ...
 
 
 @dataclass(slots=True)
@@ -414,13 +361,3 @@ class Machine:
             said = "asked" if understood else "the ranks said hello to no request"
             outcome: Literal["done", "failed"] = "done" if understood else "failed"
             self.say(ActionResult(id=task.id, outcome=outcome, message=said))
-
-
-def every(agenda: Agenda, seconds: float, what: Callable[[], object]) -> None:
-    """Do something again and again, from `seconds` after now."""
-
-    def again() -> None:
-        what()
-        agenda.after(seconds, again)
-
-    agenda.after(seconds, again)

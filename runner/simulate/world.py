@@ -25,7 +25,7 @@ from runner.facts.signals import Heartbeat
 from runner.simulate.agenda import Agenda
 from runner.simulate.gangs import Gangs
 from runner.simulate.lead import Lead
-from runner.simulate.machine import LATENCY, Machine, every
+from runner.simulate.machine import LATENCY, Machine
 from runner.simulate.places import Places
 from runner.simulate.training import Folder, Training
 from runner.store.memory import MemoryStore
@@ -87,7 +87,7 @@ class World:
             policy, partial(self._open, opened), self, snapshot_entries=snapshot_entries
         )
         for machine in self.machines.values():
-            every(self.agenda, self.cluster.heartbeat_seconds, machine.heartbeat)
+            self.agenda.every(self.cluster.heartbeat_seconds, machine.heartbeat)
         self.agenda.after(0.0, self.lead.start)
 
     # ---- looking ----------------------------------------------------------------------------------------------------

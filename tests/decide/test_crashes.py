@@ -45,6 +45,8 @@ def test_one_fault_anywhere_changes_no_ending(
     assert not report.failures, text
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_the_injection_is_not_empty(reports: dict[str, Report]) -> None:
     """Thousands of faults were tried, and most of them made another supervisor recover."""
     assert sum(report.num_faults for report in reports.values()) > 5000
