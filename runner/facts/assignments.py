@@ -47,13 +47,30 @@ class LaunchPlan:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmPlan:
+    """What a node is to have imported already, so that ranks of a run can be forked from it: a *warm process*.
+
+    `command`, `environment`, `working_directory`, `python` and `ranks_per_node` are those of the run's launch plans.
+    """
+
+    command: tuple[str, ...]
+    preload: tuple[str, ...]  # modules to import, in this order
+    environment: Mapping[str, str] = field(default_factory=dict)
+    working_directory: str
+    python: str = ""
+    ranks_per_node: int
+
+
 @message("assignment")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """What `node` is to run from now on. An assignment with an older epoch than one already seen is ignored.
 
     `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
-    the one whose end is to be confirmed, even by an agent that never came to read its plan.
+    the one whose end is to be confirmed, even by an agent that never came to read its plan. `stacks_seconds` is what a dump of
+    the ranks' stacks may take before the SIGKILL; 0: none is wanted. `warm` is wanted whether the node has ranks or stands by,
+    and may change within an epoch.
     """
 
     node: str
@@ -61,6 +78,8 @@ class Assignment:
     plan: LaunchPlan | None = None
     attempt: AttemptId | None = None
     grace_seconds: float = 0.0
+    stacks_seconds: float = 0.0
+    warm: WarmPlan | None = None
 
 
 TaskKind = Literal["ask_ranks", "drill"]

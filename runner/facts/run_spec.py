@@ -75,6 +75,15 @@ class RunSpec:
             default="`python3` on PATH; with `trainer`, the interpreter that Stoker runs in",
         ),
     ] = ""
+    preload: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Modules that each node, spares too, imports once into a warm process, from which ranks are then forked: a "
+            "restart saves their import. A Python command only; what cannot be forked is started as usual, and `status` "
+            "says why. The working directory and `environment` are those of the ranks.",
+            default="none: every rank is a fresh process; with `trainer`, what the trainer imports",
+        ),
+    ] = ()
     checkpoints: Annotated[
         str,
         Setting(

@@ -63,7 +63,11 @@ class Heartbeat(Signal):
     phases: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[StepRecord, ...] = ()  # steps finished since the last heartbeat, oldest first
     last_step: int | None = None
+    # ranks that report no steps: how often one of them was seen to have written to its output since the launch
+    writes: int = 0
     agent_resident_bytes: int = 0
+    warm: str = ""  # the warm process: "", importing, ready, or why ranks are started without one
+    warm_resident_bytes: int = 0
 
 
 # ---- durable --------------------------------------------------------------------------------------------------------
@@ -86,11 +90,15 @@ class NodeJoined(Signal):
 @message("ranks_started")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanksStarted(Signal):
-    """The node made its assignment true: all its ranks are spawned."""
+    """The node made its assignment true: all its ranks are started.
+
+    `cold` says why they were not forked from a warm process although one was wanted; "" when they were, or none was.
+    """
 
     epoch: int
     attempt: AttemptId
     pids: Mapping[str, int] = field(default_factory=dict)  # rank -> pid
+    cold: str = ""
 
 
 @message("launch_failed")
