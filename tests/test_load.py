@@ -97,6 +97,25 @@ def test_the_agent_fills_every_documented_placeholder(tmp_path: Path) -> None:
     assert placeholders(plan, 3, "python3").keys() == PLACEHOLDERS.keys()
 
 
+def test_modules_to_preload_are_a_list_or_one_name(tmp_path: Path) -> None:
+    """A command has none unless it names some, whatever its program; the trainer has its own unless it names others, or []."""
+
+    def preload(text: str) -> tuple[str, ...]:
+        return load_run(write(tmp_path, text)).preload
+
+    command, trainer = "name: a\ncommand: [/bin/true]\n", "name: a\ntrainer: {recipe: tiny_cpu}\n"
+    assert preload(command) == ()
+    assert preload(command + "preload: [torch, torch.distributed, _x.y1]\n") == (
+        "torch",
+        "torch.distributed",
+        "_x.y1",
+    )
+    assert preload(command + "preload: torch\n") == ("torch",)
+    assert preload(trainer) == ("trainer.preload",)
+    assert preload(trainer + "preload: [numpy]\n") == ("numpy",)
+    assert preload(trainer + "preload: []\n") == ()
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Paths are resolved against the file's folder wherever Stoker is started, and a venv's python stays a link."""
     (tmp_path / "code").mkdir()
@@ -181,6 +200,20 @@ RUN = "name: a\ncommand: [x]\n"
         (RUN + "working_directory: nowhere\n", ["working_directory: 'nowhere'", "make it"]),
         (RUN + "python: no-such-python\n", ["python: 'no-such-python'", "PATH"]),
         (RUN + "python: ./run.yaml\n", ["python: './run.yaml'", "name an interpreter"]),
+        (RUN + "preload: [torch, 'torch nn']\n", ["run.yaml:3: preload[1]: 'torch nn'", "such as"]),
+        (RUN + "preload: torch, numpy\n", ["preload: 'torch, numpy'", "item of a list"]),
+        (RUN + "preload: [a..b]\n", ["preload[0]: 'a..b'", "no name of a module"]),
+        (RUN + "preload: [.a]\n", ["preload[0]: '.a'", "no name of a module"]),
+        (RUN + "preload: ['']\n", ["preload[0]: ''", "no name of a module"]),
+        (RUN + "preload: [a/b.py]\n", ["preload[0]: 'a/b.py'", "no name of a module"]),
+        (RUN + "preload: [a, b, a]\n", ["preload[2]: 'a' is named twice", "remove one"]),
+        (RUN + "preload: [1]\n", ["preload[0]: 1", "text"]),
+        (RUN + "preload: {a: b}\n", ["preload: {'a': 'b'}", "list"]),
+        (RUN + "preload:\n", ["preload", "list", "leave the field out"]),
+        (
+            RUN + f"preload: [{', '.join(f'm{i}' for i in range(65))}]\n",
+            ["preload: 65 modules", "64 or fewer"],
+        ),
         (RUN + "checkpoints: run.yaml\n", ["checkpoints: 'run.yaml'", "is no folder"]),
         (RUN + "checkpoints: run.yaml/x\n", ["checkpoints: 'run.yaml/x'", "is no folder"]),
         (RUN + "checkpoints: ~nobody-of-that-name/x\n", ["checkpoints", "write the path out"]),

@@ -18,6 +18,11 @@ from runner.load.problems import Problems, shown
 
 _NAME = re.compile(r"[a-z0-9-]{1,40}")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
+# Modules to preload; one imports its own dependencies, so few are ever named; chosen, not measured.
+MAX_PRELOAD = 64
+# What the built-in trainer's ranks import, in one module.
+TRAINER_PRELOAD = ("trainer.preload",)
 # Set for every rank by the contract of a rank: a file that sets them would be overruled without a word.
 _OWN_VARIABLES = re.compile(
     r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"
@@ -37,6 +42,7 @@ def load_run(path: str | Path) -> RunSpec:
     plain["environment"] = _environment(plain.get("environment"), document, problems)
     plain["working_directory"] = _working_directory(plain, folder, problems)
     plain["python"] = _python(plain, folder, problems)
+    plain["preload"] = _preload(plain, problems)
     plain["checkpoints"] = _folder_to_write(plain, "checkpoints", folder, problems)
     return build(RunSpec, plain, problems)
 
@@ -160,6 +166,30 @@ def _python(plain: dict[str, Any], folder: Path, problems: Problems) -> Any:
             f"{shown(name)} is no program that can be started ({looked}); name an interpreter",
         )
     return ""
+
+
+def _preload(plain: dict[str, Any], problems: Problems) -> Any:
+    """Return the modules to preload as a list; the trainer brings its own unless the file gives some, or `[]` for none."""
+    if "preload" not in plain:
+        return list(TRAINER_PRELOAD) if "trainer" in plain else []
+    given = plain["preload"]
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list):
+        return names  # refused for its type, as a whole
+    if len(names) > MAX_PRELOAD:
+        way_out = f"name {MAX_PRELOAD} or fewer; a module that imports the others will do"
+        problems.add(("preload",), f"{len(names)} modules; {way_out}")
+        return []
+    for index, name in enumerate(names):
+        where = ("preload",) if isinstance(given, str) else ("preload", index)
+        if not isinstance(name, str):
+            continue
+        if not _MODULE.fullmatch(name):
+            way_out = "write it as `import` would, such as torch or torch.distributed, each as an item of a list"
+            problems.add(where, f"{shown(name)} is no name of a module; {way_out}")
+        elif name in names[:index]:
+            problems.add(where, f"{shown(name)} is named twice; remove one")
+    return names
 
 
 def _folder_to_write(plain: dict[str, Any], name: str, folder: Path, problems: Problems) -> Any:
