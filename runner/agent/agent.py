@@ -69,6 +69,7 @@ class Agent:
         self._has_listened = False  # tasks read before are older than this life
         self._answers: collections.OrderedDict[str, ActionResult] = collections.OrderedDict()
         self._junk_sources: collections.Counter[str] = collections.Counter()
+        self._is_looking = False  # whether the timer for the next look at the ranks is set
         self._is_leaving = False
 
     def run(self) -> int:
@@ -161,7 +162,7 @@ class Agent:
         self._loop.at("heartbeat", now + self._place.cluster.heartbeat_seconds, self._heartbeat)
         gang = self._ranks.gang
         if gang is not None:
-            gang.look(now)
+            gang.look(now, stopped_seconds=self._place.cluster.stopped_seconds)
             for said in gang.mark(now, every_seconds=self._progress_mark_seconds):
                 self._tell(said)
         self._beat()
@@ -177,8 +178,21 @@ class Agent:
             if reason:
                 self._ranks.fence(reason)
 
+    def _look(self) -> None:
+        """Look at the ranks several times a second, as long as there are any; what cannot wait is told at once."""
+        gang = self._ranks.gang
+        self._is_looking = gang is not None
+        if gang is not None:
+            stopped_seconds = self._place.cluster.stopped_seconds
+            again_at = gang.look(time.monotonic(), stopped_seconds=stopped_seconds)
+            self._loop.at("look", again_at, self._look)
+            if gang.wants_beat:
+                self._beat()
+
     def _beat(self) -> None:
         gang = self._ranks.gang
+        if gang is not None and not self._is_looking:
+            self._look()
         resident_bytes = _resident_bytes()
         if gang is None:
             beat = Heartbeat(

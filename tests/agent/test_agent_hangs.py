@@ -1,0 +1,74 @@
+"""Ranks that hang are seen from outside: stopped ones at once, silent ones by what they write."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+import pytest
+
+from runner.facts.signals import Heartbeat
+from tests.agent.node import SILENT, SPEAKER, Node, state_of, wait_until
+
+pytestmark = pytest.mark.e2e
+
+WRITER = "import time\nwhile True:\n    print('a line', flush=True)\n    time.sleep(0.05)"
+
+
+def first(node: Node, holds: Callable[[Heartbeat], bool]) -> Heartbeat:
+    """Return the first heartbeat from now on that holds."""
+    return next(beat for beat in node.beats() if holds(beat))
+
+
+def test_a_stopped_rank_is_told_without_waiting_for_a_heartbeat(
+    make_node: Callable[..., Node],
+) -> None:
+    """With heartbeats a minute apart, a rank in state T is told once its limit has passed, and which one it is."""
+    node = make_node(heartbeat_seconds=60.0, silence_seconds=200.0, stopped_seconds=0.5)
+    node.start_agent()
+    pids = node.launch(node.plan(SILENT), epoch=1)
+    first(node, lambda beat: beat.ranks_alive == (0, 1))
+    struck_at = time.monotonic()
+    os.kill(pids[1], signal.SIGSTOP)
+    beat = first(node, lambda beat: bool(beat.ranks_stopped))
+    after_seconds = time.monotonic() - struck_at
+    print(f"SIGSTOP to the heartbeat that tells of it: {after_seconds:.3f} s, limit 0.5 s")
+    assert beat.ranks_stopped == (1,)
+    assert after_seconds >= 0.5
+
+
+def test_a_rank_that_goes_on_in_time_is_not_told(make_node: Callable[..., Node]) -> None:
+    """A rank stopped for less than the limit, several times, is never in a heartbeat as stopped."""
+    node = make_node(heartbeat_seconds=0.1, stopped_seconds=30.0)
+    node.start_agent()
+    pids = node.launch(node.plan(SPEAKER, {}), epoch=1)
+    for _ in range(3):
+        os.kill(pids[0], signal.SIGSTOP)
+        wait_until(lambda: state_of(pids[0]) == "T", "state T")
+        beats = node.beats()
+        seen = [next(beats) for _ in range(4)]
+        os.kill(pids[0], signal.SIGCONT)
+        assert [beat.ranks_stopped for beat in seen] == [()] * 4
+    before = first(node, lambda beat: beat.last_step is not None).last_step or 0
+    first(node, lambda beat: (beat.last_step or 0) > before)
+
+
+def test_what_ranks_write_is_counted_while_they_report_no_steps(node: Node) -> None:
+    """The count of writes rises with the output of a script without a client, and stands still with it."""
+    node.start_agent()
+    pids = node.launch(node.plan(WRITER, ranks_per_node=1), epoch=1)
+    early = first(node, lambda beat: beat.writes > 0)
+    first(node, lambda beat: beat.writes > early.writes + 3)
+    os.kill(pids[0], signal.SIGSTOP)
+    beats = node.beats()
+    stopped = next(beat for beat in beats if beat.ranks_stopped)
+    assert [next(beats).writes for _ in range(4)] == [stopped.writes] * 4
+
+
+def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -> None:
+    """Once a step was reported, files are not looked at any more."""
+    script = SPEAKER.replace('say(kind="step"', 'print(step, flush=True); say(kind="step"')
+    node.start_agent()
+    node.launch(node.plan(script, {}), epoch=1)
+    early = first(node, lambda beat: beat.last_step is not None)
+    assert first(node, lambda beat: (beat.last_step or 0) > 10).writes <= early.writes + 1
