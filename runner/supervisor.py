@@ -14,6 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -21,17 +22,16 @@ import psutil
 from runner.act.perform import Performer
 from runner.act.performances import performances
 from runner.act.places import Place
+from runner.act.registers import Registers
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
-from runner.decide.placement import assignment_of
 from runner.decide.view import Heard, draw
 from runner.detect.detectors import Detectors
 from runner.errors import Fenced, StoreUnavailable, WireError
 from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.requests import Answer
 from runner.facts.signals import Heartbeat
 from runner.leader import Leadership
 from runner.load import load_runbooks
@@ -67,9 +67,7 @@ class Supervisor:
         self._detectors = Detectors(cluster.silence_seconds)
         self._performer = Performer(performances(place, store, lease), self._inbox.put)
         self._heard = Heard()
-        self._unpublished: dict[
-            str, bytes
-        ] = {}  # registers that the state wants written, newest value
+        self._registers = Registers(cluster)
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
         self._awake_at = time.monotonic()  # when the loop was last seen to run
         # Sat out in the middle of a turn, not told to the controller yet.
@@ -97,8 +95,7 @@ class Supervisor:
         )
         open_before = [item.action for item in state.actions.values()]
         self._act(self._turns.take(started, self._clock.now()))
-        for node in state.nodes.values():
-            self._publish_assignment(node.node)
+        self._registers.want_all(state)
         for action in open_before:  # without an outcome: perform again; every kind bears it
             if action.id in state.actions:
                 self._performer.submit(action)
@@ -157,7 +154,7 @@ class Supervisor:
         ]
         if self._view_dirty:
             times.append(self._view_due)
-        if self._unpublished:
+        if self._registers.is_due:
             times.append(self._clock.now() + 0.2)
         return min(times)
 
@@ -269,17 +266,11 @@ class Supervisor:
         """Perform the effects of records that are durable and applied."""
         for record in records:
             self._view_dirty = True
-            if isinstance(record, r.Assigned):
-                self._publish_assignment(record.node)
-            elif isinstance(record, r.RequestNoted):
-                answer = Answer(
-                    id=record.id, state=record.state, message=record.message, run=record.run
-                )
-                self._unpublished[f"answer/{record.id}"] = wire.encode(answer)
-            elif isinstance(record, r.ActionIssued):
+            if isinstance(record, r.ActionIssued):
                 self._performer.submit(record.action)
             elif isinstance(record, r.DecisionFailed):
                 _LOG.error("DECISION FAILED, input passed over: %s", record.error)
+        self._registers.follow(records, self._turns.controller.state)
         self._publish()
         sequence = self._turns.controller.state.sequence
         if sequence - self._snapshot_at >= SNAPSHOT_ENTRIES:
@@ -287,20 +278,12 @@ class Supervisor:
                 self._turns.snapshot()
                 self._snapshot_at = sequence
 
-    def _publish_assignment(self, name: str) -> None:
-        state = self._turns.controller.state
-        assignment = assignment_of(state, self._cluster, state.nodes[name])
-        self._unpublished[f"assignment/{name}"] = wire.encode(assignment)
-
     def _publish(self) -> None:
         """Write the registers that are due; what fails is tried again with the next turn."""
-        for name in list(self._unpublished):
-            try:
-                self._store.put(name, self._unpublished[name], fence=self._lease)
-            except StoreUnavailable as error:
-                _LOG.warning("store: %s; %s is still to be written", error, name)
-                return
-            del self._unpublished[name]
+        try:
+            self._registers.write(partial(self._store.put, fence=self._lease))
+        except StoreUnavailable as error:
+            _LOG.warning("store: %s; registers are still to be written", error)
 
     def _publish_view(self, *, force: bool = False) -> None:
         now = self._clock.now()

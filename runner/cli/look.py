@@ -20,7 +20,7 @@ from runner.cli.clusters import (
     view_age_seconds,
 )
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.tables import incidents_table, nodes_table, runs_table
+from runner.cli.tables import how_ranks_started, incidents_table, nodes_table, runs_table
 from runner.errors import UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.records import JournalEntry
@@ -56,6 +56,9 @@ def status(where: str | None, *, as_json: bool) -> None:
         return
     show.print_text()
     show.print_text(runs_table(view))
+    started = how_ranks_started(view)
+    if started:
+        show.print_text(started)
     show.print_text()
     show.print_text(nodes_table(view.nodes))
     open_ones = [i for i in view.incidents if i.state not in ("resolved", "gave_up")]

@@ -26,7 +26,7 @@ def runs_table(view: View) -> str:
 
 def nodes_table(some: tuple[NodeView, ...]) -> str:
     """Lay out nodes."""
-    columns = ("node", "state", "attempt", "ranks", "heard", "agent", "memory", "why")
+    columns = ("node", "state", "attempt", "ranks", "heard", "agent", "memory", "warm", "why")
     rows = [
         (
             node.node,
@@ -36,11 +36,32 @@ def nodes_table(some: tuple[NodeView, ...]) -> str:
             "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago",
             str(node.agent_pid or "-"),
             show.size(node.agent_resident_bytes),
+            _warm(node),
             printable(node.reason, 80),
         )
         for node in some
     ]
     return show.table(columns, rows) if rows else "no node yet"
+
+
+def how_ranks_started(view: View) -> str:
+    """Say of each live attempt that was to be forked from warm processes whether it was; "" when there is none."""
+    return "\n".join(
+        f"run {run.name}: "
+        + (
+            f"fresh processes: {printable(run.cold)}"
+            if run.cold
+            else "ranks forked from warm processes"
+        )
+        for run in view.runs
+        if run.preload and run.attempt_state in ("running", "asked")
+    )
+
+
+def _warm(node: NodeView) -> str:
+    """Say how a node's warm process is: "ready 480 MB"."""
+    size = show.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
+    return f"{printable(node.warm, 60)} {size}".strip() or "-"
 
 
 def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:

@@ -177,6 +177,8 @@ def _node_launched(state: State, record: r.NodeLaunched) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None and record.node not in attempt.launched:
         attempt.launched.append(record.node)
+        if record.cold and not attempt.cold:
+            attempt.cold = f"{record.node}: {record.cold}"
 
 
 def _ranks_understand(state: State, record: r.RanksUnderstand) -> None:

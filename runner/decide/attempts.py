@@ -23,6 +23,7 @@ from runner.facts.signals import (
 
 EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78  # docs/contract.md
 MAX_FAILED_PREPARATIONS = 3  # in a row; chosen, not measured
+MAX_COLD = 300  # characters of why ranks were not forked; chosen, not measured
 RUNNING = ("launching", "running")
 
 # The attempt's life cycle; ARCHITECTURE.md prints it.
@@ -45,7 +46,8 @@ def on_ranks_started(draft: Draft, started: RanksStarted) -> None:
     attempt = _current(draft, started.attempt, started.epoch)
     if attempt is None or started.node in attempt.launched or started.node not in attempt.nodes:
         return
-    draft.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt))
+    cold = started.cold[:MAX_COLD]
+    draft.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt, cold=cold))
     if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
         draft.add(
             r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned")

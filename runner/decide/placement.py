@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from runner.decide.state import Node, Run, State
-from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.run_spec import RunSpec
 
@@ -86,8 +86,15 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def assignment_of(state: State, cluster: ClusterSpec, node: Node) -> Assignment:
-    """Return what the node's register must hold: the state in full, so that publishing twice is harmless."""
+def assignment_of(
+    state: State, cluster: ClusterSpec, node: Node, *, warming: Warming
+) -> Assignment:
+    """Return what the node's register must hold: the state in full, so that publishing twice is harmless.
+
+    `warming` is that of `state`; whoever asks for many nodes makes it once.
+    """
+    imports_for = warming.run_for(node)
+    warm = _warm_plan(cluster, imports_for) if imports_for is not None else None
     run = state.runs.get(node.attempt.run) if node.attempt else None
     attempt = run.attempt if run else None
     if node.attempt is None or run is None or attempt is None or attempt.attempt != node.attempt:
@@ -97,24 +104,70 @@ def assignment_of(state: State, cluster: ClusterSpec, node: Node) -> Assignment:
             plan=None,
             attempt=node.uncleared,
             grace_seconds=node.grace_seconds,
+            warm=warm,
         )
-    folder = run_folder(cluster, run)
     plan = LaunchPlan(
         attempt=attempt.attempt,
         run=run.spec.name,
         command=command_of(run.spec),
-        environment={**run.spec.environment, "STOKER_CLUSTER": cluster.name},
-        working_directory=run.spec.working_directory or folder,
+        environment=_environment(cluster, run),
+        working_directory=_working_directory(cluster, run),
         python=run.spec.python,
         node_rank=attempt.nodes.index(node.node),
         num_nodes=len(attempt.nodes),
         ranks_per_node=run.spec.ranks_per_node,
         master_address=attempt.master_address,
         master_port=attempt.master_port,
-        output_folder=f"{folder}/attempts/{attempt.attempt}",
+        output_folder=f"{run_folder(cluster, run)}/attempts/{attempt.attempt}",
         output_limit_bytes=run.spec.output_limit_bytes,
         checkpoints=checkpoint_folder(cluster, run),
         resume=attempt.resume,
         remedies=attempt.remedies,
     )
-    return Assignment(node=node.node, epoch=node.epoch, plan=plan)
+    return Assignment(node=node.node, epoch=node.epoch, plan=plan, warm=warm)
+
+
+def _environment(cluster: ClusterSpec, run: Run) -> dict[str, str]:
+    return {**run.spec.environment, "STOKER_CLUSTER": cluster.name}
+
+
+def _working_directory(cluster: ClusterSpec, run: Run) -> str:
+    return run.spec.working_directory or run_folder(cluster, run)
+
+
+# ---- warm processes -------------------------------------------------------------------------------------------------
+
+
+class Warming:
+    """Which run's modules each node is to have imported, as the state is now. Made anew for each state."""
+
+    def __init__(self, state: State) -> None:
+        runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
+        self._runs = state.runs
+        self._preloading = [run for run in runs if run.spec.preload]  # lowest number first
+        # A node belongs to whom it was last planned for, between two attempts too: else it would drop what it holds just then.
+        self._planned: dict[str, Run] = {}
+        for run in sorted(runs, key=lambda run: run.attempt.epoch if run.attempt else 0):
+            if run.attempt is not None:
+                self._planned |= dict.fromkeys(run.attempt.nodes, run)
+
+    def run_for(self, node: Node) -> Run | None:
+        """Return the run that the node serves, is planned for, or may be a spare for: in this order; None without preload."""
+        if node.state in ("lost", "left"):
+            return None
+        run = self._runs.get(node.attempt.run) if node.attempt else self._planned.get(node.node)
+        if run is not None:
+            return run if run.spec.preload else None
+        fitting = (run for run in self._preloading if run.spec.ranks_per_node <= node.slots)
+        return next(fitting, None)
+
+
+def _warm_plan(cluster: ClusterSpec, run: Run) -> WarmPlan:
+    return WarmPlan(
+        command=command_of(run.spec),
+        preload=run.spec.preload,
+        environment=_environment(cluster, run),
+        working_directory=_working_directory(cluster, run),
+        python=run.spec.python,
+        ranks_per_node=run.spec.ranks_per_node,
+    )

@@ -81,6 +81,8 @@ class Attempt:
     last_step: int | None = None
     last_step_at: float | None = None
     launched: list[str] = field(default_factory=list)  # nodes whose ranks are all spawned
+    # "n2: why" of the first node that started fresh processes although ranks were to be forked; "": none did
+    cold: str = ""
     exits: dict[int, int | None] = field(default_factory=dict)  # rank -> exit code
     dead_rank_seen: bool = (
         False  # one rank is confirmed dead: a synchronous gang cannot advance any more

@@ -87,6 +87,7 @@ def draw(
 
 def _node(node: Node, heard: Heard, now: float) -> NodeView:
     beat = heard.beats.get(node.node)
+    warm = beat if beat and node.state not in ("absent", "lost", "left") else None
     return NodeView(
         node=node.node,
         state=node.state,
@@ -98,6 +99,8 @@ def _node(node: Node, heard: Heard, now: float) -> NodeView:
         reason=node.reason,
         agent_pid=node.pid,
         agent_resident_bytes=beat.agent_resident_bytes if beat else 0,
+        warm=warm.warm if warm else "",
+        warm_resident_bytes=warm.warm_resident_bytes if warm else 0,
     )
 
 
@@ -136,11 +139,14 @@ def _run(run: Run, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: floa
         first_loss=run.first_loss,
         settings=dict(attempt.settings) if attempt else {},
         remedies=dict(run.remedies),
+        start=dict(attempt.start) if attempt else {},
         checkpoint_step=trusted.step if trusted else None,
         ettr_ratio=summary.ettr_ratio,
         lost_seconds=dict(summary.lost_seconds),
         folder=run_folder(cluster, run),
         checkpoints=checkpoint_folder(cluster, run),
+        preload=run.spec.preload,
+        cold=attempt.cold if attempt else "",
     )
 
 

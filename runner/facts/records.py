@@ -207,10 +207,14 @@ class AttemptChanged:
 @message("node_launched")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLaunched:
-    """All ranks of the attempt on this node are spawned."""
+    """All ranks of the attempt on this node are spawned.
+
+    `cold` says why they are fresh processes although they were to be forked from a warm one; "" when all is as wanted.
+    """
 
     node: str
     attempt: AttemptId
+    cold: str = ""
 
 
 @message("ranks_understand")

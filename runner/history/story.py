@@ -102,6 +102,7 @@ class _Threads:
     states: dict[str, str] = field(default_factory=dict)  # node -> state
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
     stepped: dict[AttemptId, int] = field(default_factory=dict)  # attempt -> its last step
+    cold: AttemptId | None = None  # of which it was told last that its ranks were not forked
 
     def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
         """Return the phrases of an entry's records, each with what it belongs to."""
@@ -173,6 +174,8 @@ class _Threads:
     def _words(self, record: object, entry: r.JournalEntry, *, idle: list[str]) -> str:
         if isinstance(record, r.Advanced):
             return self._first_step(record, entry.now)
+        if isinstance(record, r.NodeLaunched):
+            return self._fresh(record)
         if isinstance(record, r.AttemptChanged) and record.state == "launching":
             self.launched_at.setdefault(record.attempt, entry.now)
         if isinstance(record, r.NodeChanged):
@@ -201,6 +204,13 @@ class _Threads:
             words += f", {now - self.launched_at[record.attempt]:.1f} s after its launch"
         slowest = slowest_phase(record.timings)
         return f"{words}; slowest start phase: {slowest}" if slowest else words
+
+    def _fresh(self, record: r.NodeLaunched) -> str:
+        """Once an attempt: of many nodes with one and the same trouble, the first speaks."""
+        if not record.cold or record.attempt == self.cold:
+            return ""
+        self.cold = record.attempt
+        return decided(record)
 
     def _forget(self, record: object) -> None:
         """After its resolution an incident has no part in what its attempts do."""

@@ -269,12 +269,19 @@ def _mass_silence_noted(record: r.MassSilenceNoted) -> str:
     return "the store or the network is blamed; no node is"
 
 
+def _node_launched(record: r.NodeLaunched) -> str:
+    if not record.cold:
+        return ""
+    return f"{record.node} started its ranks as fresh processes: {printable(record.cold)}"
+
+
 _DECIDED: dict[type, Callable[[Any], str]] = {
     r.NodeRegistered: lambda d: (
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),
     r.NodeChanged: lambda d: f"{d.node} is {d.state}{_because(d.reason)}",
     r.NodeCleared: _node_cleared,
+    r.NodeLaunched: _node_launched,
     r.RunAdmitted: _run_admitted,
     r.RunChanged: lambda d: f"run {d.run} is {d.state}{_because(d.reason)}",
     r.AttemptPlanned: _attempt_planned,

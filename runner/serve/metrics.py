@@ -277,6 +277,12 @@ def _nodes(nodes: Sequence[NodeView]) -> Iterator[Metric]:
     yield _gauge("stoker_node_ranks", "Ranks alive on a node.", ("node",), ranks)
     memory = [((n.node,), n.agent_resident_bytes or None) for n in nodes]
     yield _gauge("stoker_agent_resident_bytes", "Memory of a node's agent.", ("node",), memory)
+    warm = [((n.node,), n.warm_resident_bytes or None) for n in nodes]
+    text = "Memory of a node's warm process."
+    yield _gauge("stoker_warm_resident_bytes", text, ("node",), warm)
+    ready = sum(node.warm == "ready" for node in nodes)
+    text = "Nodes with a warm process that is ready to fork ranks."
+    yield _gauge("stoker_warm_nodes", text, (), [((), ready)])
 
 
 def _runs(runs: Sequence[RunView]) -> Iterator[Metric]:

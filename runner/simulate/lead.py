@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
+from runner.act.registers import Registers
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
-from runner.decide.placement import assignment_of
 from runner.decide.state import State
 from runner.detect.detectors import Detectors
 from runner.errors import StoreUnavailable
@@ -19,7 +19,6 @@ from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.actions import Action, ActionResult
 from runner.facts.assignments import Task
-from runner.facts.requests import Answer
 from runner.facts.signals import Heartbeat
 from runner.simulate.agenda import Agenda
 from runner.store.faults import Crash
@@ -86,7 +85,7 @@ class Lead:
 
     def _reset(self) -> None:
         self._inbox: deque[Callable[[], None]] = deque()
-        self._unpublished: dict[str, bytes] = {}
+        self._registers = Registers(self.policy.cluster)
         self._is_busy = self._is_doomed = False
         self._paused_until = 0.0
         self._outage_seconds = 0.0  # sat out and not told to the controller yet
@@ -155,8 +154,7 @@ class Lead:
             holder=holder, token=self._lease.token, version="sim", nodes=self._edges.nodes
         )
         self._act(self.turns.take(started, self._edges.agenda.now))
-        for name in state.nodes:
-            self._want_published(name)
+        self._registers.want_all(state)
         self._publish()
         for action in open_before:
             if action.id in state.actions:
@@ -310,15 +308,9 @@ class Lead:
 
     def _act(self, records: list[object]) -> None:
         for record in records:
-            if isinstance(record, r.Assigned):
-                self._want_published(record.node)
-            elif isinstance(record, r.RequestNoted):
-                answer = Answer(
-                    id=record.id, state=record.state, message=record.message, run=record.run
-                )
-                self._unpublished[f"answer/{record.id}"] = wire.encode(answer)
-            elif isinstance(record, r.ActionIssued):
+            if isinstance(record, r.ActionIssued):
                 self._perform(record.action)
+        self._registers.follow(records, self.controller.state)
         self._publish()
         sequence = self.controller.state.sequence
         if sequence - self._snapshot_at >= self._snapshot_entries:
@@ -328,21 +320,16 @@ class Lead:
             except StoreUnavailable:
                 pass  # the next turn tries again
 
-    def _want_published(self, name: str) -> None:
-        state = self.controller.state
-        assignment = assignment_of(state, self.policy.cluster, state.nodes[name])
-        self._unpublished[f"assignment/{name}"] = wire.encode(assignment)
-
     def _publish(self) -> None:
-        for name in list(self._unpublished):
-            try:
-                self._store.put(name, self._unpublished[name], fence=self._lease)
-            except StoreUnavailable:
-                self._later(RETRY_SECONDS, self._publish)
-                return
-            del self._unpublished[name]
-            if name.startswith("assignment/"):
-                self._edges.written_for(name.partition("/")[2])
+        try:
+            self._registers.write(self._put)
+        except StoreUnavailable:
+            self._later(RETRY_SECONDS, self._publish)
+
+    def _put(self, name: str, value: bytes) -> None:
+        self._store.put(name, value, fence=self._lease)
+        if name.startswith("assignment/"):
+            self._edges.written_for(name.partition("/")[2])
 
     def _perform(self, action: Action) -> None:
         """Perform an action; its outcome reaches only this life, a later one performs it again."""

@@ -5,7 +5,7 @@ A model of `runner.agent`, in virtual time: what it says, and in which order, is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from runner.agent.fence import Fence
@@ -35,6 +35,14 @@ class Share:
     stopped_at: dict[int, float] = field(default_factory=dict)
     ending: bool = False
     fenced: bool = False
+    cold: str = ""  # why they were not forked, though they were to be
+
+
+def _differ_in_warm_alone(before: Assignment | None, after: Assignment) -> bool:
+    """Whether only what is to be warm changed: then nothing about ranks is to be confirmed again."""
+    if before is None or before.warm == after.warm:
+        return False
+    return replace(before, warm=None) == replace(after, warm=None)
 
 
 class Machine:
@@ -48,6 +56,7 @@ class Machine:
         self.mute = False  # its agent hangs: alive, and deaf and dumb
         self.program_missing = False
         self.undying: tuple[int, ...] = ()  # ranks that outlive SIGKILL
+        self.cold = ""  # why nothing can be forked from its warm process
         self.share: Share | None = None
         self.incarnation = 0
         self.epoch = 0  # highest obeyed
@@ -186,6 +195,7 @@ class Machine:
                 ranks_stopped=self._stopped_for_long(),
                 last_step=step,
                 phases={str(rank): phase for rank in ranks} if phase else {},
+                warm=self.cold or "ready" if self._assignment and self._assignment.warm else "",
             )
         )
 
@@ -200,12 +210,12 @@ class Machine:
             return
         assignment = self._world.read_register(self.name)
         if assignment is not None and assignment.epoch >= self.epoch:
+            before, self._assignment = self._assignment, assignment
             self.epoch = assignment.epoch
-            self._assignment = assignment
-            if assignment.plan is None and self.share is None and self._launching is None:
-                self._confirm_gone()
-            else:
+            if assignment.plan is not None or self.share is not None or self._launching is not None:
                 self._converge()
+            elif not _differ_in_warm_alone(before, assignment):
+                self._confirm_gone()
         for number, task in self._world.read_tasks(self.name, self._task_cursor):
             self._task_cursor = number
             self._do(task, has_waited=has_waited)
@@ -251,13 +261,18 @@ class Machine:
             )
             return
         ranks: dict[int, Condition] = dict.fromkeys(plan.ranks, "running")
-        self.share = Share(plan=plan, epoch=wanted.epoch, ranks=ranks)
+        cold = self.cold if wanted.warm is not None else ""
+        self.share = Share(plan=plan, epoch=wanted.epoch, ranks=ranks, cold=cold)
         self._say_started(self.share)
         self._world.spawned(plan, wanted.epoch)
         self._converge()
 
     def _say_started(self, share: Share) -> None:
-        self.say(s.RanksStarted(**self._stamp(), epoch=share.epoch, attempt=share.plan.attempt))
+        self.say(
+            s.RanksStarted(
+                **self._stamp(), epoch=share.epoch, attempt=share.plan.attempt, cold=share.cold
+            )
+        )
 
     def _end(self, share: Share, *, grace_seconds: float, fenced: bool = False) -> None:
         share.fenced = share.fenced or fenced

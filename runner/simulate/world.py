@@ -306,6 +306,10 @@ class World:
         """Ranks cannot be started there any more."""
         self.machines[node].program_missing = True
 
+    def cool_node(self, node: str, *words: str) -> None:
+        """Ranks cannot be forked there any more; the words say why."""
+        self.machines[node].cold = " ".join(words)
+
     def wedge_rank(self, node: str, rank: int) -> None:
         """Let a rank outlive SIGKILL (state D)."""
         self.machines[node].undying = (rank,)

@@ -137,6 +137,8 @@ def _read(scenario: Scenario, words: list[str]) -> None:
             fields["command"] = [str(fields["command"])]
         else:
             fields["trainer"] = {"recipe": "tiny"}
+        if isinstance(fields.get("preload"), str):
+            fields["preload"] = [fields["preload"]]
         scenario.runs[rest[0]] = from_plain(RunSpec, {"name": rest[0], **fields})
     elif what == "training":
         scenario.trainings[rest[0]] = Training(**_fields(rest[1:]))
@@ -246,6 +248,7 @@ DEEDS: Mapping[str, Maker] = {
     "hang-agent": _named("hang_agent"),
     "free-agent": _named("free_agent"),
     "remove-program": _named("remove_program"),
+    "cool-node": _named("cool_node"),
     "wedge-rank": _named("wedge_rank"),
     "tear-checkpoint": _named("tear_checkpoint"),
     "lose-store": _named("lose_store"),

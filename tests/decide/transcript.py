@@ -218,6 +218,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.NodeCleared: lambda x: (
         f"{x.node} clear" + (" (seen by probe)" if x.seen_by == "probe" else "")
     ),
+    r.NodeLaunched: lambda x: f"{x.node} fresh: {x.cold}" if x.cold else "",
     r.RunAdmitted: lambda x: f"run {x.run} admitted",
     r.RunChanged: lambda x: f"run {x.run} {x.state}: {x.reason[:100]}",
     r.AttemptPlanned: lambda x: f"plan {x.attempt} on {' '.join(x.nodes)}",

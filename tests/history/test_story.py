@@ -171,7 +171,7 @@ def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:
 
 def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> None:
     """A new kind of fact cannot slip by: it gets a phrase, or a place in the list of those that keep books only."""
-    silent = {"RanksUnderstand", "RankEnded", "NodeLaunched", "NodeExpected", "CheckpointForgotten"}
+    silent = {"RanksUnderstand", "RankEnded", "NodeExpected", "CheckpointForgotten"}
     elsewhere = {
         "Assigned",
         "Advanced",

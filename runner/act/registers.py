@@ -1,0 +1,79 @@
+"""Registers: what each node is to run and have warm, and the answers to people, written as the state wants them.
+
+Level-triggered: a register holds the state in full. What a node has warm may change while its assignment stays, when a run is
+admitted, planned or over; so what each was told last is remembered, and only nodes for which that changed are written again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from runner.decide.placement import Warming, assignment_of
+from runner.decide.state import State
+from runner.facts import records as r
+from runner.facts import wire
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.requests import Answer
+
+# After these any node may be wanted warm for another run than before; after the others, their own node only.
+_CONCERN_ALL = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
+_CONCERN_ONE = (r.NodeRegistered, r.NodeChanged)
+
+
+class Registers:
+    """The registers of a cluster that are to be written: their newest value, whatever waited before is overtaken."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self._cluster = cluster
+        self._due: dict[str, bytes] = {}
+        self._warm_for: dict[str, int] = {}  # node -> run it was last told to be warm for; 0: none
+
+    @property
+    def is_due(self) -> bool:
+        """Whether something is to be written."""
+        return bool(self._due)
+
+    def want_all(self, state: State) -> None:
+        """Want every node's assignment written: whoever takes over does not know what was."""
+        warming = Warming(state)
+        for name in state.nodes:
+            self._want(name, state, warming)
+
+    def follow(self, records: Iterable[object], state: State) -> None:
+        """Want written what these records changed; `state` is as after them."""
+        warming: Warming | None = None
+        asked = dict[str, None]()  # nodes whose warm process may be another now
+        for record in records:
+            if isinstance(record, r.RequestNoted):
+                self._want_answer(record)
+            elif isinstance(record, r.Assigned):
+                warming = warming or Warming(state)
+                self._want(record.node, state, warming)
+            elif isinstance(record, _CONCERN_ALL):
+                asked |= dict.fromkeys(state.nodes)
+            elif isinstance(record, _CONCERN_ONE):
+                asked[record.node] = None
+        for name in asked:
+            warming = warming or Warming(state)
+            if _number(warming, state, name) != self._warm_for.get(name, 0):
+                self._want(name, state, warming)
+
+    def write(self, put: Callable[[str, bytes], object]) -> None:
+        """Write what is due, each by `put(name, value)`; what fails, and what comes after it, stays due."""
+        for name in list(self._due):
+            put(name, self._due[name])
+            del self._due[name]
+
+    def _want(self, name: str, state: State, warming: Warming) -> None:
+        assignment = assignment_of(state, self._cluster, state.nodes[name], warming=warming)
+        self._due[f"assignment/{name}"] = wire.encode(assignment)
+        self._warm_for[name] = _number(warming, state, name)
+
+    def _want_answer(self, noted: r.RequestNoted) -> None:
+        answer = Answer(id=noted.id, state=noted.state, message=noted.message, run=noted.run)
+        self._due[f"answer/{noted.id}"] = wire.encode(answer)
+
+
+def _number(warming: Warming, state: State, name: str) -> int:
+    run = warming.run_for(state.nodes[name])
+    return run.run if run is not None else 0
