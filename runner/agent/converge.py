@@ -43,6 +43,7 @@ class Launching:
     assignment: Assignment
     is_prepared: bool = False
     is_sent: bool = False
+    sent_at: float = 0.0  # monotonic seconds
 
 
 @dataclass(slots=True, kw_only=True)
@@ -225,7 +226,7 @@ class Convergence:
         except StokerError as error:
             self._launch_failed(str(error))
             return
-        launching.is_sent = True
+        launching.is_sent, launching.sent_at = True, time.monotonic()
         self.keeping.ask(**request)
         self.keeping.expect_answer()
 
@@ -234,7 +235,13 @@ class Convergence:
         if launching is None:
             return
         pids = {item["rank"]: item["pid"] for item in message["ranks"]}
-        self.gang = Gang(launching.assignment, pids, self._identity.stamp, time.monotonic())
+        self.gang = Gang(
+            launching.assignment,
+            pids,
+            self._identity.stamp,
+            time.monotonic(),
+            spawned_at=launching.sent_at,
+        )
         self._tell(self.gang.started())
         channels, self._waiting_channels = self._waiting_channels, {}
         self.channels.add(channels)

@@ -209,6 +209,12 @@ def _advanced(state: State, record: r.Advanced) -> None:
         run.last_loss = record.loss
 
 
+def _start_timed(state: State, record: r.StartTimed) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.start = dict(record.slowest)
+
+
 def _settings_read(state: State, record: r.SettingsRead) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
@@ -369,6 +375,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.RanksUnderstand: _ranks_understand,
     r.RankEnded: _rank_ended,
     r.Advanced: _advanced,
+    r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
     r.CheckpointNoted: _checkpoint_noted,
     r.CheckpointForgotten: _checkpoint_forgotten,

@@ -9,7 +9,7 @@ from runner.decide.ladder import end_attempt, end_run
 from runner.decide.state import Attempt
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
-from runner.facts.faults import Finding
+from runner.facts.faults import Finding, GangTimed
 from runner.facts.ids import AttemptId
 from runner.facts.signals import (
     LaunchFailed,
@@ -110,6 +110,13 @@ def _advance(
             draft.add(
                 r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
             )
+
+
+def on_gang_timed(draft: Draft, timed: GangTimed) -> None:
+    """Keep which rank was slowest in each phase of the start."""
+    attempt = draft.state.attempt_of(timed.attempt)
+    if attempt is not None and not attempt.start and timed.slowest:
+        draft.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
 
 
 def on_rank_exited(draft: Draft, exited: RankExited) -> None:

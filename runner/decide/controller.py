@@ -16,7 +16,7 @@ from runner.decide.state import State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
-from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.faults import Finding, GangTimed, MassSilence, NodeHeard
 from runner.facts.requests import ChangeLr, Drill, ShutDown, StartRun, StopRun
 from runner.facts.watch import Watch, WatchedAttempt
 
@@ -89,6 +89,7 @@ class Controller:
                         since=attempt.launched_at or 0.0,
                         start_seconds=run.spec.start_seconds,
                         progress_seconds=run.spec.progress_seconds,
+                        is_timed=bool(attempt.start),
                     )
                 )
         # A new supervisor's detectors never found the suspects silent; so they, too, are named as worth a word.
@@ -183,6 +184,7 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     s.RanksGone: attempts.on_ranks_gone,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
+    GangTimed: attempts.on_gang_timed,
     s.SettingsInEffect: attempts.on_settings,
     s.CheckpointSealed: trust.on_checkpoint_sealed,
     Finding: _on_finding,

@@ -19,6 +19,7 @@ from runner.facts.records import (
     RunStateName,
 )
 from runner.facts.run_spec import RunSpec
+from runner.facts.signals import StartPhase
 from runner.facts.wire import message
 
 MAX_REQUESTS_KEPT = (
@@ -88,6 +89,7 @@ class Attempt:
         False  # one rank is confirmed dead: a synchronous gang cannot advance any more
     )
     settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
+    start: dict[str, StartPhase] = field(default_factory=dict)  # slowest rank in each phase
 
 
 @dataclass(slots=True, kw_only=True)

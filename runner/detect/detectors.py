@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from runner.detect.progress import GangProgress
 from runner.detect.silence import Silence
+from runner.detect.starts import Starts
 from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch
 
@@ -14,6 +15,7 @@ class Detectors:
     def __init__(self, silence_seconds: float) -> None:
         self.silence = Silence(silence_seconds)
         self.progress = GangProgress()
+        self.starts = Starts()
         self._watch = Watch()
 
     def watch(self, watch: Watch) -> None:
@@ -22,22 +24,31 @@ class Detectors:
 
     def heard(self, beat: Heartbeat, now: float) -> list[object]:
         """Take a heartbeat in."""
-        return [*self.silence.heard(beat, self._watch, now), *self.progress.heard(beat, now)]
+        return [
+            *self.silence.heard(beat, self._watch, now),
+            *self.progress.heard(beat, now),
+            *self.starts.heard(beat, self._watch, now),
+        ]
 
     def tick(self, now: float) -> list[object]:
-        """Find what silence has made true."""
-        return [*self.silence.tick(self._watch, now), *self.progress.tick(self._watch, now)]
+        """Find what the passing of time has made true."""
+        return [
+            *self.silence.tick(self._watch, now),
+            *self.progress.tick(self._watch, now),
+            *self.starts.tick(self._watch, now),
+        ]
 
     def shift(self, seconds: float) -> None:
         """Allow for a time in which nobody listened."""
         self.silence.begin_anew()
         self.progress.shift(seconds)
+        self.starts.shift(seconds)
 
     def due_at(self) -> float | None:
         """Return when `tick` has something to say at the earliest, if nothing is heard."""
-        times = [
-            time
-            for time in (self.silence.due_at(self._watch), self.progress.due_at(self._watch))
-            if time is not None
-        ]
-        return min(times, default=None)
+        times = (
+            self.silence.due_at(self._watch),
+            self.progress.due_at(self._watch),
+            self.starts.due_at(),
+        )
+        return min((time for time in times if time is not None), default=None)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 from runner.facts.ids import AttemptId
+from runner.facts.signals import StartPhase
 from runner.facts.wire import message
 
 Fault = Literal[
@@ -50,3 +52,12 @@ class MassSilence:
     """Many nodes fell silent at once: the store or the fabric is blamed, not the nodes; over when `nodes` is empty."""
 
     nodes: tuple[str, ...] = ()
+
+
+@message("gang_timed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangTimed:
+    """A gang is up: the slowest rank of all in each phase of its start. Said once per launch, however many nodes it has."""
+
+    attempt: AttemptId
+    slowest: Mapping[str, StartPhase] = field(default_factory=dict)

@@ -249,6 +249,15 @@ class Advanced:
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
+@message("start_timed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimed:
+    """Which rank of the gang took longest in each phase of the start."""
+
+    attempt: AttemptId
+    slowest: Mapping[str, signals.StartPhase] = field(default_factory=dict)
+
+
 @message("settings_read")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsRead:

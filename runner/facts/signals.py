@@ -47,6 +47,15 @@ class StepRecord:
     validation_loss: float | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPhase:
+    """The rank that took longest in one phase of a start. `node` is left out where the source says it."""
+
+    seconds: float
+    rank: int
+    node: str = ""
+
+
 # ---- volatile -------------------------------------------------------------------------------------------------------
 
 
@@ -66,6 +75,8 @@ class Heartbeat(Signal):
     # ranks that report no steps: how often one of them was seen to have written to its output since the launch
     writes: int = 0
     agent_resident_bytes: int = 0
+    # the slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on
+    start: Mapping[str, StartPhase] = field(default_factory=dict)
     warm: str = ""  # the warm process: "", importing, ready, or why ranks are started without one
     warm_resident_bytes: int = 0
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.facts.ids import AttemptId
-from runner.facts.signals import StepRecord
+from runner.facts.signals import StartPhase, StepRecord
 from runner.facts.wire import message
 
 
@@ -78,6 +78,9 @@ class RunView:
     first_loss: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     remedies: Mapping[str, float] = field(default_factory=dict)
+    start: Mapping[str, StartPhase] = field(
+        default_factory=dict
+    )  # of the attempt: the slowest rank in each phase
     checkpoint_step: int | None = None  # newest intact one
     ettr_ratio: float | None = None
     lost_seconds: Mapping[str, float] = field(default_factory=dict)  # by cause, from the ledger

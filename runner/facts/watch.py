@@ -16,6 +16,7 @@ class WatchedAttempt:
     since: float
     start_seconds: float
     progress_seconds: float
+    is_timed: bool = False  # it is known which ranks were slow to start
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
-from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.faults import Finding, GangTimed, MassSilence, NodeHeard
 
 MAX_TEXT = 240  # characters of one piece of foreign text; chosen, not measured
 
@@ -37,6 +37,11 @@ def exit_in_words(exit_code: int | None) -> str:
 def setting(value: object) -> str:
     """Write a setting's value, floats with six digits."""
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Write a length of time for a person: milliseconds below a second."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
 
 
 def slowest_phase(timings: Mapping[str, float]) -> str:
@@ -149,6 +154,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.RequestTaken: lambda f: f"{f.node}: request {f.request} takes effect after step {f.step}",
     s.Junk: lambda f: f"{f.node}: {f.count} messages that were none: {printable(f.reason)}",
     Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
+    GangTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
     NodeHeard: lambda f: f"{f.node} is heard again",
     MassSilence: _mass_silence,
     ActionResult: _action_result,
@@ -193,6 +199,14 @@ def _attempt_changed(record: r.AttemptChanged) -> str:
         "stopping": f"{record.attempt} is being ended{outcome}{reason}",
         "ended": f"{record.attempt} has ended{outcome}{reason}",
     }.get(record.state, "")
+
+
+def _start_timed(record: r.StartTimed) -> str:
+    told = [
+        f"{printable(name, 40)} {duration(phase.seconds)} (rank {phase.rank} on {phase.node})"
+        for name, phase in record.slowest.items()
+    ]
+    return f"{record.attempt} up, slowest rank in each phase: {', '.join(told)}"
 
 
 def _settings_read(record: r.SettingsRead) -> str:
@@ -287,6 +301,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.AttemptPlanned: _attempt_planned,
     r.AttemptPrepared: _attempt_prepared,
     r.AttemptChanged: _attempt_changed,
+    r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
     r.CheckpointNoted: _checkpoint_noted,
     r.RemedyAdded: _remedy_added,
