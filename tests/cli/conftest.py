@@ -36,9 +36,22 @@ def example_view(**changes: object) -> View:
         "journal_sequence": 42,
         "nodes": (
             NodeView(
-                node="n1", state="active", attempt=TWO, ranks_alive=(0, 1), heard_seconds_ago=0.4
+                node="n1",
+                state="active",
+                attempt=TWO,
+                ranks_alive=(0, 1),
+                heard_seconds_ago=0.4,
+                warm="ready",
+                warm_resident_bytes=480_000_000,
             ),
-            NodeView(node="n2", state="active", attempt=TWO, ranks_alive=(2, 3), agent_pid=77),
+            NodeView(
+                node="n2",
+                state="active",
+                attempt=TWO,
+                ranks_alive=(2, 3),
+                agent_pid=77,
+                warm="no module named \x1b[31mtorhc",
+            ),
             NodeView(node="n3", state="lost", reason="\x1b[31mdead\x1b[0m"),
         ),
         "runs": (
@@ -63,6 +76,8 @@ def example_view(**changes: object) -> View:
                 ettr_ratio=0.75,
                 lost_seconds={"initial_start": 10.0, "rework": 15.0},
                 folder="runs/2-tiny",
+                preload=("torhc",),
+                cold="n2: no module named torhc",
             ),
         ),
         "incidents": (

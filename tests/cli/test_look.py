@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,32 @@ def test_status_shows_runs_nodes_and_incidents(cluster: Cluster) -> None:
     assert "n3    lost" in result.stdout
     assert "no open incident; 1 closed" in result.stdout
     assert "\x1b" not in result.stdout
+
+
+def test_status_says_whether_ranks_were_forked_and_if_not_why(cluster: Cluster) -> None:
+    """A run that wants warm processes has a line about its live attempt; one that is over, or wants none, has none."""
+    told = stoker("status").stdout
+    assert "run tiny: fresh processes: n2: no module named torhc" in told
+    assert "run old" not in told
+    old, tiny = example_view().runs
+    cluster.publish(example_view(runs=(old, replace(tiny, cold=""))))
+    assert "run tiny: ranks forked from warm processes" in stoker("status").stdout
+    for quiet in (replace(tiny, preload=(), cold=""), replace(tiny, attempt_state="launching")):
+        cluster.publish(example_view(runs=(quiet,)))
+        assert "processes" not in stoker("status").stdout
+
+
+def test_nodes_show_their_warm_process(cluster: Cluster) -> None:
+    """Ready with its memory, or why there is none to fork from; programs get both as fields."""
+    told = stoker("nodes").stdout
+    assert "ready 480 MB" in told
+    assert "no module named  [31mtorhc" in told
+    plain = json.loads(stoker("nodes", "--json").stdout)
+    assert [(node["warm"], node["warm_resident_bytes"]) for node in plain] == [
+        ("ready", 480_000_000),
+        ("no module named \x1b[31mtorhc", 0),
+        ("", 0),
+    ]
 
 
 def test_status_says_when_nobody_leads_and_how_old_it_is(cluster: Cluster) -> None:

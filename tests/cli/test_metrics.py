@@ -50,6 +50,9 @@ def test_the_view_becomes_metrics_with_units(cluster: Cluster) -> None:
     assert found["stoker_incidents_total", (("fault", "rank_crash"),)] == 1
     assert found["stoker_recent_incidents", (("fault", "rank_crash"), ("state", "resolved"))] == 1
     assert found["stoker_supervisor_resident_bytes", ()] == 47_000_000
+    assert found["stoker_warm_resident_bytes", (("node", "n1"),)] == 480_000_000
+    assert ("stoker_warm_resident_bytes", (("node", "n2"),)) not in found
+    assert found["stoker_warm_nodes", ()] == 1
     assert found["stoker_view_age_seconds", ()] < 60
     assert ("stoker_run_loss", (("name", "old"), ("run", "1"))) not in found
 

@@ -107,6 +107,13 @@ def test_an_incident_is_told_from_opening_to_resolution() -> None:
     ]
 
 
+def test_ranks_that_were_not_forked_are_told_once() -> None:
+    """The line that says so stands beside that of the attempt."""
+    cold = view(run=replace(RUN, cold="n2: no memory"))
+    assert changes(view(), cold, run=1) == ["ranks of 1.1.0 are fresh processes: n2: no memory"]
+    assert changes(cold, cold, run=1) == []
+
+
 def test_a_changed_diagnosis_is_told() -> None:
     """An incident whose fault turns out to be another says so with its evidence."""
     crash = IncidentView(

@@ -114,8 +114,13 @@ def scenarios() -> list[Scenario]:
 
 def parse(path: Path) -> Scenario:
     """Read a story; raises ValueError or KeyError for a head that makes no sense."""
-    head, _, transcript = path.read_text().partition(f"{MARK}\n")
-    scenario = Scenario(name=path.stem, head=head, transcript=transcript)
+    return parse_text(path.stem, path.read_text())
+
+
+def parse_text(name: str, text: str) -> Scenario:
+    """Read a story from its text."""
+    head, _, transcript = text.partition(f"{MARK}\n")
+    scenario = Scenario(name=name, head=head, transcript=transcript)
     for line in head.splitlines():
         words = line.split()
         if line.startswith("#"):

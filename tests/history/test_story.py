@@ -8,6 +8,7 @@ from runner.facts import signals as s
 from runner.facts import wire
 from runner.facts.actions import Action, ActionResult
 from runner.facts.checkpoints import Trust
+from runner.facts.ids import AttemptId
 from runner.history import words
 from runner.history.lineage import lineage
 from runner.history.story import story
@@ -151,6 +152,22 @@ def test_only_nodes_in_trouble_are_worth_a_line() -> None:
     )
     told = [line.decided for line in story(script.entries)]
     assert told == [("n1 is lost: dead",), ("n1 is spare",)]
+
+
+def test_ranks_that_were_not_forked_are_told_once_an_attempt() -> None:
+    """The first node says why; others with the same trouble are silent, and forked ranks are no news."""
+
+    def launched(attempt: AttemptId, node: str, cold: str = "") -> r.NodeLaunched:
+        return r.NodeLaunched(node=node, attempt=attempt, cold=cold)
+
+    script = Script().at(0, planned(ONE)).at(1, launched(ONE, "n1"))
+    script.at(2, launched(ONE, "n2", "no module\x1b[1m x")).at(3, launched(ONE, "n3", "other"))
+    script.at(4, planned(TWO)).at(5, launched(TWO, "n3", "other"))
+    told = [words for line in story(script.entries) for words in line.decided]
+    assert [words for words in told if "planned" not in words] == [
+        "n2 started its ranks as fresh processes: no module [1m x",
+        "n3 started its ranks as fresh processes: other",
+    ]
 
 
 def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:

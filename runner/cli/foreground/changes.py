@@ -64,6 +64,8 @@ def _run(old: RunView | None, new: RunView) -> Iterator[str]:
     was = (old.attempt, old.attempt_state) if old else (None, "")
     if new.attempt is not None and (new.attempt, new.attempt_state) != was:
         yield f"attempt {new.attempt} {new.attempt_state} on {', '.join(new.nodes)}"
+    if new.cold and (old is None or old.cold != new.cold):
+        yield f"ranks of {new.attempt} are fresh processes: {printable(new.cold)}"
     if new.settings and (old is None or old.settings != new.settings):
         named = ("lr", "lr_peak", "lr_factor")
         told = [f"{key} {setting(new.settings[key])}" for key in named if key in new.settings]

@@ -1,0 +1,238 @@
+"""What nodes are told to have warm: which run's, when their registers are written, and what is shown of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from runner.act.registers import Registers
+from runner.decide.apply import apply_record
+from runner.decide.placement import Warming, assignment_of
+from runner.decide.state import Node, Run, State
+from runner.decide.view import Heard, draw
+from runner.facts import records as r
+from runner.facts import wire
+from runner.facts.assignments import Assignment, WarmPlan
+from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.ids import AttemptId
+from runner.facts.run_spec import RunSpec
+from runner.facts.signals import Heartbeat
+from runner.simulate.world import World
+from runner.store.faults import Faults
+from runner.store.memory import MemoryStore
+from tests.decide.script import Scenario, parse_text
+
+CLUSTER = ClusterSpec(name="sim", state="state", local=LocalNodes(nodes=2, slots=2, spares=1))
+ONE_RUN = """# One run on two nodes, and a spare.
+cluster nodes=2 slots=2 spares=1
+run a preload=torch
+at 0 start a
+"""
+TWO_RUNS = """# Two runs that want different modules warm; b waits until a has left it nodes.
+cluster nodes=2 slots=2 spares=1
+run a preload=torch
+run b preload=jax command=train.py
+at 0 start a
+at 5 start b
+"""
+
+
+class Story:
+    """A scenario in virtual time whose writes of registers are counted."""
+
+    def __init__(self, text: str) -> None:
+        self.scenario: Scenario = parse_text("story", text)
+        self.faults = Faults()
+        contents = MemoryStore()
+        self.world: World = self.scenario.build(
+            store=contents, open_store=lambda _life: contents.another(faults=self.faults)
+        )
+        self._told = 0
+
+    def until(self, time: float) -> dict[str, int]:
+        """Let time pass; return how often each node's register was written meanwhile."""
+        self.world.run_until(time)
+        new = self.faults.operations[self._told :]
+        self._told = len(self.faults.operations)
+        names = [name for method, name in new if method == "put" and name.startswith("assignment/")]
+        return dict(Counter(name.partition("/")[2] for name in names))
+
+    def register(self, node: str) -> Assignment:
+        """Return what the node reads."""
+        assignment = self.world.read_register(node)
+        assert assignment is not None
+        return assignment
+
+    def warm(self) -> dict[str, tuple[str, ...]]:
+        """Return the modules that each node is to have imported."""
+        plans = {name: self.register(name).warm for name in self.world.nodes}
+        return {name: plan.preload for name, plan in plans.items() if plan is not None}
+
+
+def test_a_run_warms_its_nodes_and_the_spare_and_its_end_lets_them_go() -> None:
+    """Each change of a run writes one register for each node that it concerns, and none for the others."""
+    story = Story(ONE_RUN)
+    assert story.until(0.1) == {
+        "n1": 1,
+        "n2": 1,
+        "n3": 1,
+    }  # the take-over; nothing is known of their slots
+    assert story.warm() == {}
+    assert story.until(0.35) == {"n1": 1, "n2": 1, "n3": 1}  # they register
+    assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
+    assert story.until(8.0) == {"n1": 1, "n2": 1}  # the launch
+    assert story.register("n1").plan is not None
+    story.world.kill_rank(1, "a")
+    assert story.until(15.0) == {"n1": 2, "n2": 2}  # the end and the next launch; warm all along
+    assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
+    assert story.until(60.0) == {"n1": 1, "n2": 1, "n3": 1}  # finished
+    assert story.warm() == {}
+    assert (
+        story.register("n3").epoch == 0
+    )  # a register written for its warm plan alone keeps the node's epoch
+
+
+def test_a_lost_node_is_wanted_warm_no_more_and_the_spare_that_takes_its_place_already_is() -> None:
+    """A spare becomes a node of the run without being told anew what to import."""
+    story = Story(ONE_RUN)
+    story.until(8.0)
+    story.world.kill_node("n2")
+    before = story.register("n3").warm
+    story.until(30.0)
+    assert story.warm() == {"n1": ("torch",), "n3": ("torch",)}
+    assert story.register("n3").plan is not None
+    assert story.register("n3").warm == before
+
+
+def test_of_two_runs_each_node_serves_one_and_a_waiting_run_gets_what_the_other_leaves() -> None:
+    """The spare belongs to the lower number; a run that is admitted, or waits, disturbs no node of another."""
+    story = Story(TWO_RUNS)
+    story.until(4.0)
+    assert story.until(8.0) == {}
+    assert [run.state for run in story.world.state.runs.values()] == ["active", "waiting"]
+    assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
+    story.until(40.0)  # a has finished, b was launched
+    assert story.world.state.runs[1].state == "finished"
+    assert story.warm() == {"n1": ("jax",), "n2": ("jax",), "n3": ("jax",)}
+
+
+def test_a_supervisor_that_takes_over_writes_every_register_once() -> None:
+    """What an earlier life wrote is not known, so all is written, and nothing twice."""
+    story = Story(ONE_RUN)
+    story.until(8.0)
+    story.world.crash_supervisor()
+    assert story.until(9.0) == {"n1": 1, "n2": 1, "n3": 1}
+    assert story.until(12.0) == {}
+    assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
+
+
+def test_a_write_that_failed_is_made_good() -> None:
+    """A store that was away when a run ended holds what it should once it is back."""
+    story = Story(ONE_RUN)
+    story.until(20.0)
+    story.world.lose_store(8.0)
+    story.until(60.0)
+    assert story.world.state.runs[1].state == "finished"
+    assert story.warm() == {}
+
+
+def test_without_preload_no_register_is_written_but_for_its_assignment() -> None:
+    """Runs that want nothing warm cost what they cost before."""
+    story = Story(ONE_RUN.replace(" preload=torch", ""))
+    story.until(0.1)
+    assert story.until(8.0) == {"n1": 1, "n2": 1}
+    assert story.until(60.0) == {"n1": 1, "n2": 1}
+
+
+def run(number: int, *, state: r.RunStateName = "active", **fields: object) -> Run:
+    """A run that wants a module of its own warm."""
+    spec = {"name": f"r{number}", "command": ("{python}", "t.py"), "preload": (f"m{number}",)}
+    return Run(run=number, spec=RunSpec(**{**spec, **fields}), state=state)  # type: ignore[arg-type]
+
+
+def state_of(*runs: Run, **slots: int) -> State:
+    """A state with these runs, and spare nodes by name with their slots."""
+    nodes = {
+        name: Node(node=name, index=index, state="spare", slots=count)
+        for index, (name, count) in enumerate(slots.items())
+    }
+    return State(nodes=nodes, runs={one.run: one for one in runs})
+
+
+def wanted(state: State) -> dict[str, int]:
+    """Return the run for which each node is to be warm."""
+    warming = Warming(state)
+    found = {name: warming.run_for(node) for name, node in state.nodes.items()}
+    return {name: one.run for name, one in found.items() if one is not None}
+
+
+def test_a_spare_is_warm_for_the_first_live_run_that_fits_it() -> None:
+    """Runs that are over, want nothing warm or are too large for the node are passed over."""
+    over, plain = run(1, state="finished"), run(2, preload=())
+    large, waits = run(3, ranks_per_node=8), run(4, state="waiting")
+    state = state_of(over, plain, large, waits, run(5), small=2, big=8, unknown=0)
+    assert wanted(state) == {"small": 4, "big": 3}
+    state.nodes["small"].state, state.nodes["big"].state = "lost", "left"
+    assert wanted(state) == {}
+
+
+def test_between_two_attempts_a_node_stays_warm_for_the_run_it_was_last_planned_for() -> None:
+    """Else it would import other modules just when its ranks are to be started again; a run without preload counts too."""
+    state = state_of(run(1), run(2), run(3, preload=()), n1=2, n2=2, n3=2, n4=2)
+    for number, epoch, nodes in ((2, 1, ("n1", "n2")), (1, 2, ("n2",)), (3, 3, ("n3",))):
+        attempt = AttemptId(number, 1, 0)
+        apply_record(state, r.AttemptPlanned(attempt=attempt, epoch=epoch, nodes=nodes, reason=""))
+    assert wanted(state) == {"n1": 2, "n2": 1, "n4": 1}
+
+
+def test_a_warm_plan_says_what_the_launch_plan_will_say() -> None:
+    """Command, environment, folder and interpreter are the same, or what was imported would not do for the ranks."""
+    story = Story(ONE_RUN)
+    story.until(8.0)
+    plan, warm = story.register("n1").plan, story.register("n3").warm
+    assert plan is not None
+    assert warm == WarmPlan(
+        command=plan.command,
+        preload=("torch",),
+        environment=plan.environment,
+        working_directory=plan.working_directory,
+        python=plan.python,
+        ranks_per_node=plan.ranks_per_node,
+    )
+    assert story.register("n1").warm == warm
+
+
+def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> None:
+    """The View has state and memory from the heartbeat, and of a run why its ranks were not forked."""
+    story = Story(ONE_RUN)
+    for name, reason in (("n1", "no memory"), ("n2", "another reason")):
+        story.world.cool_node(name, reason)
+    story.until(8.0)
+    story.world.kill_node("n2")
+    story.until(14.0)
+    heard = Heard()
+    for name in ("n1", "n2"):
+        heard.take(
+            Heartbeat(node=name, incarnation=1, warm="ready", warm_resident_bytes=5), now=1.0
+        )
+    state, ledger = story.world.state, story.world.lead.turns.ledger
+    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    shown = {node.node: (node.state, node.warm, node.warm_resident_bytes) for node in view.nodes}
+    assert shown == {"n1": ("active", "ready", 5), "n2": ("lost", "", 0), "n3": ("active", "", 0)}
+    assert [(one.preload, one.cold) for one in view.runs] == [(("torch",), "n1: no memory")]
+    assert wire.decode(wire.encode(view)) == view
+
+
+def test_the_latest_value_of_a_register_is_what_is_written() -> None:
+    """A value that could not be written yet is overtaken by the next one, and neither is lost nor written twice."""
+    state = state_of(run(1), n1=2)
+    registers = Registers(CLUSTER)
+    registers.want_all(state)
+    ended = r.RunChanged(run=1, state="finished")
+    apply_record(state, ended)
+    registers.follow([ended], state)
+    written: list[tuple[str, bytes]] = []
+    registers.write(lambda name, value: written.append((name, value)))
+    expected = assignment_of(state, CLUSTER, state.nodes["n1"], warming=Warming(state))
+    assert written == [("assignment/n1", wire.encode(expected))]
+    assert expected.warm is None
+    assert not registers.is_due
