@@ -366,6 +366,11 @@ class Lead:
             return
         self._edges.written_for(task.node)
 
+    @property
+    def has_published(self) -> bool:
+        """Whether it leads and has written all registers that its state wants written."""
+        return self.is_up and not self._inbox and not self._registers.is_due
+
     def _later(self, seconds: float, what: Callable[[], None]) -> None:
         """Do something later, if this life lasts."""
         life = self.life

@@ -13,6 +13,7 @@ from typing import Any
 from runner.decide import attempts, fleet, runs
 from runner.decide.apply import apply_entry
 from runner.decide.draft import Policy
+from runner.decide.placement import Warming, assignment_of
 from runner.decide.state import State
 from runner.facts import actions, incidents, wire
 from runner.facts import records as r
@@ -273,6 +274,22 @@ def check_end(world: World) -> None:
             own = list(range(inherited + 1, goal + 1))
             check(steps == own, f"run {run.run} is made of steps {steps}, not {own}")
     check_books(world, ledger)
+    check_registers(world)
+
+
+def check_registers(world: World) -> None:
+    """Check that each node reads what the controller believes that it is to run and have warm."""
+    if not world.store_answers() or not world.lead.has_published:
+        return
+    state, warming = world.state, Warming(world.state)
+    for node in state.nodes.values():
+        wanted = assignment_of(state, world.cluster, node, warming=warming)
+        found = world.read_register(node.node)
+        check(found is not None, f"{node.node} has no register")
+        assert found is not None
+        for what in ("epoch", "plan", "warm"):  # what is to be confirmed is as of the assignment
+            told, kept = getattr(found, what), getattr(wanted, what)
+            check(told == kept, f"{node.node}: {what} {told} is published, not {kept}")
 
 
 def check_books(world: World, ledger: Ledger) -> None:
