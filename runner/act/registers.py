@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from runner.decide.placement import Warming, assignment_of
+from runner.decide.placement import Preloads, assignment_of
 from runner.decide.state import State
 from runner.facts import records as r
 from runner.facts import wire
@@ -35,28 +35,28 @@ class Registers:
 
     def want_all(self, state: State) -> None:
         """Want every node's assignment written: whoever takes over does not know what was."""
-        warming = Warming(state)
+        preloads = Preloads(state)
         for name in state.nodes:
-            self._want(name, state, warming)
+            self._want(name, state, preloads)
 
     def follow(self, records: Iterable[object], state: State) -> None:
         """Want written what these records changed; `state` is as after them."""
-        warming: Warming | None = None
+        preloads: Preloads | None = None
         asked = dict[str, None]()  # nodes whose warm process may be another now
         for record in records:
             if isinstance(record, r.RequestNoted):
                 self._want_answer(record)
             elif isinstance(record, r.Assigned):
-                warming = warming or Warming(state)
-                self._want(record.node, state, warming)
+                preloads = preloads or Preloads(state)
+                self._want(record.node, state, preloads)
             elif isinstance(record, _CONCERN_ALL):
                 asked |= dict.fromkeys(state.nodes)
             elif isinstance(record, _CONCERN_ONE):
                 asked[record.node] = None
         for name in asked:
-            warming = warming or Warming(state)
-            if _number(warming, state, name) != self._warm_for.get(name, 0):
-                self._want(name, state, warming)
+            preloads = preloads or Preloads(state)
+            if _number(preloads, state, name) != self._warm_for.get(name, 0):
+                self._want(name, state, preloads)
 
     def write(self, put: Callable[[str, bytes], object]) -> None:
         """Write what is due, each by `put(name, value)`; what fails, and what comes after it, stays due."""
@@ -64,16 +64,16 @@ class Registers:
             put(name, self._due[name])
             del self._due[name]
 
-    def _want(self, name: str, state: State, warming: Warming) -> None:
-        assignment = assignment_of(state, self._cluster, state.nodes[name], warming=warming)
+    def _want(self, name: str, state: State, preloads: Preloads) -> None:
+        assignment = assignment_of(state, self._cluster, state.nodes[name], preloads=preloads)
         self._due[f"assignment/{name}"] = wire.encode(assignment)
-        self._warm_for[name] = _number(warming, state, name)
+        self._warm_for[name] = _number(preloads, state, name)
 
     def _want_answer(self, noted: r.RequestNoted) -> None:
         answer = Answer(id=noted.id, state=noted.state, message=noted.message, run=noted.run)
         self._due[f"answer/{noted.id}"] = wire.encode(answer)
 
 
-def _number(warming: Warming, state: State, name: str) -> int:
-    run = warming.run_for(state.nodes[name])
+def _number(preloads: Preloads, state: State, name: str) -> int:
+    run = preloads.run_for(state.nodes[name])
     return run.run if run is not None else 0

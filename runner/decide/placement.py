@@ -87,13 +87,13 @@ def _plain(value: Any) -> Any:
 
 
 def assignment_of(
-    state: State, cluster: ClusterSpec, node: Node, *, warming: Warming
+    state: State, cluster: ClusterSpec, node: Node, *, preloads: Preloads
 ) -> Assignment:
     """Return what the node's register must hold: the state in full, so that publishing twice is harmless.
 
-    `warming` is that of `state`; whoever asks for many nodes makes it once.
+    `preloads` is that of `state`; whoever asks for many nodes makes it once.
     """
-    imports_for = warming.run_for(node)
+    imports_for = preloads.run_for(node)
     warm = _warm_plan(cluster, imports_for) if imports_for is not None else None
     run = state.runs.get(node.attempt.run) if node.attempt else None
     attempt = run.attempt if run else None
@@ -138,7 +138,7 @@ def _working_directory(cluster: ClusterSpec, run: Run) -> str:
 # ---- warm processes -------------------------------------------------------------------------------------------------
 
 
-class Warming:
+class Preloads:
     """Which run's modules each node is to have imported, as the state is now. Made anew for each state."""
 
     def __init__(self, state: State) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from runner.decide import attempts, fleet, runs
 from runner.decide.apply import apply_entry
 from runner.decide.draft import Policy
-from runner.decide.placement import Warming, assignment_of
+from runner.decide.placement import Preloads, assignment_of
 from runner.decide.state import State
 from runner.facts import actions, incidents, wire
 from runner.facts import records as r
@@ -281,9 +281,9 @@ def check_registers(world: World) -> None:
     """Check that each node reads what the controller believes that it is to run and have warm."""
     if not world.store_answers() or not world.lead.has_published:
         return
-    state, warming = world.state, Warming(world.state)
+    state, preloads = world.state, Preloads(world.state)
     for node in state.nodes.values():
-        wanted = assignment_of(state, world.cluster, node, warming=warming)
+        wanted = assignment_of(state, world.cluster, node, preloads=preloads)
         found = world.read_register(node.node)
         check(found is not None, f"{node.node} has no register")
         assert found is not None

@@ -6,7 +6,7 @@ from collections import Counter
 
 from runner.act.registers import Registers
 from runner.decide.apply import apply_record
-from runner.decide.placement import Warming, assignment_of
+from runner.decide.placement import Preloads, assignment_of
 from runner.decide.state import Node, Run, State
 from runner.decide.view import Heard, draw
 from runner.facts import records as r
@@ -160,8 +160,8 @@ def state_of(*runs: Run, **slots: int) -> State:
 
 def wanted(state: State) -> dict[str, int]:
     """Return the run for which each node is to be warm."""
-    warming = Warming(state)
-    found = {name: warming.run_for(node) for name, node in state.nodes.items()}
+    preloads = Preloads(state)
+    found = {name: preloads.run_for(node) for name, node in state.nodes.items()}
     return {name: one.run for name, one in found.items() if one is not None}
 
 
@@ -232,7 +232,7 @@ def test_the_latest_value_of_a_register_is_what_is_written() -> None:
     registers.follow([ended], state)
     written: list[tuple[str, bytes]] = []
     registers.write(lambda name, value: written.append((name, value)))
-    expected = assignment_of(state, CLUSTER, state.nodes["n1"], warming=Warming(state))
+    expected = assignment_of(state, CLUSTER, state.nodes["n1"], preloads=Preloads(state))
     assert written == [("assignment/n1", wire.encode(expected))]
     assert expected.warm is None
     assert not registers.is_due
