@@ -76,8 +76,8 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
 
 def _node_changed(state: State, record: r.NodeChanged) -> None:
     node = state.nodes[record.node]
-    node.state, node.reason = record.state, record.reason
-    node.probes = node.probes + 1 if record.state == "suspect" else 0
+    node.state, node.reason, node.held = record.state, record.reason, record.held
+    node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
     if record.state != "suspect":
         node.unreachable = 0
     _count(state, f"nodes_{record.state}")

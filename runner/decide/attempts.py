@@ -55,18 +55,22 @@ def on_ranks_started(draft: Draft, started: RanksStarted) -> None:
 
 
 def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
-    """A node could not start its ranks."""
+    """A node could not start its ranks; one whose devices are held takes none until they are released."""
     attempt = _current(draft, failed.attempt, failed.epoch)
+    node = draft.state.nodes.get(failed.node)
+    if failed.devices_held and attempt is not None and node is not None and node.state == "active":
+        draft.add(r.NodeChanged(node=failed.node, state="suspect", reason=failed.reason, held=True))
     if attempt is None or attempt.state not in RUNNING:
         return
-    mark = fingerprint("launch_failed", stderr_tail=failed.reason)
+    fault = "devices_held" if failed.devices_held else "launch_failed"
+    mark = fingerprint(fault, stderr_tail=failed.reason)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
     run = draft.run_of(attempt.attempt)
     strike(
         draft,
         run,
         attempt,
-        fault="launch_failed",
+        fault=fault,
         evidence=evidence,
         node=failed.node,
         fingerprint=mark,

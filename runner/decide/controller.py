@@ -66,7 +66,7 @@ class Controller:
             elif attempt.state == "asked":
                 times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
         for node in self.state.nodes.values():
-            if node.state == "suspect":
+            if fleet.is_in_doubt(node):
                 times.append(fleet.look_again_at(node, cluster))
         # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self.state.now]
@@ -178,6 +178,7 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     r.Tick: _tick,
     s.NodeJoined: fleet.on_node_joined,
     s.NodeLeft: fleet.on_node_left,
+    s.DevicesReleased: fleet.on_devices_released,
     s.RanksStarted: attempts.on_ranks_started,
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,

@@ -15,7 +15,7 @@ from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.faults import Finding, MassSilence, NodeHeard
-from runner.facts.signals import NodeJoined, NodeLeft
+from runner.facts.signals import DevicesReleased, NodeJoined, NodeLeft
 
 LIVE = ("preparing", "prepared", "launching", "running", "asked", "stopping")
 # In a row that find a living agent which is not heard, or does not clear its node: then the node is given up; chosen.
@@ -127,7 +127,7 @@ def on_node_left(draft: Draft, left: NodeLeft) -> None:
 def on_node_silent(draft: Draft, finding: Finding) -> None:
     """Look at a silent node from outside, and open the incident that the look will decide."""
     node = draft.state.nodes.get(finding.node or "")
-    if node is None or node.state not in ("joining", "spare", "active"):
+    if node is None or not (node.state in ("joining", "spare", "active") or node.held):
         return
     draft.add(r.NodeChanged(node=node.node, state="suspect", reason=finding.evidence))
     live = live_attempt(draft, node)
@@ -161,7 +161,7 @@ def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
     if node.state == "lost" and clear:
         draft.add(r.NodeChanged(node=node.node, state="spare", reason="heard again, and clear"))
     _leave_crowd(draft, node)
-    if node.state != "suspect":
+    if node.state != "suspect" or node.held:
         return
     state: r.NodeStateName = "active" if node.attempt is not None else "spare"
     draft.add(r.NodeChanged(node=node.node, state=state, reason="heard again"))
@@ -177,6 +177,15 @@ def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
                     incident=incident.incident, state="resolved", reason="heard again"
                 )
             )
+
+
+def on_devices_released(draft: Draft, released: DevicesReleased) -> None:
+    """Take a node back whose devices had been held."""
+    node = draft.state.nodes.get(released.node)
+    if node is None or not node.held or released.incarnation != node.incarnation:
+        return
+    state: r.NodeStateName = "active" if node.attempt is not None else "spare"
+    draft.add(r.NodeChanged(node=node.node, state=state, reason="its devices are free again"))
 
 
 def on_mass_silence(draft: Draft, silence: MassSilence) -> None:
@@ -199,6 +208,11 @@ def _leave_crowd(draft: Draft, node: Node) -> None:
         draft.add(r.MassSilenceNoted(nodes=rest if len(rest) >= MIN_CROWD else ()))
 
 
+def is_in_doubt(node: Node) -> bool:
+    """Whether it is not known to live: a look from outside is due from time to time. One that only lacks its devices speaks."""
+    return node.state == "suspect" and not node.held
+
+
 def look_again_at(node: Node, cluster: ClusterSpec) -> float:
     """Return when a suspect node is to be looked at again; soon, if it was out of reach for the first time."""
     first = 0 < node.unreachable < MIN_UNREACHABLE
@@ -218,14 +232,14 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
     if node is None or node.state in ("lost", "left"):
         return
     owes_since = _owes_since(draft, node)
-    if node.state != "suspect" and owes_since is None:
+    if not is_in_doubt(node) and owes_since is None:
         return  # it was heard meanwhile, or has joined anew: this look is old
     detail = result.detail
     if result.outcome == "done" and detail.get("agent") == "alive":
         patience = MAX_PROBES * draft.policy.cluster.silence_seconds
-        if node.state != "suspect" and draft.now < (owes_since or 0.0) + patience:
+        if not is_in_doubt(node) and draft.now < (owes_since or 0.0) + patience:
             return  # it is heard, and may still be at it
-        if node.state == "suspect" and node.probes < MAX_PROBES:
+        if is_in_doubt(node) and node.probes < MAX_PROBES:
             reason = "probe: agent alive but not heard"
             draft.add(r.NodeChanged(node=node.node, state="suspect", reason=reason))
             return
@@ -341,7 +355,7 @@ def settle(draft: Draft) -> None:
         missing = node.state == "absent" and not state.closing
         if missing and not state.open_actions("start_agent", node=node.node):
             draft.issue("start_agent", "the cluster has this node", args={"node": node.node})
-        if node.state == "suspect" and draft.now >= look_again_at(node, cluster):
+        if is_in_doubt(node) and draft.now >= look_again_at(node, cluster):
             probe(draft, node, reason="still suspect")
 
 

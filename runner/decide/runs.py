@@ -235,5 +235,6 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
     for node in uncleared:
         overdue = since + node.grace_seconds + 2 * cluster.kill_wait_seconds
         looked = node.probed_at >= since and draft.now < node.probed_at + cluster.silence_seconds
-        if node.state == "active" and draft.now >= overdue and not looked:
+        answers = node.state == "active" or node.held
+        if answers and draft.now >= overdue and not looked:
             probe(draft, node, reason=f"did not confirm the end of {attempt.attempt}")

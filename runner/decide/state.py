@@ -52,6 +52,7 @@ class Node:
     )  # ranks that outlived SIGKILL, until another agent comes
     probed_at: float = 0.0
     probes: int = 0  # probes in a row that found the agent alive though it does not answer
+    held: bool = False  # suspect for its devices alone: it is heard, and takes no ranks until it says that they are free
     unreachable: int = 0  # probes in a row that could not reach the node
 
 

@@ -104,6 +104,16 @@ class ClusterSpec:
             most=3600,
         ),
     ] = 1.0
+    device_release_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a launch on a node with NVIDIA GPUs waits for their memory to be released; then it fails, and the node "
+            "is suspect until it is. 0: nothing is looked at.",
+            unit="seconds",
+            least=0,
+            most=3600,
+        ),
+    ] = 60.0
     lease_seconds: Annotated[
         float,
         Setting(

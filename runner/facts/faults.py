@@ -13,6 +13,7 @@ from runner.facts.wire import message
 Fault = Literal[
     "rank_crash",  # a rank ended with an error or a signal
     "launch_failed",  # a node could not start its ranks
+    "devices_held",  # the memory of a node's devices was not released before a launch
     "settings_refused",  # the trainer says its settings cannot work (exit code 78)
     "node_silent",  # no sign of life from a node
     "rank_stopped",  # a rank is in state T

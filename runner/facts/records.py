@@ -105,12 +105,13 @@ class NodeRegistered:
 @message("node_changed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChanged:
-    """A node moved in its life cycle."""
+    """A node moved in its life cycle. `held`: it is suspect for its devices, until it says that they are released."""
 
     node: str
     state: NodeStateName
     reason: str = ""
     incident: str | None = None
+    held: bool = False
 
 
 @message("assigned")

@@ -115,11 +115,21 @@ class RanksStarted(Signal):
 @message("launch_failed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchFailed(Signal):
-    """The node could not spawn its ranks (no such program, folder missing, no keeper)."""
+    """The node could not spawn its ranks (no such program, folder missing, no keeper).
+
+    `devices_held`: because the memory of its devices was not released in time; DevicesReleased follows once it is.
+    """
 
     epoch: int
     attempt: AttemptId
     reason: str
+    devices_held: bool = False
+
+
+@message("devices_released")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesReleased(Signal):
+    """The devices whose memory had kept a launch from starting are free again."""
 
 
 @message("rank_exited")

@@ -145,6 +145,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.LaunchFailed: lambda f: (
         f"{f.node}: could not start ranks of {f.attempt}: {printable(f.reason)}"
     ),
+    s.DevicesReleased: lambda f: f"{f.node}: the memory of its devices is released",
     s.RankExited: _rank_exited,
     s.RanksGone: _ranks_gone,
     s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} say what they understand",

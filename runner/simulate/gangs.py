@@ -89,6 +89,17 @@ class Gangs:
             return ""
         return "step" if gang.step > gang.base else "start"
 
+    def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:
+        """Return the slowest of these ranks in each phase of the start; nothing before the gang steps."""
+        gang = self.all.get(attempt)
+        if gang is None or self.last_step(attempt) is None or not ranks:
+            return {}
+        slowest = {}
+        for index, name in enumerate(gang.training.phases):
+            rank = max(ranks, key=lambda rank: phase_seconds(index, rank))
+            slowest[name] = s.StartPhase(seconds=phase_seconds(index, rank), rank=rank)
+        return slowest
+
     # ---- what can be seen from outside ------------------------------------------------------------------------------
 
     def ranks(self, attempt: AttemptId, *, running: bool = False) -> list[int]:
@@ -228,6 +239,11 @@ class Gangs:
             if share is not None and share.plan.attempt == attempt and not share.ending:
                 for rank in [rank for rank, how in share.ranks.items() if how == "running"]:
                     machine.end_rank(rank, 1, PEER_WORDS)
+
+
+def phase_seconds(index: int, rank: int) -> float:
+    """Return how long a rank takes for a phase of its start: some spread, another rank the slowest in each."""
+    return index + 1 + (rank + 1) * (index + 3) % 7 / 10
 
 
 def _holds(machine: Machine, attempt: AttemptId) -> bool:

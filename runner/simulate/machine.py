@@ -56,6 +56,7 @@ class Machine:
         self.mute = False  # its agent hangs: alive, and deaf and dumb
         self.program_missing = False
         self.undying: tuple[int, ...] = ()  # ranks that outlive SIGKILL
+        self.devices_held = False  # something keeps memory of its devices
         self.cold = ""  # why nothing can be forked from its warm process
         self.share: Share | None = None
         self.incarnation = 0
@@ -64,6 +65,7 @@ class Machine:
         self._world = world
         self._assignment: Assignment | None = None
         self._launching: Assignment | None = None
+        self._told_held = False  # that its devices are held; it will tell that they are free
         self._task_cursor = 0
         self._outbox: list[object] = []  # survives the agent, as its file does
         self._unheard: list[tuple[int, int | None]] = []  # exits that the keeper holds for an agent
@@ -86,6 +88,7 @@ class Machine:
         self.mute = False
         self.incarnation += 1
         self._assignment = self._launching = None
+        self._told_held = False
         share = self.share
         self.say(
             s.NodeJoined(
@@ -195,6 +198,7 @@ class Machine:
                 ranks_stopped=self._stopped_for_long(),
                 last_step=step,
                 phases={str(rank): phase for rank in ranks} if phase else {},
+                start=self._world.start(share.plan.attempt, tuple(ranks)) if share else {},
                 warm=self.cold or "ready" if self._assignment and self._assignment.warm else "",
             )
         )
@@ -251,6 +255,10 @@ class Machine:
         plan = wanted.plan
         if self._launching is not wanted or plan is None or not self.agent:
             return
+        if self.devices_held:
+            limit = self._world.cluster.device_release_seconds
+            self._world.agenda.after(limit, lambda: self._give_up_waiting(wanted, plan.attempt))
+            return
         self._launching = None
         if self.program_missing:
             reason = f"no program {plan.command[0]!r}"
@@ -265,6 +273,31 @@ class Machine:
         self.share = Share(plan=plan, epoch=wanted.epoch, ranks=ranks, cold=cold)
         self._say_started(self.share)
         self._world.spawned(plan, wanted.epoch)
+        self._converge()
+
+    def free_devices(self) -> None:
+        """Release the devices; a launch that waits for them goes on, a controller that gave up is told."""
+        self.devices_held = False
+        if self._launching is not None:
+            self._spawn(self._launching)
+        elif self._told_held and self.agent:
+            self._told_held = False
+            self.say(s.DevicesReleased(**self._stamp()))
+
+    def _give_up_waiting(self, wanted: Assignment, attempt: AttemptId) -> None:
+        if self._launching is not wanted or not self.agent or not self.devices_held:
+            return
+        self._launching, self._told_held = None, True
+        reason = "GPU 0 still has 70000 MiB in use"
+        self.say(
+            s.LaunchFailed(
+                **self._stamp(),
+                epoch=wanted.epoch,
+                attempt=attempt,
+                reason=reason,
+                devices_held=True,
+            )
+        )
         self._converge()
 
     def _say_started(self, share: Share) -> None:

@@ -18,6 +18,7 @@ class Training:
     start_seconds: float = 2.0  # from the last rank's spawn to the first step
     checkpoint_every: int = 10  # steps
     mark_every: int = 5  # steps between two durable marks of progress
+    phases: tuple[str, ...] = ()  # of the start, whose duration its ranks report
     reports: bool = True  # False: a script that knows nothing of the contract
     ends_with: int | None = None  # exit code of rank 0 before the first step
     crash_after: int | None = None  # steps made in an attempt, after which rank 0 raises

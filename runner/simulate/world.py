@@ -21,7 +21,7 @@ from runner.facts.actions import Action, ActionResult
 from runner.facts.assignments import Assignment, LaunchPlan, Task
 from runner.facts.ids import AttemptId
 from runner.facts.requests import Request
-from runner.facts.signals import Heartbeat
+from runner.facts.signals import Heartbeat, StartPhase
 from runner.simulate.agenda import Agenda
 from runner.simulate.gangs import Gangs
 from runner.simulate.lead import Lead
@@ -235,6 +235,10 @@ class World:
         """Return what a gang says it is doing."""
         return self.gangs.phase(attempt)
 
+    def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, StartPhase]:
+        """Return the slowest of some ranks in each phase of the start."""
+        return self.gangs.start(attempt, ranks)
+
     def strike(self, fault: str, node: str, rank: int | None) -> None:
         """Carry out a drill."""
         if fault == "kill-node":
@@ -309,6 +313,14 @@ class World:
     def cool_node(self, node: str, *words: str) -> None:
         """Ranks cannot be forked there any more; the words say why."""
         self.machines[node].cold = " ".join(words)
+
+    def hold_devices(self, node: str) -> None:
+        """Something keeps memory of its devices."""
+        self.machines[node].devices_held = True
+
+    def free_devices(self, node: str) -> None:
+        """The memory is released."""
+        self.machines[node].free_devices()
 
     def wedge_rank(self, node: str, rank: int) -> None:
         """Let a rank outlive SIGKILL (state D)."""

@@ -189,7 +189,10 @@ class Noise:
             attempt, epoch = current.attempt, current.epoch
         where = {**self._stamp(name), "attempt": attempt, "epoch": epoch}
         if how % 8 == 7:
-            self.read(s.LaunchFailed(**where, reason=WORDS[pick % 3]))  # type: ignore[arg-type]
+            held = how % 16 == 15
+            self.read(s.LaunchFailed(**where, reason=WORDS[pick % 3], devices_held=held))  # type: ignore[arg-type]
+        elif how % 8 == 6 and self.state.nodes.get(name, Node(node=name, index=0)).held:
+            self.read(s.DevicesReleased(**self._stamp(name)))  # type: ignore[arg-type]
         else:
             self.read(s.RanksStarted(**where))  # type: ignore[arg-type]
 

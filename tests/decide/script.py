@@ -254,6 +254,8 @@ DEEDS: Mapping[str, Maker] = {
     "free-agent": _named("free_agent"),
     "remove-program": _named("remove_program"),
     "cool-node": _named("cool_node"),
+    "hold-devices": _named("hold_devices"),
+    "free-devices": _named("free_devices"),
     "wedge-rank": _named("wedge_rank"),
     "tear-checkpoint": _named("tear_checkpoint"),
     "lose-store": _named("lose_store"),

@@ -81,7 +81,13 @@ inputs = st.one_of(
         ranks_alive=st.lists(st.integers(0, 3), max_size=2, unique=True).map(tuple),
     ),
     st.builds(s.RanksStarted, **of_attempt),
-    st.builds(s.LaunchFailed, **of_attempt, reason=text),
+    st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_held=st.booleans()),
+    st.builds(s.DevicesReleased, **source),
+    st.builds(
+        f.GangTimed,
+        attempt=attempt,
+        slowest=st.sampled_from([{}, {"load": s.StartPhase(seconds=2.0, rank=3, node="n2")}]),
+    ),
     st.builds(
         s.RankExited,
         **of_attempt,

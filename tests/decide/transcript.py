@@ -13,7 +13,7 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
-from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.faults import Finding, GangTimed, MassSilence, NodeHeard
 from runner.facts.ids import AttemptId
 from runner.facts.wire import kind_of
 from runner.history.ledger import Ledger
@@ -150,6 +150,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.NodeLeft: lambda fact: f"node_left {fact.node}",
     s.RanksStarted: lambda fact: f"ranks_started {fact.node} {fact.attempt}",
     s.LaunchFailed: lambda fact: f"launch_failed {fact.node}: {fact.reason}",
+    s.DevicesReleased: lambda fact: f"devices_released {fact.node}",
     s.RankExited: _exited,
     s.RanksGone: _gone,
     s.RanksReady: lambda fact: f"ranks_ready {fact.attempt}",
@@ -157,6 +158,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.SettingsInEffect: lambda fact: f"settings {fact.attempt} lr {fact.values.get('lr'):g}",
     s.CheckpointSealed: lambda fact: f"sealed step {fact.step}",
     Finding: _finding,
+    GangTimed: lambda fact: f"gang_timed {fact.attempt}",
     NodeHeard: lambda fact: f"node_heard {fact.node}",
     MassSilence: lambda fact: f"mass_silence {' '.join(fact.nodes) or 'over'}",
     q.StartRun: lambda fact: f"start {fact.spec.name}",
@@ -176,6 +178,11 @@ def _node(record: r.NodeChanged) -> str:
 def _attempt(record: r.AttemptChanged) -> str:
     outcome = f" ({record.outcome})" if record.outcome else ""
     return f"{record.attempt} {record.state}{outcome}"
+
+
+def _timed(record: r.StartTimed) -> str:
+    told = [f"{name} {p.seconds:g} s rank {p.rank} {p.node}" for name, p in record.slowest.items()]
+    return f"{record.attempt} up: {', '.join(told)}"
 
 
 def _issued(record: r.ActionIssued) -> str:
@@ -223,6 +230,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.RunChanged: lambda x: f"run {x.run} {x.state}: {x.reason[:100]}",
     r.AttemptPlanned: lambda x: f"plan {x.attempt} on {' '.join(x.nodes)}",
     r.AttemptChanged: _attempt,
+    r.StartTimed: _timed,
     r.RemedyAdded: lambda x: f"remedy {x.remedy} {x.value:g}",
     r.CheckpointNoted: _checkpoint,
     r.IncidentOpened: _opened,

@@ -1,0 +1,84 @@
+"""Starts: the slowest rank of each phase, out of what the nodes of a gang say."""
+
+from __future__ import annotations
+
+from runner.detect.starts import GRACE_SECONDS, Starts
+from runner.facts.faults import GangTimed
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat, StartPhase
+from runner.facts.watch import Watch, WatchedAttempt
+
+ATTEMPT = AttemptId(1, 1, 0)
+
+
+def watch(*, is_timed: bool = False) -> Watch:
+    """Watch one gang on two nodes."""
+    watched = WatchedAttempt(
+        attempt=ATTEMPT,
+        nodes=("n1", "n2"),
+        since=0.0,
+        start_seconds=60.0,
+        progress_seconds=30.0,
+        is_timed=is_timed,
+    )
+    return Watch(nodes=("n1", "n2"), attempts=(watched,))
+
+
+def beat(node: str, attempt: AttemptId = ATTEMPT, **phases: tuple[float, int]) -> Heartbeat:
+    """Make a heartbeat that tells phases by (seconds, rank)."""
+    start = {name: StartPhase(seconds=took, rank=rank) for name, (took, rank) in phases.items()}
+    return Heartbeat(node=node, incarnation=1, attempt=attempt, start=start)
+
+
+def test_the_last_node_to_tell_completes_the_picture() -> None:
+    """Nothing is said while a node is missing; then the slowest rank of each phase, with its node, whoever spoke first."""
+    starts = Starts()
+    assert starts.heard(beat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 10.0) == []
+    assert starts.heard(beat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 11.0) == []
+    (found,) = starts.heard(beat("n1", load=(2.0, 0), build=(4.0, 1)), watch(), 12.0)
+    assert found == GangTimed(
+        attempt=ATTEMPT,
+        slowest={
+            "load": StartPhase(seconds=3.0, rank=2, node="n2"),
+            "build": StartPhase(seconds=4.0, rank=1, node="n1"),
+        },
+    )
+    assert list(found.slowest) == ["load", "build"]
+
+
+def test_a_node_that_never_tells_is_not_waited_for_for_ever() -> None:
+    """After the grace what is known is said, at the time that was announced."""
+    starts = Starts()
+    starts.heard(beat("n1", load=(2.0, 0)), watch(), 10.0)
+    assert starts.due_at() == 10.0 + GRACE_SECONDS
+    assert starts.tick(watch(), 10.0 + GRACE_SECONDS - 0.1) == []
+    (found,) = starts.tick(watch(), 10.0 + GRACE_SECONDS)
+    assert found.slowest["load"].node == "n1"
+
+
+def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
+    """The grace begins anew where the supervisor itself stood still."""
+    starts = Starts()
+    starts.heard(beat("n1", load=(2.0, 0)), watch(), 10.0)
+    starts.shift(100.0)
+    assert starts.tick(watch(), 100.0) == []
+    assert starts.due_at() == 110.0 + GRACE_SECONDS
+
+
+def test_what_was_said_is_not_said_again() -> None:
+    """Once the controller knows, and for gangs that are not watched, heartbeats lead to nothing and nothing is due."""
+    starts = Starts()
+    starts.heard(beat("n1", load=(2.0, 0)), watch(), 10.0)
+    starts.heard(beat("n2", load=(2.0, 2)), watch(), 10.0)
+    assert starts.heard(beat("n1", load=(2.0, 0)), watch(is_timed=True), 11.0) == []
+    assert starts.heard(beat("n1", AttemptId(1, 1, 1), load=(2.0, 0)), watch(), 12.0) == []
+    assert starts.tick(watch(is_timed=True), 100.0) == []
+    assert starts.due_at() is None
+
+
+def test_a_gang_that_tells_nothing_is_never_timed() -> None:
+    """Ranks that know nothing of the contract leave no line."""
+    starts = Starts()
+    assert starts.heard(beat("n1"), watch(), 1.0) == []
+    assert starts.due_at() is None
+    assert starts.tick(watch(), 1000.0) == []
