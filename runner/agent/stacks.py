@@ -76,7 +76,7 @@ _NO_PROGRAM = "py-spy is not installed where Stoker is (pip install py-spy)"
 
 
 def _read(program: str, pid: int, path: Path, state: str) -> _Reader:
-    command = [program, "dump", "--pid", str(pid)]
+    command = [program, "dump", "--pid", str(_interpreter(pid))]
     command += [] if state in PAUSABLE else ["--nonblocking"]
     # Nothing of our environment: the keeper takes what carries an attempt's marks for a stray of that attempt.
     with path.open("ab") as file:
@@ -142,6 +142,21 @@ def _conclude(reader: _Reader, is_late: bool, budget_seconds: float) -> bool:
 def _append(path: Path, text: str) -> None:
     with path.open("a") as file:
         file.write(f"{text}\n")
+
+
+def _interpreter(pid: int) -> int:
+    """Return the Python process of a rank: itself, or what a shell script that started it runs; itself if none is found."""
+    found = [pid]
+    for candidate in found:  # grows as we go down
+        try:
+            if "python" in os.path.basename(os.readlink(f"/proc/{candidate}/exe")):
+                return candidate
+        except OSError:
+            continue
+        if len(found) < MAX_THREADS:
+            children = _text(Path(f"/proc/{candidate}/task/{candidate}/children"))
+            found += [int(child) for child in children.split()]
+    return pid
 
 
 # ---- what /proc knows -----------------------------------------------------------------------------------------------

@@ -85,11 +85,8 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
 
 def _assigned(state: State, record: r.Assigned) -> None:
     node = state.nodes[record.node]
-    node.epoch, node.attempt, node.grace_seconds = (
-        record.epoch,
-        record.attempt,
-        record.grace_seconds,
-    )
+    node.epoch, node.attempt = record.epoch, record.attempt
+    node.grace_seconds, node.stacks_seconds = record.grace_seconds, record.stacks_seconds
     if record.attempt is not None:
         node.uncleared = record.attempt
     state.next_epoch = max(state.next_epoch, record.epoch + 1)

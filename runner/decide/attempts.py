@@ -6,6 +6,7 @@ from runner.decide import trust
 from runner.decide.blame import fingerprint, strike
 from runner.decide.draft import Draft
 from runner.decide.ladder import end_attempt, end_run
+from runner.decide.placement import output_folder
 from runner.decide.state import Attempt
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
@@ -185,6 +186,8 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
         draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
         draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
     draft.add(r.NodeCleared(node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind))
+    if attempt is not None and gone.stacks:
+        _note_stacks(draft, attempt)
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
         run = draft.run_of(attempt.attempt)
@@ -197,6 +200,15 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
             node=gone.node,
             step=gone.last_step,
         )
+
+
+def _note_stacks(draft: Draft, attempt: Attempt) -> None:
+    """Say once where the stacks of ranks that hung are; how many of each node is in the nodes' own words."""
+    incident = draft.state.incidents.get(attempt.incident or "")
+    run = draft.run_of(attempt.attempt)
+    evidence = f"stacks in {output_folder(draft.policy.cluster, run, attempt.attempt)}/stacks"
+    if incident is not None and evidence not in incident.evidence:
+        draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
 
 
 def on_settings(draft: Draft, settings: SettingsInEffect) -> None:

@@ -57,10 +57,9 @@ class Controller:
                     self.state.nodes[name].probed_at + cluster.silence_seconds
                     for name in attempt.nodes
                 ]
-                times += [
-                    since + self.state.nodes[n].grace_seconds + 2 * cluster.kill_wait_seconds
-                    for n in attempt.nodes
-                ]
+                for node in (self.state.nodes[name] for name in attempt.nodes):
+                    delay_seconds = node.grace_seconds + node.stacks_seconds
+                    times.append(since + delay_seconds + 2 * cluster.kill_wait_seconds)
             elif attempt.state in ("launching", "running") and run.incident is not None:
                 times.append((attempt.launched_at or 0.0) + run.spec.steady_seconds)
             elif attempt.state == "asked":

@@ -162,15 +162,23 @@ def end_attempt(
             incident=name,
         )
     )
-    idle(draft, attempt)
+    # Where ranks hang is known only as long as they live.
+    stacks_seconds = draft.policy.cluster.stacks_seconds if outcome == "hung" else 0.0
+    idle(draft, attempt, stacks_seconds=stacks_seconds)
 
 
-def idle(draft: Draft, attempt: Attempt, *, grace_seconds: float = 0.0) -> None:
+def idle(
+    draft: Draft, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
+) -> None:
     """Tell every node of an attempt to end its ranks; lost nodes too, should they come back."""
     for name in attempt.nodes:
         if draft.state.nodes[name].attempt == attempt.attempt:
             draft.add(
                 r.Assigned(
-                    node=name, epoch=draft.epoch(), attempt=None, grace_seconds=grace_seconds
+                    node=name,
+                    epoch=draft.epoch(),
+                    attempt=None,
+                    grace_seconds=grace_seconds,
+                    stacks_seconds=stacks_seconds,
                 )
             )

@@ -9,6 +9,7 @@ from typing import Any
 from runner.decide.state import Node, Run, State
 from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan
 from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 
 
@@ -58,6 +59,11 @@ def run_folder(cluster: ClusterSpec, run: Run) -> str:
     return f"{cluster.state}/runs/{run.run}-{run.spec.name}"
 
 
+def output_folder(cluster: ClusterSpec, run: Run, attempt: AttemptId) -> str:
+    """Return where an attempt's ranks write to, and where their stacks are if they hung."""
+    return f"{run_folder(cluster, run)}/attempts/{attempt}"
+
+
 def checkpoint_folder(cluster: ClusterSpec, run: Run) -> str:
     """Return where a run's checkpoints are, or "" for a command that keeps its own.
 
@@ -104,6 +110,7 @@ def assignment_of(
             plan=None,
             attempt=node.uncleared,
             grace_seconds=node.grace_seconds,
+            stacks_seconds=node.stacks_seconds,
             warm=warm,
         )
     plan = LaunchPlan(
@@ -118,7 +125,7 @@ def assignment_of(
         ranks_per_node=run.spec.ranks_per_node,
         master_address=attempt.master_address,
         master_port=attempt.master_port,
-        output_folder=f"{run_folder(cluster, run)}/attempts/{attempt.attempt}",
+        output_folder=output_folder(cluster, run, attempt.attempt),
         output_limit_bytes=run.spec.output_limit_bytes,
         checkpoints=checkpoint_folder(cluster, run),
         resume=attempt.resume,

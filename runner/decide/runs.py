@@ -233,7 +233,7 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
                 )
         return
     for node in uncleared:
-        overdue = since + node.grace_seconds + 2 * cluster.kill_wait_seconds
+        overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds
         looked = node.probed_at >= since and draft.now < node.probed_at + cluster.silence_seconds
         answers = node.state == "active" or node.held
         if answers and draft.now >= overdue and not looked:

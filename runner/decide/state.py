@@ -46,6 +46,7 @@ class Node:
     epoch: int = 0  # of its newest assignment
     attempt: AttemptId | None = None  # assigned to it
     grace_seconds: float = 0.0  # of its newest assignment, when idle
+    stacks_seconds: float = 0.0  # likewise
     uncleared: AttemptId | None = None  # ranks of this attempt may still run here
     left_behind: list[int] = field(
         default_factory=list

@@ -104,6 +104,26 @@ class ClusterSpec:
             most=3600,
         ),
     ] = 1.0
+    stacks_seconds: Annotated[
+        float,
+        Setting(
+            "Time that writing down the stacks of ranks that hang (`stacks/rank<N>.txt` in the attempt's folder) may take "
+            "before they are killed. 0: they are killed at once, and nothing is written down.",
+            unit="seconds",
+            least=0,
+            most=60,
+        ),
+    ] = 0.5
+    preload_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a launch waits for a warm process that still imports what the run preloads, from the start of its "
+            "imports; then fresh processes are started, and the next launch forks. 0: it never waits.",
+            unit="seconds",
+            least=0,
+            most=3600,
+        ),
+    ] = 30.0
     device_release_seconds: Annotated[
         float,
         Setting(

@@ -123,6 +123,7 @@ class Assigned:
     epoch: int
     attempt: AttemptId | None = None
     grace_seconds: float = 0.0
+    stacks_seconds: float = 0.0
 
 
 @message("node_cleared")

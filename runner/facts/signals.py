@@ -155,6 +155,7 @@ class RanksGone(Signal):
     last_step: int | None = None
     left_behind: tuple[int, ...] = ()
     fenced: bool = False  # the agent killed them on its own, having lost the store and seen no step
+    stacks: int = 0  # ranks whose stacks were written down before, in the folder `stacks`
 
 
 @message("ranks_ready")

@@ -184,8 +184,9 @@ class _Threads:
             out = ("lost", "left", "suspect")
             return decided(record) if record.state in out or before in out else ""
         if isinstance(record, r.Assigned) and record.attempt is None and record.node == idle[0]:
-            grace = record.grace_seconds
+            grace, stacks = record.grace_seconds, record.stacks_seconds
             how = f"SIGTERM, SIGKILL after {grace:g} s" if grace else "SIGKILL, without grace"
+            how += f", their stacks first, for {stacks:g} s at most" if stacks else ""
             return f"ranks on {', '.join(idle)} are ended ({how})"
         if isinstance(record, r.ActionEnded) and not isinstance(entry.input, ActionResult):
             kind = self.actions.get(record.id, ("an action", _Thread()))[0]

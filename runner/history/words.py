@@ -96,7 +96,8 @@ def _rank_exited(fact: s.RankExited) -> str:
 def _ranks_gone(fact: s.RanksGone) -> str:
     behind = f", but {_ranks(fact.left_behind)} outlived SIGKILL" if fact.left_behind else ""
     fenced = " (it fenced itself: no store, no step)" if fact.fenced else ""
-    return f"{fact.node}: no rank of {fact.attempt} is left{behind}{fenced}"
+    stacks = f"; stacks of {fact.stacks} written down before" if fact.stacks else ""
+    return f"{fact.node}: no rank of {fact.attempt} is left{behind}{fenced}{stacks}"
 
 
 def _progress(fact: s.Progress) -> str:

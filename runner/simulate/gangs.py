@@ -89,6 +89,11 @@ class Gangs:
             return ""
         return "step" if gang.step > gang.base else "start"
 
+    def writes(self, attempt: AttemptId) -> int:
+        """Return how often rank 0 of a script was seen to have written: a line a step."""
+        gang = self.all.get(attempt)
+        return gang.step - gang.base if gang is not None and not gang.training.reports else 0
+
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:
         """Return the slowest of these ranks in each phase of the start; nothing before the gang steps."""
         gang = self.all.get(attempt)

@@ -19,6 +19,8 @@ LATENCY = 0.01  # a message's way through the store
 BOOT_SECONDS = 0.3  # an agent's start
 SPAWN_SECONDS = 0.2  # ranks' start
 KILL_SECONDS = 0.03  # from SIGKILL until nothing of a rank is seen
+STACKS_SECONDS = 0.05  # until the stacks of a node's ranks are written down
+LOOK_SECONDS = 0.1  # between two looks at the states of ranks
 DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent")
 FAR = -1e9
 
@@ -35,6 +37,7 @@ class Share:
     stopped_at: dict[int, float] = field(default_factory=dict)
     ending: bool = False
     fenced: bool = False
+    stacks: int = 0  # ranks whose stacks were written down
     cold: str = ""  # why they were not forked, though they were to be
 
 
@@ -197,6 +200,7 @@ class Machine:
                 ranks_alive=tuple(ranks),
                 ranks_stopped=self._stopped_for_long(),
                 last_step=step,
+                writes=self._world.writes(share.plan.attempt) if 0 in ranks and share else 0,
                 phases={str(rank): phase for rank in ranks} if phase else {},
                 start=self._world.start(share.plan.attempt, tuple(ranks)) if share else {},
                 warm=self.cold or "ready" if self._assignment and self._assignment.warm else "",
@@ -235,7 +239,7 @@ class Machine:
                 self._converge()
         elif share is not None:
             if wanted.plan is None or wanted.epoch > share.epoch:
-                self._end(share, grace_seconds=wanted.grace_seconds)
+                self._dump(share, wanted)
         elif wanted.plan is not None and (self.launched or (0, None))[0] < wanted.epoch:
             self.launched = (wanted.epoch, wanted.plan.attempt)
             self._launching = wanted
@@ -307,6 +311,14 @@ class Machine:
             )
         )
 
+    def _dump(self, share: Share, wanted: Assignment) -> None:
+        """End ranks as told, having written their stacks down if that is wanted."""
+        if wanted.stacks_seconds < STACKS_SECONDS or not share.ranks or share.ending:
+            self._end(share, grace_seconds=wanted.grace_seconds)
+            return
+        share.stacks, share.ending = len(share.ranks), True
+        self._world.agenda.after(STACKS_SECONDS, lambda: self._kill(share))
+
     def _end(self, share: Share, *, grace_seconds: float, fenced: bool = False) -> None:
         share.fenced = share.fenced or fenced
         agenda = self._world.agenda
@@ -343,6 +355,7 @@ class Machine:
                 last_step=self._world.last_step(share.plan.attempt),
                 left_behind=self.undying,
                 fenced=share.fenced,
+                stacks=share.stacks,
             )
         )
         self._converge()
@@ -367,6 +380,8 @@ class Machine:
         if share is not None and rank in share.ranks:
             share.ranks[rank] = "stopped"
             share.stopped_at[rank] = self._world.agenda.now
+            limit = self._world.cluster.stopped_seconds
+            self._world.agenda.after(limit + LOOK_SECONDS / 2, self.heartbeat)
 
     def _stopped_for_long(self) -> tuple[int, ...]:
         now, limit = self._world.agenda.now, self._world.cluster.stopped_seconds

@@ -57,6 +57,10 @@ class Surroundings(Protocol):
         """Return the phase its ranks say they are in; "" for ranks that say nothing."""
         ...
 
+    def writes(self, attempt: AttemptId) -> int:
+        """Return how often rank 0 of ranks that say nothing has written to its output."""
+        ...
+
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:
         """Return the slowest of these ranks in each phase of the start, once the gang steps."""
         ...

@@ -235,6 +235,10 @@ class World:
         """Return what a gang says it is doing."""
         return self.gangs.phase(attempt)
 
+    def writes(self, attempt: AttemptId) -> int:
+        """Return how often a script's rank 0 has written to its output."""
+        return self.gangs.writes(attempt)
+
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, StartPhase]:
         """Return the slowest of some ranks in each phase of the start."""
         return self.gangs.start(attempt, ranks)

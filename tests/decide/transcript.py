@@ -122,6 +122,7 @@ def _exited(fact: s.RankExited) -> str:
 
 def _gone(fact: s.RanksGone) -> str:
     extra = f", left behind {list(fact.left_behind)}" if fact.left_behind else ""
+    extra += f" ({fact.stacks} stacks)" if fact.stacks else ""
     return f"ranks_gone {fact.node} {fact.attempt}{extra}{', fenced' if fact.fenced else ''}"
 
 
