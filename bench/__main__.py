@@ -13,8 +13,10 @@ NO_BENCHMARKS = {"__init__", "__main__", "clusters", "forks", "report"}
 
 
 def names() -> list[str]:
-    """List the benchmarks there are."""
-    found = {path.stem for path in Path(__file__).parent.glob("*.py")}
+    """List the benchmarks there are: files, and folders that run as programs."""
+    here = Path(__file__).parent
+    found = {path.stem for path in here.glob("*.py")}
+    found |= {path.parent.name for path in here.glob("*/__main__.py")}
     return sorted(found - NO_BENCHMARKS)
 
 

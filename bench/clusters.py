@@ -8,9 +8,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -63,20 +63,49 @@ class Team:
     keepers: dict[str, int]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What a cluster consists of; `limits` are further fields of cluster.yaml, on top of what is as shipped."""
+
+    nodes: int = NUM_NODES
+    ranks_per_node: int = RANKS_PER_NODE
+    spares: int = NUM_SPARES
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def ranks(self) -> range:
+        """Ranks of a run that takes all nodes but the spares."""
+        return range(self.nodes * self.ranks_per_node)
+
+    @property
+    def names(self) -> list[str]:
+        """All nodes, spares last."""
+        return [f"n{index + 1}" for index in range(self.nodes + self.spares)]
+
+
+SHIPPED = Shape()
+
+
 @contextmanager
-def running(*, spares: int = NUM_SPARES, **run: Any) -> Iterator[Stand]:
-    """Run run.yaml's fields on two nodes of two slots; give the stand, and end all of it. Raises RuntimeError for leftovers."""
+def running(
+    shape: Shape = SHIPPED, *, scripts: Mapping[str, str] | None = None, **run: Any
+) -> Iterator[Stand]:
+    """Run run.yaml's fields on all nodes but the spares; give the stand, and end all of it. Raises RuntimeError for leftovers.
+
+    `scripts` are laid beside run.yaml, by name.
+    """
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
         stand = Stand(Path(folder))
         try:
-            stand.write_script(SPEAKER, "speaker.py")
+            for name, text in {"speaker.py": SPEAKER, **(scripts or {})}.items():
+                stand.write_script(text, name)
             stand.write_cluster(
-                nodes=NUM_NODES,
-                slots=RANKS_PER_NODE,
-                spares=spares,
-                limits={"heartbeat_seconds": HEARTBEAT_SECONDS},
+                nodes=shape.nodes,
+                slots=shape.ranks_per_node,
+                spares=shape.spares,
+                limits={"heartbeat_seconds": HEARTBEAT_SECONDS, **shape.limits},
             )
-            stand.write_run(nodes=NUM_NODES, ranks_per_node=RANKS_PER_NODE, **run)
+            stand.write_run(nodes=shape.nodes, ranks_per_node=shape.ranks_per_node, **run)
             _typed(stand, "run", "run.yaml", "--detach")
             yield stand
             _typed(stand, "shutdown")

@@ -19,6 +19,10 @@ class Report:
         self.num_missed = 0
         print(f"\n{title}\n  method: {method}", flush=True)
 
+    def note(self, text: str) -> None:
+        """Print what belongs to the figures and is none."""
+        print(f"  {text}", flush=True)
+
     def figure(
         self,
         name: str,

@@ -14,6 +14,7 @@ from bench.clusters import (
     NUM_NODES,
     NUM_SPARES,
     RANKS_PER_NODE,
+    Shape,
     Team,
     cpu_seconds,
     memory_mb,
@@ -89,7 +90,8 @@ def measure_rank(report: Report, num_steps: int) -> None:
         "checkpoint_every": 0,
         "validate_every": 0,
     }
-    with running(trainer=trainer, environment={"OMP_NUM_THREADS": "1"}, spares=0) as stand:
+    environment = {"OMP_NUM_THREADS": "1"}
+    with running(Shape(spares=0), trainer=trainer, environment=environment) as stand:
         view = stand.wait(_ended, "the end of training")
         words = own_words(stand, view)
     report.figure("in a rank, per step", words, "us", at_most=IN_RANK_LIMIT_US)

@@ -1,0 +1,168 @@
+"""A run under Stoker that is broken again and again: by rank, by node; watched from outside until its first new step."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import psutil
+
+from bench.clusters import Shape, running, team_of
+from bench.recovery.phases import Seen
+from bench.recovery.stamps import (
+    LOOK_SECONDS,
+    SCRIPT,
+    Stamp,
+    first_new_step,
+    gang_of,
+    is_settled,
+    wait_until,
+)
+from bench.recovery.watching import Reader, first_in_line
+from runner.facts.view import RunView, View
+from runner.store.sqlite import SqliteStore
+from tests.e2e.stand import Stand, newest_run
+
+WAIT_SECONDS = 120.0
+WARM_STATES_TO_WAIT_FOR = ("", "importing")
+
+
+@dataclass(slots=True)
+class Ours:
+    """One run on a cluster of `shape`: of `train_ddp.py`, which leaves stamps, or else of the trainer, which reports."""
+
+    stand: Stand
+    reader: Reader
+    shape: Shape
+    is_script: bool
+    wants_warm: bool
+    _agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+
+    def settled(self) -> RunView:
+        """Wait until nothing is amiss and nothing is under way any more: gang, warm processes, spares."""
+        self.reader.catch_up()
+        run = self.stand.wait(self._healthy_run, "a run whose incidents are all resolved")
+        if self.is_script:
+            wait_until(
+                lambda: is_settled(self.stand.folder, len(self.shape.ranks)),
+                "steps of the script",
+                seconds=WAIT_SECONDS,
+            )
+        wait_until(self._is_warm, f"warm processes: {self.reader.warm}", seconds=WAIT_SECONDS)
+        return run
+
+    def break_and_watch(self, run: RunView, fault: Callable[[Seen], None]) -> Seen:
+        """Let `fault` break the run, and watch until the first new step."""
+        assert run.attempt is not None
+        self.reader.catch_up()
+        seen = Seen(frozenset(run.nodes), run.attempt)
+        before = gang_of(self.stand.folder, len(self.shape.ranks)) if self.is_script else ()
+        with first_in_line():
+            fault(seen)
+            self._watch(seen, before)
+        return seen
+
+    def _watch(self, seen: Seen, before: tuple[Stamp, ...]) -> None:
+        """Look until the first new step, and until it is known of all new processes that they were started."""
+        while seen.first_step is None or not seen.is_started():
+            if time.monotonic() > seen.broken_at + WAIT_SECONDS:
+                raise RuntimeError(f"no recovery within {WAIT_SECONDS:g} s:\n{self.stand.report()}")
+            facts = self.reader.read(LOOK_SECONDS if self.is_script else 1.0)
+            now = time.monotonic()
+            for fact in facts:
+                seen.note(fact, now)
+            if self.is_script and seen.first_step is None:
+                stamp = first_new_step(self.stand.folder, before)
+                seen.first_step = stamp.at if stamp is not None else None
+
+    def pid_of(self, run: RunView, rank: int) -> int:
+        """Return a rank's process id."""
+        assert run.attempt is not None
+        return self.reader.pids[run.attempt][rank]
+
+    def kill_node(self, node: str, seen: Seen) -> None:
+        """SIGKILL everything that a node consists of: agent, keeper, warm process, ranks and whatever they started."""
+        view = self.stand.view()
+        assert view is not None
+        team = team_of(self.stand, view)
+        heads = [team.agents[node], team.keepers[node]]
+        pids = dict.fromkeys(heads)
+        for head in heads:
+            pids |= dict.fromkeys(c.pid for c in psutil.Process(head).children(recursive=True))
+        seen.broken_at = time.monotonic()
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        if node in self._agents:
+            self._agents.pop(node).wait(WAIT_SECONDS)  # else it would stay as a zombie of ours
+
+    def bring_back(self, node: str) -> None:
+        """Start an agent on a node that was killed, as one would after a reboot, and wait until it stands by."""
+        command = ("agent", "--cluster", str(self.stand.state), "--node", node)
+        self.reader.warm[node] = ""
+        self._agents[node] = self.stand.start(*command)
+
+        def is_spare(view: View) -> bool:
+            return any(n.node == node and n.state == "spare" for n in view.nodes)
+
+        self.stand.wait(is_spare, f"{node} as a spare")
+
+    def _is_warm(self) -> bool:
+        self.reader.catch_up()
+        states = (self.reader.warm.get(node, "") for node in self.shape.names)
+        return not self.wants_warm or all(s not in WARM_STATES_TO_WAIT_FOR for s in states)
+
+    def _healthy_run(self, view: View) -> RunView | None:
+        """Return the run once its newest attempt goes on and all incidents are resolved; the View may lag behind both."""
+        run = newest_run(view)
+        newest = max(self.reader.pids, default=None)
+        if run is None or run.attempt_state != "running" or run.attempt is None:
+            return None
+        has_stepped = self.is_script or (run.step and run.checkpoint_step is not None)
+        is_known = newest is None or run.attempt == newest
+        is_quiet = all(incident.state == "resolved" for incident in view.incidents)
+        return run if has_stepped and is_known and is_quiet else None
+
+
+@contextmanager
+def run_of_ours(shape: Shape, **fields: Any) -> Iterator[Ours]:
+    """Run run.yaml's `fields`, `train_ddp.py` beside it, on a cluster of its own."""
+    with ExitStack() as stack:
+        scripts = {SCRIPT.name: SCRIPT.read_text()}
+        stand = stack.enter_context(running(shape, scripts=scripts, **fields))
+        store = stack.enter_context(closing(SqliteStore(stand.state / "store", create=False)))
+        is_script = "command" in fields
+        wants_warm = bool(fields.get("preload", not is_script))
+        yield Ours(stand, Reader(store, shape.names), shape, is_script, wants_warm)
+
+
+def send(pid: int, number: signal.Signals, seen: Seen) -> None:
+    """Send a signal; note when, and, from a thread, when the process has ended: freeing its memory takes the kernel a while."""
+    watched = os.pidfd_open(pid)
+
+    def watch() -> None:
+        select.select([watched], [], [], WAIT_SECONDS)
+        seen.ended_at = time.monotonic()
+        os.close(watched)
+
+    threading.Thread(target=watch, daemon=True).start()
+    seen.broken_at = time.monotonic()
+    os.kill(pid, number)
+
+
+def script_command(pause_seconds: float) -> dict[str, Any]:
+    """Return run.yaml's fields for the script; `steady_seconds`: a gang that lived so long is no proof of a loop of crashes."""
+    return {
+        "command": f"{{python}} {SCRIPT.name} {pause_seconds}",
+        "python": sys.executable,
+        "environment": {"OMP_NUM_THREADS": "1"},
+        "steady_seconds": 0.5,
+    }

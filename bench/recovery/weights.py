@@ -1,0 +1,29 @@
+"""What stands in memory while a run goes on: agents, and warm processes apart."""
+
+from __future__ import annotations
+
+import psutil
+
+from bench.clusters import memory_mb, team_of
+from bench.recovery.ours import Ours
+from bench.report import Report
+
+AGENT_LIMIT_MB = 80.0
+
+
+def weigh(report: Report, name: str, ours: Ours) -> None:
+    """Print resident memory of each agent, and of each warm process the share that is its own as well."""
+    view = ours.stand.view()
+    assert view is not None
+    team = team_of(ours.stand, view)
+    for node, pid in sorted(team.agents.items()):
+        resident, _ = memory_mb(pid)
+        report.figure(f"{name}: resident, agent of {node}", resident, "MB", at_most=AGENT_LIMIT_MB)
+    ranks = {pid for pids in ours.reader.pids.values() for pid in pids.values()}
+    for node, keeper in sorted(team.keepers.items()):
+        for child in psutil.Process(keeper).children():
+            if child.pid not in ranks:
+                resident, own = memory_mb(child.pid)
+                report.figure(f"{name}: resident, warm process of {node}", resident, "MB")
+                text = f"{name}: own share of it (pages shared by n count 1/n), {node}"
+                report.figure(text, own, "MB")
