@@ -12,6 +12,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +36,7 @@ log = logging.getLogger("stoker.agent")
 PROGRESS_MARK_SECONDS = 5.0  # between two durable marks of progress; chosen
 FLUSH_SECONDS = 5.0  # for the store to take the last words
 MAX_TASKS_REMEMBERED = 256  # answers kept for tasks that arrive twice; chosen
+MAX_SHOWN = 300  # characters of why there is no warm process
 MAX_JUNK_SOURCES = 100  # sources of junk told apart; chosen
 
 
@@ -205,6 +207,10 @@ class Agent:
             beat = gang.heartbeat(
                 time.monotonic(), stopped_seconds=stopped_seconds, resident_bytes=resident_bytes
             )
+        warming = self._ranks.warming
+        if warming.is_wanted:
+            resident_bytes = _resident_bytes(warming.pid) if warming.pid else 0
+            beat = replace(beat, warm=warming.shown[:MAX_SHOWN], warm_resident_bytes=resident_bytes)
         line = encode(beat)
         if len(line) <= MAX_MESSAGE_BYTES:
             self._outbox.beat(line)
@@ -272,6 +278,9 @@ class Agent:
             self._ranks.leave(self._loop.stop)
 
 
-def _resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_bytes().split()[1])
+def _resident_bytes(pid: int | None = None) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1])
+    except OSError:  # the process is gone
+        return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

@@ -25,6 +25,7 @@ from runner.agent.keeping import Keeping
 from runner.agent.link import KeeperState, Place
 from runner.agent.loop import Loop
 from runner.agent.reports import Hello
+from runner.agent.warming import Warming
 from runner.errors import StokerError
 from runner.facts.assignments import Assignment
 from runner.facts.signals import LaunchFailed, RankExited, RanksGone
@@ -34,6 +35,8 @@ log = logging.getLogger("stoker.agent")
 
 PREPARE_SECONDS = 30.0  # for folders to be made and the epoch raised on a slow file system; chosen
 MAX_REASON = 2048  # characters of why a launch failed
+# Finished, stopped as asked, settings refused (docs/contract.md): all others may yet end the same way.
+ORDERLY_EXITS = (0, 75, 78)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -43,6 +46,7 @@ class Launching:
     assignment: Assignment
     is_prepared: bool = False
     is_sent: bool = False
+    cold: str = ""  # why its ranks are not forked
     sent_at: float = 0.0  # monotonic seconds
 
 
@@ -78,6 +82,7 @@ class Convergence:
         self.keeping = Keeping(
             place, loop, on_message=self._hear_keeper, on_lost=self._lost_with_keeper
         )
+        self.warming = Warming(place, loop, ask=self.keeping.ask, on_change=self.converge)
         self.channels = Channels(loop, self._take_packet)
         self.gang: Gang | None = None
         self.is_sure = False
@@ -133,6 +138,7 @@ class Convergence:
             return
         self._identity.obey(assignment.epoch)
         self._assignment = assignment
+        self.warming.want(assignment.warm)
         if assignment.plan is None and self.gang is None and self._launching is None:
             self._confirm_gone()
             return
@@ -215,17 +221,25 @@ class Convergence:
             self._confirm_gone()
             self.converge()
         elif launching.is_prepared and self.is_sure:
-            self._spawn(launching)
+            patience_ends = self.warming.patience_ends()
+            if patience_ends is None:
+                self._spawn(launching)
+            else:
+                self._loop.at("patience", patience_ends, self.converge)
 
     def _spawn(self, launching: Launching) -> None:
         place = self._place
         try:
             request = launch.spawn_request(
-                launching.assignment, cluster=place.cluster.name, python=place.python
+                launching.assignment,
+                cluster=place.cluster.name,
+                python=place.python,
+                fork=self.warming.state == "ready",
             )
         except StokerError as error:
             self._launch_failed(str(error))
             return
+        launching.cold = self.warming.why_cold()
         launching.is_sent, launching.sent_at = True, time.monotonic()
         self.keeping.ask(**request)
         self.keeping.expect_answer()
@@ -242,7 +256,10 @@ class Convergence:
             time.monotonic(),
             spawned_at=launching.sent_at,
         )
-        self._tell(self.gang.started())
+        cold = message["cold"] or launching.cold
+        self._tell(self.gang.started(cold=cold))
+        if not cold:
+            self.warming.served()
         channels, self._waiting_channels = self._waiting_channels, {}
         self.channels.add(channels)
         self._beat()
@@ -316,7 +333,11 @@ class Convergence:
             gang.ranks[number].is_alive = False
         else:
             self._tell(gang.exited(number, message["exit_code"]))
-        if self._ending is not None and not gang.alive:
+        if self._ending is None and not message["asked"]:
+            if message["exit_code"] not in ORDERLY_EXITS:
+                # The gang is broken, and there is nothing to save: whoever decides can only agree.
+                self._end(grace_seconds=0.0)
+        elif self._ending is not None and not gang.alive:
             self._kill()  # what they left behind
 
     # -- the keeper and the ranks
@@ -354,6 +375,8 @@ class Convergence:
                 self._spawn_failed(message["reason"])
             case "exited":
                 self._exited(message)
+            case "warm":
+                self.warming.hear(message)
             case "gone":
                 self.keeping.answered()
                 self._gone(tuple(message["left_behind"]))
@@ -374,6 +397,7 @@ class Convergence:
         if self._when_left is not None:
             self._when_left()
         else:
+            self.warming.begin()
             self.converge()
 
     def _take_packet(self, rank: int, packet: bytes) -> None:

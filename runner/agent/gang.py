@@ -27,6 +27,7 @@ from runner.facts.signals import (
 )
 
 Stamp = Callable[[], Mapping[str, Any]]
+MAX_COLD = 300  # characters of why ranks were not forked
 MAX_REMEMBERED = 1000  # requests known to be taken; chosen
 # Between two looks at the ranks' states: a stopped one is reported this much after the limit at most; chosen. A look costs
 # about 15 us a rank (measured), so 8 ranks take 0.1 % of a core.
@@ -262,10 +263,12 @@ class Gang:
 
     # -- beginning and end
 
-    def started(self) -> RanksStarted:
-        """Return the signal that all ranks are spawned."""
+    def started(self, *, cold: str = "") -> RanksStarted:
+        """Return the signal that all ranks are started; `cold`: why they were not forked although that was wanted."""
         pids = {str(rank.rank): rank.pid for rank in self.ranks.values()}
-        return RanksStarted(**self._stamp(), epoch=self.epoch, attempt=self.attempt, pids=pids)
+        return RanksStarted(
+            **self._stamp(), epoch=self.epoch, attempt=self.attempt, pids=pids, cold=cold[:MAX_COLD]
+        )
 
     def exited(self, number: int, exit_code: int | None) -> RankExited:
         """Return the signal that a rank ended by itself."""

@@ -5,9 +5,12 @@ exits until an agent has acknowledged them, and hands the agent's ends of the ra
 connected. When the keeper dies its ranks die with it (PR_SET_PDEATHSIG, which the kernel ties to the spawning *thread*:
 hence one thread). As a subreaper it inherits whatever its ranks leave behind, so that nothing escapes by forking twice.
 
-Agent and keeper talk in JSON lines over `keeper.sock` in the node's folder. The agent asks: `hello`, `spawn`, `signal`,
-`kill`, `note`, `acknowledge`, `end`. The keeper tells: `channel` (with a descriptor), `held`, `state`, `started`,
-`failed`, `exited`, `gone`. The newest connection is the agent; an older one is closed.
+Ranks are spawned, or forked by a warm process (`warm.py`), which the keeper starts when an agent wishes for one: a child of
+its own, so that an import that hangs or crashes cannot touch ranks that run. What the warm process refuses is spawned.
+
+Agent and keeper talk in JSON lines over `keeper.sock` in the node's folder. The agent asks: `hello`, `warm`, `spawn`,
+`signal`, `kill`, `note`, `acknowledge`, `end`. The keeper tells: `channel` (with a descriptor), `held`, `state`, `warm`,
+`started`, `failed`, `exited`, `gone`. The newest connection is the agent; an older one is closed.
 
 The file is long because it must stand alone: an interpreter without any package of ours runs it.
 """
@@ -32,10 +35,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-PROTOCOL = 1
+PROTOCOL = 2
 SOCKET_NAME = "keeper.sock"
 NOTE_NAME = "keeper.json"
 LOCK_NAME = "keeper.lock"
+WARM_LOG_NAME = "warm.log"
 MARK = "STOKER_KEEPER"  # environment of a keeper: the folder it serves
 MAX_PACKET_BYTES = 64 * 1024  # the contract's limit of a channel packet
 
@@ -47,6 +51,11 @@ _UNUSED_SECONDS = 60.0  # a keeper without agent and ranks ends after this; chos
 _LOCK_WAIT_SECONDS = 2.0  # for the keeper before this one to be gone; chosen
 _FIRST_PRESS_SECONDS = 0.005  # between looks at ranks that were killed; doubles up to the next
 _LAST_PRESS_SECONDS = 0.05  # both chosen
+_FORK_SECONDS = (
+    5.0  # for a warm process to fork what it was asked for; chosen, it takes milliseconds
+)
+_ROOM_BYTES = 64 * 1024  # for a rank's environment, and as much for its command line; chosen
+_ROOM_VARIABLE = "STOKER_WARM_ROOM"  # the same in warm.py
 _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Message = dict[str, Any]
@@ -157,13 +166,12 @@ def send_signal(pids: Iterable[int], number: int) -> None:
 class Rank:
     """One rank: its process while it lives, its exit until it is forgotten, and our end of its channel."""
 
-    def __init__(self, number: int, child: subprocess.Popen[bytes], channel: socket.socket) -> None:
-        self.number = number
-        self.child = child
-        self.pid = child.pid
-        self.pidfd = os.pidfd_open(child.pid)
+    def __init__(self, spec: Message, pid: int, channel: socket.socket) -> None:
+        self.number: int = spec["rank"]
+        self.pid = pid
+        self.pidfd = os.pidfd_open(pid)
         self.channel = channel
-        self.outputs: tuple[str, ...] = ()
+        self.outputs: tuple[str, ...] = (spec["output"], spec["errors"])
         self.exit_code: int | None = None
         self.asked = False  # its end was asked for before it came
         self.acknowledged = False
@@ -211,50 +219,202 @@ def _size(path: str) -> int:
         return 0
 
 
-def start_rank(spec: Message, ask: Message) -> Rank:
-    """Start one rank of a `spawn`; raises OSError, ValueError or SubprocessError when it cannot be started."""
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+class Wiring:
+    """What a rank is connected to: both ends of its channel, and its output files. `let_go` keeps our end only."""
+
+    def __init__(self, spec: Message) -> None:
+        self.spec = spec
+        self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self.outputs: list[int] = []
+        try:
+            for name in ("output", "errors"):
+                self.outputs.append(_appended(spec[name]))
+        except OSError:
+            self.let_go()
+            self.ours.close()
+            raise
+
+    def let_go(self) -> None:
+        """Close what is the rank's."""
+        self.theirs.close()
+        for descriptor in self.outputs:
+            os.close(descriptor)
+        self.outputs = []
+
+
+def spawn_rank(spec: Message, ask: Message) -> Rank:
+    """Start one rank as a fresh process; raises OSError, ValueError or SubprocessError when it cannot be started."""
+    wiring = Wiring(spec)
     keeper = os.getpid()
     environment = {**ask["environment"], **spec["environment"]}
-    environment["STOKER_CHANNEL"] = str(theirs.fileno())
+    environment["STOKER_CHANNEL"] = str(wiring.theirs.fileno())
 
     def become_a_rank() -> None:
-        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != keeper:  # died before the line above took effect
-            os._exit(1)
+        _die_with(keeper)
         for number in (*_EXIT_SIGNALS, signal.SIGQUIT, signal.SIGCHLD):
             signal.signal(
                 number, signal.SIG_DFL
             )  # an ignored signal would stay ignored through exec
 
-    outputs: list[int] = []
     try:
-        outputs += [_appended(spec["output"]), _appended(spec["errors"])]
         child = subprocess.Popen(
             spec["command"],
             stdin=subprocess.DEVNULL,
-            stdout=outputs[0],
-            stderr=outputs[1],
+            stdout=wiring.outputs[0],
+            stderr=wiring.outputs[1],
             cwd=ask["working_directory"] or None,
             env=environment,
             start_new_session=True,
-            pass_fds=(theirs.fileno(),),
+            pass_fds=(wiring.theirs.fileno(),),
             preexec_fn=become_a_rank,  # safe: this process has one thread
         )
     except BaseException:
-        ours.close()
+        wiring.ours.close()
         raise
     finally:
-        theirs.close()
-        for descriptor in outputs:
-            os.close(descriptor)
-    rank = Rank(spec["rank"], child, ours)
-    rank.outputs = (spec["output"], spec["errors"])
-    return rank
+        wiring.let_go()
+    child.returncode = 0  # reaped by the loop; a Popen that is let go of would look for it
+    return Rank(spec, child.pid, wiring.ours)
+
+
+def _die_with(keeper: int) -> None:
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:  # died before the line above took effect
+        os._exit(1)
 
 
 def _appended(path: str) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+
+
+# ---- the warm process -----------------------------------------------------------------------------------------------
+
+
+class Warm:
+    """A warm process: what it was to import, and whether it has. `reason` says why it is `odd` or `dead`."""
+
+    def __init__(self, wish: Message, folder: str) -> None:
+        """Start it; raises OSError, ValueError or SubprocessError when that cannot be done."""
+        self.wish = wish
+        self.state = "importing"
+        self.reason = ""
+        keeper = os.getpid()
+        self.stream, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        room = "x" * _ROOM_BYTES
+        program = str(Path(__file__).absolute().with_name("warm.py"))
+        environment = {**wish["environment"], MARK: folder, _ROOM_VARIABLE: room}
+        output = _appended(WARM_LOG_NAME)
+        try:
+            self.child = subprocess.Popen(
+                [*wish["interpreter"], program, str(theirs.fileno()), room],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                cwd=wish["working_directory"] or None,
+                env=environment,
+                start_new_session=True,
+                pass_fds=(theirs.fileno(),),
+                preexec_fn=lambda: _die_with(keeper),
+            )
+            self.stream.send(json.dumps({**wish, "keeper": folder}).encode())
+        except BaseException:
+            self.stream.close()
+            raise
+        finally:
+            os.close(output)
+            theirs.close()
+
+    def ask(self, job: Message, descriptors: list[int]) -> None:
+        """Ask for ranks; raises OSError when it takes no more."""
+        held = os.memfd_create("job")
+        try:
+            os.write(held, json.dumps(job).encode())
+            rights = array.array("i", [held, *descriptors])
+            self.stream.sendmsg([b"fork"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+        finally:
+            os.close(held)
+
+    def hear(self) -> Message:
+        """Return what it says; empty when it is gone."""
+        try:
+            return dict(json.loads(self.stream.recv(MAX_PACKET_BYTES) or b"{}"))
+        except (OSError, ValueError):
+            return {}
+
+    def end(self) -> None:
+        """Kill it and reap it: a process that has run nothing but imports ends at once."""
+        self.stream.close()
+        if self.child.returncode is None:
+            self.child.kill()
+            self.child.wait()
+
+
+class Forking:
+    """Ranks that a warm process was asked for: they wait at `gate` until all are known here."""
+
+    def __init__(self, ask: Message) -> None:
+        """Open what they are connected to; raises OSError."""
+        self.ask = ask
+        self.job = time.monotonic_ns()
+        self.deadline = time.monotonic() + _FORK_SECONDS
+        self.reaped: dict[int, int] = {}  # statuses of processes that are not known yet
+        self.wirings: list[Wiring] = []
+        self.gate = -1
+        try:
+            for spec in ask["ranks"]:
+                self.wirings.append(Wiring(spec))
+        except OSError:
+            self.call_off()
+            raise
+
+    def request(self, warm: Warm) -> None:
+        """Send the job; raises OSError."""
+        names = ("rank", "argv", "shown", "name", "environment")
+        ranks = [{name: spec[name] for name in names} for spec in self.ask["ranks"]]
+        job = {
+            "job": self.job,
+            "keeper": os.getpid(),
+            "environment": self.ask["environment"],
+            "working_directory": self.ask["working_directory"],
+            "ranks": ranks,
+        }
+        entrance, self.gate = os.pipe()
+        descriptors = [entrance]
+        for wiring in self.wirings:
+            descriptors += [wiring.theirs.fileno(), *wiring.outputs]
+        try:
+            warm.ask(job, descriptors)
+        finally:
+            os.close(entrance)
+
+    def take(self, pids: dict[str, int]) -> list[Rank]:
+        """Return the ranks, and let them go; raises OSError when one is dead already, with all called off."""
+        ranks: list[Rank] = []
+        try:
+            for wiring in self.wirings:
+                pid = pids[str(wiring.spec["rank"])]
+                ranks += [Rank(wiring.spec, pid, wiring.ours)]
+        except OSError:
+            for rank in ranks:
+                rank.close()
+            self.call_off()
+            raise
+        for wiring in self.wirings:
+            wiring.let_go()
+        os.write(self.gate, b"g" * len(ranks))
+        os.close(self.gate)
+        self.gate = -1
+        return ranks
+
+    def call_off(self) -> None:
+        """Let nothing of it live: ranks that wait at a closed gate end."""
+        if self.gate >= 0:
+            os.close(self.gate)
+            self.gate = -1
+        for wiring in self.wirings:
+            wiring.let_go()
+            wiring.ours.close()
+        self.wirings = []
 
 
 # ---- the keeper -----------------------------------------------------------------------------------------------------
@@ -324,6 +484,8 @@ class Keeper:
         self._ranks: dict[int, Rank] = {}
         self._by_pid: dict[int, Rank] = {}
         self._ending: Ending | None = None
+        self._warm: Warm | None = None
+        self._forking: Forking | None = None
         self._signs: tuple[tuple[int, ...], ...] = ()
         self._signs_changed_at = self._agentless_since
         self._is_leaving = False
@@ -343,6 +505,7 @@ class Keeper:
                 key.data()
             self._look()
             self._flush()
+        self._end_warm()
         signal.set_wakeup_fd(-1)
 
     def _watch(self, descriptor: Any, callback: Callable[[], None]) -> None:
@@ -360,6 +523,8 @@ class Keeper:
         now = time.monotonic()
         if self._ending is not None:
             return max(0.0, self._ending.look_at - now)
+        if self._forking is not None:
+            return max(0.0, self._forking.deadline - now)
         if self._agent is None and self._by_pid:
             limit_seconds = self._options.hard_cap_seconds or _LOOK_SECONDS
             return float(min(_LOOK_SECONDS, limit_seconds / 4))
@@ -399,6 +564,7 @@ class Keeper:
     def _answer(self, ask: Message) -> None:
         doers = {
             "hello": self._on_hello,
+            "warm": self._on_warm,
             "spawn": self._on_spawn,
             "signal": self._on_signal,
             "kill": self._on_kill,
@@ -450,22 +616,138 @@ class Keeper:
         )
 
     def _on_spawn(self, ask: Message) -> None:
-        if self._ranks or self._ending is not None:
+        if self._ranks or self._ending is not None or self._forking is not None:
             reason = f"the keeper still holds ranks of attempt {self._gang.get('attempt')}; end them first"
             self._tell({"tell": "failed", "reason": reason})
             return
         self._gang = {name: ask[name] for name in ("attempt", "epoch", "notes")}
+        if ask.get("fork"):
+            self._fork(ask)
+        else:
+            self._spawn(ask, cold="")
+
+    def _spawn(self, ask: Message, *, cold: str) -> None:
+        """Start all ranks as fresh processes; `cold`: why they are not forked although that was asked for."""
         for spec in ask["ranks"]:
             try:
-                self._add(start_rank(spec, ask))
+                self._add(spawn_rank(spec, ask))
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 self._end({"tell": "failed", "reason": _why(error, spec, ask)})
                 return
+        self._tell_started(cold=cold)
+
+    def _tell_started(self, *, cold: str) -> None:
         for rank in self._ranks.values():
             self._tell({"tell": "channel", "rank": rank.number}, (rank.channel.fileno(),))
-        self._tell(
-            {"tell": "started", "ranks": [_described(rank) for rank in self._ranks.values()]}
-        )
+        ranks = [_described(rank) for rank in self._ranks.values()]
+        self._tell({"tell": "started", "ranks": ranks, "cold": cold})
+
+    # -- forking from a warm process
+
+    def _on_warm(self, ask: Message) -> None:
+        wish = ask["wish"]
+        if self._warm is not None and self._warm.wish == wish and self._warm.state != "dead":
+            self._tell_warm()
+            return
+        self._end_warm()
+        if not wish:
+            return
+        try:
+            self._warm = warm = Warm(wish, self._options.folder)
+        except (OSError, ValueError, subprocess.SubprocessError) as error:
+            reason = f"cannot start {wish['interpreter'][0]!r} to warm it up: {error}"
+            self._tell({"tell": "warm", "wish": wish, "state": "odd", "reason": reason, "pid": 0})
+            return
+        self._watch(warm.stream, self._hear_warm)
+
+    def _end_warm(self) -> None:
+        warm, self._warm = self._warm, None
+        if warm is None:
+            return
+        if warm.stream.fileno() >= 0:
+            self._selector.unregister(warm.stream)
+        warm.end()
+        if self._forking is not None:
+            self._fork_refused("the warm process was ended")
+
+    def _hear_warm(self) -> None:
+        warm = self._warm
+        if warm is None:
+            return
+        said = warm.hear()
+        tell = said.get("tell")
+        if tell in ("ready", "odd"):
+            warm.state, warm.reason = tell, said.get("reason", "")
+            self._tell_warm()
+        elif tell == "refused":
+            self._fork_refused(said["reason"], job=said["job"])
+            # Whatever it has imported is not what a fresh process would import: another is to be made.
+            self._bury_warm(said["reason"])
+        elif tell == "forked":
+            self._forked(said)
+        elif warm.state == "odd":  # and has ended, as it does
+            self._selector.unregister(warm.stream)
+            warm.end()
+        else:
+            self._bury_warm("the warm process died")
+
+    def _bury_warm(self, reason: str) -> None:
+        warm = self._warm
+        if warm is None or warm.state == "dead":
+            return
+        warm.state, warm.reason = "dead", reason
+        self._selector.unregister(warm.stream)
+        warm.end()
+        self._tell_warm()
+        if self._forking is not None:
+            self._fork_refused(reason)
+
+    def _tell_warm(self) -> None:
+        if self._warm is not None:
+            warm = self._warm
+            told = {"wish": warm.wish, "state": warm.state, "reason": warm.reason}
+            self._tell({"tell": "warm", **told, "pid": warm.child.pid})
+
+    def _fork(self, ask: Message) -> None:
+        warm = self._warm
+        if warm is None or warm.state != "ready":
+            self._spawn(ask, cold=warm.reason if warm is not None else "there is no warm process")
+            return
+        try:
+            forking = Forking(ask)
+        except OSError as error:
+            self._end({"tell": "failed", "reason": _why(error, ask["ranks"][0], ask)})
+            return
+        self._forking = forking
+        try:
+            forking.request(warm)
+        except OSError as error:
+            self._fork_refused(f"the warm process cannot be asked: {error}")
+
+    def _forked(self, said: Message) -> None:
+        forking = self._forking
+        if forking is None or said["job"] != forking.job:
+            return  # called off meanwhile
+        self._forking = None
+        try:
+            ranks = forking.take(said["pids"])
+        except OSError as error:
+            self._spawn(forking.ask, cold=f"a forked rank died before it ran: {error}")
+            return
+        for rank in ranks:
+            self._add(rank)
+        self._tell_started(cold="")
+        for pid, status in forking.reaped.items():
+            self._reaped(pid, status)
+
+    def _fork_refused(self, reason: str, *, job: int | None = None) -> None:
+        """Start as fresh processes what a warm process will not, or cannot, fork."""
+        forking = self._forking
+        if forking is None or job not in (None, forking.job):
+            return
+        self._forking = None
+        forking.call_off()
+        self._spawn(forking.ask, cold=reason)
 
     def _add(self, rank: Rank) -> None:
         self._ranks[rank.number] = self._by_pid[rank.pid] = rank
@@ -511,34 +793,46 @@ class Keeper:
                 return
             if pid == 0:
                 return
-            rank = self._by_pid.pop(pid, None)
-            if rank is None:
-                continue  # left behind by a rank and inherited by us
-            rank.exit_code = rank.child.returncode = os.waitstatus_to_exitcode(status)
-            self._selector.unregister(rank.pidfd)
-            os.close(rank.pidfd)
-            rank.pidfd = -1
-            if self._ranks.get(rank.number) is rank:
-                self._tell({"tell": "exited", "epoch": self._gang["epoch"], **_described(rank)})
-            else:
-                rank.close()
-            if self._ending is not None:
-                self._ending.look_at = time.monotonic()
+            self._reaped(pid, status)
+
+    def _reaped(self, pid: int, status: int) -> None:
+        rank = self._by_pid.pop(pid, None)
+        if rank is None:
+            if self._warm is not None and pid == self._warm.child.pid:
+                self._warm.child.returncode = os.waitstatus_to_exitcode(status)
+            elif self._forking is not None:
+                self._forking.reaped[pid] = status
+            return  # else left behind by a rank and inherited by us
+        rank.exit_code = os.waitstatus_to_exitcode(status)
+        self._selector.unregister(rank.pidfd)
+        os.close(rank.pidfd)
+        rank.pidfd = -1
+        if self._ranks.get(rank.number) is rank:
+            self._tell({"tell": "exited", "epoch": self._gang["epoch"], **_described(rank)})
+        else:
+            rank.close()
+        if self._ending is not None:
+            self._ending.look_at = time.monotonic()
 
     def _end(self, tell: Message) -> None:
         """Kill all ranks at once; `tell` goes out when they are gone, or not gone in time."""
+        if self._forking is not None:
+            self._forking.call_off()
+            self._forking = None
         for rank in self._ranks.values():
             if rank.is_alive:
                 rank.asked = True
                 try:
                     os.killpg(rank.pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
+                except ProcessLookupError:  # it leads no group of its own yet
+                    send_signal([rank.pid], signal.SIGKILL)
         wait_seconds = self._options.kill_wait_seconds
         self._ending = Ending(tell, wait_seconds=wait_seconds)
 
     def _look(self) -> None:
         now = time.monotonic()
+        if self._forking is not None and now >= self._forking.deadline:
+            self._bury_warm(f"the warm process did not fork within {_FORK_SECONDS:g} s")
         if self._ending is not None and now >= self._ending.look_at:
             self._press(self._ending, now)
         if self._agent is None and self._by_pid and self._ending is None:

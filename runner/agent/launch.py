@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from runner.agent import output
+from runner.agent.program import NoPythonProgram, Program, read_command
 from runner.errors import SpecError
-from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan
+from runner.facts.contract import OWN_VARIABLES
 from runner.facts.wire import to_message, to_plain
 from runner.sealing import raise_epoch
 
 CONTRACT_VERSION = "1"
+MAX_FORKED_RANKS = (
+    64  # of one node: what one packet to a warm process can carry, see warm.MAX_RANKS
+)
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -28,18 +33,55 @@ def prepare(assignment: Assignment) -> None:
         raise_epoch(plan.checkpoints, assignment.epoch)
 
 
-def spawn_request(assignment: Assignment, *, cluster: str, python: str) -> dict[str, Any]:
-    """Say to a keeper what to start. Raises SpecError for a command that cannot be filled in."""
+def warm_wish(plan: WarmPlan, *, python: str) -> dict[str, Any]:
+    """Say to a keeper what to warm up. Raises NoPythonProgram for a command whose ranks cannot be forked."""
+    environment = lasting_environment(plan.environment, ranks_per_node=plan.ranks_per_node)
+    program = _program(plan.command, environment, plan.working_directory, plan.python or python)
+    if plan.ranks_per_node > MAX_FORKED_RANKS:
+        raise NoPythonProgram(
+            f"{plan.ranks_per_node} ranks on a node; at most {MAX_FORKED_RANKS} are forked at once"
+        )
+    return {
+        "interpreter": list(program.interpreter),
+        "form": program.form,
+        "target": program.target,
+        "preload": list(plan.preload),
+        "environment": environment,
+        "working_directory": plan.working_directory,
+        "own_variables": OWN_VARIABLES,
+    }
+
+
+def _program(
+    command: Sequence[str], environment: Mapping[str, str], folder: str, python: str
+) -> Program:
+    """Take a command apart in which only {python} is filled in."""
+    first = command[0].replace("{python}", python)
+    return read_command((first, *command[1:]), environment=environment, folder=folder)
+
+
+def spawn_request(
+    assignment: Assignment, *, cluster: str, python: str, fork: bool = False
+) -> dict[str, Any]:
+    """Say to a keeper what to start. Raises SpecError for a command that cannot be filled in.
+
+    With `fork` its warm process, made for this command, is to fork the ranks.
+    """
     plan = assignment.plan
     assert plan is not None
     shared = shared_environment(assignment, cluster=cluster)
+    program = None
+    if fork:
+        program = _program(plan.command, shared, plan.working_directory, plan.python or python)
     ranks = []
     for rank in plan.ranks:
         out, err = output.paths(plan.output_folder, rank)
+        command = [fill(part, placeholders(plan, rank, python)) for part in plan.command]
         ranks.append(
             {
                 "rank": rank,
-                "command": [fill(part, placeholders(plan, rank, python)) for part in plan.command],
+                "command": command,
+                **(_as_program(program, command) if program is not None else {}),
                 "environment": {
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank - plan.ranks.start),
@@ -56,7 +98,17 @@ def spawn_request(assignment: Assignment, *, cluster: str, python: str) -> dict[
         "working_directory": plan.working_directory,
         "environment": shared,
         "ranks": ranks,
+        "fork": fork,
     }
+
+
+def _as_program(program: Program, command: list[str]) -> dict[str, Any]:
+    """Return what a forked rank is to see as its arguments, and to show as its command line and name."""
+    behind = len(program.arguments) - 1
+    argv = [program.target, *command[len(command) - behind :]]
+    option = ["-m"] if program.form == "module" else []
+    shown = [*program.interpreter, *option, *argv]
+    return {"argv": argv, "shown": shown, "name": Path(command[0]).name}
 
 
 def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
@@ -65,15 +117,20 @@ def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
     return {name: value for name, value in source.items() if not name.startswith("STOKER_")}
 
 
+def lasting_environment(given: Mapping[str, str], *, ranks_per_node: int) -> dict[str, str]:
+    """Return what ranks of a run have in all attempts: the plan's variables over the agent's."""
+    environment = {**base_environment(), **given}
+    if ranks_per_node > 1:
+        # As torchrun does: each rank would otherwise start a thread per core.
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    return environment
+
+
 def shared_environment(assignment: Assignment, *, cluster: str) -> dict[str, str]:
     """Return what all ranks of this node have in common: the contract's variables over the plan's over the agent's."""
     plan = assignment.plan
     assert plan is not None
-    environment = base_environment()
-    environment.update(plan.environment)
-    if plan.ranks_per_node > 1:
-        # As torchrun does: each rank would otherwise start a thread per core.
-        environment.setdefault("OMP_NUM_THREADS", "1")
+    environment = lasting_environment(plan.environment, ranks_per_node=plan.ranks_per_node)
     environment.update(
         WORLD_SIZE=str(plan.world_size),
         LOCAL_WORLD_SIZE=str(plan.ranks_per_node),

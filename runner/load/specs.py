@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.contract import OWN_VARIABLES
 from runner.facts.run_spec import RunSpec
 from runner.load.commands import split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text
@@ -24,10 +25,7 @@ MAX_PRELOAD = 64
 # What the built-in trainer's ranks import, in one module.
 TRAINER_PRELOAD = ("trainer.preload",)
 # Set for every rank by the contract of a rank: a file that sets them would be overruled without a word.
-_OWN_VARIABLES = re.compile(
-    r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"
-    r"|MASTER_ADDR|MASTER_PORT"
-)
+_OWN_VARIABLES = re.compile(OWN_VARIABLES)
 
 
 def load_run(path: str | Path) -> RunSpec:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.facts.actions import ActionResult
-from runner.facts.assignments import Assignment, LaunchPlan, Task
+from runner.facts.assignments import Assignment, LaunchPlan, Task, WarmPlan
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat
@@ -135,14 +135,36 @@ class Node:
         )
         return replace(plan, **fields)
 
-    def assign(self, plan: LaunchPlan | None, epoch: int, *, grace_seconds: float = 0.0) -> None:
+    def assign(
+        self,
+        plan: LaunchPlan | None,
+        epoch: int,
+        *,
+        grace_seconds: float = 0.0,
+        warm: WarmPlan | None = None,
+    ) -> None:
         """Put an assignment into the node's register."""
-        assignment = Assignment(node=self.name, epoch=epoch, plan=plan, grace_seconds=grace_seconds)
+        assignment = Assignment(
+            node=self.name, epoch=epoch, plan=plan, grace_seconds=grace_seconds, warm=warm
+        )
         self.store.put(f"assignment/{self.name}", encode(assignment))
 
-    def launch(self, plan: LaunchPlan, epoch: int) -> dict[int, int]:
-        """Assign a plan and wait for its ranks; return their pids by rank."""
-        self.assign(plan, epoch)
+    def warm(self, plan: LaunchPlan, preload: tuple[str, ...]) -> WarmPlan:
+        """Return what the node is to have warm for this plan."""
+        return WarmPlan(
+            command=plan.command,
+            preload=preload,
+            environment=plan.environment,
+            working_directory=plan.working_directory,
+            python=plan.python,
+            ranks_per_node=plan.ranks_per_node,
+        )
+
+    def launch(
+        self, plan: LaunchPlan, epoch: int, *, preload: tuple[str, ...] = ()
+    ) -> dict[int, int]:
+        """Assign a plan and wait for its ranks; return their pids by rank. With `preload` they are to be forked."""
+        self.assign(plan, epoch, warm=self.warm(plan, preload) if preload else None)
         started = self.wait_for("RanksStarted", lambda said: said.epoch == epoch)
         return {int(rank): pid for rank, pid in started.pids.items()}
 
@@ -218,6 +240,16 @@ class Node:
 def is_of(rank: int, said: Any) -> bool:
     """Whether a signal is about this rank."""
     return bool(said.rank == rank)
+
+
+def is_in(epoch: int, said: Any, *, rank: int | None = None) -> bool:
+    """Whether a signal is about this epoch, and this rank of it."""
+    return bool(said.epoch == epoch and (rank is None or said.rank == rank))
+
+
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    return not is_alive(pid)
 
 
 def is_alive(pid: int) -> bool:

@@ -180,13 +180,14 @@ def test_drills_strike_for_real(node: Node) -> None:
     """kill-rank and stop-rank hit the rank named; an unknown rank or drill is answered with what there is."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), epoch=1)
+    assert "known: kill-rank" in node.answer(node.ask("drill", fault="set-fire")).message
+    missed = node.answer(node.ask("drill", fault="kill-rank", rank=7))
+    assert (missed.outcome, "alive: [0, 1]" in missed.message) == ("failed", True)
     assert node.answer(node.ask("drill", fault="stop-rank", rank=0)).outcome == "done"
     wait_until(lambda: state_of(pids[0]) == "T", "rank 0 stopped")
     assert node.answer(node.ask("drill", fault="kill-rank", rank=1)).outcome == "done"
     assert node.wait_for("RankExited").exit_code == -signal.SIGKILL
-    gone = node.answer(node.ask("drill", fault="kill-rank", rank=1))
-    assert (gone.outcome, "alive: [0]" in gone.message) == ("failed", True)
-    assert "known: kill-rank" in node.answer(node.ask("drill", fault="set-fire")).message
+    assert node.answer(node.ask("drill", fault="kill-rank", rank=1)).outcome == "failed"
 
 
 def test_a_drill_that_kills_the_agent_is_answered_first_and_not_repeated(node: Node) -> None:

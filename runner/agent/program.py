@@ -1,0 +1,98 @@
+"""Which Python program a command starts, and how: what a forked rank needs to know to be the same as a fresh one."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+_PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
+_PLAIN_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")  # options of an interpreter that stand alone
+_FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+_SHEBANG_BYTES = 256  # the kernel reads as much of a first line
+
+Form = Literal["path", "module"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """`interpreter` runs `target`: the file of a script, or a module. `arguments` is sys.argv, the target first."""
+
+    interpreter: tuple[str, ...]  # with its options
+    form: Form
+    target: str
+    arguments: tuple[str, ...]
+
+
+class NoPythonProgram(ValueError):
+    """The command starts something that cannot be forked; the text says why."""
+
+
+def read_command(
+    command: tuple[str, ...], *, environment: Mapping[str, str], folder: str
+) -> Program:
+    """Take a command apart. Raises NoPythonProgram for what is no script or module of a Python interpreter.
+
+    `environment` and `folder` (the working directory) are those the command is started with: its program is looked up there.
+    """
+    if _PYTHON.fullmatch(Path(command[0]).name):
+        return _read_options(command[0], command[1:])
+    script = _find(command[0], environment=environment, folder=folder)
+    interpreter = _interpreter_of(script)
+    before = interpreter[1:]
+    return _read_options(interpreter[0], (*before, script, *command[1:]))
+
+
+def _read_options(python: str, words: tuple[str, ...]) -> Program:
+    index = 0
+    while index < len(words):
+        word = words[index]
+        if word == "-m" and index + 1 < len(words):
+            rest = words[index + 1 :]
+            return _program(python, words[:index], form="module", rest=rest)
+        if not word.startswith("-"):
+            return _program(python, words[:index], form="path", rest=words[index:])
+        if word in _FLAGS_WITH_VALUE:
+            index += 2
+        elif _PLAIN_FLAGS.fullmatch(word) or word[:2] in _FLAGS_WITH_VALUE:
+            index += 1
+        else:
+            raise NoPythonProgram(f"the command runs {python} {word}, which is no script or module")
+    raise NoPythonProgram(f"the command runs {python} without a script or module")
+
+
+def _program(python: str, flags: tuple[str, ...], *, form: Form, rest: tuple[str, ...]) -> Program:
+    if "{" in rest[0]:
+        raise NoPythonProgram(f"{rest[0]!r} is another program for each rank")
+    return Program(interpreter=(python, *flags), form=form, target=rest[0], arguments=rest)
+
+
+def _find(name: str, *, environment: Mapping[str, str], folder: str) -> str:
+    if "/" in name:
+        path = os.path.join(folder, name)
+        return path if os.path.isfile(path) else _raise_missing(name)
+    return shutil.which(name, path=environment.get("PATH")) or _raise_missing(name)
+
+
+def _raise_missing(name: str) -> str:
+    raise NoPythonProgram(f"there is no program {name!r}")
+
+
+def _interpreter_of(script: str) -> list[str]:
+    """Return the words of a script's first line if it names a Python."""
+    try:
+        with open(script, "rb") as file:
+            line = file.read(_SHEBANG_BYTES).split(b"\n")[0]
+    except OSError as error:
+        raise NoPythonProgram(f"{script!r} cannot be read: {error}") from error
+    words = shlex.split(os.fsdecode(line[2:])) if line.startswith(b"#!") else []
+    if len(words) == 2 and Path(words[0]).name == "env":
+        words = words[1:]
+    if not words or not _PYTHON.fullmatch(Path(words[0]).name):
+        raise NoPythonProgram(f"{script!r} is no Python script")
+    return words

@@ -1,0 +1,469 @@
+"""The warm process: has imported what ranks import, and forks them. One file, standard library only, any Python from 3.9 on.
+
+A keeper starts it in the interpreter, environment and working directory of the ranks. It imports the `preload` modules, makes
+sure that it can be forked from (one thread, no descriptor left open, no GPU touched), says `ready`, and waits. Asked for ranks,
+it forks a middle process that forks them and ends, so that the keeper, a subreaper, becomes their parent: exits, kills and
+adoption work as for ranks it had spawned itself, and nothing dies with the warm process.
+
+A rank then makes itself what a fresh process would have been (`_become`, `_run`): session, descriptors, environment (in
+/proc/PID/environ too, by which ranks are found), arguments, sys.path, `__main__`. Where that is not possible it does not try:
+a refusal names the reason, and the keeper spawns as usual.
+
+Keeper and warm process talk in packets over a socket: JSON, and for a job one descriptor of a memory file that holds it, the
+gate that its ranks wait at, and channel, output and errors of each.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import gc
+import importlib
+import json
+import os
+import re
+import runpy
+import signal
+import socket
+import sys
+import time
+import traceback
+import types
+from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
+from typing import Any
+
+MAX_RANKS = 64  # in one job: three descriptors each, and a packet carries 253
+ROOM_VARIABLE = "STOKER_WARM_ROOM"  # keeps room in /proc/PID/environ for a rank's own environment
+KEEPER_VARIABLE = "STOKER_KEEPER"  # tells keepers and warm processes from ranks
+_PR_SET_PDEATHSIG = 1
+_PR_SET_NAME = 15
+_PACKET_BYTES = 64 * 1024
+_ADOPTION_SECONDS = 10.0  # for the middle process to end; chosen, it takes milliseconds
+
+Message = dict[str, Any]
+
+
+class Odd(Exception):
+    """Something for which only a fresh process will do; the text says what."""
+
+
+# ---- this process as the kernel shows it ------------------------------------------------------------------------------
+
+
+class Shown:
+    """The memory behind /proc/self/cmdline and environ, where ranks are looked for from outside."""
+
+    def __init__(self) -> None:
+        with open("/proc/self/stat", "rb") as file:
+            text = file.read()
+        fields = text[text.rindex(b")") + 2 :].split()
+        # Fields 48 to 51 of proc(5), counted from 1; the split starts at field 3.
+        self._arguments = (int(fields[45]), int(fields[46]))
+        self._environment = (int(fields[47]), int(fields[48]))
+        if not all((*self._arguments, *self._environment)):
+            raise Odd("the kernel does not tell where this process keeps its environment")
+
+    def write(self, arguments: list[str], environment: dict[str, str]) -> None:
+        """Show these instead; what does not fit of the arguments is cut. Raises Odd when the environment does not fit."""
+        for name, value in os.environ.items():
+            os.putenv(name, value)  # copies what the C library may still read from the place
+        lines = [f"{name}={value}" for name, value in environment.items()]
+        _overwrite(self._environment, b"".join(os.fsencode(line) + b"\0" for line in lines))
+        start, end = self._arguments
+        shown = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
+        _overwrite(self._arguments, shown[: end - start - 1])
+
+
+def _overwrite(place: tuple[int, int], data: bytes) -> None:
+    start, end = place
+    if len(data) > end - start:
+        raise Odd(f"an environment of {len(data)} bytes is larger than the {end - start} kept free")
+    ctypes.memmove(start, data.ljust(end - start, b"\0"), end - start)
+
+
+def _threads() -> list[str]:
+    names = []
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{task}/comm") as file:
+            names.append(file.read().strip())
+    return names
+
+
+def _descriptors() -> dict[int, str]:
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # the one that lists them is closed again
+            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return found
+
+
+def _sees_gpus() -> bool:
+    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+    nvidia = any(re.fullmatch(r"nvidia\d+", name) for name in os.listdir("/dev"))
+    return (nvidia and not hidden) or os.path.exists("/dev/kfd")
+
+
+# ---- getting warm -----------------------------------------------------------------------------------------------------
+
+
+class Warmth:
+    """What has been imported, from which files, and what that has done to the environment."""
+
+    def __init__(self, wish: Message) -> None:
+        self.wish = wish
+        self.shown = Shown()
+        # What an attempt sets differs; all else must stay as it is when the modules are imported.
+        self._own = re.compile(wish["own_variables"])
+        self.started_with = self._lasting(dict(os.environ))
+        self.environment_changes: dict[str, str | None] = {}
+        self._files: dict[str, tuple[int, int]] = {}
+
+    def import_all(self) -> None:
+        """Import the modules as the program itself would find them. Raises Odd when ranks cannot be forked afterwards."""
+        if _sees_gpus():
+            raise Odd(
+                "this node has GPUs, and forking from a warm process has not been measured on them"
+            )
+        self._set_search_path()
+        opened, folder = _descriptors(), os.getcwd()
+        for name in self.wish["preload"]:
+            with _watched_reads(name, self._own):
+                _import(name)
+        after = self._lasting(dict(os.environ))
+        names = {*after, *self.started_with}
+        self.environment_changes = {
+            name: after.get(name)
+            for name in sorted(names)
+            if after.get(name) != self.started_with.get(name)
+        }
+        _must_be_forkable(self.wish["preload"], opened, folder)
+        self._files = {path: _stamp(path) for path in _files_of_modules()}
+        gc.collect()
+        gc.freeze()  # a collection in a rank would touch, and so copy, every page
+
+    def check(self, job: Message) -> None:
+        """Raise Odd when a rank of this job would not be what a fresh process is."""
+        for path, stamp in self._files.items():
+            if _stamp(path) != stamp:
+                raise Odd(f"{path} has changed since it was imported")
+        if self.wish["form"] == "path" and not os.access(self.wish["target"], os.R_OK):
+            raise Odd(f"{self.wish['target']} cannot be read")
+        for rank in job["ranks"]:
+            wanted = self._lasting({**job["environment"], **rank["environment"]})
+            for name in sorted({*wanted, *self.started_with}):
+                if wanted.get(name) != self.started_with.get(name):
+                    raise Odd(f"{name} is another than when the modules were imported")
+
+    def _lasting(self, environment: dict[str, str]) -> dict[str, str]:
+        return {name: value for name, value in environment.items() if not self._own.fullmatch(name)}
+
+    def _set_search_path(self) -> None:
+        """Search where the program will: not beside this file, but beside the script or in the working directory."""
+        sys.argv[:] = [self.wish["target"]]
+        if not _is_safe_path():
+            sys.path[0] = _script_folder(self.wish)
+            _must_hide_nothing(sys.path[0])
+
+
+def _is_safe_path() -> bool:
+    return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
+
+
+def _script_folder(wish: Message) -> str:
+    return (
+        os.path.dirname(os.path.realpath(wish["target"])) if wish["form"] == "path" else os.getcwd()
+    )
+
+
+def _must_hide_nothing(folder: str) -> None:
+    """A module beside the script goes before one of the library's name: too late for those this file has imported."""
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder):
+            name = entry.partition(".")[0]
+            module = sys.modules.get(name)
+            is_module = entry.endswith(".py") or os.path.exists(
+                os.path.join(folder, entry, "__init__.py")
+            )
+            if is_module and module is not None and name != "__main__":
+                raise Odd(
+                    f"{os.path.join(folder, entry)} has the name of a module of the standard library"
+                )
+
+
+def _import(name: str) -> None:
+    before = os.getpid()
+    try:
+        importlib.import_module(name)
+    except BaseException as error:
+        said = "".join(traceback.format_exception_only(type(error), error)).strip()
+        traceback.print_exc()
+        raise Odd(f"preload {name!r} cannot be imported: {said[-500:]}") from error
+    finally:
+        if os.getpid() != before:
+            os._exit(1)  # a copy of us that the module has forked
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+        raise Odd(f"preload {name!r} starts a process while it is imported")
+
+
+@contextlib.contextmanager
+def _watched_reads(name: str, own: re.Pattern[str]) -> Iterator[None]:
+    """Raise Odd when a module looks, while it is imported, at what is only known once there is a rank."""
+    read: list[str] = []
+    kind = type(os.environ)
+    plain = kind.__getitem__
+
+    def noting(self: Any, key: Any) -> Any:
+        if isinstance(key, str) and own.fullmatch(key):
+            read.append(key)
+        return plain(self, key)
+
+    kind.__getitem__ = noting  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        kind.__getitem__ = plain  # type: ignore[method-assign]
+    if read:
+        raise Odd(
+            f"preload {name!r} reads {read[0]} while it is imported, which is each rank's own"
+        )
+
+
+def _must_be_forkable(preload: list[str], opened: dict[int, str], folder: str) -> None:
+    what = f"preload {', '.join(preload)}"
+    left_open = sorted(set(_descriptors().items()) - set(opened.items()))
+    if left_open:
+        raise Odd(f"{what} has left {left_open[0][1]} open")
+    if os.getcwd() != folder:
+        raise Odd(f"{what} has changed the working directory to {os.getcwd()}")
+    # Some libraries (OpenBLAS) end their threads at a fork and start them again at need: those are no hindrance.
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+    threads = _threads()
+    if len(threads) > 1:
+        raise Odd(
+            f"{what} has started {len(threads) - 1} threads ({threads[-1]}); a fork would lose them"
+        )
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise Odd(f"{what} has initialised CUDA")
+
+
+def _files_of_modules() -> set[str]:
+    """Return what tells that imported code has changed: each file, but for an installed package its site-packages folder."""
+    found = {os.path.realpath(sys.executable)}
+    library = os.path.dirname(os.path.realpath(os.__file__))
+    for module in list(sys.modules.values()):
+        path = getattr(module, "__file__", None)
+        if not isinstance(path, str) or path == __file__:
+            continue
+        parts = path.split(os.sep)
+        installed = [
+            index for index, part in enumerate(parts) if part in ("site-packages", "dist-packages")
+        ]
+        if installed:
+            found.add(os.sep.join(parts[: installed[-1] + 1]))
+        elif not os.path.realpath(path).startswith(library + os.sep):
+            found.add(path)
+    return found
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return (0, 0)
+    return (seen.st_mtime_ns, seen.st_size)
+
+
+# ---- forking ----------------------------------------------------------------------------------------------------------
+
+
+def _fork_ranks(stream: socket.socket, job: Message) -> int | None:
+    """Fork the ranks of a job by way of a middle process; return the index of its rank in a rank, None here."""
+    middle = os.fork()
+    if middle:
+        _, status = os.waitpid(middle, 0)
+        if status:
+            _tell(
+                stream, tell="refused", job=job["job"], reason=f"forking ended with status {status}"
+            )
+        return None
+    pids: dict[int, int] = {}
+    try:
+        for index, rank in enumerate(job["ranks"]):
+            pid = os.fork()
+            if pid == 0:
+                return index
+            pids[rank["rank"]] = pid
+        _tell(stream, tell="forked", job=job["job"], pids=pids)
+    except OSError as error:
+        # They wait at the gate, which will never open for them, and end by themselves.
+        _tell(stream, tell="refused", job=job["job"], reason=f"cannot fork: {error}")
+    os._exit(0)
+
+
+def _await_adoption(gate: int, keeper: int) -> None:
+    """Wait until the keeper knows of this rank and is its parent; end if it never will."""
+    if os.read(gate, 1) != b"g":
+        os._exit(1)
+    deadline = time.monotonic() + _ADOPTION_SECONDS
+    while os.getppid() != keeper:
+        if time.monotonic() > deadline:
+            os._exit(1)
+        time.sleep(0.0002)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != keeper:  # died before the line above took effect
+        os._exit(1)
+
+
+def _become(warmth: Warmth, job: Message, index: int, descriptors: list[int]) -> None:
+    """Become the rank as the kernel and the operating system see it."""
+    rank = job["ranks"][index]
+    gate, (channel, out, err) = descriptors[0], descriptors[1 + 3 * index : 4 + 3 * index]
+    os.setsid()
+    environment = {**job["environment"], **rank["environment"], "STOKER_CHANNEL": str(channel)}
+    for name in list(os.environ):
+        del os.environ[name]
+    os.environ.update(environment)
+    for name, value in warmth.environment_changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+    warmth.shown.write(rank["shown"], environment)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, os.fsencode(rank["name"]))
+    os.chdir(job["working_directory"])
+    _await_adoption(gate, job["keeper"])
+    os.dup2(out, 1)
+    os.dup2(err, 2)
+    os.set_inheritable(channel, True)
+    for descriptor in _descriptors():
+        if descriptor > 2 and descriptor != channel:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)
+
+
+def _refresh() -> None:
+    """Draw anew what a fresh process draws at its start."""
+    multiprocessing = sys.modules.get("multiprocessing.process")
+    if multiprocessing is not None:
+        multiprocessing.current_process().authkey = os.urandom(32)
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        numpy_random.seed()
+    importlib.invalidate_caches()
+
+
+def _run(form: str, rank: Message) -> None:
+    """Run the program as the interpreter would have."""
+    sys.argv[:] = rank["argv"]
+    if hasattr(sys, "orig_argv"):
+        sys.orig_argv[:] = rank["shown"]
+    main = types.ModuleType("__main__")
+    main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
+    sys.modules["__main__"] = main
+    if form == "module":
+        target = sys.argv[0]
+        sys.argv[0] = "-m"
+        runpy._run_module_as_main(target)  # type: ignore[attr-defined]  # what the interpreter calls for -m
+        return
+    path = os.path.join(os.getcwd(), sys.argv[0])  # not normalised: nor is it by the interpreter
+    main.__dict__.update(
+        __file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path)
+    )
+    with open(path, "rb") as file:
+        code = compile(file.read(), path, "exec", dont_inherit=True)
+    exec(code, main.__dict__)  # noqa: S102 - the program that this process is for
+
+
+def _show_only_the_program() -> None:
+    """Leave the frames of this file out of tracebacks of the program."""
+    plain = sys.excepthook
+
+    def hook(kind: Any, error: Any, trace: Any) -> None:
+        while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
+            trace = trace.tb_next
+        plain(kind, error.with_traceback(trace), trace)
+
+    sys.excepthook = hook
+
+
+# ---- the loop ---------------------------------------------------------------------------------------------------------
+
+
+def _tell(stream: socket.socket, **message: Any) -> None:
+    stream.send(json.dumps(message).encode())
+
+
+def _next_job(stream: socket.socket) -> tuple[Message, list[int]]:
+    """Wait for a job; ends the process when the keeper is gone."""
+    numbers = array.array("i")
+    size = socket.CMSG_SPACE((2 + 3 * MAX_RANKS) * numbers.itemsize)
+    data, rights, _, _ = stream.recvmsg(_PACKET_BYTES, size, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
+    if not data:
+        os._exit(0)
+    for _, _, part in rights:
+        numbers.frombytes(part[: len(part) // numbers.itemsize * numbers.itemsize])
+    held, *descriptors = numbers.tolist()
+    with open(held, "rb") as file:
+        file.seek(0)
+        job: Message = json.loads(file.read())
+    return job, descriptors
+
+
+def _serve(stream: socket.socket, warmth: Warmth) -> tuple[Message, int, list[int]]:
+    """Answer jobs; return in a rank only, with its job, its place in it and the descriptors."""
+    while True:
+        job, descriptors = _next_job(stream)
+        try:
+            warmth.check(job)
+            index = _fork_ranks(stream, job)
+        except (Odd, OSError) as error:
+            _tell(stream, tell="refused", job=job["job"], reason=str(error))
+            index = None
+        if index is not None:
+            return job, index, descriptors
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _get_warm(stream: socket.socket) -> Warmth | None:
+    own = (ROOM_VARIABLE, KEEPER_VARIABLE)
+    for name in own:
+        os.environ.pop(name, None)
+    wish: Message = json.loads(stream.recv(_PACKET_BYTES))
+    started = time.monotonic()
+    try:
+        warmth = Warmth(wish)
+        warmth.shown.write(
+            ["warm", "process:", *wish["preload"]], {KEEPER_VARIABLE: wish["keeper"]}
+        )
+        warmth.import_all()
+    except Odd as error:
+        _tell(stream, tell="odd", reason=str(error))
+        return None
+    _tell(stream, tell="ready", seconds=time.monotonic() - started)
+    return warmth
+
+
+def main() -> None:
+    """Get warm, fork ranks when asked, and in each rank run the program to its end."""
+    stream = socket.socket(fileno=int(sys.argv[1]))
+    warmth = _get_warm(stream)
+    if warmth is None:
+        os._exit(0)
+    job, index, descriptors = _serve(stream, warmth)
+    _become(warmth, job, index, descriptors)
+    stream.detach()
+    _refresh()
+    _show_only_the_program()
+    _run(warmth.wish["form"], job["ranks"][index])
+
+
+if __name__ == "__main__":
+    main()

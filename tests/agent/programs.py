@@ -1,0 +1,76 @@
+"""Programs that are run as fresh and as forked ranks, and what they have seen."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from runner.facts.assignments import LaunchPlan
+from runner.facts.ids import AttemptId
+from tests.agent.node import Node, is_in
+
+WITNESS = Path(__file__).with_name("witness.py")
+BALLAST = "import os\nLOADED_IN = os.getpid()\n"  # a module to preload
+
+
+def write_program(folder: Path) -> None:
+    """Put the witness there as program.py, and a module to preload."""
+    folder.mkdir(exist_ok=True)
+    (folder / "program.py").write_text(WITNESS.read_text())
+    (folder / "ballast.py").write_text(BALLAST)
+
+
+def both(
+    node: Node, plan: LaunchPlan, *, preload: tuple[str, ...] = ("ballast",)
+) -> list[LaunchPlan]:
+    """Run a plan twice to its end, fresh and forked; return the two plans."""
+    plans = []
+    for epoch, modules in ((1, ()), (2, preload)):
+        attempt = AttemptId(1, 1, epoch)
+        folder = str(node.state / "attempts" / str(attempt))
+        plans.append(replace(plan, attempt=attempt, output_folder=folder))
+        node.launch(plans[-1], epoch, preload=modules)
+        for rank in plan.ranks:
+            node.wait_for("RankExited", partial(is_in, epoch, rank=rank))
+        node.assign(None, epoch)
+        node.wait_for("RanksGone", partial(is_in, epoch))
+    return plans
+
+
+def cold(node: Node, epoch: int) -> str:
+    """Return why the ranks of an epoch were not forked."""
+    return str(node.wait_for("RanksStarted", lambda said: said.epoch == epoch).cold)
+
+
+def program_plan(node: Node, *command: str, **fields: Any) -> LaunchPlan:
+    """Return a plan for a command that finds the witness in its working directory."""
+    folder = node.state / "program"
+    write_program(folder)
+    environment = {"SEEN": str(node.state), "OUTER": "yes", **fields.pop("environment", {})}
+    return replace(
+        node.plan("pass"),
+        command=command,
+        working_directory=str(folder),
+        environment=environment,
+        **fields,
+    )
+
+
+def seen_by(node: Node, attempt: AttemptId, rank: int) -> dict[str, Any]:
+    """Return what a rank has written down."""
+    found: dict[str, Any] = json.loads((node.state / f"seen-{attempt}-{rank}").read_text())
+    return found
+
+
+def must_have_seen_the_same(node: Node, fresh: LaunchPlan, forked: LaunchPlan) -> None:
+    """Compare each property; the attempt's id aside, which is in some."""
+    for rank in fresh.ranks:
+        first, second = (seen_by(node, plan.attempt, rank) for plan in (fresh, forked))
+        assert (first["forked"], second["forked"]) == (False, True)
+        assert len(first["seen"]) >= 20
+        for name, value in first["seen"].items():
+            text = json.dumps(second["seen"][name]).replace(str(forked.attempt), str(fresh.attempt))
+            assert json.loads(text) == value, name

@@ -1,0 +1,107 @@
+"""Ranks forked from a warm process are what fresh processes are, to the program and from outside."""
+
+import os
+import sys
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.agent.node import Node, is_in
+from tests.agent.programs import (
+    WITNESS,
+    both,
+    cold,
+    must_have_seen_the_same,
+    program_plan,
+    seen_by,
+)
+
+pytestmark = pytest.mark.e2e
+
+ENDS = {
+    "return": "pass",
+    "exit by number": "import sys; sys.exit(3)",
+    "exit by text": "import sys; sys.exit('no more')",
+    "exit by None": "raise SystemExit",
+    "exception": "def fail():\n    raise ValueError('bad value')\nfail()",
+    "os._exit": "import os; os._exit(9)",
+    "abort": "import os; os.abort()",
+    "signal": "import os, signal; os.kill(os.getpid(), signal.SIGTERM)",
+    "interrupt": "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(5)",
+    "syntax error": "def (:",
+    "atexit": "import atexit, sys; atexit.register(print, 'at exit'); print('first'); sys.stdout.write('no newline')",
+    "thread at the end": "import threading\nthreading.Timer(0.1, print, ['late']).start()",
+    "recursion": "def f(): f()\ntry:\n    f()\nexcept RecursionError as error:\n    print(error)",
+    "own hook": "import sys\nsys.excepthook = lambda kind, error, trace: print('hook', kind.__name__, trace is None)\n1 / 0",
+    "missing file": None,
+}
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("{python}", "program.py", "--flag", "{rank}", "a b"),
+        ("{python}", "-u", "-X", "utf8", "./program.py"),
+        ("{python}", "-P", "-W", "ignore", "../program/program.py"),
+        ("{python}", "-m", "program", "{attempt}"),
+    ],
+    ids=["path", "with options", "safe path", "module"],
+)
+def test_a_forked_rank_sees_what_a_fresh_one_sees(node: Node, command: tuple[str, ...]) -> None:
+    """Each property of a process that a program may notice is the same whether its rank was forked or not."""
+    fields: dict[str, Any] = {}
+    if "-P" in command:
+        fields["environment"] = {"PYTHONPATH": str(node.state / "program")}
+    node.start_agent()
+    fresh, forked = both(node, program_plan(node, *command, **fields))
+    assert cold(node, 2) == ""
+    must_have_seen_the_same(node, fresh, forked)
+    assert seen_by(node, forked.attempt, 0)["random"] != seen_by(node, forked.attempt, 1)["random"]
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_a_forked_rank_ends_as_a_fresh_one(node: Node, name: str) -> None:
+    """Exit code, output and traceback are the same, however the program ends."""
+    plan = program_plan(node, "{python}", "ending.py", ranks_per_node=1)
+    script = ENDS[name]
+    if script is not None:
+        (Path(plan.working_directory) / "ending.py").write_text(script + "\n")
+    node.start_agent()
+    ended = [
+        (
+            node.wait_for("RankExited", partial(is_in, epoch)).exit_code,
+            *(Path(run.output_folder, f"rank0.{end}").read_text() for end in ("out", "err")),
+        )
+        for epoch, run in enumerate(both(node, plan), start=1)
+    ]
+    assert cold(node, 2) == ("" if script is not None else "ending.py cannot be read")
+    assert ended[1] == ended[0]
+
+
+def test_a_console_command_is_forked(node: Node) -> None:
+    """A command that pip would have installed, a script with its interpreter in the first line, is forked like any script."""
+    node.start_agent()
+    plan = program_plan(node, "train-it", "{rank}")
+    script = Path(plan.working_directory) / "train-it"
+    script.write_text(f"#!{sys.executable}\n{WITNESS.read_text()}")
+    script.chmod(0o755)
+    path = f"{plan.working_directory}:{os.environ['PATH']}"
+    plan = replace(plan, environment={**plan.environment, "PATH": path})
+    fresh, forked = both(node, plan)
+    assert cold(node, 2) == ""
+    must_have_seen_the_same(node, fresh, forked)
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.10", "3.12", "3.13"])
+def test_another_python(node: Node, version: str) -> None:
+    """The user's interpreter may be another one, from 3.9 on: warm process and ranks run in it."""
+    found = list(Path.home().glob(f".pyenv/versions/{version}.*/bin/python{version}"))
+    if not found:
+        pytest.skip(f"there is no Python {version} here")
+    node.start_agent()
+    fresh, forked = both(node, program_plan(node, "{python}", "program.py", python=str(found[0])))
+    assert cold(node, 2) == ""
+    must_have_seen_the_same(node, fresh, forked)
