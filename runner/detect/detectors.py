@@ -14,7 +14,7 @@ class Detectors:
 
     def __init__(self, silence_seconds: float) -> None:
         self.silence = Silence(silence_seconds)
-        self.progress = GangProgress()
+        self.progress = GangProgress(silence_seconds)
         self.starts = Starts()
         self._watch = Watch()
 

@@ -2,106 +2,289 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
+from runner.detect.pace import PHASES, RULES, Limit, Pace
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
+# A gang launched longer ago than this when it is first watched was watched by another supervisor: how long it has been quiet
+# is not known; chosen, not measured.
+FOLLOWED_SECONDS = 1.0
+# Heartbeats of an attempt with new writes, and writes in all, before ranks that only write are held to a limit; chosen.
+LEAST_BEATS = 10
+LEAST_WRITES = 20
+ANNOUNCED = ("evaluate", "checkpoint")
+
 
 @dataclass(slots=True, kw_only=True)
 class _Gang:
+    """What is known of one attempt. Times are those at which heartbeats arrived.
+
+    `sign_at` is the last sign of progress (step, change of phase, write), None as long as none was seen to come.
+    """
+
+    watched: WatchedAttempt
     last_step: int | None = None
     advanced_at: float = 0.0
+    speaks: bool = False
+    is_ending: bool = False  # a rank has ended
+    phases: dict[str, str] = field(default_factory=dict)  # node -> phase of its ranks
+    num_nodes_in: dict[str, int] = field(default_factory=dict)  # phase -> nodes
+    phase: str = "start"
+    sign_at: float | None = None
+    at_work_since: float | None = None  # first step, or first write of ranks that only write
+    heard: dict[str, float] = field(default_factory=dict)  # node -> when
+    lives: dict[str, int] = field(default_factory=dict)  # node -> incarnation of its agent
+    alive: dict[str, int] = field(default_factory=dict)  # node -> ranks, at most
+    writes: dict[str, int] = field(default_factory=dict)  # node -> its count
+    num_writes: int = 0
+    num_writing_beats: int = 0
     found: dict[str, bool] = field(default_factory=dict)  # findings already made, by name
+
+    @property
+    def run(self) -> int:
+        """Number of its run."""
+        return self.watched.attempt.run
+
+    def shift(self, seconds: float) -> None:
+        """Allow for a time in which nobody listened."""
+        self.advanced_at += seconds
+        self.sign_at = None if self.sign_at is None else self.sign_at + seconds
+        if self.at_work_since is not None:
+            self.at_work_since += seconds
+        self.heard = {node: at + seconds for node, at in self.heard.items()}
 
 
 class GangProgress:
-    """Watches launched gangs. A gang that never reported a step is held to its start limit only if its ranks speak at all."""
+    """Watches launched gangs: by fixed limits since the last step, and by limits learned from the run itself (`pace`).
 
-    def __init__(self) -> None:
+    A gang that never reported a step is held to its start limit only if its ranks speak at all; ranks that report nothing,
+    only to the pace at which they write. What is learned is judged by heartbeats: not hearing from a node proves nothing
+    about its ranks, so a quiet lasts as long as all nodes of the gang were heard in it.
+    """
+
+    def __init__(self, silence_seconds: float = math.inf) -> None:
+        """A node not heard for `silence_seconds` was not watched meanwhile."""
+        self._silence_seconds = silence_seconds
         self._gangs: dict[AttemptId, _Gang] = {}
-        self._speaking: dict[AttemptId, bool] = {}
+        # Of runs, by number: a few words each, kept as long as we live.
+        self._paces: dict[tuple[int, str], Pace] = {}  # by run and rule
+        self._speaking: dict[int, bool] = {}
+        self._announcing: dict[int, bool] = {}  # was seen in an evaluation or a checkpoint
 
     def heard(self, beat: Heartbeat, now: float) -> list[Finding]:
-        """Note steps and stopped ranks."""
-        if beat.attempt is None:
-            return []
-        gang = self._gangs.get(beat.attempt)
+        """Note steps, phases, writes and stopped ranks; say who is stopped, and whether the gang is quiet for too long."""
+        gang = self._gangs.get(beat.attempt) if beat.attempt is not None else None
         if gang is None:
             return []
+        self._follow_node(gang, beat, now)
         if beat.phases or beat.last_step is not None:
-            self._speaking[beat.attempt] = True
-        if beat.last_step is not None and (
-            gang.last_step is None or beat.last_step > gang.last_step
-        ):
-            gang.last_step, gang.advanced_at = beat.last_step, now
-        found = []
-        for rank in beat.ranks_stopped:
-            if not gang.found.get(f"stopped {rank}"):
-                gang.found[f"stopped {rank}"] = True
-                evidence = f"rank {rank} on {beat.node} is stopped (state T)"
-                found.append(
-                    Finding(
-                        fault="rank_stopped",
-                        evidence=evidence,
-                        attempt=beat.attempt,
-                        node=beat.node,
-                        rank=rank,
-                    )
-                )
-        return found
+            gang.speaks = self._speaking[gang.run] = True
+            self._follow_steps(gang, beat, now)
+        elif not gang.speaks:
+            self._follow_writes(gang, beat, now)
+        return [*_stopped(gang, beat), *self._judge(gang, now)]
 
     def tick(self, watch: Watch, now: float) -> list[Finding]:
-        """Return findings about gangs past their limit."""
-        self._follow(watch)
+        """Return findings about gangs past their fixed limit."""
+        self._follow(watch, now)
         found = []
         for watched in watch.attempts:
             gang = self._gangs[watched.attempt]
-            since, limit, phase = self._limit(watched, gang)
+            since, limit, phase = _fixed_limit(watched, gang)
             if limit > 0 and now >= since + limit and not gang.found.get("no_progress"):
-                gang.found["no_progress"] = True
-                evidence = f"no step of {watched.attempt} for {now - since:.1f} s in phase {phase} (limit {limit:g} s)"
-                found.append(
-                    Finding(
-                        fault="no_progress",
-                        evidence=evidence,
-                        attempt=watched.attempt,
-                        silent_seconds=now - since,
-                    )
+                evidence = (
+                    f"no step of {watched.attempt} for {now - since:.1f} s in phase {phase} "
+                    f"(limit {limit:g} s, set in run.yaml)"
                 )
+                found.append(_no_progress(gang, evidence, now - since))
         return found
-
-    def _limit(self, watched: WatchedAttempt, gang: _Gang) -> tuple[float, float, str]:
-        """Return (since, limit, phase): no limit for ranks that have never said a word."""
-        if gang.last_step is not None:
-            return gang.advanced_at, watched.progress_seconds, "step"
-        speaks = self._speaking.get(watched.attempt, False)
-        return (
-            max(watched.since, gang.advanced_at),
-            watched.start_seconds if speaks else 0.0,
-            "start",
-        )
-
-    def _follow(self, watch: Watch) -> None:
-        current = {watched.attempt: watched for watched in watch.attempts}
-        self._gangs = {
-            name: self._gangs.get(name) or _Gang(advanced_at=w.since) for name, w in current.items()
-        }
-        self._speaking = {name: self._speaking.get(name, False) for name in current}
 
     def shift(self, seconds: float) -> None:
         """Allow for a time in which nobody listened."""
         for gang in self._gangs.values():
-            gang.advanced_at += seconds
+            gang.shift(seconds)
 
     def due_at(self, watch: Watch) -> float | None:
-        """Return when the next gang passes its limit if it makes no step."""
+        """Return when the next gang passes its fixed limit if it makes no step."""
         times = []
         for watched in watch.attempts:
             gang = self._gangs.get(watched.attempt)
             if gang is not None and not gang.found.get("no_progress"):
-                since, limit, _ = self._limit(watched, gang)
+                since, limit, _ = _fixed_limit(watched, gang)
                 times += [since + limit] if limit > 0 else []
         return min(times, default=None)
+
+    # ---- what heartbeats tell ---------------------------------------------------------------------------------------
+
+    def _follow_node(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
+        is_new = gang.lives.get(beat.node, beat.incarnation) != beat.incarnation
+        away_seconds = now - gang.heard.get(beat.node, now)
+        if (is_new or away_seconds >= self._silence_seconds) and gang.sign_at is not None:
+            gang.sign_at = now  # what its ranks did meanwhile is not known
+        gang.lives[beat.node], gang.heard[beat.node] = beat.incarnation, now
+        before = gang.alive.get(beat.node, 0)
+        gang.is_ending = gang.is_ending or len(beat.ranks_alive) < before
+        gang.alive[beat.node] = max(before, len(beat.ranks_alive))
+
+    def _follow_steps(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
+        if beat.phases:
+            own = _first_phase(beat.phases.values())
+            before = gang.phases.get(beat.node)
+            if before != own:
+                gang.phases[beat.node] = own
+                gang.num_nodes_in[own] = gang.num_nodes_in.get(own, 0) + 1
+                if before is not None:
+                    gang.num_nodes_in[before] -= 1
+            if own in ANNOUNCED:
+                self._announcing[gang.run] = True
+        stepped = beat.last_step is not None and (
+            gang.last_step is None or beat.last_step > gang.last_step
+        )
+        phase = _phase_of(gang, beat.last_step)
+        if stepped or phase != gang.phase:
+            self._sign(gang, now)
+        gang.phase = phase
+        if stepped:
+            gang.last_step, gang.advanced_at = beat.last_step, now
+            gang.at_work_since = now if gang.at_work_since is None else gang.at_work_since
+
+    def _follow_writes(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
+        before = gang.writes.get(beat.node, 0)
+        gang.writes[beat.node] = beat.writes  # a new life of its agent counts from 0 again
+        if beat.writes <= before:
+            return
+        gang.num_writes += beat.writes - before
+        gang.num_writing_beats += 1
+        if gang.at_work_since is None:
+            gang.at_work_since = gang.sign_at = now  # how long it takes to begin is another matter
+        else:
+            self._sign(gang, now)
+
+    def _sign(self, gang: _Gang, now: float) -> None:
+        """Take a sign of progress: the quiet before it ended well, and teaches, if all nodes were heard in it."""
+        is_whole = all(
+            now - gang.heard.get(node, now) < self._silence_seconds for node in gang.watched.nodes
+        )
+        if gang.sign_at is not None and is_whole:
+            self._pace(gang).add(max(0.0, now - gang.sign_at))
+        gang.sign_at = now
+
+    def _pace(self, gang: _Gang) -> Pace:
+        if not gang.speaks:
+            rule = "writes"
+        elif gang.last_step is not None and gang.run not in self._announcing:
+            rule = "steps alone"
+        else:
+            rule = gang.phase
+        return self._paces.setdefault((gang.run, rule), Pace(rule=RULES[rule]))
+
+    # ---- learned limits ---------------------------------------------------------------------------------------------
+
+    def _judge(self, gang: _Gang, now: float) -> list[Finding]:
+        limit = self._learned_limit(gang)
+        if limit is None or gang.sign_at is None or gang.found.get("no_progress"):
+            return []
+        if now - gang.sign_at < limit.seconds:
+            return []
+        # Only now, since it takes a look at every node: in a large gang every beat must be cheap.
+        judged_at = min(gang.heard.get(node, -math.inf) for node in gang.watched.nodes)
+        quiet_seconds = judged_at - gang.sign_at
+        if quiet_seconds < limit.seconds:
+            return []
+        self._pace(gang).doubt()
+        what = (
+            f"no step of {gang.watched.attempt}"
+            if gang.speaks
+            else f"nothing written by the ranks of {gang.watched.attempt}"
+        )
+        where = f" in phase {gang.phase}" if gang.speaks else ""
+        evidence = (
+            f"{what} for {quiet_seconds:.1f} s{where} "
+            f"(limit {limit.seconds:.0f} s, learned: {limit.learned})"
+        )
+        return [_no_progress(gang, evidence, quiet_seconds)]
+
+    def _learned_limit(self, gang: _Gang) -> Limit | None:
+        pace, watched = self._pace(gang), gang.watched
+        if gang.is_ending:  # how long that takes was never seen
+            return None
+        is_starting = gang.speaks and gang.last_step is None
+        cap_seconds = watched.start_seconds if is_starting else watched.progress_seconds
+        if is_starting or (gang.speaks and gang.run in self._announcing):
+            return pace.limit(cap_seconds)
+        if gang.at_work_since is None or gang.sign_at is None or not self._is_regular(gang):
+            return None
+        at_work_seconds = gang.sign_at - gang.at_work_since
+        return pace.limit_unannounced(cap_seconds, at_work_seconds=at_work_seconds)
+
+    def _is_regular(self, gang: _Gang) -> bool:
+        """Whether ranks that only write have done so often enough; those that report steps do by that."""
+        if gang.speaks:
+            return True
+        often = gang.num_writes >= LEAST_WRITES and gang.num_writing_beats >= LEAST_BEATS
+        return often and gang.run not in self._speaking  # else it will yet speak
+
+    def _follow(self, watch: Watch, now: float) -> None:
+        gangs = {}
+        for watched in watch.attempts:
+            gang = self._gangs.get(watched.attempt)
+            if gang is None:
+                is_new = now - watched.since <= FOLLOWED_SECONDS
+                sign_at = watched.since if is_new else None
+                gang = _Gang(watched=watched, advanced_at=watched.since, sign_at=sign_at)
+            gang.watched = watched
+            gangs[watched.attempt] = gang
+        self._gangs = gangs
+
+
+def _phase_of(gang: _Gang, last_step: int | None) -> str:
+    """Return what the gang as a whole is doing: before its first step it starts, whatever its ranks say."""
+    if gang.last_step is None and last_step is None:
+        return "start"
+    return _first_phase([phase for phase, num in gang.num_nodes_in.items() if num])
+
+
+def _first_phase(named: Collection[str]) -> str:
+    return next((phase for phase in PHASES if phase in named), "step")
+
+
+def _fixed_limit(watched: WatchedAttempt, gang: _Gang) -> tuple[float, float, str]:
+    """Return (since, limit, phase): no limit for ranks that have never said a word."""
+    if gang.last_step is not None:
+        return gang.advanced_at, watched.progress_seconds, gang.phase
+    limit = watched.start_seconds if gang.speaks else 0.0
+    return max(watched.since, gang.advanced_at), limit, "start"
+
+
+def _no_progress(gang: _Gang, evidence: str, quiet_seconds: float) -> Finding:
+    gang.found["no_progress"] = True
+    return Finding(
+        fault="no_progress",
+        evidence=evidence,
+        attempt=gang.watched.attempt,
+        silent_seconds=quiet_seconds,
+    )
+
+
+def _stopped(gang: _Gang, beat: Heartbeat) -> list[Finding]:
+    found = []
+    for rank in beat.ranks_stopped:
+        if not gang.found.get(f"stopped {rank}"):
+            gang.found[f"stopped {rank}"] = True
+            evidence = f"rank {rank} on {beat.node} is stopped (state T)"
+            found.append(
+                Finding(
+                    fault="rank_stopped",
+                    evidence=evidence,
+                    attempt=beat.attempt,
+                    node=beat.node,
+                    rank=rank,
+                )
+            )
+    return found

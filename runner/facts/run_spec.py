@@ -106,7 +106,7 @@ class RunSpec:
         float,
         Setting(
             "Time from launch to the first step after which the gang counts as stuck (imports, rendezvous, loading a "
-            "checkpoint). 0: never. Concerns ranks that report steps.",
+            "checkpoint); less once Stoker has seen how long this run takes. 0: never. Concerns ranks that report steps.",
             unit="seconds",
             least=0,
             most=LONGEST_SECONDS,
@@ -115,8 +115,9 @@ class RunSpec:
     progress_seconds: Annotated[
         float,
         Setting(
-            "Time without a finished step after which a gang that has made one counts as stuck. Must exceed the longest "
-            "step, evaluation or checkpoint. 0: never. Concerns ranks that report steps.",
+            "Time without a finished step after which a gang that has made one counts as stuck; less once Stoker has seen "
+            "how long this run's steps, evaluations and checkpoints take. Must exceed the longest of them. 0: never. Ranks "
+            "that report nothing are held to it by what they write, if they have written regularly.",
             unit="seconds",
             least=0,
             most=LONGEST_SECONDS,

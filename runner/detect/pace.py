@@ -1,0 +1,105 @@
+"""Pace: how long a run is quiet while all is well, learned from itself, and so how long it may be quiet.
+
+A *quiet* is the time between two signs of progress: a new step, a change of phase, or, of ranks that report nothing, a write
+to their output. It belongs to the phase it was in. From the longest one seen a limit follows, across attempts, as long as
+this supervisor lives. A false alarm costs people more trust than a hang costs time (they ask for hang detection, and
+complain first about being killed in evaluations and long steps), so every rule here leans to waiting:
+
+- A limit is a multiple of the *longest* quiet, never of a usual one, never under a floor, and never over the limit that
+  run.yaml sets (`start_seconds`, `progress_seconds`), which alone holds until there is evidence, and in phases never seen.
+- Evidence is many quiets, and having watched the phase for at least as long as one would now wait.
+- Ranks of a run that was never seen to name an evaluation or a checkpoint give no notice of them. Their first long one must
+  not be taken for a hang, so they are given as long as their attempt has been at work: an alarm, should it be false, throws away no
+  more than the wait would have cost. After `progress_seconds` of work that limit is `progress_seconds`.
+- Ranks that only write are held to a limit once they have written regularly, in this very attempt: what they print while
+  they start says nothing. If ten times their longest quiet is more than `progress_seconds`, there is no telling, and no limit.
+- A limit that has ended an attempt is doubted: it counts again once the phase was watched for three times as long as before.
+  If the alarm was false, the run comes by the same place meanwhile, and the limit has learned how long it takes.
+
+Factors: NVRx learns its section timeouts as 5 x the longest. All other numbers here are chosen, not measured.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+DOUBT_FACTOR = 3.0  # more evidence than before, after a limit has ended an attempt; chosen
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """How a limit follows from what was seen. `least`: quiets needed."""
+
+    factor: float
+    floor_seconds: float
+    least: int
+
+
+RULES = {
+    "start": Rule(factor=10.0, floor_seconds=180.0, least=3),  # caches differ between starts
+    "step": Rule(factor=5.0, floor_seconds=60.0, least=20),
+    "evaluate": Rule(factor=5.0, floor_seconds=60.0, least=3),
+    "checkpoint": Rule(factor=5.0, floor_seconds=60.0, least=3),  # storage has bad days
+    # Steps of ranks that give no notice of what else they do, and writes of ranks that report nothing.
+    "steps alone": Rule(factor=10.0, floor_seconds=60.0, least=20),
+    "writes": Rule(factor=10.0, floor_seconds=60.0, least=20),
+}
+PHASES = ("start", "checkpoint", "evaluate", "step")  # of ranks in several, the first one counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How long a gang may be quiet, and how that is known."""
+
+    seconds: float
+    learned: str
+
+
+@dataclass(slots=True, kw_only=True)
+class Pace:
+    """What one run has shown in one phase. All times are seconds."""
+
+    rule: Rule
+    num_quiets: int = 0
+    longest_seconds: float = 0.0
+    watched_seconds: float = 0.0
+    needed_seconds: float = 0.0  # watched, before a limit counts again that was doubted
+
+    def add(self, quiet_seconds: float) -> None:
+        """Learn from a quiet that ended well."""
+        self.num_quiets += 1
+        self.longest_seconds = max(self.longest_seconds, quiet_seconds)
+        self.watched_seconds += quiet_seconds
+
+    def doubt(self) -> None:
+        """Trust the limit less: it has ended an attempt, and may have been wrong."""
+        self.needed_seconds = DOUBT_FACTOR * self.watched_seconds
+
+    def limit(self, cap_seconds: float) -> Limit | None:
+        """Return the limit for ranks that give notice of their phases; None where the cap is all there is (0: no limit)."""
+        seconds = max(self.rule.floor_seconds, self.rule.factor * self.longest_seconds)
+        if seconds >= cap_seconds or not self._is_known(least_seconds=seconds):
+            return None
+        return self._limit(seconds)
+
+    def limit_unannounced(self, cap_seconds: float, *, at_work_seconds: float) -> Limit | None:
+        """Return the limit for ranks that give no notice and have been at work for so long; None: they are held to none.
+
+        It may be the cap itself, for whoever has none otherwise.
+        """
+        multiple = self.rule.factor * self.longest_seconds
+        seconds = min(cap_seconds, max(self.rule.floor_seconds, multiple, at_work_seconds))
+        floor_seconds = min(cap_seconds, self.rule.floor_seconds)
+        if cap_seconds <= 0 or multiple > cap_seconds:
+            return None
+        if not self._is_known(least_seconds=floor_seconds):
+            return None
+        return self._limit(seconds)
+
+    def _is_known(self, *, least_seconds: float) -> bool:
+        least = max(least_seconds, self.needed_seconds)
+        return self.num_quiets >= self.rule.least and self.watched_seconds >= least
+
+    def _limit(self, seconds: float) -> Limit:
+        learned = f"the longest of {self.num_quiets} was {self.longest_seconds:.1f} s"
+        return Limit(seconds=seconds, learned=learned)

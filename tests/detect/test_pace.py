@@ -1,0 +1,292 @@
+"""Limits learned from the run itself: hangs are found sooner than by the fixed limit, and what is only slow is left alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from runner.detect.pace import RULES, Pace
+from runner.detect.progress import GangProgress
+from runner.facts.faults import Finding
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat
+from runner.facts.watch import Watch, WatchedAttempt
+
+CAP = 600.0  # of start and progress, as in run.yaml by default
+FLOOR = RULES["step"].floor_seconds
+
+
+class Track:
+    """A gang whose nodes speak every second, and the detector that hears them. `script`: ranks that report nothing."""
+
+    def __init__(
+        self, *, script: bool = False, nodes: tuple[str, ...] = ("n1",), cap_seconds: float = CAP
+    ) -> None:
+        self.progress = GangProgress(silence_seconds=5.0)
+        self.script, self.nodes, self.cap_seconds = script, nodes, cap_seconds
+        self.now, self.attempt, self.incarnation = 0.0, AttemptId(1, 1, 0), 1
+        self.alive: tuple[int, ...] = (0, 1)
+        self.found: list[Finding] = []
+        self.launch()
+
+    def launch(self) -> None:
+        """Begin a new attempt."""
+        self.step, self.writes = 0, 0
+        self.attempt = self.attempt.restarted()
+        watched = WatchedAttempt(
+            attempt=self.attempt,
+            nodes=self.nodes,
+            since=self.now,
+            start_seconds=self.cap_seconds,
+            progress_seconds=self.cap_seconds,
+        )
+        self.watch = Watch(nodes=self.nodes, attempts=(watched,))
+        self.tick()
+
+    def tick(self) -> None:
+        """Ask what the passing of time has made true."""
+        self.found += self.progress.tick(self.watch, self.now)
+
+    def beat(self, phase: str, *, silent: tuple[str, ...] = ()) -> None:
+        """Let a second pass and all nodes but the silent ones speak."""
+        self.now += 1.0
+        for node in self.nodes:
+            if node not in silent:
+                beat = Heartbeat(
+                    node=node,
+                    incarnation=self.incarnation,
+                    attempt=self.attempt,
+                    ranks_alive=self.alive,
+                    phases={} if self.script or not phase else {"0": phase, "1": phase},
+                    last_step=self.step if self.step and not self.script else None,
+                    writes=self.writes if self.script else 0,
+                )
+                self.found += self.progress.heard(beat, self.now)
+        self.tick()
+
+    def work(self, seconds: int, *, every: int = 1, phase: str = "step") -> None:
+        """Make a step (write, if a script) every so many seconds."""
+        for second in range(1, seconds + 1):
+            if second % every == 0:
+                self.step += 1
+                self.writes += 3
+            self.beat(phase)
+
+    def wait(self, seconds: int, phase: str = "step", *, silent: tuple[str, ...] = ()) -> None:
+        """Speak, and make no progress."""
+        for _ in range(seconds):
+            self.beat(phase, silent=silent)
+
+    def until_found(self, phase: str = "step") -> int:
+        """Make no progress until something is found; return the seconds that took."""
+        assert self.found == []
+        for second in range(1, int(CAP) + 10):
+            self.beat(phase)
+            if self.found:
+                return second
+        raise AssertionError("nothing was found")
+
+
+def announcing(**fields: object) -> Track:
+    """Return a run that has gone on for ten minutes, with four checkpoints of 3 s and evaluations of 20 s on the way."""
+    track = Track(**fields)  # type: ignore[arg-type]
+    track.wait(5, "start")
+    for _ in range(4):
+        track.work(120)
+        track.wait(3, "checkpoint")
+        track.work(10)
+        track.wait(20, "evaluate")
+    track.work(5)
+    assert track.found == []
+    return track
+
+
+def test_steps_that_cease_are_found_by_the_learned_limit() -> None:
+    """After ten minutes of steps a second long, a hang is found at the floor, not after ten minutes; it says why."""
+    track = announcing()
+    assert track.until_found() == FLOOR
+    (found,) = track.found
+    assert (found.fault, found.silent_seconds) == ("no_progress", FLOOR)
+    assert "in phase step" in found.evidence
+    assert "limit 60 s, learned: the longest of" in found.evidence
+    track.wait(700)
+    assert len(track.found) == 1
+
+
+def test_slow_steps_have_a_longer_limit() -> None:
+    """The limit is five times the longest step seen."""
+    track = announcing()
+    track.work(600, every=30)
+    assert track.until_found() == pytest.approx(150, abs=5)
+
+
+def test_a_phase_never_seen_has_the_fixed_limit() -> None:
+    """A first evaluation may take as long as run.yaml allows, in a run that gave notice of its checkpoints alone."""
+    track = Track()
+    track.wait(5, "start")
+    for _ in range(4):
+        track.work(120)
+        track.wait(3, "checkpoint")
+    track.work(5)
+    assert track.until_found("evaluate") == CAP
+    assert "limit 600 s, set in run.yaml" in track.found[0].evidence
+
+
+def test_what_an_earlier_attempt_took_is_known_in_the_next() -> None:
+    """Evaluations of 80 s, seen before a restart, let one of 300 s pass after it; steps keep their own limit."""
+    track = announcing()
+    for _ in range(3):
+        track.wait(80, "evaluate")
+        track.work(10)
+    track.launch()
+    track.wait(5, "start")
+    track.work(10)
+    track.wait(300, "evaluate")
+    track.work(1)
+    assert track.found == []
+    assert track.until_found() == FLOOR
+
+
+def test_ranks_that_give_no_notice_get_as_long_as_they_have_worked() -> None:
+    """Steps without any word of phases: an evaluation of 250 s after 300 s is no hang; the next limit knows of it."""
+    track = Track()
+    track.wait(5, "")
+    track.work(300, phase="")
+    track.wait(250, "")
+    track.work(100, phase="")
+    assert track.found == []
+    assert track.until_found("") == CAP
+
+
+def test_a_false_alarm_is_not_raised_again_at_the_same_place() -> None:
+    """A run killed in an evaluation nobody knew of gets through it in its next attempt."""
+    track = Track()
+    track.wait(5, "")
+    track.work(80, phase="")
+    assert 60 <= track.until_found("") <= 90
+    track.found.clear()
+    for _ in range(2):
+        track.launch()
+        track.wait(5, "")
+        track.work(80, phase="")
+        track.wait(300, "")
+        track.work(20, phase="")
+    assert track.found == []
+
+
+def test_a_script_that_falls_silent_is_found_by_the_pace_of_its_lines() -> None:
+    """A script that knows nothing of Stoker, 200 s of lines, then nothing: found after as long again."""
+    track = Track(script=True)
+    track.wait(30, "")
+    track.work(200)
+    assert track.until_found() == pytest.approx(200, abs=3)
+    assert track.found[0].evidence.startswith("nothing written by the ranks of 1.1.1 for")
+
+
+@pytest.mark.parametrize(
+    "quiet",
+    [
+        pytest.param(lambda track: track.wait(5000), id="nothing written at all"),
+        pytest.param(lambda track: (track.work(15), track.wait(5000)), id="a start that is quiet"),
+        pytest.param(lambda track: (track.work(800, every=90), track.wait(5000)), id="rare lines"),
+    ],
+)
+def test_a_script_is_held_to_no_limit_without_evidence(quiet: Callable[[Track], object]) -> None:
+    """Lines that are too few, too rare, or only of the start, say nothing about a silence that follows."""
+    track = Track(script=True)
+    quiet(track)
+    assert track.found == []
+
+
+def test_what_an_attempt_prints_before_it_loads_is_no_pace() -> None:
+    """After a restart, a few lines and a long silence are a start, though lines came every second before."""
+    track = Track(script=True)
+    track.work(300)
+    track.launch()
+    track.work(8)
+    track.wait(590)
+    assert track.found == []
+
+
+@pytest.mark.parametrize("script", [False, True])
+def test_zero_switches_every_limit_off(script: bool) -> None:
+    """`progress_seconds: 0` means never, whatever was learned."""
+    track = Track(script=script, cap_seconds=0.0)
+    track.work(800)
+    track.wait(3)
+    track.work(300)
+    track.wait(5000)
+    assert track.found == []
+
+
+def test_the_fixed_limit_is_the_highest() -> None:
+    """A script is held to `progress_seconds`, if that is less than what would be learned."""
+    track = Track(script=True, cap_seconds=15.0)
+    track.work(100)
+    assert track.until_found() == 15
+
+
+def test_a_pause_of_ours_neither_teaches_nor_counts() -> None:
+    """Standing still ourselves for 200 s makes no finding, and no longer limit."""
+    track = announcing()
+    track.wait(2)
+    track.now += 200.0
+    track.progress.shift(200.0)
+    track.work(30)
+    track.now += 200.0
+    track.progress.shift(200.0)
+    assert track.found == []
+    assert track.until_found() == pytest.approx(FLOOR, abs=1)
+
+
+def test_not_hearing_a_node_proves_nothing_about_its_ranks() -> None:
+    """While one of two nodes is out of reach no learned limit passes; when it is back, its steps are a sign."""
+    track = announcing(nodes=("n1", "n2"))
+    track.wait(300, silent=("n2",))
+    assert track.found == []
+    track.work(3)
+    assert track.until_found() == FLOOR
+
+
+def test_an_agent_in_between_two_lives_is_no_quiet() -> None:
+    """Ranks adopted by a new agent are not blamed for what the old one could not tell."""
+    track = announcing()
+    track.now += 200.0
+    track.incarnation = 2
+    track.wait(50)
+    assert track.found == []
+
+
+def test_a_gang_that_is_ending_is_left_to_the_fixed_limit() -> None:
+    """One rank has ended: how long the others take to follow was never seen."""
+    track = announcing()
+    track.alive = (0,)
+    assert track.until_found() == CAP
+
+
+def test_a_supervisor_that_comes_later_does_not_learn_from_before() -> None:
+    """A gang launched long ago has been quiet for an unknown time when it is first heard of."""
+    track = Track()
+    track.progress = GangProgress()
+    track.now = 5000.0
+    track.tick()
+    track.found.clear()
+    track.work(700, phase="step")
+    track.wait(2, "checkpoint")
+    track.work(700)
+    assert track.until_found() == FLOOR
+
+
+def test_a_doubted_limit_needs_more_evidence() -> None:
+    """After it ended an attempt a limit counts again only once three times as much was watched."""
+    pace = Pace(rule=RULES["step"])
+    for _ in range(100):
+        pace.add(1.0)
+    assert pace.limit(CAP) is not None
+    pace.doubt()
+    for _ in range(199):
+        pace.add(1.0)
+    assert pace.limit(CAP) is None
+    pace.add(1.0)
+    assert pace.limit(CAP) is not None
