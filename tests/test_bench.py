@@ -121,27 +121,6 @@ def test_step_time_runs_both_sides(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.slow
-def test_recovery_splits_by_phase() -> None:
-    """Each phase of Stoker's own is printed in order, then all of them together with their limit."""
-    figures = run_bench("recovery", "--kills", "1", "--run", "plain script")
-    phases = [name.removeprefix("plain script: ").split(" (")[0] for name in figures]
-    assert phases == [
-        "floor: kill -> the kernel has ended the process",
-        "detect",
-        "decide",
-        "stop",
-        "plan",
-        "start",
-        "all before the start of the new processes",
-        "rest",
-        "kill -> first new step",
-    ]
-    limits = [match["limit"] for match in figures.values()]
-    assert [limit for limit in limits if limit != "-"] == ["<= 150 ms"]
-
-
-@pytest.mark.e2e
 @pytest.mark.trainer
 @pytest.mark.slow
 def test_supervision_weighs_every_process() -> None:

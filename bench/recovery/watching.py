@@ -20,7 +20,7 @@ class Reader:
 
     def __init__(self, store: Store, nodes: Sequence[str]) -> None:
         self._store = store
-        self._signals = 0
+        self._cursors = {"signals": 0, "beats": store.last("beats")}
         self._versions = {f"assignment/{node}": 0 for node in nodes}
         self.pids: dict[AttemptId, dict[int, int]] = {}
         self.warm: dict[str, str] = {}  # node -> what its last heartbeat said of its warm process
@@ -31,14 +31,15 @@ class Reader:
     def read(self, timeout_seconds: float) -> list[Any]:
         """Return the facts that are new, once there are any."""
         batch = self._store.read(
-            streams={"signals": self._signals},
+            streams=self._cursors,
             registers=self._versions,
             timeout_seconds=timeout_seconds,
         )
         facts: list[Any] = []
-        for item in batch.items.get("signals", ()):
-            self._signals = item.number
-            facts.append(wire.decode(item.payload))
+        for stream, items in batch.items.items():
+            for item in items:
+                self._cursors[stream] = item.number
+                facts.append(wire.decode(item.payload))
         for name, register in batch.registers.items():
             self._versions[name] = register.version
             facts.append(wire.decode(register.payload))
