@@ -2,6 +2,7 @@
 
 no ranks, a plan never started before   -> prepare, spawn            RanksStarted or LaunchFailed
 ranks of an older epoch, or idle        -> SIGTERM, grace, SIGKILL   RanksGone, once nothing of them is seen any more
+    if they hang                        -> stacks, SIGKILL
 no ranks, idle                          ->                           RanksGone for the attempt there was last
 the keeper died                         -> sweep, start another      RankExited without a code for each rank it held
 """
@@ -15,9 +16,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
-from runner.agent import launch, output
+from runner.agent import launch, output, stacks
 from runner.agent.channels import Channels
 from runner.agent.gang import Gang
 from runner.agent.identity import Identity
@@ -57,6 +59,7 @@ class Ending:
     kill_at: float
     is_killed: bool = False
     fenced: bool = False
+    stacks: int = 0  # ranks whose stacks were written down before
 
 
 class Convergence:
@@ -154,7 +157,7 @@ class Convergence:
             self._go_on_launching(self._launching, wanted)
         elif gang is not None:
             if wanted.plan is None or wanted.epoch > gang.epoch:
-                self._end(grace_seconds=wanted.grace_seconds)
+                self._end(grace_seconds=wanted.grace_seconds, stacks_seconds=wanted.stacks_seconds)
         elif wanted.plan is not None and self.is_sure and not self._was_launched(wanted.epoch):
             self._launch(wanted)
 
@@ -285,14 +288,19 @@ class Convergence:
 
     # -- ending ranks
 
-    def _end(self, *, grace_seconds: float, fenced: bool = False) -> None:
+    def _end(
+        self, *, grace_seconds: float, stacks_seconds: float = 0.0, fenced: bool = False
+    ) -> None:
         gang = self.gang
         if gang is None:
             return
         now = time.monotonic()
-        kill_at = now + grace_seconds
+        late_seconds = 2 * stacks.REAP_SECONDS if stacks_seconds > 0 else 0.0
+        kill_at = now + max(grace_seconds, stacks_seconds + late_seconds)
         if self._ending is None:
             self._ending = Ending(kill_at=kill_at)
+            if stacks_seconds > 0 and gang.alive:
+                self._dump_stacks(gang, self._ending, stacks_seconds)
             if grace_seconds > 0:
                 for rank in gang.alive:
                     number = int(signal.SIGTERM)
@@ -303,6 +311,25 @@ class Convergence:
             self._kill()
         else:
             self._loop.at("grace", self._ending.kill_at, self._kill)
+
+    def _dump_stacks(self, gang: Gang, ending: Ending, budget_seconds: float) -> None:
+        """Write down where ranks stand, then kill them; the kill does not wait for a folder that hangs."""
+        job = partial(
+            stacks.dump,
+            {rank.rank: rank.pid for rank in gang.alive},
+            folder=Path(gang.plan.output_folder, stacks.FOLDER),
+            budget_seconds=budget_seconds,
+            program=stacks.find_program(),
+        )
+
+        def dumped(count: int | None, error: Exception | None) -> None:
+            if error is not None:
+                log.warning("cannot write stacks of %s: %s", gang.attempt, error)
+            if self._ending is ending:
+                ending.stacks = count or 0
+                self._kill()
+
+        self._loop.in_background(job, dumped)
 
     def _kill(self) -> None:
         gang, ending = self.gang, self._ending
@@ -318,8 +345,10 @@ class Convergence:
         gang, ending = self.gang, self._ending
         self.gang = self._ending = None
         if gang is not None:
-            fenced = ending is not None and ending.fenced
-            for said in gang.gone(left_behind=left_behind, fenced=fenced):
+            ending = ending or Ending(kill_at=0.0)
+            for said in gang.gone(
+                left_behind=left_behind, fenced=ending.fenced, stacks=ending.stacks
+            ):
                 self._tell(said)
             self._beat()
         self.converge()

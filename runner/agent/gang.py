@@ -284,7 +284,7 @@ class Gang:
             stderr_tail=output.tail(output.paths(self.plan.output_folder, number)[1]),
         )
 
-    def gone(self, *, left_behind: tuple[int, ...], fenced: bool) -> list[Signal]:
+    def gone(self, *, left_behind: tuple[int, ...], fenced: bool, stacks: int = 0) -> list[Signal]:
         """Return what is to be said once no rank is left: first the junk that was counted, then that they are gone."""
         signals: list[Signal] = [
             Junk(**self._stamp(), reason=f"rank {rank.rank} reported junk", count=rank.num_junk)
@@ -299,6 +299,7 @@ class Gang:
                 last_step=self.last_step,
                 left_behind=left_behind,
                 fenced=fenced,
+                stacks=stacks,
             )
         )
         return signals

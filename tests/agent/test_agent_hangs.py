@@ -4,11 +4,14 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from runner.facts.assignments import Assignment
 from runner.facts.signals import Heartbeat
-from tests.agent.node import SILENT, SPEAKER, Node, state_of, wait_until
+from runner.facts.wire import encode
+from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -72,3 +75,37 @@ def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -
     node.launch(node.plan(script, {}), epoch=1)
     early = first(node, lambda beat: beat.last_step is not None)
     assert first(node, lambda beat: (beat.last_step or 0) > 10).writes <= early.writes + 1
+
+
+def test_stacks_are_written_down_before_ranks_that_hang_are_killed(node: Node) -> None:
+    """Idle with time for stacks: a file for each rank, how many there are is told, and none of them lives on."""
+    node.start_agent()
+    plan = node.plan(SILENT)
+    pids = node.launch(plan, epoch=1)
+    wait_until(lambda: all(state_of(pid) == "S" for pid in pids.values()), "ranks asleep")
+    os.kill(pids[0], signal.SIGSTOP)
+    wait_until(lambda: state_of(pids[0]) == "T", "state T")
+    idle = Assignment(node=node.name, epoch=2, attempt=plan.attempt, stacks_seconds=10.0)
+    began = time.monotonic()
+    node.store.put(f"assignment/{node.name}", encode(idle))
+    gone = node.wait_for("RanksGone")
+    print(f"idle with stacks to ranks gone: {time.monotonic() - began:.3f} s")
+    assert (gone.stacks, gone.left_behind) == (2, ())
+    said = [
+        (Path(plan.output_folder) / "stacks" / f"rank{rank}.txt").read_text() for rank in (0, 1)
+    ]
+    assert ", state T" in said[0]
+    assert all("<module> (<string>:1)" in text for text in said), said
+    assert not any(is_alive(pid) for pid in pids.values())
+
+
+def test_a_folder_that_takes_no_stacks_delays_nothing(node: Node) -> None:
+    """Where nothing can be written, ranks are killed all the same, and no stacks are claimed."""
+    node.start_agent()
+    plan = node.plan(SILENT)
+    pids = node.launch(plan, epoch=1)
+    (Path(plan.output_folder) / "stacks").write_text("a file in the way")
+    idle = Assignment(node=node.name, epoch=2, attempt=plan.attempt, stacks_seconds=10.0)
+    node.store.put(f"assignment/{node.name}", encode(idle))
+    assert node.wait_for("RanksGone").stacks == 0
+    assert not any(is_alive(pid) for pid in pids.values())
