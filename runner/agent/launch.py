@@ -28,7 +28,9 @@ def prepare(assignment: Assignment) -> None:
     """Make the output folder, and make older epochs unable to seal a checkpoint. May block on a slow file system."""
     plan = assignment.plan
     assert plan is not None
-    Path(plan.output_folder).mkdir(parents=True, exist_ok=True)
+    # Usually made already: on a file system that all nodes share, looking costs little and making takes the parent's lock.
+    if not Path(plan.output_folder).is_dir():
+        Path(plan.output_folder).mkdir(parents=True, exist_ok=True)
     if plan.checkpoints:
         raise_epoch(plan.checkpoints, assignment.epoch)
 

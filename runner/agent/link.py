@@ -40,6 +40,7 @@ class Place:
     slots: int = 1
     address: str = "127.0.0.1"
     python: str = sys.executable
+    device_files: Path = Path("/dev")
 
     @property
     def mark(self) -> dict[str, str]:

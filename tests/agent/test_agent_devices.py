@@ -1,0 +1,358 @@
+"""A launch on a node with GPUs waits until their memory is released: asked of a program that answers as nvidia-smi does."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.agent.agent import Agent
+from runner.agent.devices import FREE_MIB, Device, Devices, DevicesHeld, visible
+from runner.agent.link import Place
+from runner.agent.loop import Loop
+from runner.facts.assignments import LaunchPlan
+from runner.store.sqlite import SqliteStore
+from tests.agent.node import SPEAKER, Node, is_alive, wait_until
+
+FIRST = "GPU-5af4bc55-2c1f-4a53-a0c5-1d0ac1a2d0f1"
+SECOND = "GPU-77e1b0a9-93e0-4c63-8a07-cf0f6a40a2b2"
+
+# Prints what files beside it say: one per query, `exit` for the exit code, `hang` to hang as a driver in trouble does.
+PROGRAM = f"""#!{sys.executable}
+import pathlib, sys, time
+folder = pathlib.Path(__file__).parent.parent
+with open(folder / "asked", "a") as asked:
+    asked.write(sys.argv[1] + "\\n")
+assert sys.argv[2] == "--format=csv,noheader,nounits", sys.argv
+if (folder / "hang").exists():
+    time.sleep(1000)
+if (folder / "exit").exists():
+    print("NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.")
+    sys.exit(int((folder / "exit").read_text()))
+answer = folder / sys.argv[1].split("=")[0].strip("-") / sys.argv[1].split("=")[1]
+if not answer.exists():
+    print(f'Field "{{sys.argv[1].rpartition(",")[2]}}" is not a valid field to query.')
+    sys.exit(2)
+sys.stdout.write(answer.read_text())
+"""
+
+
+class Machine:
+    """A machine with two GPUs as nvidia-smi shows it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / "gpus"
+        (self.folder / "dev").mkdir(parents=True)
+        for name in ("nvidia0", "nvidia1", "nvidiactl"):
+            (self.folder / "dev" / name).touch()
+        (self.folder / "bin").mkdir()
+        program = self.folder / "bin" / "nvidia-smi"
+        program.write_text(PROGRAM)
+        program.chmod(0o755)
+        self.uses(4, 4)
+        self.holds()
+
+    def uses(self, first: object, second: object) -> None:
+        """Let the devices have so many MiB in use; text stands for what is no number."""
+        said = f"0, {FIRST}, {first}\n1, {SECOND}, {second}\n"
+        self._answer("query-gpu", "index,uuid,memory.used", said)
+
+    def holds(self, *processes: tuple[str, int, object]) -> None:
+        """Let processes hold memory: (uuid, pid, MiB)."""
+        said = "".join(f"{uuid}, {pid}, {mib}\n" for uuid, pid, mib in processes)
+        self._answer("query-compute-apps", "gpu_uuid,pid,used_gpu_memory", said)
+
+    def shares_memory(self, mode: str) -> None:
+        """Say how GPU memory is addressed, as newer drivers do."""
+        self._answer("query-gpu", "index,addressing_mode", f"0, {mode}\n1, {mode}\n")
+
+    def _answer(self, kind: str, query: str, said: str) -> None:
+        path = self.folder / kind / query
+        path.parent.mkdir(exist_ok=True)
+        scratch = path.with_name("part")
+        scratch.write_text(said)
+        scratch.rename(path)
+
+    @property
+    def asked(self) -> list[str]:
+        """What nvidia-smi was asked so far."""
+        path = self.folder / "asked"
+        return path.read_text().splitlines() if path.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """Give a machine whose nvidia-smi is found on the PATH."""
+    made = Machine(tmp_path)
+    monkeypatch.setenv("PATH", f"{made.folder / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return made
+
+
+@pytest.fixture
+def loop() -> Iterator[Loop]:
+    """Give a loop that is closed afterwards."""
+    made = Loop(lambda seconds: None)
+    yield made
+    made.close()
+
+
+def devices(machine: Machine, loop: Loop) -> Devices:
+    """Make what an agent asks."""
+    return Devices("n1", loop, lambda: None, folder=machine.folder / "dev")
+
+
+def test_without_gpus_nothing_is_started(machine: Machine, loop: Loop) -> None:
+    """No device file, or a limit of 0: nvidia-smi is never run, whatever is on the PATH."""
+    for name in ("nvidia0", "nvidia1"):
+        (machine.folder / "dev" / name).unlink()
+    machine.uses(70000, 70000)
+    devices(machine, loop).wait({}, 60.0, lambda: True)
+    (machine.folder / "dev" / "nvidia0").touch()
+    devices(machine, loop).wait({}, 0.0, lambda: True)
+    assert machine.asked == []
+
+
+def test_free_devices_cost_one_question(machine: Machine, loop: Loop) -> None:
+    """What an idle driver keeps for itself is no use, up to the limit; nothing else is asked."""
+    machine.uses(FREE_MIB, 4)
+    devices(machine, loop).wait({}, 60.0, lambda: True)
+    assert machine.asked == ["--query-gpu=index,uuid,memory.used"]
+
+
+def test_the_wait_ends_when_the_memory_is_released(machine: Machine, loop: Loop) -> None:
+    """A launch waits while a device is in use, and goes on once it is free."""
+    machine.uses(4, 70012)
+    done = threading.Event()
+
+    def wait() -> None:
+        devices(machine, loop).wait({}, 60.0, lambda: True)
+        done.set()
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    wait_until(lambda: len(machine.asked) >= 3, "a second look")
+    assert not done.is_set()
+    machine.uses(4, 4)
+    waiting.join()
+    assert done.is_set()
+
+
+def test_a_device_that_stays_in_use_is_named(machine: Machine, loop: Loop) -> None:
+    """After the limit the wait fails and says which device, how much, and after how long."""
+    machine.uses(4, 70012)
+    with pytest.raises(DevicesHeld, match=r"^GPU 1 has 70012 MiB in use after 0\.2 s$"):
+        devices(machine, loop).wait({}, 0.2, lambda: True)
+
+
+def test_a_wait_that_nobody_wants_ends(machine: Machine, loop: Loop) -> None:
+    """A launch that was called off meanwhile does not keep its thread."""
+    machine.uses(4, 70012)
+    devices(machine, loop).wait({}, 1000.0, lambda: False)
+    assert len(machine.asked) == 3
+
+
+@pytest.mark.parametrize(
+    ("selected", "is_held"),
+    [
+        (None, True),
+        ("0", False),
+        ("1", True),
+        ("0,1", True),
+        ("", False),
+        ("-1", False),
+        (SECOND, True),
+        (SECOND[:12], True),
+        (FIRST, False),
+        ("7,1", False),
+        ("MIG-9c1f", False),
+    ],
+)
+def test_only_devices_the_ranks_may_use_are_waited_for(
+    machine: Machine, loop: Loop, selected: str | None, is_held: bool
+) -> None:
+    """CUDA_VISIBLE_DEVICES counts as CUDA reads it: indices or UUIDs, and nothing behind the first that is unknown."""
+    machine.uses(4, 70012)
+    environment = {} if selected is None else {"CUDA_VISIBLE_DEVICES": selected}
+    assert bool(devices(machine, loop).held(environment)) is is_held
+
+
+def test_a_device_that_does_not_tell_its_use_hinders_nothing(machine: Machine, loop: Loop) -> None:
+    """Text in place of a number, as some boards and parts of devices give, is no reason to wait."""
+    machine.uses("[N/A]", "[Insufficient Permissions]")
+    assert devices(machine, loop).held({}) == ""
+
+
+@pytest.mark.parametrize(("code", "words"), [(9, "ended with 9: NVIDIA-SMI has failed"), (0, "")])
+def test_a_driver_that_fails_is_not_taken_for_free(
+    machine: Machine, loop: Loop, code: int, words: str
+) -> None:
+    """nvidia-smi that fails, or prints what is no device, leaves the node in doubt."""
+    (machine.folder / "exit").write_text(str(code))
+    said = devices(machine, loop).held({})
+    assert words in said
+    assert said.startswith("nvidia-smi")
+
+
+def test_a_driver_that_hangs_is_given_up(
+    machine: Machine, loop: Loop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer that does not come in time is a reason, and costs the asking thread no more than its limit."""
+    monkeypatch.setattr("runner.agent.devices.ANSWER_SECONDS", 0.3)
+    (machine.folder / "hang").touch()
+    assert devices(machine, loop).held({}).startswith("nvidia-smi did not answer within")
+
+
+def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: Loop) -> None:
+    """Where nodes share a machine, what ranks of another node hold is not held against this one; its own ranks' is."""
+
+    def rank_of(node: str) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-c", "import time; time.sleep(1000)"],
+            env={"STOKER_NODE": node, "STOKER_ATTEMPT": "1.1.0"},
+        )
+
+    ours, theirs = rank_of("n1"), rank_of("n2")
+    try:
+        wait_until(lambda: is_alive(ours.pid) and is_alive(theirs.pid), "both processes")
+        wait_until(lambda: Path(f"/proc/{theirs.pid}/environ").read_bytes(), "an environment")
+        machine.uses(40000, 40000)
+        machine.holds((FIRST, theirs.pid, 39800), (SECOND, ours.pid, 39800))
+        asked = devices(machine, loop)
+        assert asked.held({}) == "GPU 1 has 40000 MiB in use"
+        machine.holds((FIRST, theirs.pid, "[N/A]"), (SECOND, theirs.pid, 20000))
+        assert asked.held({}) == "GPU 1 has 20000 MiB in use"
+    finally:
+        for child in (ours, theirs):
+            child.kill()
+            child.wait()
+
+
+def test_memory_that_belongs_to_the_system_counts_while_its_process_lives(
+    machine: Machine, loop: Loop
+) -> None:
+    """Where GPU memory is a part of the system's (ATS), it stays in use after its process, which is no reason to wait."""
+    machine.uses(40000, 4)
+    machine.shares_memory("ATS")
+    asked = devices(machine, loop)
+    assert asked.held({}) == ""
+    machine.holds((FIRST, 1, 30000))
+    assert asked.held({}) == "GPU 0 has 40000 MiB in use"
+    machine.holds()
+    machine.shares_memory("None")
+    assert asked.held({}) == "GPU 0 has 40000 MiB in use"
+
+
+def test_the_order_of_selected_devices_is_kept() -> None:
+    """Devices come in the order in which they are selected."""
+    found = [Device(index=index, uuid=f"GPU-{index}", used_mib=0) for index in range(3)]
+    assert [device.index for device in visible(found, "2,0")] == [2, 0]
+    assert visible(found, None) == found
+
+
+# ---- through an agent -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def start(
+    make_node: Callable[..., Node], machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Node]]:
+    """Give a maker of a node on that machine, whose agent runs in a thread of this process."""
+    monkeypatch.setattr("runner.agent.devices.LOOK_AGAIN_SECONDS", 0.1)
+    agents: list[tuple[Agent, threading.Thread, SqliteStore]] = []
+
+    def make(**limits: float) -> Node:
+        node = make_node(**limits)
+        store = SqliteStore(node.state / "store")
+        place = Place(
+            node=node.name,
+            folder=node.folder,
+            cluster=node.cluster,
+            slots=4,
+            device_files=machine.folder / "dev",
+        )
+        agent = Agent(store, place)
+        thread = threading.Thread(target=agent.run)
+        agents.append((agent, thread, store))
+        thread.start()
+        return node
+
+    yield make
+    for agent, thread, store in agents:
+        agent.leave()
+        thread.join()
+        store.close()
+
+
+def plan_of(node: Node) -> LaunchPlan:
+    """Return a plan of ranks that speak."""
+    return node.plan(SPEAKER, {"pause": 0.05})
+
+
+@pytest.mark.e2e
+def test_ranks_are_started_once_the_devices_are_free(
+    start: Callable[..., Node], machine: Machine
+) -> None:
+    """The agent goes on speaking while a launch waits, and starts the ranks when the memory is released."""
+    machine.uses(70012, 4)
+    node = start()
+    node.assign(plan_of(node), 1)
+    wait_until(lambda: len(machine.asked) >= 6, "looks at the devices")
+    assert node.said("RanksStarted") == []
+    assert next(node.beats()).node == "n1"
+    machine.uses(4, 4)
+    assert node.wait_for("RanksStarted").epoch == 1
+    assert node.said("LaunchFailed") == []
+
+
+@pytest.mark.e2e
+def test_a_launch_gives_up_and_tells_when_the_devices_are_free(
+    start: Callable[..., Node], machine: Machine
+) -> None:
+    """After the limit the launch fails for the devices; once they are free the node says so, and starts ranks again."""
+    machine.uses(70012, 4)
+    node = start(device_release_seconds=0.3)
+    node.assign(plan_of(node), 1)
+    failed = node.wait_for("LaunchFailed")
+    assert failed.devices_held
+    assert failed.reason == "GPU 0 has 70012 MiB in use after 0.3 s"
+    node.assign(None, 2)
+    node.wait_for("RanksGone")
+    assert node.said("DevicesReleased") == []
+    machine.uses(4, 4)
+    node.wait_for("DevicesReleased")
+    assert len(node.launch(plan_of(node), 3)) == 2
+    assert len(node.said("DevicesReleased")) == 1
+
+
+@pytest.mark.e2e
+def test_a_launch_that_waits_for_devices_can_be_called_off(
+    start: Callable[..., Node], machine: Machine
+) -> None:
+    """An idle assignment ends the wait at once: nothing was started, and the node is clear."""
+    machine.uses(70012, 4)
+    node = start()
+    node.assign(plan_of(node), 1)
+    wait_until(lambda: len(machine.asked) >= 3, "a look at the devices")
+    node.assign(None, 2)
+    assert node.wait_for("RanksGone").epoch == 1
+    num_asked = len(machine.asked)
+    time.sleep(1.2)  # longer than a pause between two looks
+    assert len(machine.asked) <= num_asked + 3
+    assert node.said("LaunchFailed") == []
+
+
+@pytest.mark.e2e
+def test_ranks_that_use_no_device_do_not_wait(start: Callable[..., Node], machine: Machine) -> None:
+    """run.yaml's environment decides: a run without devices starts on a node whose devices are held."""
+    machine.uses(70012, 70012)
+    node = start()
+    plan = replace(plan_of(node), environment={"CUDA_VISIBLE_DEVICES": ""})
+    assert len(node.launch(plan, 1)) == 2
