@@ -28,7 +28,9 @@ class NodeView:
     reason: str = ""
     agent_pid: int = 0
     agent_resident_bytes: int = 0
-    warm: str = ""  # its warm process: "" (none), importing, ready, or why ranks are started without one
+    warm: str = (
+        ""  # its warm process: "" (none), importing, ready, or why ranks are started without one
+    )
     warm_resident_bytes: int = 0
 
 
@@ -86,7 +88,9 @@ class RunView:
     lost_seconds: Mapping[str, float] = field(default_factory=dict)  # by cause, from the ledger
     folder: str = ""
     checkpoints: str = ""  # folder; empty: the run keeps its own
-    preload: tuple[str, ...] = ()  # modules that its ranks are forked with; empty: they are fresh processes
+    preload: tuple[
+        str, ...
+    ] = ()  # modules that its ranks are forked with; empty: they are fresh processes
     # "n2: why": the first node that started the current attempt's ranks as fresh processes although forked ones were
     # wanted; "": none did, or none were wanted
     cold: str = ""
