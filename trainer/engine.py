@@ -10,7 +10,7 @@ What this module takes care of, because DeepSpeed does not:
   rank's own gradients (`trainer.watch`), and the layer where numbers stopped being finite.
 
 The imports below are all that a rank will ever need from DeepSpeed: building an engine would
-import the two marked ones anyway, seconds later, and a process that forks ranks has them ready.
+import the marked ones anyway, seconds later, and a process that forks ranks has them ready.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ if not torch.cuda.is_available():
 
 
 import deepspeed
+import deepspeed.comm.mori  # imported by the first engine that is made, like the next
+import deepspeed.module_inject.auto_ep_layer
 import deepspeed.runtime.zero.muon.muon_optimizer  # imported by ZeRO when it is made
 from deepspeed.accelerator import get_accelerator
 from deepspeed.pipe import LayerSpec, PipelineModule

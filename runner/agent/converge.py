@@ -14,7 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -142,8 +142,10 @@ class Convergence:
             log.info("ignored an assignment of epoch %d", assignment.epoch)
             return
         self._identity.obey(assignment.epoch)
-        self._assignment = assignment
+        before, self._assignment = self._assignment, assignment
         self.warming.want(assignment.warm)
+        if before is not None and replace(before, warm=assignment.warm) == assignment:
+            return  # nothing else is wanted than before
         if assignment.plan is None and self.gang is None and self._launching is None:
             self._confirm_gone()
             return

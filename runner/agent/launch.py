@@ -21,6 +21,7 @@ CONTRACT_VERSION = "1"
 MAX_FORKED_RANKS = (
     64  # of one node: what one packet to a warm process can carry, see warm.MAX_RANKS
 )
+_OWN_VARIABLE = re.compile(OWN_VARIABLES)
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -48,7 +49,9 @@ def warm_wish(plan: WarmPlan, *, python: str) -> dict[str, Any]:
         "form": program.form,
         "target": program.target,
         "preload": list(plan.preload),
-        "environment": environment,
+        "environment": {
+            name: value for name, value in environment.items() if not _OWN_VARIABLE.fullmatch(name)
+        },
         "working_directory": plan.working_directory,
         "own_variables": OWN_VARIABLES,
     }
