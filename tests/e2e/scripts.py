@@ -31,6 +31,25 @@ with open(f"steps.{rank}", "a+") as steps:
         say(kind="step", step=step, loss=1.0 / step)
 """
 
+# The same without a word to Stoker: lines on standard output are all there is to go by. In its first attempt it falls silent
+# after so many steps of that attempt as its argument says (0: never), alive and not stopped.
+PLAIN = """
+import os, sys, time
+rank, silent_after = os.environ["RANK"], int(sys.argv[1])
+with open(f"steps.{rank}", "a+") as steps:
+    steps.seek(0)
+    done = sum(1 for _ in steps)
+    step = done
+    while not os.path.exists("enough"):
+        time.sleep(0.05)
+        step += 1
+        steps.write(f"{os.environ['STOKER_ATTEMPT']} {os.getpid()} {step}\\n")
+        steps.flush()
+        print(f"step {step}", flush=True)
+        if not done and step == silent_after:
+            time.sleep(1000)
+"""
+
 # Ordinary data-parallel training that saves for itself and goes on from what it saved.
 DDP = """
 import os, time
