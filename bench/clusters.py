@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from typing import Any
 
 from runner.agent.keeper import NOTE_NAME
 from runner.facts.view import View
-from tests.e2e.stand import Stand
+from tests.e2e.stand import SHARED_MEMORY, Stand
 
 NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1
 HEARTBEAT_SECONDS = 1.0  # as shipped
@@ -90,7 +91,7 @@ SHIPPED = Shape()
 def running(
     shape: Shape = SHIPPED, *, scripts: Mapping[str, str] | None = None, **run: Any
 ) -> Iterator[Stand]:
-    """Run run.yaml's fields on all nodes but the spares; give the stand, and end all of it. Raises RuntimeError for leftovers.
+    """Run run.yaml's fields on all nodes but the spares; give the stand, and end all of it. Raises RuntimeError for processes left.
 
     `scripts` are laid beside run.yaml, by name.
     """
@@ -111,8 +112,12 @@ def running(
             _typed(stand, "shutdown")
         finally:
             left = stand.end()
-        if left:
-            raise RuntimeError(f"left behind by the cluster: {left}")
+        # A file in shared memory does not say whose it is: on a machine with other users it may be theirs. Tests judge that.
+        shared = [name for name in left if name.startswith(str(SHARED_MEMORY))]
+        if shared:
+            print(f"  shared memory nobody uses any more, ours or not: {shared}", file=sys.stderr)
+        if len(left) > len(shared):
+            raise RuntimeError(f"left behind by the cluster: {sorted({*left} - {*shared})}")
 
 
 def speaker(pause_seconds: float) -> str:
