@@ -22,7 +22,7 @@ from runner.facts.signals import Heartbeat
 from runner.facts.wire import decode, encode
 from runner.store.sqlite import SqliteStore
 
-WAIT_SECONDS = 15.0  # for anything a test expects; far above what it takes, for a loaded machine
+WAIT_SECONDS = 60.0  # for anything a test expects; far above what it takes, for a loaded machine
 
 T = TypeVar("T")
 
