@@ -281,7 +281,7 @@ class Supervisor:
     def _publish(self) -> None:
         """Write the registers that are due; what fails is tried again with the next turn."""
         try:
-            self._registers.write(partial(self._store.put, fence=self._lease))
+            self._registers.write(partial(self._store.put_many, fence=self._lease))
         except StoreUnavailable as error:
             _LOG.warning("store: %s; registers are still to be written", error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
@@ -531,3 +532,12 @@ def test_standard_library_alone() -> None:
     )
     root = str(Path(sealing.__file__).parents[1])
     subprocess.run([sys.executable, "-S", "-c", program, root], check=True, timeout=30)
+
+
+def test_an_epoch_in_force_is_not_locked_again(tmp_path: Path) -> None:
+    """Nodes of a gang that all raise the same epoch only look at it, even while a sealing holds the lock."""
+    sealing.raise_epoch(tmp_path, 5)
+    with (tmp_path / sealing.EPOCH).open("r+b") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert sealing.raise_epoch(tmp_path, 5) == 5
+        assert sealing.raise_epoch(tmp_path, 4) == 5

@@ -6,7 +6,8 @@ admitted, planned or over; so what each was told last is remembered, and only no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 
 from runner.decide.placement import Preloads, assignment_of
 from runner.decide.state import State
@@ -17,6 +18,9 @@ from runner.facts.requests import Answer
 
 # After these any node may be wanted warm for another run than before; after the others, their own node only.
 _CONCERN_ALL = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
+MAX_AT_ONCE = (
+    512  # registers in one step: about 1 MB, so that agents' own writes need not wait long; chosen
+)
 _CONCERN_ONE = (r.NodeRegistered, r.NodeChanged)
 
 
@@ -58,11 +62,16 @@ class Registers:
             if _number(preloads, state, name) != self._warm_for.get(name, 0):
                 self._want(name, state, preloads)
 
-    def write(self, put: Callable[[str, bytes], object]) -> None:
-        """Write what is due, each by `put(name, value)`; what fails, and what comes after it, stays due."""
-        for name in list(self._due):
-            put(name, self._due[name])
-            del self._due[name]
+    def write(self, put_many: Callable[[Mapping[str, bytes]], object]) -> None:
+        """Write what is due, many registers in one step of the store; what fails, and what comes after it, stays due.
+
+        A gang of any size thus costs one commit, and its nodes learn of it together.
+        """
+        while self._due:
+            some = dict(islice(self._due.items(), MAX_AT_ONCE))
+            put_many(some)
+            for name in some:
+                del self._due[name]
 
     def _want(self, name: str, state: State, preloads: Preloads) -> None:
         assignment = assignment_of(state, self._cluster, state.nodes[name], preloads=preloads)

@@ -6,7 +6,7 @@ A model of `runner.supervisor`'s loop and edges; controller, turns, journal and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from runner.act.registers import Registers
@@ -322,14 +322,15 @@ class Lead:
 
     def _publish(self) -> None:
         try:
-            self._registers.write(self._put)
+            self._registers.write(self._put_many)
         except StoreUnavailable:
             self._later(RETRY_SECONDS, self._publish)
 
-    def _put(self, name: str, value: bytes) -> None:
-        self._store.put(name, value, fence=self._lease)
-        if name.startswith("assignment/"):
-            self._edges.written_for(name.partition("/")[2])
+    def _put_many(self, values: Mapping[str, bytes]) -> None:
+        self._store.put_many(values, fence=self._lease)
+        for name in values:
+            if name.startswith("assignment/"):
+                self._edges.written_for(name.partition("/")[2])
 
     def _perform(self, action: Action) -> None:
         """Perform an action; its outcome reaches only this life, a later one performs it again."""

@@ -30,6 +30,7 @@ from runner.store.store import (
     check_payloads,
     check_still_there,
     check_value,
+    check_values,
     is_volatile_stream,
     lost,
     not_the_same,
@@ -144,6 +145,15 @@ class MemoryStore:
         with self._changing("put", name, fence) as contents:
             contents.version += 1
             contents.registers[name] = Register(contents.version, payload)
+            return contents.version
+
+    def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
+        """Set all registers or none; see `Store.put_many`."""
+        check_values(values)
+        with self._changing("put_many", ",".join(values), fence) as contents:
+            for name, payload in values.items():
+                contents.version += 1
+                contents.registers[name] = Register(contents.version, payload)
             return contents.version
 
     def get(self, name: str) -> Register | None:

@@ -31,7 +31,7 @@ from runner.store.store import (
     boot_id,
     check_name,
     check_payloads,
-    check_value,
+    check_values,
     is_volatile_register,
     is_volatile_stream,
     seconds_since_boot,
@@ -117,14 +117,20 @@ class SqliteStore:
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
         """Set a register; see `Store.put`."""
-        check_value(check_name(name), payload)
-        volatile = is_volatile_register(name)
+        return self.put_many({name: payload}, fence=fence)
+
+    def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
+        """Set all registers or none; see `Store.put_many`."""
+        volatile = check_values(values)
         seen = self._seen.version(volatile)
         with self._seat() as seat:
             with seat.writing(volatile=volatile, fence=fence) as rows:
-                version = tables.put(rows, name, payload, seen=seen)
+                version = tables.newest_version(rows, seen=seen)
+                for name, payload in values.items():
+                    version = tables.put(rows, name, payload, seen=version)
             self._seen.saw_version(volatile, version)
-            seat.ring(_of_register(name))
+            for name in values:
+                seat.ring(_of_register(name))
         return version
 
     def get(self, name: str) -> Register | None:

@@ -128,6 +128,13 @@ class Store(Protocol):
         """Set a register and return its new version."""
         ...
 
+    def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
+        """Set all these registers or none, in one step; return the newest version of any register.
+
+        Either all of them are volatile or none is.
+        """
+        ...
+
     def get(self, name: str) -> Register | None:
         """Return a register, or None when it was never put or is deleted."""
         ...
@@ -246,6 +253,18 @@ def check_still_there(what: str, *, found: int, seen: int) -> None:
             f"{what} ends at {found}, but {seen} was seen before: the store came back with less than it acknowledged; "
             f"was an old copy put in its place?"
         )
+
+
+def check_values(values: Mapping[str, bytes]) -> bool:
+    """Say whether these registers are volatile; raise PermanentError for what no store would take together."""
+    for name, payload in values.items():
+        check_value(check_name(name), payload)
+    kinds = {is_volatile_register(name) for name in values}
+    if len(kinds) > 1:
+        raise PermanentError(
+            f"registers {', '.join(sorted(values)[:8])}: some are volatile, some durable; put them in two steps"
+        )
+    return True in kinds
 
 
 def not_the_same(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorrupt:

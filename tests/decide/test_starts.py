@@ -14,6 +14,7 @@ from runner.history.story import story
 from runner.simulate.gangs import phase_seconds
 from runner.simulate.training import Training
 from runner.simulate.world import World
+from runner.store.memory import MemoryStore
 from tests.decide.script import runbooks
 
 NODES, SLOTS = 64, 8
@@ -95,3 +96,14 @@ def test_the_story_names_the_slowest_rank_of_each_phase() -> None:
 def gang_attempt() -> AttemptId:
     """Return the attempt of the story's sample."""
     return AttemptId(12, 1, 0)
+
+
+def test_a_gang_of_64_nodes_is_told_in_one_step() -> None:
+    """A launch, and its end, are each one change of the store for all assignments together."""
+    world = gang_of_64()
+    store = world.lead.store
+    assert isinstance(store, MemoryStore)
+    written = [name.split(",") for method, name in store.faults.operations if method == "put_many"]
+    gangs = [names for names in written if len(names) > 1]
+    everybody = [f"assignment/n{index}" for index in range(1, NODES + 1)]
+    assert [sorted(names) for names in gangs] == [sorted(everybody)] * 4  # begin, go, idle, go

@@ -195,6 +195,40 @@ def test_versions_rise_across_a_delete(store: Store, name: str) -> None:
     assert batch.registers[name].payload == b"b"
 
 
+@pytest.mark.parametrize("names", [("assignment/n1", "assignment/n2"), ("view", "view.n1")])
+def test_put_many_sets_all_registers_in_one_step(rig: Rig, names: tuple[str, str]) -> None:
+    """Each gets its value and a version of its own, above all before; the newest is returned, and a reader of any is shown it."""
+    store, other = rig.open(), rig.open()
+    before = store.put(names[0], b"old")
+    newest = store.put_many({names[0]: b"a", names[1]: b"b"})
+    found = [other.get(name) for name in names]
+    assert [register.payload for register in found if register is not None] == [b"a", b"b"]
+    versions = [register.version for register in found if register is not None]
+    assert before < versions[0] < versions[1] == newest
+    batch = other.read(streams={}, registers={names[1]: before}, timeout_seconds=0)
+    assert batch.registers[names[1]].payload == b"b"
+    assert store.put(names[0], b"c") > newest
+
+
+def test_put_many_takes_all_or_none(store: Store) -> None:
+    """A stale token, a name or a value that no store takes, or volatile and durable ones together: nothing is set."""
+    old = take(store, "a")
+    assert store.break_lease("lead", "a")
+    large = b"x" * (MAX_LARGE_BYTES + 1)
+    with pytest.raises(Fenced):
+        store.put_many({"assignment/n1": b"a", "assignment/n2": b"b"}, fence=old)
+    for values in ({"n1": b"a", "n2": large}, {"n1": b"a", "": b"b"}, {"n1": b"a", "view": b"b"}):
+        with pytest.raises(PermanentError):
+            store.put_many(values)
+    assert store.registers("") == {}
+
+
+def test_put_many_of_nothing_changes_nothing(store: Store) -> None:
+    """No register, no new version."""
+    version = store.put("n1", b"a")
+    assert store.put_many({}) == version
+
+
 def test_registers_are_found_by_prefix(store: Store) -> None:
     """A prefix is plain text: no sign in it is a wildcard, case counts, and the result is sorted by name."""
     for name in ("node.n10", "node.n1", "Node.n1", "node_n1", "nodexn1", "view.n1"):
@@ -268,6 +302,7 @@ def test_every_fenced_write_is_refused_to_a_stale_token(store: Store) -> None:
         lambda: store.trim("inbox", 1, fence=old),
         lambda: store.put("assignment", b"x", fence=old),
         lambda: store.put("view", b"x", fence=old),
+        lambda: store.put_many({"assignment": b"x", "other": b"y"}, fence=old),
         lambda: store.delete("view", fence=old),
     ):
         with pytest.raises(Fenced, match="held by nobody"):

@@ -18,12 +18,13 @@ from hypothesis.stateful import (
 from runner.errors import Fenced, StoreCorrupt
 from runner.store.memory import MemoryStore
 from runner.store.sqlite import SqliteStore
-from runner.store.store import Item, Lease, LeaseHeld, Store
+from runner.store.store import Item, Lease, LeaseHeld, Store, is_volatile_register
 from tests.store.rig import SteppedClock
 
 ALL_STREAMS = ("inbox", "journal", "beats.n1", "beats")
 STREAMS = st.sampled_from(ALL_STREAMS)
-REGISTERS = st.sampled_from(["assignment.n1", "assignment.n2", "view", "view.x"])
+REGISTER_NAMES = ("assignment.n1", "assignment.n2", "view", "view.x")
+REGISTERS = st.sampled_from(REGISTER_NAMES)
 PAYLOADS = st.binary(max_size=40)
 HOLDERS = st.sampled_from(["a", "b", "c"])
 TTL_SECONDS = 5.0
@@ -109,6 +110,25 @@ class StoreMachine(RuleBasedStateMachine):
         version = self.swap().put(name, payload, fence=lease)
         assert version > self.versions.get(name, 0)
         self.values[name], self.versions[name] = payload, version
+
+    @rule(data=st.data(), payloads=st.lists(PAYLOADS, min_size=2, max_size=2))
+    def put_many(self, data: st.DataObject, payloads: list[bytes]) -> None:
+        """Set all durable registers, or all volatile ones, in one step."""
+        volatile = data.draw(st.booleans())
+        names = [name for name in REGISTER_NAMES if is_volatile_register(name) == volatile]
+        values = dict(zip(names, payloads, strict=False))
+        lease, holds = self.fence(data)
+        if not holds:
+            with pytest.raises(Fenced):
+                self.swap().put_many(values, fence=lease)
+            return
+        newest = self.swap().put_many(values, fence=lease)
+        for name, payload in values.items():
+            register = self.swap().get(name)
+            assert register is not None
+            version = register.version
+            assert self.versions.get(name, 0) < version <= newest
+            self.values[name], self.versions[name] = payload, version
 
     @rule(name=REGISTERS)
     def delete(self, name: str) -> None:
