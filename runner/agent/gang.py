@@ -84,7 +84,8 @@ class Gang:
         self._marked_at = now
         self._taken: dict[str, None] = {}
         self._signs: tuple[tuple[int, int], ...] | None = None  # None: not looked at yet
-        self._signs_due = now
+        self._signs_due = self._writing_since = now
+        self._longest_quiet_seconds = 0.0
         self._told_stopped: tuple[int, ...] = ()
 
     @property
@@ -227,11 +228,16 @@ class Gang:
 
     def _look_at_outputs(self, now: float) -> None:
         signs = output.signs(self.plan.output_folder, self.plan.ranks)
-        if signs != self._signs:
-            self.writes += (
-                self._signs is not None
-            )  # what was there before the first look is no write
-            self._signs, self.progress_at = signs, now
+        if signs == self._signs:
+            return
+        if self._signs is not None:  # what was there before the first look is no write
+            self.writes += 1
+            if self.writes == 1:
+                self._writing_since = now
+            else:
+                quiet_seconds = now - self.progress_at
+                self._longest_quiet_seconds = max(self._longest_quiet_seconds, quiet_seconds)
+        self._signs, self.progress_at = signs, now
 
     def stopped(self, now: float, *, seconds: float) -> tuple[int, ...]:
         """Return the ranks that have been stopped for that long."""
@@ -257,6 +263,8 @@ class Gang:
             steps=self._fold.take(done_by_all=min(reporting, default=self.last_step or 0)),
             last_step=self.last_step,
             writes=self.writes,
+            writing_seconds=self.progress_at - self._writing_since if self.writes else 0.0,
+            longest_quiet_seconds=self._longest_quiet_seconds,
             start=self._start.slowest(now),
             agent_resident_bytes=resident_bytes,
         )

@@ -71,6 +71,12 @@ class Pace:
         self.longest_seconds = max(self.longest_seconds, quiet_seconds)
         self.watched_seconds += quiet_seconds
 
+    def take_over(self, *, num_quiets: int, longest_seconds: float, watched_seconds: float) -> None:
+        """Learn from what somebody else has watched."""
+        self.num_quiets += num_quiets
+        self.longest_seconds = max(self.longest_seconds, longest_seconds)
+        self.watched_seconds += watched_seconds
+
     def doubt(self) -> None:
         """Trust the limit less: it has ended an attempt, and may have been wrong."""
         self.needed_seconds = DOUBT_FACTOR * self.watched_seconds

@@ -15,9 +15,9 @@ from runner.facts.watch import Watch, WatchedAttempt
 # A gang launched longer ago than this when it is first watched was watched by another supervisor: how long it has been quiet
 # is not known; chosen, not measured.
 FOLLOWED_SECONDS = 1.0
-# Heartbeats of an attempt with new writes, and writes in all, before ranks that only write are held to a limit; chosen.
-LEAST_BEATS = 10
+# Of an attempt, before ranks that only write are held to a limit; chosen.
 LEAST_WRITES = 20
+LEAST_WRITING_SECONDS = 10.0
 ANNOUNCED = ("evaluate", "checkpoint")
 
 
@@ -43,7 +43,6 @@ class _Gang:
     alive: dict[str, int] = field(default_factory=dict)  # node -> ranks, at most
     writes: dict[str, int] = field(default_factory=dict)  # node -> its count
     num_writes: int = 0
-    num_writing_beats: int = 0
     found: dict[str, bool] = field(default_factory=dict)  # findings already made, by name
 
     @property
@@ -157,14 +156,26 @@ class GangProgress:
     def _follow_writes(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
         before = gang.writes.get(beat.node, 0)
         gang.writes[beat.node] = beat.writes  # a new life of its agent counts from 0 again
+        if gang.sign_at is None and beat.writes:
+            self._take_over(gang, beat, now)
+            return
         if beat.writes <= before:
             return
         gang.num_writes += beat.writes - before
-        gang.num_writing_beats += 1
         if gang.at_work_since is None:
             gang.at_work_since = gang.sign_at = now  # how long it takes to begin is another matter
         else:
             self._sign(gang, now)
+
+    def _take_over(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
+        """Go by what the agent saw while another supervisor watched: ranks that fell silent then write no more."""
+        self._pace(gang).take_over(
+            num_quiets=beat.writes - 1,
+            longest_seconds=beat.longest_quiet_seconds,
+            watched_seconds=beat.writing_seconds,
+        )
+        gang.num_writes = beat.writes
+        gang.sign_at, gang.at_work_since = now, now - beat.writing_seconds
 
     def _sign(self, gang: _Gang, now: float) -> None:
         """Take a sign of progress: the quiet before it ended well, and teaches, if all nodes were heard in it."""
@@ -218,17 +229,17 @@ class GangProgress:
         cap_seconds = watched.start_seconds if is_starting else watched.progress_seconds
         if is_starting or (gang.speaks and gang.run in self._announcing):
             return pace.limit(cap_seconds)
-        if gang.at_work_since is None or gang.sign_at is None or not self._is_regular(gang):
+        if gang.at_work_since is None or gang.sign_at is None:
             return None
         at_work_seconds = gang.sign_at - gang.at_work_since
+        if not gang.speaks and not self._is_regular(gang, at_work_seconds):
+            return None
         return pace.limit_unannounced(cap_seconds, at_work_seconds=at_work_seconds)
 
-    def _is_regular(self, gang: _Gang) -> bool:
-        """Whether ranks that only write have done so often enough; those that report steps do by that."""
-        if gang.speaks:
-            return True
-        often = gang.num_writes >= LEAST_WRITES and gang.num_writing_beats >= LEAST_BEATS
-        return often and gang.run not in self._speaking  # else it will yet speak
+    def _is_regular(self, gang: _Gang, writing_seconds: float) -> bool:
+        """Whether ranks that only write have done so often enough, and will not yet speak, as they did before."""
+        often = gang.num_writes >= LEAST_WRITES and writing_seconds >= LEAST_WRITING_SECONDS
+        return often and gang.run not in self._speaking
 
     def _follow(self, watch: Watch, now: float) -> None:
         gangs = {}

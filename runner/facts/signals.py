@@ -74,6 +74,8 @@ class Heartbeat(Signal):
     last_step: int | None = None
     # ranks that report no steps: how often one of them was seen to have written to its output since the launch
     writes: int = 0
+    writing_seconds: float = 0.0  # from the first of these writes to the last
+    longest_quiet_seconds: float = 0.0  # between two of them
     agent_resident_bytes: int = 0
     # the slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on
     start: Mapping[str, StartPhase] = field(default_factory=dict)

@@ -89,10 +89,12 @@ class Gangs:
             return ""
         return "step" if gang.step > gang.base else "start"
 
-    def writes(self, attempt: AttemptId) -> int:
-        """Return how often rank 0 of a script was seen to have written: a line a step."""
+    def writes(self, attempt: AttemptId) -> tuple[int, float]:
+        """Return how often rank 0 of a script was seen to have written (a line a step), and the seconds between two."""
         gang = self.all.get(attempt)
-        return gang.step - gang.base if gang is not None and not gang.training.reports else 0
+        if gang is None or gang.training.reports:
+            return 0, 0.0
+        return gang.step - gang.base, gang.training.step_seconds
 
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:
         """Return the slowest of these ranks in each phase of the start; nothing before the gang steps."""

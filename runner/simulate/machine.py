@@ -192,6 +192,9 @@ class Machine:
             return
         ranks = share.ranks if share else {}
         phase = self._world.phase(share.plan.attempt) if share else ""
+        writes, every_seconds = 0, 0.0
+        if share is not None and 0 in ranks:
+            writes, every_seconds = self._world.writes(share.plan.attempt)
         self._world.beat(
             s.Heartbeat(
                 **self._stamp(),
@@ -200,7 +203,9 @@ class Machine:
                 ranks_alive=tuple(ranks),
                 ranks_stopped=self._stopped_for_long(),
                 last_step=step,
-                writes=self._world.writes(share.plan.attempt) if 0 in ranks and share else 0,
+                writes=writes,
+                writing_seconds=every_seconds * max(0, writes - 1),
+                longest_quiet_seconds=every_seconds if writes > 1 else 0.0,
                 phases={str(rank): phase for rank in ranks} if phase else {},
                 start=self._world.start(share.plan.attempt, tuple(ranks)) if share else {},
                 warm=self.cold or "ready" if self._assignment and self._assignment.warm else "",

@@ -57,8 +57,8 @@ class Surroundings(Protocol):
         """Return the phase its ranks say they are in; "" for ranks that say nothing."""
         ...
 
-    def writes(self, attempt: AttemptId) -> int:
-        """Return how often rank 0 of ranks that say nothing has written to its output."""
+    def writes(self, attempt: AttemptId) -> tuple[int, float]:
+        """Return how often rank 0 of ranks that say nothing has written to its output, and the seconds between two."""
         ...
 
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:

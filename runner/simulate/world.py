@@ -235,8 +235,8 @@ class World:
         """Return what a gang says it is doing."""
         return self.gangs.phase(attempt)
 
-    def writes(self, attempt: AttemptId) -> int:
-        """Return how often a script's rank 0 has written to its output."""
+    def writes(self, attempt: AttemptId) -> tuple[int, float]:
+        """Return how often a script's rank 0 has written to its output, and the seconds between two."""
         return self.gangs.writes(attempt)
 
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, StartPhase]:

@@ -290,3 +290,23 @@ def test_a_doubted_limit_needs_more_evidence() -> None:
     assert pace.limit(CAP) is None
     pace.add(1.0)
     assert pace.limit(CAP) is not None
+
+
+def test_a_script_that_fell_silent_before_a_new_supervisor_came_is_found_by_it() -> None:
+    """What the agent saw of its lines is enough: nothing is known of them but that they were regular, and are no more."""
+    track = Track(script=True)
+    track.progress = GangProgress(silence_seconds=5.0)
+    track.now = 5000.0
+    track.tick()
+    quiet = Heartbeat(
+        node="n1",
+        incarnation=1,
+        attempt=track.attempt,
+        ranks_alive=(0, 1),
+        writes=80,
+        writing_seconds=90.0,
+        longest_quiet_seconds=2.0,
+    )
+    for second in range(89):
+        assert track.progress.heard(quiet, track.now + second) == []
+    assert track.progress.heard(quiet, track.now + 90) != []
