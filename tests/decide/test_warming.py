@@ -53,8 +53,11 @@ class Story:
         self.world.run_until(time)
         new = self.faults.operations[self._told :]
         self._told = len(self.faults.operations)
-        names = [name for method, name in new if method == "put" and name.startswith("assignment/")]
-        return dict(Counter(name.partition("/")[2] for name in names))
+        written = [
+            name for method, names in new if method == "put_many" for name in names.split(",")
+        ]
+        nodes = [name.partition("/")[2] for name in written if name.startswith("assignment/")]
+        return dict(Counter(nodes))
 
     def register(self, node: str) -> Assignment:
         """Return what the node reads."""
