@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -146,6 +147,39 @@ def test_another_environment_is_another_process(node: Node) -> None:
     plan = replace(plan, environment={**plan.environment, "OUTER": "no"})
     node.assign(plan, 1, warm=warm)
     assert "OUTER" in cold(node, 1)
+
+
+def test_a_spare_warm_for_another_python(node: Node) -> None:
+    """A spare that is warm in one interpreter and gets ranks of another warms up anew, and they run in theirs."""
+    others = list(Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9"))
+    if not others:
+        pytest.skip("there is no second Python here")
+    node.start_agent()
+    plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
+    other = replace(plan, python=str(others[0]))
+    node.assign(None, 1, warm=node.warm(other, ("ballast",)))
+    next(beat for beat in node.beats() if beat.warm == "ready")
+    node.launch(plan, 2, preload=("ballast",))
+    assert cold(node, 2) == ""
+    node.wait_for("RankExited")
+    told = seen_by(node, plan.attempt, 0)
+    assert (told["forked"], told["seen"]["executable"][0]) == (True, sys.executable)
+
+
+def test_an_upgraded_library_is_imported_anew(node: Node) -> None:
+    """A package installed or upgraded since the import makes the next launch fresh: nobody runs a library that is gone."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
+    installed = node.state / "site-packages"
+    (installed / "library").mkdir(parents=True)
+    (installed / "library" / "__init__.py").write_text("")
+    plan = replace(plan, environment={**plan.environment, "PYTHONPATH": str(installed)})
+    preload = ("library", "ballast")
+    node.assign(None, 1, warm=node.warm(plan, preload))
+    next(beat for beat in node.beats() if beat.warm == "ready")
+    (installed / "library-2.dist-info").mkdir()
+    node.launch(plan, 2, preload=preload)
+    assert "site-packages has changed" in cold(node, 2)
 
 
 def test_a_killed_warm_process_is_made_anew(node: Node) -> None:
