@@ -233,9 +233,9 @@ def test_the_latest_value_of_a_register_is_what_is_written() -> None:
     ended = r.RunChanged(run=1, state="finished")
     apply_record(state, ended)
     registers.follow([ended], state)
-    written: list[tuple[str, bytes]] = []
-    registers.write(lambda name, value: written.append((name, value)))
+    written: list[dict[str, bytes]] = []
+    registers.write(lambda values: written.append(dict(values)))
     expected = assignment_of(state, CLUSTER, state.nodes["n1"], preloads=Preloads(state))
-    assert written == [("assignment/n1", wire.encode(expected))]
+    assert written == [{"assignment/n1": wire.encode(expected)}]
     assert expected.warm is None
     assert not registers.is_due
