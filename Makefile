@@ -67,5 +67,5 @@ docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache *.egg-info
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

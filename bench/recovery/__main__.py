@@ -33,7 +33,7 @@ def method(plan: Plan) -> str:
         f"steps of 20 ms, its own checkpoint every 10 steps, {warm}. Peer: {NAME} {VERSION}, torch {torch_version()}, the same "
         f"script, ranks and pauses, {KILLS_PER_LAUNCH} kills a launch, then it is the other's turn; "
         f"ft_launcher {' '.join(SETTINGS)}; "
-        f"{len(os.sched_getaffinity(0))} cores, OMP_NUM_THREADS=1"
+        f"{len(os.sched_getaffinity(0))} cores, OMP_NUM_THREADS=1, load at the start {os.getloadavg()[0]:.1f}"
     )
 
 
