@@ -20,7 +20,7 @@ BOOT_SECONDS = 0.3  # an agent's start
 SPAWN_SECONDS = 0.2  # ranks' start
 KILL_SECONDS = 0.03  # from SIGKILL until nothing of a rank is seen
 STACKS_SECONDS = 0.05  # until the stacks of a node's ranks are written down
-LOOK_SECONDS = 0.1  # between two looks at the states of ranks
+LOOK_SECONDS = 0.2  # between two looks at the states of ranks
 DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent")
 FAR = -1e9
 
