@@ -1,11 +1,13 @@
 """Stacks: where ranks that hang stand, written down before they are killed. Never waits longer than it was given.
 
 One file a rank, `stacks/rank<N>.txt` in the attempt's folder: what /proc knows of its threads, then what py-spy (a child of
-its own for each rank, all at once) reads of its Python frames. What is not known in time, or may not be read, says why.
+its own for each rank) reads of its Python frames. What is not known in time, or may not be read, says why.
 
-py-spy pauses a process for the moment it reads, which makes its picture whole, but waits for ever on one that cannot be
-paused: so stopped, traced and sleeping-in-the-kernel ones (states T, t, D) are read as they are, with `--nonblocking`. Of 8
-idle ranks with torch on 2 cores a dump takes 0.05 to 0.09 s and 8 ms of CPU each, with and without pausing (measured).
+Ranks that are not stopped yet are stopped (SIGSTOP), since they are about to be killed: a picture of a process that stands
+still is whole, and ranks that wait by spinning leave the processors to the readers. Those that were stopped come first; at
+any time as many are read as there are processors, so that when time runs out some stacks are there rather than none.
+py-spy itself is told to pause nothing: it would wait for ever for a process that cannot be paused. It takes 8 ms of CPU
+for a rank with torch (measured).
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import os
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -20,7 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.agent.keeper import process
+from runner.agent.keeper import process, send_signal
 
 FOLDER = "stacks"
 MAX_FILE_BYTES = 256 * 1024  # of one rank's file; chosen
@@ -29,7 +32,6 @@ MAX_REASON_LINES = 6  # of what py-spy says when it cannot; chosen
 REAP_SECONDS = (
     0.05  # for a py-spy that was killed to be gone; one stuck in the kernel is left; chosen
 )
-PAUSABLE = "RS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,71 +52,96 @@ def find_program() -> str | None:
 def dump(
     pids: Mapping[int, int], *, folder: Path, budget_seconds: float, program: str | None
 ) -> int:
-    """Write the stacks of ranks (rank -> pid) into `folder`, stopped ones first; return of how many there is a stack.
+    """Write the stacks of ranks (rank -> pid) into `folder`; return of how many there is one. The ranks are left stopped.
 
     Blocks for `budget_seconds` and REAP_SECONDS at most, unless the folder does. Raises OSError when nothing can be written.
     """
     deadline = time.monotonic() + budget_seconds
     folder.mkdir(parents=True, exist_ok=True)
     states = {rank: seen.state if (seen := process(pid)) else "" for rank, pid in pids.items()}
-    readers = []
-    for rank in sorted(pids, key=lambda rank: (states[rank] != "T", rank)):
-        path, state = folder / f"rank{rank}.txt", states[rank]
-        path.write_text(_head(rank, pids[rank], state))
-        if not state or program is None:
-            _append(path, "no stack: " + ("the process is gone" if program else _NO_PROGRAM))
-            continue
-        try:
-            readers.append(_read(program, pids[rank], path, state))
-        except OSError as error:
-            _append(path, f"no stack: cannot start {program}: {error}")
-    late = _wait(readers, deadline)
-    return sum(_conclude(reader, reader in late, budget_seconds) for reader in readers)
+    order = sorted(pids, key=lambda rank: (states[rank] != "T", rank))
+    paths = {rank: folder / f"rank{rank}.txt" for rank in order}
+    for rank in order:
+        paths[rank].write_text(_head(rank, pids[rank], states[rank]))
+    send_signal([pids[rank] for rank in order if states[rank]], signal.SIGSTOP)
+    readings = _Readings(program, deadline)
+    for rank in order:
+        if not states[rank]:
+            _append(paths[rank], "no stack: the process is gone")
+        elif program is None:
+            _append(paths[rank], f"no stack: {_NO_PROGRAM}")
+        elif not readings.begin(_interpreter(pids[rank]), paths[rank]):
+            _append(paths[rank], f"no stack within {budget_seconds:g} s: others were read first")
+    late = readings.finish()
+    return sum(_conclude(reader, reader in late, budget_seconds) for reader in readings.readers)
 
 
 _NO_PROGRAM = "py-spy is not installed where Stoker is (pip install py-spy)"
 
 
-def _read(program: str, pid: int, path: Path, state: str) -> _Reader:
-    command = [program, "dump", "--pid", str(_interpreter(pid))]
-    command += [] if state in PAUSABLE else ["--nonblocking"]
-    # Nothing of our environment: the keeper takes what carries an attempt's marks for a stray of that attempt.
-    with path.open("ab") as file:
-        begins_at = file.tell()
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=file,
-            stderr=file,
-            env={"PATH": os.defpath, "RUST_BACKTRACE": "0"},
-            start_new_session=True,
-        )
-    return _Reader(child=child, path=path, begins_at=begins_at)
+class _Readings:
+    """Runs readers, as many at a time as there are processors, until the deadline (monotonic seconds)."""
 
+    def __init__(self, program: str | None, deadline: float) -> None:
+        self.readers: list[_Reader] = []
+        self._program = program
+        self._deadline = deadline
+        self._running: dict[int, _Reader] = {}  # by descriptor of the process
+        self._poll = select.poll()
 
-def _wait(readers: list[_Reader], deadline: float) -> list[_Reader]:
-    """Wait for all of them; return those that had to be killed at the deadline."""
-    waiting = {os.pidfd_open(reader.child.pid): reader for reader in readers}
-    poll = select.poll()
-    for descriptor in waiting:
-        poll.register(descriptor, select.POLLIN)
-    while waiting and (left_seconds := deadline - time.monotonic()) > 0:
-        for descriptor, _ in poll.poll(left_seconds * 1000):
-            poll.unregister(descriptor)
-            waiting.pop(descriptor).child.wait()
+    def begin(self, pid: int, path: Path) -> bool:
+        """Start a reader once there is room for it; False when time ran out before."""
+        while len(self._running) >= len(os.sched_getaffinity(0)):
+            if not self._wait():
+                return False
+        # Nothing of our environment: the keeper takes what carries an attempt's marks for a stray of that attempt.
+        with path.open("ab") as file:
+            begins_at = file.tell()
+            try:
+                child = subprocess.Popen(
+                    [str(self._program), "dump", "--pid", str(pid), "--nonblocking"],
+                    stdin=subprocess.DEVNULL,
+                    stdout=file,
+                    stderr=file,
+                    env={"PATH": os.defpath, "RUST_BACKTRACE": "0"},
+                    start_new_session=True,
+                )
+            except OSError as error:
+                file.write(f"no stack: cannot start {self._program}: {error}\n".encode())
+                return True
+        reader = _Reader(child=child, path=path, begins_at=begins_at)
+        self.readers.append(reader)
+        descriptor = os.pidfd_open(child.pid)
+        self._running[descriptor] = reader
+        self._poll.register(descriptor, select.POLLIN)
+        return True
+
+    def finish(self) -> list[_Reader]:
+        """Wait for all of them; return those that had to be killed at the deadline."""
+        while self._running and self._wait():
+            pass
+        late = list(self._running.values())
+        for reader in late:
+            reader.child.kill()
+        for descriptor in self._running:
             os.close(descriptor)
-    late = list(waiting.values())
-    for reader in late:
-        reader.child.kill()
-    for descriptor in waiting:
-        os.close(descriptor)
-    until = time.monotonic() + REAP_SECONDS
-    for reader in late:
-        try:
-            reader.child.wait(max(0.0, until - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass  # stuck in the kernel as its rank is; reaped when it comes back
-    return late
+        until = time.monotonic() + REAP_SECONDS
+        for reader in late:
+            try:
+                reader.child.wait(max(0.0, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass  # stuck in the kernel as its rank is; reaped when it comes back
+        return late
+
+    def _wait(self) -> bool:
+        """Wait for one to end; False at the deadline."""
+        left_seconds = self._deadline - time.monotonic()
+        ended = self._poll.poll(left_seconds * 1000) if left_seconds > 0 else []
+        for descriptor, _ in ended:
+            self._poll.unregister(descriptor)
+            self._running.pop(descriptor).child.wait()
+            os.close(descriptor)
+        return bool(ended)
 
 
 def _conclude(reader: _Reader, is_late: bool, budget_seconds: float) -> bool:

@@ -53,7 +53,7 @@ def stop(pid: int) -> None:
 def test_stopped_spinning_and_sleeping_ranks_each_show_where_they_stand(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
-    """Each file names state, threads and the Python function; the ranks are none the worse for it."""
+    """Each file names the state it was found in, threads and the Python function; the ranks stand still from then on."""
     pids = {0: start(SLEEPING), 1: start(SPINNING), 2: start(SLEEPING)}
     stop(pids[2])
     folder = tmp_path / "stacks"
@@ -69,7 +69,8 @@ def test_stopped_spinning_and_sleeping_ranks_each_show_where_they_stand(
     assert "wait_for_ever" in said[2]
     assert f"rank 2, pid {pids[2]}, state T" in said[2]
     assert f"thread {pids[1]} " in said[1]
-    assert [state_of(pid) for pid in pids.values()] == ["S", "R", "T"]
+    assert f"rank 1, pid {pids[1]}, state R" in said[1]
+    assert [state_of(pid) for pid in pids.values()] == ["T", "T", "T"]
 
 
 def test_what_takes_too_long_is_left_and_said_so(
@@ -100,20 +101,20 @@ def children_of(pid: int) -> list[str]:
     return found
 
 
-def test_only_ranks_that_can_be_paused_are_paused(
+def test_stopped_ranks_come_first_when_time_is_short(
     tmp_path: Path, start: Callable[[str], int]
 ) -> None:
-    """A stopped rank is read as it is; a sleeping one is paused for the moment, so that its picture is whole."""
-    log = tmp_path / "log"
+    """With more ranks than time, the one that was stopped is read, and what others were not is said."""
     spy = tmp_path / "py-spy"
-    spy.write_text(f'#!/bin/sh\necho "$@" >> {log}\necho Thread\n')
+    spy.write_text("#!/bin/sh\necho Thread of $3\nexec sleep 1000\n")
     spy.chmod(0o755)
-    pids = {0: start(SLEEPING), 1: start(SLEEPING)}
-    stop(pids[1])
-    found = stacks.dump(pids, folder=tmp_path, budget_seconds=BUDGET_SECONDS, program=str(spy))
-    assert found == 2
-    asked = sorted(log.read_text().splitlines())
-    assert asked == sorted([f"dump --pid {pids[0]}", f"dump --pid {pids[1]} --nonblocking"])
+    pids = {rank: start(SLEEPING) for rank in range(len(os.sched_getaffinity(0)) + 1)}
+    last = max(pids)
+    stop(pids[last])
+    stacks.dump(pids, folder=tmp_path, budget_seconds=0.5, program=str(spy))
+    said = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in pids}
+    assert f"Thread of {pids[last]}" in said[last]
+    assert said[last - 1].endswith("no stack within 0.5 s: others were read first\n")
 
 
 @pytest.mark.parametrize(
