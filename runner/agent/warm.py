@@ -24,6 +24,7 @@ import json
 import os
 import re
 import runpy
+import select
 import signal
 import socket
 import sys
@@ -32,14 +33,19 @@ import traceback
 import types
 from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
-from typing import Any
+from typing import Any, NamedTuple
 
 MAX_RANKS = 64  # in one job: three descriptors each, and a packet carries 253
 ROOM_VARIABLE = "STOKER_WARM_ROOM"  # keeps room in /proc/PID/environ for a rank's own environment
 KEEPER_VARIABLE = "STOKER_KEEPER"  # tells keepers and warm processes from ranks
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
+_NUMBER_DIGITS = 10  # of a descriptor, at most
 _PACKET_BYTES = 64 * 1024
+# Rank 0's head start to listen where the others will connect: torch's client waits 0.25 to 0.75 s after a connection that was
+# refused (measured, 2.13). A rank 0 that was forked listens after some 30 ms; one that never does costs no more than this.
+_HEAD_START_SECONDS = 0.25
+_KNOCK_SECONDS = (0.002, 0.02)  # between looks: first, and longest; doubles; chosen
 _ADOPTION_SECONDS = 10.0  # for the middle process to end; chosen, it takes milliseconds
 
 Message = dict[str, Any]
@@ -65,22 +71,31 @@ class Shown:
         if not all((*self._arguments, *self._environment)):
             raise Odd("the kernel does not tell where this process keeps its environment")
 
+    def check(self, environment: dict[str, str]) -> None:
+        """Raise Odd when an environment does not fit."""
+        start, end = self._environment
+        size = len(_as_block(environment))
+        if size > end - start:
+            raise Odd(f"an environment of {size} bytes is larger than the {end - start} kept free")
+
     def write(self, arguments: list[str], environment: dict[str, str]) -> None:
-        """Show these instead; what does not fit of the arguments is cut. Raises Odd when the environment does not fit."""
+        """Show these instead; what does not fit is cut."""
         for name, value in os.environ.items():
             os.putenv(name, value)  # copies what the C library may still read from the place
-        lines = [f"{name}={value}" for name, value in environment.items()]
-        _overwrite(self._environment, b"".join(os.fsencode(line) + b"\0" for line in lines))
-        start, end = self._arguments
+        _overwrite(self._environment, _as_block(environment))
         shown = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
-        _overwrite(self._arguments, shown[: end - start - 1])
+        _overwrite(self._arguments, shown)
+
+
+def _as_block(environment: dict[str, str]) -> bytes:
+    return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
 
 
 def _overwrite(place: tuple[int, int], data: bytes) -> None:
     start, end = place
-    if len(data) > end - start:
-        raise Odd(f"an environment of {len(data)} bytes is larger than the {end - start} kept free")
-    ctypes.memmove(start, data.ljust(end - start, b"\0"), end - start)
+    size = end - start
+    # The kernel takes a last byte that is not zero for a sign that the place goes on.
+    ctypes.memmove(start, data[: size - 1].ljust(size, b"\0"), size)
 
 
 def _threads() -> list[str]:
@@ -150,8 +165,12 @@ class Warmth:
                 raise Odd(f"{path} has changed since it was imported")
         if self.wish["form"] == "path" and not os.access(self.wish["target"], os.R_OK):
             raise Odd(f"{self.wish['target']} cannot be read")
+        if not os.path.isdir(job["working_directory"]):
+            raise Odd(f"{job['working_directory']} is no folder")
         for rank in job["ranks"]:
-            wanted = self._lasting({**job["environment"], **rank["environment"]})
+            given = {**job["environment"], **rank["environment"]}
+            self.shown.check({**given, "STOKER_CHANNEL": "0" * _NUMBER_DIGITS})
+            wanted = self._lasting(given)
             for name in sorted({*wanted, *self.started_with}):
                 if wanted.get(name) != self.started_with.get(name):
                     raise Odd(f"{name} is another than when the modules were imported")
@@ -283,8 +302,26 @@ def _stamp(path: str) -> tuple[int, int]:
 # ---- forking ----------------------------------------------------------------------------------------------------------
 
 
-def _fork_ranks(stream: socket.socket, job: Message) -> int | None:
-    """Fork the ranks of a job by way of a middle process; return the index of its rank in a rank, None here."""
+class Berth(NamedTuple):
+    """Where a rank finds itself after the fork: which one of its job it is, and its descriptors."""
+
+    job: Message
+    rank: Message
+    gate: int  # opens once the keeper knows the rank
+    channel: int
+    output: int
+    errors: int
+    door: tuple[int, int]  # a pipe: who leads this node's ranks to the rendezvous closes it
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a fresh process would be started with."""
+        channel = {"STOKER_CHANNEL": str(self.channel)}
+        return {**self.job["environment"], **self.rank["environment"], **channel}
+
+
+def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> Berth | None:
+    """Fork the ranks of a job by way of a middle process; return in a rank its berth, None here."""
     middle = os.fork()
     if middle:
         _, status = os.waitpid(middle, 0)
@@ -295,10 +332,12 @@ def _fork_ranks(stream: socket.socket, job: Message) -> int | None:
         return None
     pids: dict[int, int] = {}
     try:
+        door = os.pipe()
         for index, rank in enumerate(job["ranks"]):
             pid = os.fork()
             if pid == 0:
-                return index
+                channel, output, errors = descriptors[1 + 3 * index : 4 + 3 * index]
+                return Berth(job, rank, descriptors[0], channel, output, errors, door)
             pids[rank["rank"]] = pid
         _tell(stream, tell="forked", job=job["job"], pids=pids)
     except OSError as error:
@@ -321,29 +360,49 @@ def _await_adoption(gate: int, keeper: int) -> None:
         os._exit(1)
 
 
-def _become(warmth: Warmth, job: Message, index: int, descriptors: list[int]) -> None:
+def _await_rendezvous(berth: Berth) -> None:
+    """Let rank 0 listen before the others connect. One rank of a node knocks, the others wait at the door until it is let in."""
+    entrance, shut = berth.door
+    followers = [rank["rank"] for rank in berth.job["ranks"] if rank["rank"] != 0]
+    if berth.rank["rank"] not in followers:
+        return
+    deadline = time.monotonic() + _HEAD_START_SECONDS
+    if berth.rank["rank"] != followers[0]:
+        os.close(shut)
+        select.select([entrance], [], [], _HEAD_START_SECONDS)
+        return
+    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
+    pause, longest = _KNOCK_SECONDS
+    while time.monotonic() < deadline:
+        try:
+            socket.create_connection(address, timeout=_HEAD_START_SECONDS).close()
+            return
+        except OSError:
+            time.sleep(pause)
+        pause = min(2 * pause, longest)
+
+
+def _become(warmth: Warmth, berth: Berth) -> None:
     """Become the rank as the kernel and the operating system see it."""
-    rank = job["ranks"][index]
-    gate, (channel, out, err) = descriptors[0], descriptors[1 + 3 * index : 4 + 3 * index]
     os.setsid()
-    environment = {**job["environment"], **rank["environment"], "STOKER_CHANNEL": str(channel)}
     for name in list(os.environ):
         del os.environ[name]
-    os.environ.update(environment)
+    os.environ.update(berth.environment)
     for name, value in warmth.environment_changes.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    warmth.shown.write(rank["shown"], environment)
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, os.fsencode(rank["name"]))
-    os.chdir(job["working_directory"])
-    _await_adoption(gate, job["keeper"])
-    os.dup2(out, 1)
-    os.dup2(err, 2)
-    os.set_inheritable(channel, True)
+    warmth.shown.write(berth.rank["shown"], berth.environment)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, os.fsencode(berth.rank["name"]))
+    os.chdir(berth.job["working_directory"])
+    _await_adoption(berth.gate, berth.job["keeper"])
+    _await_rendezvous(berth)
+    os.dup2(berth.output, 1)
+    os.dup2(berth.errors, 2)
+    os.set_inheritable(berth.channel, True)
     for descriptor in _descriptors():
-        if descriptor > 2 and descriptor != channel:
+        if descriptor > 2 and descriptor != berth.channel:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
@@ -419,18 +478,18 @@ def _next_job(stream: socket.socket) -> tuple[Message, list[int]]:
     return job, descriptors
 
 
-def _serve(stream: socket.socket, warmth: Warmth) -> tuple[Message, int, list[int]]:
-    """Answer jobs; return in a rank only, with its job, its place in it and the descriptors."""
+def _serve(stream: socket.socket, warmth: Warmth) -> Berth:
+    """Answer jobs; return in a rank only."""
     while True:
         job, descriptors = _next_job(stream)
+        berth = None
         try:
             warmth.check(job)
-            index = _fork_ranks(stream, job)
+            berth = _fork_ranks(stream, job, descriptors)
         except (Odd, OSError) as error:
             _tell(stream, tell="refused", job=job["job"], reason=str(error))
-            index = None
-        if index is not None:
-            return job, index, descriptors
+        if berth is not None:
+            return berth
         for descriptor in descriptors:
             os.close(descriptor)
 
@@ -460,12 +519,12 @@ def main() -> None:
     warmth = _get_warm(stream)
     if warmth is None:
         os._exit(0)
-    job, index, descriptors = _serve(stream, warmth)
-    _become(warmth, job, index, descriptors)
+    berth = _serve(stream, warmth)
+    _become(warmth, berth)
     stream.detach()
     _refresh()
     _show_only_the_program()
-    _run(warmth.wish["form"], job["ranks"][index])
+    _run(warmth.wish["form"], berth.rank)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 """Ranks forked from a warm process are what fresh processes are, to the program and from outside."""
 
 import os
+import socket
 import sys
 from dataclasses import replace
 from functools import partial
@@ -105,3 +106,31 @@ def test_another_python(node: Node, version: str) -> None:
     fresh, forked = both(node, program_plan(node, "{python}", "program.py", python=str(found[0])))
     assert cold(node, 2) == ""
     must_have_seen_the_same(node, fresh, forked)
+
+
+MEETING = """
+import os, socket, sys, time
+started = time.monotonic()
+if os.environ["RANK"] == "0":
+    time.sleep(0.1)
+    server = socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"])))
+    started = f"{started} {time.monotonic()}"
+print(started, flush=True)
+time.sleep(0.5)
+"""
+
+
+def test_rank_0_has_a_head_start(node: Node) -> None:
+    """The other ranks of a node begin once rank 0 listens at the rendezvous, or has had its time to."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    plan = program_plan(node, "{python}", "meeting.py", ranks_per_node=3, master_port=port)
+    (Path(plan.working_directory) / "meeting.py").write_text(MEETING)
+    node.start_agent()
+    _, forked = both(node, plan)
+    assert cold(node, 2) == ""
+    said = [Path(forked.output_folder, f"rank{rank}.out").read_text().split() for rank in range(3)]
+    (began, listened), *others = [[float(word) for word in words] for words in said]
+    for (other,) in others:
+        assert other >= min(listened, began + 0.05)
