@@ -18,7 +18,7 @@ help:
 	@echo "make test-fast  tests that need neither torch nor long runs (under 3 minutes)"
 	@echo "make check      ruff, format, mypy, import-linter"
 	@echo "make bench      figures with their method, PASS or MISS"
-	@echo "make soak       hundreds of random kills"
+	@echo "make soak       a thousand rounds of kills, and hundreds more at random moments"
 	@echo "make docs       write the generated pages anew"
 	@echo "make format     let ruff format and repair"
 	@echo "make clean      remove the environment and all caches"

@@ -1,0 +1,48 @@
+"""Many rounds of kills against one run: it goes on bit for bit, and nothing of Stoker grows."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from tests.e2e.soak import Rounds, check_chain
+from tests.e2e.stand import Stand, incidents_of, run_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+
+SEED = int(os.environ.get("STOKER_SOAK_SEED", "20240613"))
+NUM_ROUNDS = 1000 if "STOKER_SOAK" in os.environ else 50
+WARM_UP_ROUNDS = (
+    10  # first rounds of a process, in which it imports, opens and caches what it needs; chosen
+)
+# What a process may grow by, past its warm-up: descriptors come and go with threads that act; memory with the ledger, the state's
+# bounded lists and the allocator's own mood. A leak of one descriptor or 100 KB a round shows within 50 rounds.
+MAX_DESCRIPTORS = 6
+MAX_BYTES = 6 << 20
+
+
+def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: Stand) -> None:
+    """Every step of every attempt is what it must be, each round ends with each process there once, and none holds ever more.
+
+    One a round is struck: a rank (killed or stopped), a warm process, a keeper, an agent, or the supervisor.
+    """
+    print(f"seed {SEED}, {NUM_ROUNDS} rounds")
+    rounds = Rounds(stand, SEED)
+    rounds.begin()
+    for number in range(NUM_ROUNDS):
+        # In the second half one supervisor stays, so that its own growth shows.
+        rounds.round(may_lead_anew=number < NUM_ROUNDS // 2)
+    struck = {name: rounds.done.count(name) for name in dict.fromkeys(rounds.done)}
+    growth = rounds.books.growth(warm_up=WARM_UP_ROUNDS)
+    print(f"struck {struck}; growth (rounds, descriptors, bytes) {growth}")
+    (stand.folder / "enough").touch()
+    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert stand.stoker("shutdown").returncode == 0
+    assert rounds.supervisor.wait(30) == 0
+    assert check_chain(stand.folder) > NUM_ROUNDS
+    assert {incident.state for incident in incidents_of(stand.view())} <= {"resolved"}
+    assert {"supervisor", "agent", "keeper", "warm"} <= set(growth)
+    for kind, (_, descriptors, size) in growth.items():
+        assert descriptors <= MAX_DESCRIPTORS, f"{kind}: {growth[kind]}"
+        assert size <= MAX_BYTES, f"{kind}: {growth[kind]}"
