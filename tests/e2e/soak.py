@@ -268,7 +268,6 @@ class Rounds:
         self.stand.until(is_whole, f"all processes once, after {self.done[-1:]}")
         pids = [process.pid for process in self.stand.processes()]
         self.stand.until(lambda: not zombies_below(pids), "all zombies reaped")
-        self.stand.until(lambda: not self.stand.new_shared_memory(), "no leftover shared memory")
         self.books.note(self.stand)
 
     def pid_on_n2(self, kind: str) -> int:
