@@ -124,11 +124,15 @@ class LocalPlace:
             for pid in (self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME))
             if pid
         ]
-        forced += keeper.strays(self._mark(node))
+        wait_seconds = self._cluster.kill_wait_seconds
         for pid in forced:
-            _end(pid, signal.SIGKILL, wait_seconds=self._cluster.kill_wait_seconds)
+            _end(pid, signal.SIGKILL, wait_seconds=wait_seconds)
         self._reap()
-        left = sorted(keeper.strays(self._mark(node)))
+        mark = self._mark(node)
+        forced += keeper.strays(mark)
+        left = sorted(
+            keeper.end_strays(lambda: keeper.strays(mark), wait_seconds=wait_seconds, last=True)
+        )
         if left:
             return "failed", {"left": left}, f"processes {left} outlived SIGKILL"
         return (
@@ -141,7 +145,8 @@ class LocalPlace:
         """Read /proc: this machine is always reachable."""
         folder = self.folder(node)
         agent, parent = self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME)
-        ranks = sorted(keeper.strays(self._mark(node), keeper=parent or 0))
+        found = keeper.strays(self._mark(node), keeper=parent or 0)
+        ranks = sorted(pid for pid in found if not keeper.is_cleaner(pid))
         detail = {
             "reachable": True,
             "agent": "alive" if agent else "dead",

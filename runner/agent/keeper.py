@@ -25,6 +25,7 @@ import errno
 import fcntl
 import json
 import os
+import re
 import selectors
 import signal
 import socket
@@ -56,6 +57,15 @@ _FORK_SECONDS = (
 )
 _ROOM_BYTES = 64 * 1024  # for a rank's environment, and as much for its command line; chosen
 _ROOM_VARIABLE = "STOKER_WARM_ROOM"  # the same in warm.py
+_SPARED_RATIO = 0.8  # of the time for a kill, which is how long cleaners are let be; chosen
+_MOST_SPARED_SECONDS = 5.0  # chosen: a tracker takes 10 ms, and one that is only starting 0.1 s
+_MANAGER_SECONDS = 4.0  # twice what torch_shm_manager waits for another client before it ends
+_SHARED_FOLDER = "/dev/shm"  # noqa: S108 - it is looked at, nothing is put there
+# `multiprocessing` and `joblib` start theirs so; what follows the number differs between releases.
+_TRACKER = re.compile(
+    rb"from (multiprocessing|[\w.]+\.backend)\.resource_tracker import main; ?main\("
+)
+_MANAGER = b"torch_shm_manager"
 _EXIT_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 Message = dict[str, Any]
@@ -158,6 +168,92 @@ def send_signal(pids: Iterable[int], number: int) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             pass
+
+
+# ---- what cleans up -------------------------------------------------------------------------------------------------
+
+
+def is_tracker(pid: int) -> bool:
+    """Whether a process removes semaphores and shared memory of others as soon as those are gone, and ends."""
+    words = _read_bytes(f"/proc/{pid}/cmdline").split(b"\0")
+    return b"-c" in words and any(_TRACKER.match(word) for word in words)
+
+
+def is_manager(pid: int) -> bool:
+    """Whether a process removes torch's shared memory; it ends two seconds after the last that used it."""
+    command = _read_bytes(f"/proc/{pid}/cmdline").partition(b"\0")[0]
+    return command.rpartition(b"/")[2] == _MANAGER
+
+
+def is_cleaner(pid: int) -> bool:
+    """Whether a process is one of these, which need no help to end once all others are gone."""
+    return is_tracker(pid) or is_manager(pid)
+
+
+class Sweep:
+    """Strays being ended: all at once, but for those that then clean up, which are let be for a while.
+
+    Killed, a cleaner would leave in /dev/shm for ever what its program had there. A tracker is waited for; a manager, which
+    dawdles and does nothing else, only in the sweep that is the `last` of a node.
+    """
+
+    def __init__(self, *, wait_seconds: float, last: bool = False) -> None:
+        self._wait_seconds = wait_seconds
+        self._last = last
+        self.deadline = time.monotonic() + wait_seconds
+        self._only_cleaners_since: float | None = None
+
+    def strike(self, found: dict[int, dict[str, str]]) -> dict[int, dict[str, str]]:
+        """Kill what was found as far as it is time for it; return what is to be waited for."""
+        now = time.monotonic()
+        trackers = {pid for pid in found if is_tracker(pid)}
+        managers = {pid for pid in found if is_manager(pid)}
+        others = [pid for pid in found if pid not in trackers and pid not in managers]
+        send_signal(others, signal.SIGKILL)
+        if others:
+            self._only_cleaners_since = None
+        elif self._only_cleaners_since is None:
+            self._only_cleaners_since = now
+        since = self._only_cleaners_since
+        self._let_be(trackers, since, min(_SPARED_RATIO * self._wait_seconds, _MOST_SPARED_SECONDS))
+        if self._last:
+            self._let_be(managers, since, _MANAGER_SECONDS)
+            return found
+        return {pid: environment for pid, environment in found.items() if pid not in managers}
+
+    def _let_be(self, cleaners: set[int], since: float | None, spared_seconds: float) -> None:
+        if since is not None and time.monotonic() >= since + spared_seconds:
+            send_signal(cleaners, signal.SIGKILL)
+        elif cleaners:
+            send_signal(
+                cleaners, signal.SIGCONT
+            )  # whoever stopped the ranks may have stopped it too
+            if since is not None:
+                # Their time starts when all else is gone, however long that has taken.
+                self.deadline = max(self.deadline, since + spared_seconds / _SPARED_RATIO)
+
+
+def end_strays(
+    find: Callable[[], dict[int, dict[str, str]]], *, wait_seconds: float, last: bool = False
+) -> dict[int, dict[str, str]]:
+    """Kill what `find` finds, cleaners last, until there is nothing; return what does not die in time."""
+    sweep = Sweep(wait_seconds=wait_seconds, last=last)
+    pause_seconds = _FIRST_PRESS_SECONDS
+    while True:
+        left = sweep.strike(find())
+        if not left or time.monotonic() >= sweep.deadline:
+            return left
+        time.sleep(pause_seconds)
+        pause_seconds = min(2 * pause_seconds, _LAST_PRESS_SECONDS)
+
+
+def _shared() -> frozenset[tuple[str, int]]:
+    """Return name and inode of what is in shared memory."""
+    try:
+        with os.scandir(_SHARED_FOLDER) as entries:
+            return frozenset((entry.name, entry.inode()) for entry in entries)
+    except OSError:
+        return frozenset()
 
 
 # ---- ranks ----------------------------------------------------------------------------------------------------------
@@ -462,14 +558,16 @@ class Connection:
 
 
 class Ending:
-    """Ranks being ended: when to look next, when to stop waiting, what to tell then."""
+    """Ranks being ended: when to look next, whom to wait for, what to tell then."""
 
-    def __init__(self, tell: Message, *, wait_seconds: float) -> None:
+    def __init__(self, tell: Message, sweep: Sweep, *, is_half_done: bool) -> None:
+        """`is_half_done`: only the ranks themselves were killed, and the next look is to find the others."""
         self.tell = tell
-        now = time.monotonic()
-        self.deadline = now + wait_seconds
+        self.sweep = sweep
+        self.is_half_done = is_half_done
+        self.awaited: set[int] = set()
         self.pause_seconds = _FIRST_PRESS_SECONDS
-        self.look_at = now
+        self.look_at = time.monotonic()
 
 
 class Keeper:
@@ -481,6 +579,7 @@ class Keeper:
         self._agent: Connection | None = None
         self._agentless_since = time.monotonic()
         self._gang: Message = {}  # attempt, epoch, notes: as the agent gave them
+        self._shared_before: frozenset[tuple[str, int]] = frozenset()
         self._ranks: dict[int, Rank] = {}
         self._by_pid: dict[int, Rank] = {}
         self._ending: Ending | None = None
@@ -621,6 +720,7 @@ class Keeper:
             self._tell({"tell": "failed", "reason": reason})
             return
         self._gang = {name: ask[name] for name in ("attempt", "epoch", "notes")}
+        self._shared_before = _shared()
         if ask.get("fork"):
             self._fork(ask)
         else:
@@ -802,6 +902,8 @@ class Keeper:
                 self._warm.child.returncode = os.waitstatus_to_exitcode(status)
             elif self._forking is not None:
                 self._forking.reaped[pid] = status
+            elif self._ending is not None and pid in self._ending.awaited:
+                self._ending.look_at = time.monotonic()
             return  # else left behind by a rank and inherited by us
         rank.exit_code = os.waitstatus_to_exitcode(status)
         self._selector.unregister(rank.pidfd)
@@ -819,15 +921,15 @@ class Keeper:
         if self._forking is not None:
             self._forking.call_off()
             self._forking = None
+        # What a tracker would remove is a file that came since the gang. Without such a file whole groups can be killed,
+        # which costs no look through /proc.
+        shares = not _shared() <= self._shared_before
         for rank in self._ranks.values():
             if rank.is_alive:
                 rank.asked = True
-                try:
-                    os.killpg(rank.pid, signal.SIGKILL)
-                except ProcessLookupError:  # it leads no group of its own yet
-                    send_signal([rank.pid], signal.SIGKILL)
-        wait_seconds = self._options.kill_wait_seconds
-        self._ending = Ending(tell, wait_seconds=wait_seconds)
+                _kill_rank(rank.pid, with_group=not shares)
+        sweep = Sweep(wait_seconds=self._options.kill_wait_seconds, last=self._is_leaving)
+        self._ending = Ending(tell, sweep, is_half_done=shares)
 
     def _look(self) -> None:
         now = time.monotonic()
@@ -841,14 +943,14 @@ class Keeper:
     def _press(self, ending: Ending, now: float) -> None:
         """See whether all are gone; kill what is left; give up on it when the time is over."""
         alive = [rank for rank in self._ranks.values() if rank.is_alive]
-        if alive and now < ending.deadline and ending.pause_seconds < _LAST_PRESS_SECONDS:
-            found: dict[
-                int, dict[str, str]
-            ] = {}  # no look through /proc before their first chance to die
-        else:
-            found = strays(self._mark(), keeper=os.getpid())
-            send_signal(found, signal.SIGKILL)
-        if (alive or found) and now < ending.deadline:
+        is_early = ending.pause_seconds < _LAST_PRESS_SECONDS and now < ending.sweep.deadline
+        found: dict[int, dict[str, str]] = {}
+        # No look through /proc before their first chance to die, if the groups were killed.
+        if ending.is_half_done or not (alive and is_early):
+            found = ending.sweep.strike(strays(self._mark(), keeper=os.getpid()))
+            ending.is_half_done = False
+        ending.awaited = set(found)
+        if (alive or found) and now < ending.sweep.deadline:
             ending.look_at = now + ending.pause_seconds
             ending.pause_seconds = min(2 * ending.pause_seconds, _LAST_PRESS_SECONDS)
             return
@@ -884,6 +986,16 @@ class Keeper:
             send_signal(
                 [rank.pid for rank in self._ranks.values() if rank.is_alive], signal.SIGKILL
             )
+
+
+def _kill_rank(pid: int, *, with_group: bool) -> None:
+    if with_group:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+            return
+        except ProcessLookupError:
+            pass  # it leads no group of its own yet
+    send_signal([pid], signal.SIGKILL)
 
 
 def _described(rank: Rank) -> Message:

@@ -197,24 +197,20 @@ def start(place: Place) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
 def sweep(place: Place) -> tuple[int, ...]:
     """Kill what earlier lives of this node left behind; return the ranks that do not die in time (-1: unknown).
 
-    Ranks below a living keeper are not left behind.
+    Ranks below a living keeper are not left behind. What cleans up after ranks is let be for a while.
     """
-    deadline = time.monotonic() + place.cluster.kill_wait_seconds
-    pause_seconds = 0.005
-    while True:
-        found = {
+
+    def find() -> dict[int, dict[str, str]]:
+        return {
             pid: environment
             for pid, environment in keeper.strays(place.mark).items()
             if "STOKER_ATTEMPT" in environment
         }
-        if not found:
-            return ()
-        keeper.send_signal(found, signal.SIGKILL)
-        if time.monotonic() >= deadline:
-            log.warning("processes %s do not die", sorted(found))
-            return tuple(sorted({keeper.rank_of(environment) for environment in found.values()}))
-        time.sleep(pause_seconds)
-        pause_seconds = min(2 * pause_seconds, 0.1)
+
+    left = keeper.end_strays(find, wait_seconds=place.cluster.kill_wait_seconds)
+    if left:
+        log.warning("processes %s do not die", sorted(left))
+    return tuple(sorted({keeper.rank_of(environment) for environment in left.values()}))
 
 
 def _check_protocol(message: dict[str, Any]) -> None:

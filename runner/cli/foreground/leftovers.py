@@ -16,6 +16,7 @@ from runner.facts.cluster_spec import ClusterSpec
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, nothing is put there
 GONE_SECONDS = 5.0  # how long a killed process may take to go; chosen, not measured
+LATE_SECONDS = 1.0  # of it are left when even what cleans up is killed; chosen, not measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,12 +37,17 @@ def processes_of(cluster: ClusterSpec) -> list[Leftover]:
 
 
 def kill_all(cluster: ClusterSpec) -> list[Leftover]:
-    """SIGKILL every process of the cluster, supervisor first, until none is found; return those that stay."""
+    """SIGKILL every process of the cluster, supervisor first, until none is found; return those that stay.
+
+    What removes the ranks' shared memory is killed only if it has not ended by itself when the time is nearly over.
+    """
     deadline = time.monotonic() + GONE_SECONDS
     left = processes_of(cluster)
     while left and time.monotonic() < deadline:
+        is_late = time.monotonic() >= deadline - LATE_SECONDS
         for process in sorted(left, key=lambda each: each.what != "supervisor"):
-            _kill(process)
+            if is_late or not keeper.is_cleaner(process.pid):
+                _kill(process)
         time.sleep(0.05)
         left = processes_of(cluster)
     return left
