@@ -1,5 +1,6 @@
 """Ranks that hang are seen from outside: stopped ones at once, silent ones by what they write."""
 
+import ctypes
 import os
 import signal
 import time
@@ -16,6 +17,7 @@ from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_unt
 
 pytestmark = pytest.mark.e2e
 
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207  # <sys/ptrace.h>
 WRITER = "import time\nwhile True:\n    print('a line', flush=True)\n    time.sleep(0.05)"
 
 
@@ -55,6 +57,23 @@ def test_a_rank_that_goes_on_in_time_is_not_told(make_node: Callable[..., Node])
         assert [beat.ranks_stopped for beat in seen] == [()] * 4
     before = first(node, lambda beat: beat.last_step is not None).last_step or 0
     first(node, lambda beat: (beat.last_step or 0) > before)
+
+
+def test_a_rank_that_a_debugger_holds_is_not_told_as_stopped(
+    make_node: Callable[..., Node],
+) -> None:
+    """State t, for longer than the limit: whoever holds the rank will let go of it."""
+    node = make_node(heartbeat_seconds=0.1, stopped_seconds=0.2)
+    node.start_agent()
+    pids = node.launch(node.plan(SILENT), epoch=1)
+    libc = ctypes.CDLL(None, use_errno=True)
+    for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
+        if libc.ptrace(request, pids[0], None, None) != 0:
+            pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
+    wait_until(lambda: state_of(pids[0]) == "t", "state t")
+    beats = node.beats()
+    assert [next(beats).ranks_stopped for _ in range(8)] == [()] * 8
+    libc.ptrace(PTRACE_DETACH, pids[0], None, None)
 
 
 def test_what_ranks_write_is_counted_while_they_report_no_steps(node: Node) -> None:

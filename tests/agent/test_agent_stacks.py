@@ -85,7 +85,7 @@ def test_what_takes_too_long_is_left_and_said_so(
     said = (tmp_path / "rank4.txt").read_text()
     assert found == 0
     assert said.endswith("no stack within 0.1 s\n")
-    assert f"rank 4, pid {pid}, state S" in said
+    assert f"rank 4, pid {pid}, state " in said
     marks = [line for line in children_of(os.getpid()) if "sleep 1000" in line]
     assert marks == []
 
@@ -111,10 +111,10 @@ def test_stopped_ranks_come_first_when_time_is_short(
     pids = {rank: start(SLEEPING) for rank in range(len(os.sched_getaffinity(0)) + 1)}
     last = max(pids)
     stop(pids[last])
-    stacks.dump(pids, folder=tmp_path, budget_seconds=0.5, program=str(spy))
+    stacks.dump(pids, folder=tmp_path, budget_seconds=2.0, program=str(spy))
     said = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in pids}
     assert f"Thread of {pids[last]}" in said[last]
-    assert said[last - 1].endswith("no stack within 0.5 s: others were read first\n")
+    assert said[last - 1].endswith("no stack within 2 s: others were read first\n")
 
 
 @pytest.mark.parametrize(
