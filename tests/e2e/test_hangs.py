@@ -75,14 +75,14 @@ def test_a_stopped_rank_of_a_plain_script_is_replaced_and_its_stack_is_kept(stan
 
 def test_a_plain_script_that_falls_silent_is_found_by_the_pace_of_its_lines(stand: Stand) -> None:
     """Alive, not stopped, and no line any more: found by what its lines have taught, not before `progress_seconds`."""
-    run = start(stand, silent_after=350, progress_seconds=15)
+    run = start(stand, silent_after=450, progress_seconds=20)
     first = next_attempt_steps(stand, "1.1.0")
-    assert first == 351
+    assert first == 451
     finish(stand, run)
     (incident,) = incidents_of(stand.view())
     assert incident.fault == "no_progress"
     said = stacks_of(stand, "1.1.0")
     assert all("train.py:15" in text for text in said.values()), said
     story = stand.stoker("story", "i1").stdout
-    assert "nothing written by the ranks of 1.1.0 for 15." in story, story
+    assert "nothing written by the ranks of 1.1.0 for 20." in story, story
     assert "learned: the longest of" in story, story
