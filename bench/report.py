@@ -23,6 +23,11 @@ class Report:
         """Print what belongs to the figures and is none."""
         print(f"  {text}", flush=True)
 
+    def miss(self, name: str, reason: str) -> None:
+        """Count as missed what could not be measured at all."""
+        self.num_missed += 1
+        print(f"  {name} | - | {reason} | MISS", flush=True)
+
     def figure(
         self,
         name: str,

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from bench.recovery import peer
+from bench.recovery.cases import Plan, beside_peer
 from bench.recovery.peer import REQUIREMENTS
 from bench.recovery.phases import Seen, split_ms
 from bench.recovery.plot import LIMIT, plot
@@ -215,6 +217,19 @@ def test_all_that_the_peer_gets_is_pinned() -> None:
     needed = [Requirement(text) for text in REQUIREMENTS]
     assert [str(r) for r in needed if not r.specifier and r.name.lower() not in pinned] == []
     assert "torch" not in {requirement.name for requirement in needed}
+
+
+@pytest.mark.trainer
+@pytest.mark.slow
+def test_a_peer_that_cannot_be_installed_is_a_miss(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the peer nothing is compared, and nobody can take that for a pass."""
+    monkeypatch.setattr(peer, "ROOT", tmp_path)  # without constraints.txt, which ends the real pip
+    report = Report("title", "how")
+    assert beside_peer(report, Plan(rounds=1, seed=1)) == []
+    assert report.num_missed == 1
+    assert "not installed: -m pip install" in capsys.readouterr().out
 
 
 @pytest.mark.e2e

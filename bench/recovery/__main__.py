@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for name in given.case or names:
         case = CASES.get(name)
         measured += case.measure(report, plan) if case else beside_peer(report, plan)
-    if given.plot:
+    if given.plot and measured:
         given.plot.write_text(plot(measured))
     return min(report.num_missed, 1)
 

@@ -8,7 +8,14 @@ from typing import Any
 
 from bench.clusters import Shape
 from bench.recovery.ours import run_of_ours, script_command
-from bench.recovery.peer import NAME, VERSION, peer_running, torch_version
+from bench.recovery.peer import (
+    NAME,
+    VERSION,
+    PeerMissing,
+    environment_of_peer,
+    peer_running,
+    torch_version,
+)
 from bench.recovery.rounds import one_round, one_round_of_peer
 from bench.recovery.series import Draw, Series
 from bench.recovery.weights import weigh
@@ -126,6 +133,11 @@ CASES = {
 def beside_peer(report: Report, plan: Plan) -> list[Series]:
     """Kill ranks of the script under Stoker and under the peer in turn; print both and their ratio."""
     text = "kill -9 of a rank, script, 2 ranks"
+    try:
+        environment_of_peer()
+    except PeerMissing as error:
+        report.miss(f"{text}: {NAME} {VERSION}", f"not installed: {error}".replace("\n", " "))
+        return []
     peer = f"{NAME} {VERSION} ft_launcher (torch {torch_version()})"
     ours = Series(f"{text}: Stoker", 0.3)
     theirs = Series(f"{text}: {peer}", is_peer=True)

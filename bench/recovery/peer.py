@@ -57,13 +57,17 @@ WAIT_SECONDS = 120.0
 END_SECONDS = 15.0  # for the launcher to end its ranks; then everything of it is killed
 
 
+class PeerMissing(RuntimeError):
+    """The peer cannot be installed here: no index that has it can be reached, most often."""
+
+
 def torch_version() -> str:
     """Return the version of torch that both sides run, local suffix included: the same build."""
     return importlib.metadata.version("torch")
 
 
 def environment_of_peer() -> Path:
-    """Return the bin folder of the peer's environment, installed on first use. Raises RuntimeError when that fails."""
+    """Return the bin folder of the peer's environment, installed on first use. Raises PeerMissing when that fails."""
     folder = ROOT / ".cache" / "bench" / f"{NAME}-{VERSION}"
     wanted = "\n".join([sys.version, f"torch=={torch_version()}", *REQUIREMENTS])
     stamp = folder / ".installed"
@@ -82,7 +86,7 @@ def environment_of_peer() -> Path:
 def _run(*command: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
-        raise RuntimeError(
+        raise PeerMissing(
             f"{' '.join(command[1:])} ended with {done.returncode}: {done.stderr[-2000:]}"
         )
 
