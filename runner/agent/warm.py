@@ -45,7 +45,7 @@ _PACKET_BYTES = 64 * 1024
 # Rank 0's head start to listen where the others will connect: torch's client waits 0.25 to 0.75 s after a connection that was
 # refused (measured, 2.13). A rank 0 that was forked listens after some 30 ms; one that never does costs no more than this.
 _HEAD_START_SECONDS = 0.25
-_KNOCK_SECONDS = (0.002, 0.02)  # between looks: first, and longest; doubles; chosen
+_LOOK_SECONDS = (0.002, 0.02)  # between looks: first, and longest; doubles; chosen
 _ADOPTION_SECONDS = 10.0  # for the middle process to end; chosen, it takes milliseconds
 
 Message = dict[str, Any]
@@ -361,7 +361,7 @@ def _await_adoption(gate: int, keeper: int) -> None:
 
 
 def _await_rendezvous(berth: Berth) -> None:
-    """Let rank 0 listen before the others connect. One rank of a node knocks, the others wait at the door until it is let in."""
+    """Let rank 0 listen before the others connect. One rank of a node looks out, the others wait at its door."""
     entrance, shut = berth.door
     followers = [rank["rank"] for rank in berth.job["ranks"] if rank["rank"] != 0]
     if berth.rank["rank"] not in followers:
@@ -371,15 +371,34 @@ def _await_rendezvous(berth: Berth) -> None:
         os.close(shut)
         select.select([entrance], [], [], _HEAD_START_SECONDS)
         return
-    address = (os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]))
-    pause, longest = _KNOCK_SECONDS
-    while time.monotonic() < deadline:
-        try:
-            socket.create_connection(address, timeout=_HEAD_START_SECONDS).close()
-            return
-        except OSError:
-            time.sleep(pause)
+    if not _is_of_this_machine(os.environ["MASTER_ADDR"]):
+        return  # from here nobody can see whether it listens
+    port = int(os.environ["MASTER_PORT"])
+    pause, longest = _LOOK_SECONDS
+    while time.monotonic() < deadline and not _is_listened_on(port):
+        time.sleep(pause)
         pause = min(2 * pause, longest)
+
+
+def _is_of_this_machine(address: str) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _is_listened_on(port: int) -> bool:
+    """Look for a listener without connecting to it: a script's rank 0 may take the first connection for its peer."""
+    wanted = b":%04X" % port
+    for path in ("/proc/net/tcp", "/proc/net/tcp6"):
+        with contextlib.suppress(OSError), open(path, "rb") as table:
+            for line in table:
+                fields = line.split(None, 4)
+                if fields[1].endswith(wanted) and fields[3] == b"0A":  # the state LISTEN
+                    return True
+    return False
 
 
 def _become(warmth: Warmth, berth: Berth) -> None:

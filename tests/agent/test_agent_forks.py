@@ -117,11 +117,18 @@ if os.environ["RANK"] == "0":
     started = f"{started} {time.monotonic()}"
 print(started, flush=True)
 time.sleep(0.5)
+if os.environ["RANK"] == "0":
+    server.setblocking(False)
+    try:
+        server.accept()
+        print("a stranger", flush=True)
+    except BlockingIOError:
+        print("nobody", flush=True)
 """
 
 
 def test_rank_0_has_a_head_start(node: Node) -> None:
-    """The other ranks of a node begin once rank 0 listens at the rendezvous, or has had its time to."""
+    """The other ranks of a node begin once rank 0 listens at the rendezvous, or has had its time to; nobody knocks there."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -130,7 +137,10 @@ def test_rank_0_has_a_head_start(node: Node) -> None:
     node.start_agent()
     _, forked = both(node, plan)
     assert cold(node, 2) == ""
-    said = [Path(forked.output_folder, f"rank{rank}.out").read_text().split() for rank in range(3)]
-    (began, listened), *others = [[float(word) for word in words] for words in said]
+    said = [Path(forked.output_folder, f"rank{rank}.out").read_text() for rank in range(3)]
+    assert said[0].splitlines()[1:] == ["nobody"]
+    (began, listened), *others = [
+        [float(word) for word in text.splitlines()[0].split()] for text in said
+    ]
     for (other,) in others:
         assert other >= min(listened, began + 0.05)

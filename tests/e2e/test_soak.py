@@ -16,10 +16,12 @@ NUM_ROUNDS = 1000 if "STOKER_SOAK" in os.environ else 50
 WARM_UP_ROUNDS = (
     10  # first rounds of a process, in which it imports, opens and caches what it needs; chosen
 )
-# What a process may grow by, past its warm-up: descriptors come and go with threads that act; memory with the ledger, the state's
-# bounded lists and the allocator's own mood. A leak of one descriptor or 100 KB a round shows within 50 rounds.
+# What a process may grow by, past its warm-up: descriptors come and go with threads that act; memory with the allocator's own mood,
+# and a little with each attempt, since the ledger keeps them all. Measured in 60 rounds: no descriptor, at most 1.2 MB. A leak of
+# one descriptor or of 100 KB a round shows within 50.
 MAX_DESCRIPTORS = 6
-MAX_BYTES = 6 << 20
+MAX_BYTES = 2 << 20
+MAX_BYTES_PER_ROUND = 32 << 10
 
 
 def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: Stand) -> None:
@@ -36,6 +38,7 @@ def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: Stand) -> None:
     struck = {name: rounds.done.count(name) for name in dict.fromkeys(rounds.done)}
     growth = rounds.books.growth(warm_up=WARM_UP_ROUNDS)
     print(f"struck {struck}; growth (rounds, descriptors, bytes) {growth}")
+    assert "up, slowest rank in each phase: start " in stand.stoker("story").stdout
     (stand.folder / "enough").touch()
     stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
     assert stand.stoker("shutdown").returncode == 0
@@ -43,6 +46,6 @@ def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: Stand) -> None:
     assert check_chain(stand.folder) > NUM_ROUNDS
     assert {incident.state for incident in incidents_of(stand.view())} <= {"resolved"}
     assert {"supervisor", "agent", "keeper", "warm"} <= set(growth)
-    for kind, (_, descriptors, size) in growth.items():
+    for kind, (num_rounds, descriptors, size) in growth.items():
         assert descriptors <= MAX_DESCRIPTORS, f"{kind}: {growth[kind]}"
-        assert size <= MAX_BYTES, f"{kind}: {growth[kind]}"
+        assert size <= MAX_BYTES + num_rounds * MAX_BYTES_PER_ROUND, f"{kind}: {growth[kind]}"
