@@ -200,18 +200,25 @@ def test_a_node_that_is_ended_from_outside_is_left_clean(node: Node) -> None:
 
 def test_only_what_cleans_up_is_taken_for_a_cleaner(tmp_path: Path) -> None:
     """Helpers are known by their command line, and a spawned child of multiprocessing is none."""
-    start = "from multiprocessing.{0} import {1}; {1}({2})"
-    tracker = start.replace("; ", ";").format("resource_tracker", "main", 0)
+    tracker = "from multiprocessing.resource_tracker import main;main(0)"
+    spawned = (
+        "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=0, pipe_handle=0)"
+    )
+    of_joblib = "from joblib.externals.loky.backend.resource_tracker import main; main(0, False)"
+    backend = tmp_path / "joblib" / "externals" / "loky" / "backend"
+    backend.mkdir(parents=True)
+    (backend / "resource_tracker.py").write_text("def main(fd, verbose): open(fd).read()")
     manager = tmp_path / "torch_shm_manager"
     manager.symlink_to("/bin/sleep")
     commands = {
         (sys.executable, "-c", tracker): (True, False),
-        (sys.executable, "-c", start.format("spawn", "spawn_main", "pipe_handle=0")): (False,) * 2,
+        (sys.executable, "-c", of_joblib): (True, False),
+        (sys.executable, "-c", spawned): (False, False),
         (str(manager), "1000"): (False, True),
         ("sleep", "1000"): (False, False),
     }
     for command, kinds in commands.items():
-        child = subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        child = subprocess.Popen(command, cwd=tmp_path, stdin=subprocess.PIPE)
         try:
             wait_until(
                 lambda child=child, name=command[0]: (
@@ -245,7 +252,7 @@ def test_a_cleaner_that_does_not_end_is_killed(lingering: subprocess.Popen[bytes
         struck.append(time.monotonic())
         return {lingering.pid: {}} if lingering.poll() is None else {}
 
-    assert keeper.end_strays(find, wait_seconds=2.0) == {}
+    assert keeper.end_strays(find, wait_seconds=0.5) == {}
     assert lingering.returncode == -signal.SIGKILL
     assert len(struck) > 3, "it had no time to end by itself"
 
