@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from runner.errors import SpecError
 from trainer.settings import DataSource, Settings
@@ -121,11 +121,12 @@ def read_source(source: Source) -> memoryview:
             f"the {len(source.files)} files hold {source.size_bytes} bytes, more than {MAX_JOINED_BYTES} that are "
             "joined in memory: write them into one file"
         )
-    joined = bytearray()
+    joined = bytearray(source.size_bytes)
+    end = 0
     for file in source.files:
-        joined += _map(file)
-        joined += b"\n"
-    return memoryview(bytes(joined))
+        end += _read_into(memoryview(joined)[end : end + file.size_bytes], file) + 1
+        joined[end - 1] = 0x0A
+    return memoryview(joined).toreadonly()
 
 
 def fingerprint(source: Source, text: memoryview) -> str:
@@ -165,19 +166,31 @@ def _folder(root: Path) -> Iterator[SourceFile]:
 
 
 def _walk(root: Path, left_out: frozenset[str]) -> list[SourceFile]:
-    """List regular files below a folder, ordered by name. Hidden ones and links are passed over."""
-    found = []
-    for folder, folders, names in os.walk(root, onerror=_refuse):
-        folders[:] = [name for name in folders if name not in left_out and name[0] != "."]
-        for name in names:
-            path = Path(folder, name)
-            if name[0] != "." and path.is_file() and not path.is_symlink():
-                relative = path.relative_to(root).as_posix()
-                found.append(SourceFile(relative, path, path.stat().st_size))
+    """List regular files below a folder, ordered by name. Hidden ones and links are passed over.
+
+    By scandir, at a tenth of what paths cost: every rank does this at every start.
+    """
+    found, waiting = [], [(str(root), "")]
+    while waiting:
+        folder, before = waiting.pop()
+        try:
+            entries = list(os.scandir(folder))
+        except OSError as error:
+            _refuse(error)
+        for entry in entries:
+            name = entry.name
+            if name[0] == ".":
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                if name not in left_out:
+                    waiting.append((entry.path, f"{before}{name}/"))
+            elif entry.is_file(follow_symlinks=False):
+                size_bytes = entry.stat(follow_symlinks=False).st_size
+                found.append(SourceFile(before + name, Path(entry.path), size_bytes))
     return sorted(found)
 
 
-def _refuse(error: OSError) -> None:
+def _refuse(error: OSError) -> NoReturn:
     raise SpecError(f"the data folder {error.filename!r} cannot be read: {error.strerror}")
 
 
@@ -188,10 +201,33 @@ def _map(file: SourceFile) -> mmap.mmap | bytes:
             # An empty file cannot be mapped.
             text = mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) if size_bytes else b""
     except OSError as error:
-        raise SpecError(f"data file {str(file.path)!r} cannot be read: {error.strerror}") from error
+        raise _unreadable(file, error) from error
     if len(text) != file.size_bytes:
-        raise SpecError(
-            f"data file {str(file.path)!r} had {file.size_bytes} bytes and now has {len(text)}: "
-            "it is being written; train on it when it is whole"
-        )
+        raise _changing(file, len(text))
     return text
+
+
+def _read_into(place: memoryview, file: SourceFile) -> int:
+    """Fill `place` with a file of just that size; return the size."""
+    try:
+        with file.path.open("rb", buffering=0) as opened:
+            done = opened.readinto(place) or 0
+            while 0 < done < len(place) and (more := opened.readinto(place[done:])):
+                done += more
+            size_bytes = os.fstat(opened.fileno()).st_size
+    except OSError as error:
+        raise _unreadable(file, error) from error
+    if not done == size_bytes == len(place):
+        raise _changing(file, size_bytes)
+    return done
+
+
+def _unreadable(file: SourceFile, error: OSError) -> SpecError:
+    return SpecError(f"data file {str(file.path)!r} cannot be read: {error.strerror}")
+
+
+def _changing(file: SourceFile, size_bytes: int) -> SpecError:
+    return SpecError(
+        f"data file {str(file.path)!r} had {file.size_bytes} bytes and now has {size_bytes}: "
+        "it is being written; train on it when it is whole"
+    )
