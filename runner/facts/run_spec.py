@@ -80,7 +80,8 @@ class RunSpec:
         Setting(
             "Modules that each node, spares too, imports once into a warm process, from which ranks are then forked: a "
             "restart saves their import. A Python command only; what cannot be forked is started as usual, and `status` "
-            "says why. The working directory and `environment` are those of the ranks.",
+            "says why. The working directory and `environment` are those of the ranks. For a DDP script: `[torch, "
+            "torch._dynamo]`, for wrapping a model imports the latter.",
             default="none: every rank is a fresh process; with `trainer`, what the trainer imports",
         ),
     ] = ()

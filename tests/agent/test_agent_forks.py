@@ -37,6 +37,9 @@ ENDS = {
     "thread at the end": "import threading\nthreading.Timer(0.1, print, ['late']).start()",
     "recursion": "def f(): f()\ntry:\n    f()\nexcept RecursionError as error:\n    print(error)",
     "own hook": "import sys\nsys.excepthook = lambda kind, error, trace: print('hook', kind.__name__, trace is None)\n1 / 0",
+    "changes directory": "import os; os.chdir('/'); import ballast; print(os.getcwd(), ballast.__file__)",
+    "reads its input": "import sys; print(repr(sys.stdin.readline())); print(input())",
+    "forks by itself": "import os, sys\nif os.fork():\n    print(os.wait()[1])\nelse:\n    sys.exit(4)",
     "missing file": None,
 }
 
