@@ -210,7 +210,12 @@ class Agent:
         warming = self._ranks.warming
         if warming.is_wanted:
             resident_bytes = _resident_bytes(warming.pid) if warming.pid else 0
-            beat = replace(beat, warm=warming.shown[:MAX_SHOWN], warm_resident_bytes=resident_bytes)
+            beat = replace(
+                beat,
+                warm=warming.shown[:MAX_SHOWN],
+                warm_resident_bytes=resident_bytes,
+                warm_versions=warming.versions,
+            )
         line = encode(beat)
         if len(line) <= MAX_MESSAGE_BYTES:
             self._outbox.beat(line)

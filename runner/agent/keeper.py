@@ -396,6 +396,7 @@ class Warm:
         self.wish = wish
         self.state = "importing"
         self.reason = ""
+        self.versions: Message = {}
         keeper = os.getpid()
         self.stream, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = "x" * _ROOM_BYTES
@@ -758,7 +759,16 @@ class Keeper:
             self._warm = warm = Warm(wish, self._options.folder)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = f"cannot start {wish['interpreter'][0]!r} to warm it up: {error}"
-            self._tell({"tell": "warm", "wish": wish, "state": "odd", "reason": reason, "pid": 0})
+            self._tell(
+                {
+                    "tell": "warm",
+                    "wish": wish,
+                    "state": "odd",
+                    "reason": reason,
+                    "pid": 0,
+                    "versions": {},
+                }
+            )
             return
         self._watch(warm.stream, self._hear_warm)
 
@@ -780,6 +790,7 @@ class Keeper:
         tell = said.get("tell")
         if tell in ("ready", "odd"):
             warm.state, warm.reason = tell, said.get("reason", "")
+            warm.versions = said.get("versions", {})
             self._tell_warm()
         elif tell == "refused":
             self._fork_refused(said["reason"], job=said["job"])
@@ -808,7 +819,8 @@ class Keeper:
         if self._warm is not None:
             warm = self._warm
             told = {"wish": warm.wish, "state": warm.state, "reason": warm.reason}
-            self._tell({"tell": "warm", **told, "pid": warm.child.pid})
+            about = {"pid": warm.child.pid, "versions": warm.versions}
+            self._tell({"tell": "warm", **told, **about})
 
     def _fork(self, ask: Message) -> None:
         warm = self._warm

@@ -272,6 +272,17 @@ def _must_be_forkable(preload: list[str], opened: dict[int, str], folder: str) -
         raise Odd(f"{what} has initialised CUDA")
 
 
+def _versions(wish: Message) -> dict[str, str]:
+    """Return the versions that have to be the same on all nodes of a run."""
+    found = {"python": ".".join(map(str, sys.version_info[:3]))}
+    names = ("torch", "deepspeed", *(name.partition(".")[0] for name in wish["preload"]))
+    for name in names:
+        version = getattr(sys.modules.get(name), "__version__", None)
+        if isinstance(version, str):
+            found[name] = str(version)
+    return found
+
+
 def _files_of_modules() -> set[str]:
     """Return what tells that imported code has changed: each file, but for an installed package its site-packages folder."""
     found = {os.path.realpath(sys.executable)}
@@ -528,7 +539,7 @@ def _get_warm(stream: socket.socket) -> Warmth | None:
     except Odd as error:
         _tell(stream, tell="odd", reason=str(error))
         return None
-    _tell(stream, tell="ready", seconds=time.monotonic() - started)
+    _tell(stream, tell="ready", seconds=time.monotonic() - started, versions=_versions(wish))
     return warmth
 
 

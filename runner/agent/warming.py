@@ -43,6 +43,7 @@ class Warming:
         self.state: State = ""
         self.reason = ""
         self.pid = 0
+        self.versions: dict[str, str] = {}
 
     @property
     def is_wanted(self) -> bool:
@@ -65,7 +66,7 @@ class Warming:
     def begin(self) -> None:
         """Ask the keeper, which may be a new one."""
         self._loop.cancel("revive")
-        self._wish, self.pid = {}, 0
+        self._wish, self.pid, self.versions = {}, 0, {}
         if self._plan is None:
             self._set("", "")
             self._ask("warm", wish={})
@@ -84,7 +85,7 @@ class Warming:
         """Take what the keeper tells of its warm process; one that died is made anew, one that is odd stays so."""
         if message["wish"] != self._wish:
             return
-        self.pid = message["pid"]
+        self.pid, self.versions = message["pid"], message["versions"]
         self._set(message["state"], message["reason"])
         if self.state == "dead":
             self._loop.at("revive", time.monotonic() + self._revival_seconds, self.begin)

@@ -45,17 +45,20 @@ def nodes_table(some: tuple[NodeView, ...]) -> str:
 
 
 def how_ranks_started(view: View) -> str:
-    """Say of each live attempt that was to be forked from warm processes whether it was; "" when there is none."""
-    return "\n".join(
-        f"run {run.name}: "
-        + (
-            f"fresh processes: {printable(run.cold)}"
-            if run.cold
-            else "ranks forked from warm processes"
-        )
-        for run in view.runs
-        if run.preload and run.attempt_state in ("running", "asked")
-    )
+    """Say of each live attempt that was to be forked from warm processes whether it was, and of nodes that are odd ones out.
+
+    "" when there is none.
+    """
+    lines = []
+    for run in view.runs:
+        if run.preload and run.attempt_state in ("running", "asked"):
+            cold = f"fresh processes: {printable(run.cold)}"
+            lines.append(f"run {run.name}: {cold if run.cold else _FORKED}")
+        lines += [f"run {run.name}: {printable(apart)}" for apart in run.versions_apart]
+    return "\n".join(lines)
+
+
+_FORKED = "ranks forked from warm processes"
 
 
 def _warm(node: NodeView) -> str:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runner.decide.placement import checkpoint_folder, run_folder
+from runner.decide.placement import Preloads, checkpoint_folder, run_folder
 from runner.decide.state import Incident, Node, Run, State
 from runner.decide.trust import TRUSTED
 from runner.facts.cluster_spec import ClusterSpec
@@ -61,13 +62,24 @@ def draw(
 ) -> View:
     """Return the View. `about` holds the supervisor's own fields (holder, wall, resident bytes, ...)."""
     incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))
+    preloads = Preloads(state)
     return View(
         cluster=cluster.name,
         now=now,
         journal_sequence=state.sequence,
         closing=state.closing,
         nodes=tuple(_node(node, heard, now) for node in state.nodes.values()),
-        runs=tuple(_run(run, cluster, ledger, heard, now) for run in state.runs.values()),
+        runs=tuple(
+            _run(
+                run,
+                cluster,
+                ledger,
+                heard,
+                now,
+                versions_apart=_versions_apart(state, preloads, heard, run),
+            )
+            for run in state.runs.values()
+        ),
         incidents=tuple(
             _incident(incident, ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]
         ),
@@ -101,10 +113,39 @@ def _node(node: Node, heard: Heard, now: float) -> NodeView:
         agent_resident_bytes=beat.agent_resident_bytes if beat else 0,
         warm=warm.warm if warm else "",
         warm_resident_bytes=warm.warm_resident_bytes if warm else 0,
+        warm_versions=dict(warm.warm_versions) if warm else {},
     )
 
 
-def _run(run: Run, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: float) -> RunView:
+def _versions_apart(state: State, preloads: Preloads, heard: Heard, run: Run) -> tuple[str, ...]:
+    """Name the nodes that would run this run's ranks with another Python or library than most."""
+    found = {
+        node.node: heard.beats[node.node].warm_versions
+        for node in state.nodes.values()
+        if node.node in heard.beats and preloads.run_for(node) is run
+    }
+    names = {name: None for versions in found.values() for name in versions}
+    apart = []
+    for name in names:
+        counts = Counter(versions[name] for versions in found.values() if name in versions)
+        usual = counts.most_common(1)[0][0]
+        apart += [
+            f"{node}: {name} {versions[name]}, most have {usual}"
+            for node, versions in found.items()
+            if versions.get(name, usual) != usual
+        ]
+    return tuple(apart)
+
+
+def _run(
+    run: Run,
+    cluster: ClusterSpec,
+    ledger: Ledger,
+    heard: Heard,
+    now: float,
+    *,
+    versions_apart: tuple[str, ...],
+) -> RunView:
     attempt = run.attempt
     last = heard.last.get(attempt.attempt) if attempt else None
     summary = ledger.summary(run.run, now)
@@ -146,6 +187,7 @@ def _run(run: Run, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: floa
         folder=run_folder(cluster, run),
         checkpoints=checkpoint_folder(cluster, run),
         preload=run.spec.preload,
+        versions_apart=versions_apart,
         cold=attempt.cold if attempt else "",
     )
 

@@ -81,6 +81,8 @@ class Heartbeat(Signal):
     start: Mapping[str, StartPhase] = field(default_factory=dict)
     warm: str = ""  # the warm process: "", importing, ready, or why ranks are started without one
     warm_resident_bytes: int = 0
+    # what it has imported that must be the same on all nodes of a run: python, torch, ...
+    warm_versions: Mapping[str, str] = field(default_factory=dict)
 
 
 # ---- durable --------------------------------------------------------------------------------------------------------

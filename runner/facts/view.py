@@ -32,6 +32,7 @@ class NodeView:
         ""  # its warm process: "" (none), importing, ready, or why ranks are started without one
     )
     warm_resident_bytes: int = 0
+    warm_versions: Mapping[str, str] = field(default_factory=dict)  # of Python and libraries in it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +92,8 @@ class RunView:
     preload: tuple[
         str, ...
     ] = ()  # modules that its ranks are forked with; empty: they are fresh processes
+    # "n3: torch 2.12.0, most have 2.13.0": nodes warm for this run with other versions than most
+    versions_apart: tuple[str, ...] = ()
     # "n2: why": the first node that started the current attempt's ranks as fresh processes although forked ones were
     # wanted; "": none did, or none were wanted
     cold: str = ""

@@ -13,7 +13,7 @@ from runner.facts.ids import AttemptId
 from tests.agent.node import Node, is_in
 
 WITNESS = Path(__file__).with_name("witness.py")
-BALLAST = "import os\nLOADED_IN = os.getpid()\n"  # a module to preload
+BALLAST = "import os\n__version__ = '7'\nLOADED_IN = os.getpid()\n"  # a module to preload
 
 
 def write_program(folder: Path) -> None:

@@ -113,6 +113,8 @@ def test_a_spare_is_warm(node: Node) -> None:
     node.assign(None, 1, warm=node.warm(plan, ("ballast",)))
     beat = next(beat for beat in node.beats() if beat.warm == "ready")
     assert beat.warm_resident_bytes > 1 << 20
+    python = ".".join(map(str, sys.version_info[:3]))
+    assert beat.warm_versions == {"python": python, "ballast": "7"}
     before = warm_pid(node)
     node.launch(plan, 2, preload=("ballast",))
     assert cold(node, 2) == ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from runner.act.registers import Registers
+from runner.cli.tables import how_ranks_started
 from runner.decide.apply import apply_record
 from runner.decide.placement import Preloads, assignment_of
 from runner.decide.state import Node, Run, State
@@ -223,6 +224,23 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
     assert shown == {"n1": ("active", "ready", 5), "n2": ("lost", "", 0), "n3": ("active", "", 0)}
     assert [(one.preload, one.cold) for one in view.runs] == [(("torch",), "n1: no memory")]
     assert wire.decode(wire.encode(view)) == view
+
+
+def test_a_node_with_another_library_is_named() -> None:
+    """A node that would run ranks with another version than most is said to, its spare too; a node that says nothing is not."""
+    story = Story(ONE_RUN)
+    story.until(8.0)
+    heard = Heard()
+    for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
+        versions = {"python": "3.11.7", "torch": torch}
+        heard.take(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
+    state, ledger = story.world.state, story.world.lead.turns.ledger
+    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    assert view.runs[0].versions_apart == ("n3: torch 2.12.1, most have 2.13.0",)
+    assert "run a: n3: torch 2.12.1, most have 2.13.0" in how_ranks_started(view)
+    del heard.beats["n3"]
+    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    assert view.runs[0].versions_apart == ()
 
 
 def test_the_latest_value_of_a_register_is_what_is_written() -> None:
