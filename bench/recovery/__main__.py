@@ -6,6 +6,7 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
@@ -56,8 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
     measured: list[Series] = []
     for name in given.case or names:
+        started = time.monotonic()
         case = CASES.get(name)
         measured += case.measure(report, plan) if case else beside_peer(report, plan)
+        print(f"  case {name}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     if given.plot and measured:
         given.plot.write_text(plot(measured))
     return min(report.num_missed, 1)
