@@ -96,6 +96,8 @@ class Checkpoints:
         self._drills.at("before_shards")
         if self._world.place.rank == 0 and folder.exists():
             shutil.rmtree(folder)  # an unsealed rest of this very attempt
+        # Not before that may anybody make it anew: rank 0 would take it for the rest.
+        dist.barrier(group=self._world.side_group)
         save(
             self._state(step),
             storage_writer=_Writer(folder, self._world.place.rank, self._drills),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from runner import sealing
+from runner.facts.ids import AttemptId
 from tests.trainer.gangs import Ended, Gangs, Layout
 from tests.trainer.test_resume import SETTINGS
 
@@ -52,6 +53,17 @@ def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
     assert manifest.settings["model"]["width"] == 64
     assert [item["loss"] for item in manifest.metrics] == ended.values("loss")
     assert set(manifest.files) == {".metadata", *(f"__{rank}_0.distcp" for rank in range(4))}
+
+
+def test_a_rest_of_the_same_attempt_gives_way(gangs: Gangs, tmp_path: Path) -> None:
+    """What an earlier process of this attempt left unsealed at a step is cleared by rank 0 before anybody writes there."""
+    rest = sealing.checkpoint_folder(tmp_path, AttemptId(1, 0, 0), 3)
+    rest.mkdir()
+    (rest / "__9_0.distcp").write_bytes(b"torn")
+    settings = {**SETTINGS, "steps": 3, "checkpoint_every": 3}
+    gangs.run(settings, layout=LAYOUT, environment=environment(tmp_path))
+    sealing.verify(rest)
+    assert not (rest / "__9_0.distcp").exists()
 
 
 def test_old_epoch_cannot_seal(gangs: Gangs, tmp_path: Path) -> None:
