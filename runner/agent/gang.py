@@ -13,6 +13,7 @@ from runner.agent.starts import StartPhases
 from runner.facts.assignments import Assignment, LaunchPlan
 from runner.facts.ids import AttemptId
 from runner.facts.signals import (
+    MAX_COLD,
     CheckpointSealed,
     Heartbeat,
     Junk,
@@ -27,7 +28,6 @@ from runner.facts.signals import (
 )
 
 Stamp = Callable[[], Mapping[str, Any]]
-MAX_COLD = 300  # characters of why ranks were not forked
 MAX_REMEMBERED = 1000  # requests known to be taken; chosen
 # Between two looks at the ranks' states; chosen. That a rank is stopped is known to half of it. A look costs some 100 us, most
 # of it for waking up (measured), so looking takes an agent 0.05 to 0.1 % of a core.

@@ -152,6 +152,8 @@ def _attempt_changed(state: State, record: r.AttemptChanged) -> None:
     attempt.incident = record.incident or attempt.incident
     if record.state == "launching":
         attempt.launched_at = state.now
+    elif record.state == "running":
+        attempt.started_at = state.now
     elif record.state == "stopping" and attempt.stopping_at is None:
         attempt.stopping_at = state.now
     elif record.state == "asked":

@@ -13,6 +13,7 @@ from runner.facts.actions import Action, ActionResult
 from runner.facts.faults import Finding, GangTimed
 from runner.facts.ids import AttemptId
 from runner.facts.signals import (
+    MAX_COLD,
     LaunchFailed,
     Progress,
     RankExited,
@@ -24,7 +25,6 @@ from runner.facts.signals import (
 
 EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78  # docs/contract.md
 MAX_FAILED_PREPARATIONS = 3  # in a row; chosen, not measured
-MAX_COLD = 300  # characters of why ranks were not forked; chosen, not measured
 RUNNING = ("launching", "running")
 
 # The attempt's life cycle; ARCHITECTURE.md prints it.
@@ -64,7 +64,9 @@ def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
     if attempt is None or attempt.state not in RUNNING:
         return
     fault = "devices_held" if failed.devices_held else "launch_failed"
-    mark = fingerprint(fault, stderr_tail=failed.reason)
+    # Which devices are held, and how much of them, differs between nodes, and between two looks at the same one.
+    said = "" if failed.devices_held else failed.reason
+    mark = fingerprint(fault, stderr_tail=said)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
     run = draft.run_of(attempt.attempt)
     strike(

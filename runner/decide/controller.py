@@ -61,7 +61,8 @@ class Controller:
                     delay_seconds = node.grace_seconds + node.stacks_seconds
                     times.append(since + delay_seconds + 2 * cluster.kill_wait_seconds)
             elif attempt.state in ("launching", "running") and run.incident is not None:
-                times.append((attempt.launched_at or 0.0) + run.spec.steady_seconds)
+                if attempt.up_since is not None:
+                    times.append(attempt.up_since + run.spec.steady_seconds)
             elif attempt.state == "asked":
                 times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
         for node in self.state.nodes.values():
@@ -85,9 +86,12 @@ class Controller:
                     WatchedAttempt(
                         attempt=attempt.attempt,
                         nodes=tuple(attempt.nodes),
-                        since=attempt.launched_at or 0.0,
+                        since=attempt.up_since,
                         start_seconds=run.spec.start_seconds,
                         progress_seconds=run.spec.progress_seconds,
+                        speaks=run.reports_steps,
+                        has_stepped=attempt.last_step is not None,
+                        is_ending=bool(attempt.exits),
                         is_timed=bool(attempt.start),
                     )
                 )

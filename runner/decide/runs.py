@@ -11,7 +11,7 @@ from runner.decide.attempts import EXIT_FINISHED, EXIT_STOPPED, RUNNING
 from runner.decide.draft import Draft
 from runner.decide.fleet import probe
 from runner.decide.ladder import end_attempt, end_run, idle
-from runner.decide.placement import checkpoint_folder, choose_nodes, is_usable, run_folder
+from runner.decide.placement import checkpoint_folder, choose_nodes, is_usable, output_folder
 from runner.decide.state import Attempt, Run
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
@@ -74,7 +74,7 @@ def _settle_between(draft: Draft, run: Run) -> None:
         "attempt": str(attempt),
         "epoch": epoch,
         "folder": checkpoint_folder(draft.policy.cluster, run),
-        "output": f"{run_folder(draft.policy.cluster, run)}/attempts/{attempt}",
+        "output": output_folder(draft.policy.cluster, run, attempt),
         "refused": trust.refused_paths(run),
         "address": draft.state.nodes[nodes[0]].address,
     }

@@ -77,7 +77,10 @@ class Attempt:
     understood_remedies: list[str] = field(default_factory=list)
     best_before: int = 0  # furthest step of the run when it was planned
     planned_at: float = 0.0
-    launched_at: float | None = None
+    launched_at: float | None = (
+        None  # its nodes were told; they may yet wait for devices and preloads
+    )
+    started_at: float | None = None  # the last of its nodes has started its ranks
     first_step_at: float | None = None
     stopping_at: float | None = None
     asked_at: float | None = None
@@ -92,6 +95,13 @@ class Attempt:
     )
     settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
     start: dict[str, StartPhase] = field(default_factory=dict)  # slowest rank in each phase
+
+    @property
+    def up_since(self) -> float | None:
+        """Return when the whole gang was up; None while a node has yet to start its ranks."""
+        if self.started_at is None and len(self.launched) == len(self.nodes):
+            return self.launched_at  # from a snapshot that did not tell them apart
+        return self.started_at
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,15 +134,21 @@ class Run:
         """Return the checkpoint with the highest step that has one of these degrees of trust."""
         return next((c for c in reversed(self.checkpoints) if c.trust in trusts), None)
 
+    @property
+    def reports_steps(self) -> bool:
+        """Whether its ranks are known to report steps: some did, or they are the built-in trainer's. A hello promises none."""
+        return self.best_step > 0 or bool(self.spec.trainer)
+
     def has_proved_itself(self, now: float) -> bool:
         """Whether the current attempt has been up for so long that it counts as progress, though it reports no steps.
 
         Ranks that are known to report steps prove themselves by a step, however long their start takes.
         """
-        launched_at = self.attempt.launched_at if self.attempt is not None else None
-        if self.speaks or self.spec.trainer or launched_at is None:
+        attempt = self.attempt
+        if self.speaks or self.spec.trainer or attempt is None or attempt.up_since is None:
             return False
-        return now >= launched_at + self.spec.steady_seconds
+        until = now if attempt.stopping_at is None else min(now, attempt.stopping_at)
+        return until >= attempt.up_since + self.spec.steady_seconds
 
 
 @dataclass(slots=True, kw_only=True)

@@ -13,6 +13,7 @@ complain first about being killed in evaluations and long steps), so every rule 
   more than the wait would have cost. After `progress_seconds` of work that limit is `progress_seconds`.
 - Ranks that only write are held to a limit once they have written regularly, in this very attempt: what they print while
   they start says nothing. If ten times their longest quiet is more than `progress_seconds`, there is no telling, and no limit.
+  Once a rank has ended, how long the others take to follow was never seen: then their limit is `progress_seconds` itself.
 - A limit that has ended an attempt is doubted: it counts again once the phase was watched for three times as long as before.
   If the alarm was false, the run comes by the same place meanwhile, and the limit has learned how long it takes.
 
@@ -49,10 +50,10 @@ PHASES = ("start", "checkpoint", "evaluate", "step")  # of ranks in several, the
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """How long a gang may be quiet, and how that is known."""
+    """How long a gang may be quiet, and where that comes from."""
 
     seconds: float
-    learned: str
+    source: str
 
 
 @dataclass(slots=True, kw_only=True)
@@ -107,5 +108,5 @@ class Pace:
         return self.num_quiets >= self.rule.least and self.watched_seconds >= least
 
     def _limit(self, seconds: float) -> Limit:
-        learned = f"the longest of {self.num_quiets} was {self.longest_seconds:.1f} s"
-        return Limit(seconds=seconds, learned=learned)
+        source = f"learned: the longest of {self.num_quiets} was {self.longest_seconds:.1f} s"
+        return Limit(seconds=seconds, source=source)

@@ -12,8 +12,8 @@ from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
-# A gang launched longer ago than this when it is first watched was watched by another supervisor: how long it has been quiet
-# is not known; chosen, not measured.
+# A gang up for longer than this when it is first watched was watched by another supervisor: how long it has been quiet is not
+# known; chosen, not measured.
 FOLLOWED_SECONDS = 1.0
 # Of an attempt, before ranks that only write are held to a limit; chosen.
 LEAST_WRITES = 20
@@ -31,7 +31,7 @@ class _Gang:
     watched: WatchedAttempt
     last_step: int | None = None
     advanced_at: float = 0.0
-    speaks: bool = False
+    speaks: bool = False  # its ranks do, or are known to do so in time
     is_ending: bool = False  # a rank has ended
     phases: dict[str, str] = field(default_factory=dict)  # node -> phase of its ranks
     num_nodes_in: dict[str, int] = field(default_factory=dict)  # phase -> nodes
@@ -40,15 +40,26 @@ class _Gang:
     at_work_since: float | None = None  # first step, or first write of ranks that only write
     heard: dict[str, float] = field(default_factory=dict)  # node -> when
     lives: dict[str, int] = field(default_factory=dict)  # node -> incarnation of its agent
-    alive: dict[str, int] = field(default_factory=dict)  # node -> ranks, at most
+    alive: dict[str, int] = field(default_factory=dict)  # node -> ranks
     writes: dict[str, int] = field(default_factory=dict)  # node -> its count
     num_writes: int = 0
+    found_stepping: bool = False  # it had made steps before we came
     found: dict[str, bool] = field(default_factory=dict)  # findings already made, by name
 
     @property
     def run(self) -> int:
         """Number of its run."""
         return self.watched.attempt.run
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether a first step, of which nothing is known, is waited for."""
+        return self.speaks and self.last_step is None
+
+    def begin(self, since: float) -> None:
+        """Take over that all ranks are started by now: what any of them did before, waiting for the others, is no pace."""
+        self.advanced_at = self.sign_at = since
+        self.at_work_since = None if self.at_work_since is None else since
 
     def shift(self, seconds: float) -> None:
         """Allow for a time in which nobody listened."""
@@ -62,9 +73,10 @@ class _Gang:
 class GangProgress:
     """Watches launched gangs: by fixed limits since the last step, and by limits learned from the run itself (`pace`).
 
-    A gang that never reported a step is held to its start limit only if its ranks speak at all; ranks that report nothing,
-    only to the pace at which they write. What is learned is judged by heartbeats: not hearing from a node proves nothing
-    about its ranks, so a quiet lasts as long as all nodes of the gang were heard in it.
+    A gang that never reported a step is held to its start limit only if its ranks speak at all, or those of its run did;
+    ranks that report nothing, only to the pace at which they write. Limits run once all nodes have started their ranks. What
+    is learned is judged by heartbeats: not hearing from a node proves nothing about its ranks, so a quiet lasts as long as
+    all nodes of the gang were heard in it.
     """
 
     def __init__(self, silence_seconds: float = math.inf) -> None:
@@ -128,8 +140,10 @@ class GangProgress:
             gang.sign_at = now  # what its ranks did meanwhile is not known
         gang.lives[beat.node], gang.heard[beat.node] = beat.incarnation, now
         before = gang.alive.get(beat.node, 0)
-        gang.is_ending = gang.is_ending or len(beat.ranks_alive) < before
-        gang.alive[beat.node] = max(before, len(beat.ranks_alive))
+        gang.alive[beat.node] = len(beat.ranks_alive)
+        if len(beat.ranks_alive) < before:
+            gang.is_ending = True
+            gang.sign_at = None if gang.sign_at is None else now  # and teaches nothing
 
     def _follow_steps(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
         if beat.phases:
@@ -156,6 +170,8 @@ class GangProgress:
     def _follow_writes(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
         before = gang.writes.get(beat.node, 0)
         gang.writes[beat.node] = beat.writes  # a new life of its agent counts from 0 again
+        if gang.watched.since is None:
+            return
         if gang.sign_at is None and beat.writes:
             self._take_over(gang, beat, now)
             return
@@ -182,7 +198,7 @@ class GangProgress:
         is_whole = all(
             now - gang.heard.get(node, now) < self._silence_seconds for node in gang.watched.nodes
         )
-        if gang.sign_at is not None and is_whole:
+        if gang.sign_at is not None and gang.watched.since is not None and is_whole:
             self._pace(gang).add(max(0.0, now - gang.sign_at))
         gang.sign_at = now
 
@@ -199,7 +215,9 @@ class GangProgress:
 
     def _judge(self, gang: _Gang, now: float) -> list[Finding]:
         limit = self._learned_limit(gang)
-        if limit is None or gang.sign_at is None or gang.found.get("no_progress"):
+        if limit is None or gang.sign_at is None or gang.watched.since is None:
+            return []
+        if gang.found.get("no_progress"):
             return []
         if now - gang.sign_at < limit.seconds:
             return []
@@ -208,7 +226,8 @@ class GangProgress:
         quiet_seconds = judged_at - gang.sign_at
         if quiet_seconds < limit.seconds:
             return []
-        self._pace(gang).doubt()
+        if not gang.is_ending:
+            self._pace(gang).doubt()
         what = (
             f"no step of {gang.watched.attempt}"
             if gang.speaks
@@ -216,42 +235,53 @@ class GangProgress:
         )
         where = f" in phase {gang.phase}" if gang.speaks else ""
         evidence = (
-            f"{what} for {quiet_seconds:.1f} s{where} "
-            f"(limit {limit.seconds:.0f} s, learned: {limit.learned})"
+            f"{what} for {quiet_seconds:.1f} s{where} (limit {limit.seconds:.0f} s, {limit.source})"
         )
         return [_no_progress(gang, evidence, quiet_seconds)]
 
     def _learned_limit(self, gang: _Gang) -> Limit | None:
         pace, watched = self._pace(gang), gang.watched
-        if gang.is_ending:  # how long that takes was never seen
+        if gang.speaks and gang.is_ending:  # how long that takes was never seen
             return None
-        is_starting = gang.speaks and gang.last_step is None
-        cap_seconds = watched.start_seconds if is_starting else watched.progress_seconds
-        if is_starting or (gang.speaks and gang.run in self._announcing):
+        cap_seconds = watched.start_seconds if gang.is_starting else watched.progress_seconds
+        if gang.is_starting or (gang.speaks and gang.run in self._announcing):
             return pace.limit(cap_seconds)
         if gang.at_work_since is None or gang.sign_at is None:
             return None
         at_work_seconds = gang.sign_at - gang.at_work_since
-        if not gang.speaks and not self._is_regular(gang, at_work_seconds):
+        is_regular = gang.num_writes >= LEAST_WRITES and at_work_seconds >= LEAST_WRITING_SECONDS
+        if not gang.speaks and not is_regular:
             return None
-        return pace.limit_unannounced(cap_seconds, at_work_seconds=at_work_seconds)
-
-    def _is_regular(self, gang: _Gang, writing_seconds: float) -> bool:
-        """Whether ranks that only write have done so often enough, and will not yet speak, as they did before."""
-        often = gang.num_writes >= LEAST_WRITES and writing_seconds >= LEAST_WRITING_SECONDS
-        return often and gang.run not in self._speaking
+        limit = pace.limit_unannounced(cap_seconds, at_work_seconds=at_work_seconds)
+        if limit is None or not gang.is_ending:
+            return limit
+        # No other limit will ever find them, so they are held to the longest there is.
+        return Limit(seconds=cap_seconds, source="set in run.yaml, since a rank has ended")
 
     def _follow(self, watch: Watch, now: float) -> None:
         gangs = {}
         for watched in watch.attempts:
-            gang = self._gangs.get(watched.attempt)
-            if gang is None:
-                is_new = now - watched.since <= FOLLOWED_SECONDS
-                sign_at = watched.since if is_new else None
-                gang = _Gang(watched=watched, advanced_at=watched.since, sign_at=sign_at)
+            gang = self._gangs.get(watched.attempt) or _join(watched, now)
+            if gang.watched.since is None and watched.since is not None:
+                gang.begin(watched.since)
             gang.watched = watched
+            gang.speaks = gang.speaks or watched.speaks or gang.run in self._speaking
+            gang.is_ending = gang.is_ending or watched.is_ending
             gangs[watched.attempt] = gang
         self._gangs = gangs
+
+
+def _join(watched: WatchedAttempt, now: float) -> _Gang:
+    """Begin to watch a gang, which another supervisor may have watched for long."""
+    gang = _Gang(watched=watched)
+    if watched.since is None:
+        return gang
+    if now - watched.since <= FOLLOWED_SECONDS:
+        gang.begin(watched.since)
+    else:
+        gang.found_stepping = watched.has_stepped
+        gang.advanced_at = now if watched.has_stepped else watched.since
+    return gang
 
 
 def _phase_of(gang: _Gang, last_step: int | None) -> str:
@@ -266,11 +296,17 @@ def _first_phase(named: Collection[str]) -> str:
 
 
 def _fixed_limit(watched: WatchedAttempt, gang: _Gang) -> tuple[float, float, str]:
-    """Return (since, limit, phase): no limit for ranks that have never said a word."""
+    """Return (since, limit, phase): no limit for ranks that have never said a word, and before all of them are started."""
+    if watched.since is None:
+        return 0.0, 0.0, gang.phase
     if gang.last_step is not None:
         return gang.advanced_at, watched.progress_seconds, gang.phase
-    limit = watched.start_seconds if gang.speaks else 0.0
-    return max(watched.since, gang.advanced_at), limit, "start"
+    if gang.found_stepping:
+        return gang.advanced_at, watched.progress_seconds, "step"
+    # Each node tells how far its own ranks are: before all have spoken to us, they may be at work for long.
+    is_known = len(gang.heard) >= len(watched.nodes)
+    limit = watched.start_seconds if gang.speaks and is_known else 0.0
+    return gang.advanced_at, limit, "start"
 
 
 def _no_progress(gang: _Gang, evidence: str, quiet_seconds: float) -> Finding:

@@ -106,8 +106,9 @@ class RunSpec:
     start_seconds: Annotated[
         float,
         Setting(
-            "Time from launch to the first step after which the gang counts as stuck (imports, rendezvous, loading a "
-            "checkpoint); less once Stoker has seen how long this run takes. 0: never. Concerns ranks that report steps.",
+            "Time from when all ranks are started to the first step after which the gang counts as stuck (imports, "
+            "rendezvous, loading a checkpoint); less once Stoker has seen how long this run takes. 0: never. Concerns ranks "
+            "that report steps, or did so in an earlier attempt.",
             unit="seconds",
             least=0,
             most=LONGEST_SECONDS,
@@ -118,7 +119,8 @@ class RunSpec:
         Setting(
             "Time without a finished step after which a gang that has made one counts as stuck; less once Stoker has seen "
             "how long this run's steps, evaluations and checkpoints take. Must exceed the longest of them. 0: never. Ranks "
-            "that report nothing are held to it by what they write, if they have written regularly.",
+            "that report nothing are held to it by what they write, if they have written regularly, also when some of them "
+            "have ended.",
             unit="seconds",
             least=0,
             most=LONGEST_SECONDS,
@@ -127,8 +129,8 @@ class RunSpec:
     steady_seconds: Annotated[
         float,
         Setting(
-            "Time after which an attempt whose ranks report no steps counts as progress, so that the ladder starts afresh "
-            "when it dies later.",
+            "Time, from when all ranks are started, after which an attempt whose ranks report no steps counts as progress, so "
+            "that the ladder starts afresh when it dies later.",
             unit="seconds",
             least=0,
             most=LONGEST_SECONDS,

@@ -13,6 +13,8 @@ from typing import Any
 from runner.facts.ids import AttemptId
 from runner.facts.wire import message
 
+MAX_COLD = 300  # characters of RanksStarted.cold that are sent and kept; chosen, not measured
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signal:

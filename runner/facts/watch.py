@@ -9,13 +9,19 @@ from runner.facts.ids import AttemptId
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchedAttempt:
-    """A launched gang and its limits in seconds. `since` is when it was launched, on the controller's clock."""
+    """A launched gang and its limits in seconds. `since` is when all its ranks were started, on the controller's clock.
+
+    `since` None: a node has yet to start its ranks (its devices are held, its preload takes time), so no limit on progress runs.
+    """
 
     attempt: AttemptId
     nodes: tuple[str, ...]
-    since: float
+    since: float | None
     start_seconds: float
     progress_seconds: float
+    speaks: bool = False  # ranks of its run are known to report steps
+    has_stepped: bool = False  # in this attempt
+    is_ending: bool = False  # a rank has ended, and was no reason to end the others
     is_timed: bool = False  # it is known which ranks were slow to start
 
 

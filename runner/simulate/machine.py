@@ -59,7 +59,7 @@ class Machine:
         self.mute = False  # its agent hangs: alive, and deaf and dumb
         self.program_missing = False
         self.undying: tuple[int, ...] = ()  # ranks that outlive SIGKILL
-        self.devices_held = False  # something keeps memory of its devices
+        self.devices_held = 0  # devices of which something keeps memory
         self.cold = ""  # why nothing can be forked from its warm process
         self.share: Share | None = None
         self.incarnation = 0
@@ -286,7 +286,7 @@ class Machine:
 
     def free_devices(self) -> None:
         """Release the devices; a launch that waits for them goes on, a controller that gave up is told."""
-        self.devices_held = False
+        self.devices_held = 0
         if self._launching is not None:
             self._spawn(self._launching)
         elif self._told_held and self.agent:
@@ -297,7 +297,8 @@ class Machine:
         if self._launching is not wanted or not self.agent or not self.devices_held:
             return
         self._launching, self._told_held = None, True
-        reason = "GPU 0 still has 70000 MiB in use"
+        held = [f"GPU {index} has 70000 MiB in use" for index in range(self.devices_held)]
+        reason = f"{', '.join(held)} after {self._world.cluster.device_release_seconds:g} s"
         self.say(
             s.LaunchFailed(
                 **self._stamp(),

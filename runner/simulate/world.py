@@ -318,9 +318,9 @@ class World:
         """Ranks cannot be forked there any more; the words say why."""
         self.machines[node].cold = " ".join(words)
 
-    def hold_devices(self, node: str) -> None:
-        """Something keeps memory of its devices."""
-        self.machines[node].devices_held = True
+    def hold_devices(self, node: str, devices: int = 1) -> None:
+        """Something keeps memory of so many of its devices."""
+        self.machines[node].devices_held = devices
 
     def free_devices(self, node: str) -> None:
         """The memory is released."""

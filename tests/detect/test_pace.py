@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -30,19 +31,35 @@ class Track:
         self.found: list[Finding] = []
         self.launch()
 
-    def launch(self) -> None:
-        """Begin a new attempt."""
-        self.step, self.writes = 0, 0
+    def launch(self, *, is_up: bool = True) -> None:
+        """Begin a new attempt; all its nodes have started their ranks unless it `is_up` only later."""
+        self.step, self.writes, self.writing_seconds = 0, 0, 0.0
         self.attempt = self.attempt.restarted()
         watched = WatchedAttempt(
             attempt=self.attempt,
             nodes=self.nodes,
-            since=self.now,
+            since=self.now if is_up else None,
             start_seconds=self.cap_seconds,
             progress_seconds=self.cap_seconds,
         )
+        self.look_at(watched)
+
+    def come_up(self) -> None:
+        """Let the last node have started its ranks."""
+        self.look_at(replace(self.watch.attempts[0], since=self.now))
+
+    def look_at(self, watched: WatchedAttempt) -> None:
+        """Watch this from now on."""
         self.watch = Watch(nodes=self.nodes, attempts=(watched,))
         self.tick()
+
+    def replace_supervisor(
+        self, *, speaks: bool = False, has_stepped: bool = False, is_ending: bool = False
+    ) -> None:
+        """Let another supervisor come, which knows this of the attempt."""
+        self.progress = GangProgress(silence_seconds=5.0)
+        watched = self.watch.attempts[0]
+        self.look_at(replace(watched, speaks=speaks, has_stepped=has_stepped, is_ending=is_ending))
 
     def tick(self) -> None:
         """Ask what the passing of time has made true."""
@@ -61,6 +78,8 @@ class Track:
                     phases={} if self.script or not phase else {"0": phase, "1": phase},
                     last_step=self.step if self.step and not self.script else None,
                     writes=self.writes if self.script else 0,
+                    writing_seconds=self.writing_seconds if self.script else 0.0,
+                    longest_quiet_seconds=1.0 if self.script else 0.0,
                 )
                 self.found += self.progress.heard(beat, self.now)
         self.tick()
@@ -71,6 +90,7 @@ class Track:
             if second % every == 0:
                 self.step += 1
                 self.writes += 3
+                self.writing_seconds += every
             self.beat(phase)
 
     def wait(self, seconds: int, phase: str = "step", *, silent: tuple[str, ...] = ()) -> None:
@@ -263,6 +283,125 @@ def test_a_gang_that_is_ending_is_left_to_the_fixed_limit() -> None:
     track = announcing()
     track.alive = (0,)
     assert track.until_found() == CAP
+
+
+def test_a_silent_script_of_which_a_rank_has_ended_is_held_to_the_fixed_limit() -> None:
+    """Rank 0 ended with 0 and rank 1 hangs: found `progress_seconds` later, not by what the lines taught, and without a doubt."""
+    track = Track(script=True)
+    track.work(200)
+    track.wait(30)
+    track.alive = (1,)
+    track.wait(1)
+    assert track.until_found() == CAP
+    assert "limit 600 s, set in run.yaml, since a rank has ended" in track.found[0].evidence
+    track.found.clear()
+    track.launch()
+    track.alive = (0, 1)
+    track.work(200)
+    assert track.until_found() == pytest.approx(200, abs=3)
+
+
+def test_a_script_that_never_wrote_regularly_may_end_as_slowly_as_it_likes() -> None:
+    """A rank that works on for hours when its peer has ended is left alone, if nothing is known of its pace."""
+    track = Track(script=True)
+    track.work(8)
+    track.alive = (1,)
+    track.wait(5000)
+    assert track.found == []
+
+
+def test_a_supervisor_that_comes_later_knows_that_a_rank_has_ended() -> None:
+    """It did not see it end, so it is told: what is left of the gang has until the fixed limit."""
+    track = Track(script=True)
+    track.work(200)
+    track.alive = (1,)
+    track.wait(1)
+    track.replace_supervisor(is_ending=True)
+    assert track.until_found() == pytest.approx(CAP, abs=1)
+
+
+def test_waiting_for_the_other_nodes_is_no_quiet() -> None:
+    """Ranks that speak, on a node that is up early, stand still for longer than a start may take: no hang, and no start yet."""
+    track = Track()
+    for _ in range(3):
+        track.launch(is_up=False)
+        track.wait(700, "start")
+        track.come_up()
+        track.wait(70, "start")
+        track.work(20)
+    assert track.found == []
+    track.launch(is_up=False)
+    track.wait(700, "start")
+    track.come_up()
+    assert track.until_found("start") == CAP
+
+
+def test_the_limit_of_a_start_is_learned_from_when_all_are_up() -> None:
+    """A dozen starts of 18 s, each after a wait of 100 s, make the limit that starts of 18 s make."""
+    track = Track()
+    for _ in range(12):
+        track.launch(is_up=False)
+        track.wait(100, "start")
+        track.come_up()
+        track.wait(17, "start")
+        track.work(20)
+    track.launch(is_up=False)
+    track.wait(300, "start")
+    track.come_up()
+    assert track.until_found("start") == RULES["start"].floor_seconds
+    assert "the longest of 12 was 18.0 s" in track.found[0].evidence
+
+
+def test_lines_of_ranks_that_wait_for_other_nodes_are_no_pace() -> None:
+    """A script says a word, waits 300 s for the other nodes' ranks, then writes every second: its silence is found."""
+    track = Track(script=True)
+    track.launch(is_up=False)
+    track.work(1)
+    track.wait(300)
+    track.work(1)
+    track.come_up()
+    track.work(200)
+    assert track.until_found() == pytest.approx(200, abs=3)
+
+
+def test_ranks_that_hang_before_their_first_word_are_found_in_a_run_that_spoke() -> None:
+    """An earlier attempt reported steps; this one's ranks live and say nothing."""
+    track = announcing()
+    track.launch()
+    assert track.until_found("") == CAP
+    assert "limit 600 s, set in run.yaml" in track.found[0].evidence
+
+
+def test_a_new_supervisor_holds_ranks_that_are_known_to_speak_to_their_start_limit() -> None:
+    """It has heard of no step in this attempt, and the run's ranks report steps: the limit runs from when all were up."""
+    track = Track()
+    track.wait(100, "")
+    track.replace_supervisor(speaks=True)
+    assert track.until_found("") == CAP - 100
+
+
+def test_a_new_supervisor_waits_to_hear_how_far_a_gang_is() -> None:
+    """A gang that is at work for an hour is not found for its start, before or after its nodes are heard."""
+    track = Track(nodes=("n1", "n2"))
+    track.work(3600)
+    for has_stepped in (True, False):
+        track.replace_supervisor(speaks=True, has_stepped=has_stepped)
+        track.tick()
+        track.work(5)
+        assert track.found == []
+    assert track.until_found() == CAP
+
+
+def test_ranks_adopted_by_a_new_agent_under_a_new_supervisor_are_not_taken_for_a_start() -> None:
+    """Neither knows the last step, but the journal knows that there was one: the next has `progress_seconds`."""
+    track = Track()
+    track.work(3600)
+    track.step = 0
+    track.replace_supervisor(speaks=True, has_stepped=True)
+    track.wait(500, "")
+    assert track.found == []
+    track.wait(int(CAP) - 500, "")
+    assert [found.silent_seconds for found in track.found] == [CAP]
 
 
 def test_a_supervisor_that_comes_later_does_not_learn_from_before() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runner.detect.progress import GangProgress
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat
@@ -73,6 +75,22 @@ def test_ranks_that_never_say_a_word_are_held_to_no_limit() -> None:
     progress.heard(Heartbeat(node="n1", incarnation=1, attempt=ATTEMPT), 1.0)
     assert progress.tick(watch(), 100 * START) == []
     assert progress.due_at(watch()) is None
+
+
+def test_a_launch_that_is_not_over_has_no_limit() -> None:
+    """Ranks that speak on one node, while another has yet to start its own, are not stuck; a stopped one is found."""
+    waiting = Watch(nodes=("n1",), attempts=(replace(watch().attempts[0], since=None),))
+    progress = GangProgress()
+    progress.tick(waiting, 0.0)
+    assert progress.heard(beat(), 1.0) == []
+    assert progress.due_at(waiting) is None
+    assert progress.tick(waiting, 100 * START) == []
+    (found,) = progress.heard(beat(stopped=(2,)), 100 * START)
+    assert found.fault == "rank_stopped"
+    up = Watch(nodes=("n1",), attempts=(replace(watch().attempts[0], since=100 * START),))
+    progress.tick(up, 100 * START)
+    assert progress.due_at(up) == 101 * START
+    assert [item.fault for item in progress.tick(up, 101 * START)] == ["no_progress"]
 
 
 def test_a_stopped_rank_is_found_once() -> None:
