@@ -62,7 +62,7 @@ def draw(
 ) -> View:
     """Return the View. `about` holds the supervisor's own fields (holder, wall, resident bytes, ...)."""
     incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))
-    preloads = Preloads(state)
+    warm_for = _warm_versions(state, heard)
     return View(
         cluster=cluster.name,
         now=now,
@@ -76,7 +76,7 @@ def draw(
                 ledger,
                 heard,
                 now,
-                versions_apart=_versions_apart(state, preloads, heard, run),
+                versions_apart=_versions_apart(warm_for.get(run.run, {})),
             )
             for run in state.runs.values()
         ),
@@ -117,13 +117,19 @@ def _node(node: Node, heard: Heard, now: float) -> NodeView:
     )
 
 
-def _versions_apart(state: State, preloads: Preloads, heard: Heard, run: Run) -> tuple[str, ...]:
-    """Name the nodes that would run this run's ranks with another Python or library than most."""
-    found = {
-        node.node: heard.beats[node.node].warm_versions
-        for node in state.nodes.values()
-        if node.node in heard.beats and preloads.run_for(node) is run
-    }
+def _warm_versions(state: State, heard: Heard) -> dict[int, dict[str, Mapping[str, str]]]:
+    """Return by run what its nodes, spares too, have imported; of all runs at once, for nodes and runs may be many."""
+    preloads = Preloads(state)
+    found: dict[int, dict[str, Mapping[str, str]]] = {}
+    for node in state.nodes.values():
+        beat, run = heard.beats.get(node.node), preloads.run_for(node)
+        if beat is not None and run is not None:
+            found.setdefault(run.run, {})[node.node] = beat.warm_versions
+    return found
+
+
+def _versions_apart(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """Name the nodes (node -> versions) that would run ranks with another Python or library than most."""
     names = {name: None for versions in found.values() for name in versions}
     apart = []
     for name in names:

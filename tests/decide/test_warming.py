@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
+
 from runner.act.registers import Registers
 from runner.cli.tables import how_ranks_started
 from runner.decide.apply import apply_record
@@ -17,6 +19,7 @@ from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 from runner.facts.signals import Heartbeat
+from runner.history.ledger import Ledger
 from runner.simulate.world import World
 from runner.store.faults import Faults
 from runner.store.memory import MemoryStore
@@ -241,6 +244,30 @@ def test_a_node_with_another_library_is_named() -> None:
     del heard.beats["n3"]
     view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
     assert view.runs[0].versions_apart == ()
+
+
+def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many runs there are or have been, and each run has its own nodes compared."""
+    node_of, asked = Preloads.run_for, list[str]()
+    state = state_of(run(1), run(2, ranks_per_node=4), n1=2, n2=2, n3=2)
+    state.runs |= {
+        number: Run(run=number, spec=run(1).spec, state="finished") for number in range(3, 50)
+    }
+    admitted = tuple(r.RunAdmitted(run=one.run, spec=one.spec) for one in state.runs.values())
+    ledger = Ledger()
+    ledger.apply(r.JournalEntry(sequence=1, now=0.0, input=r.Settle(), records=admitted))
+    heard = Heard()
+    for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
+        heard.take(Heartbeat(node=name, incarnation=1, warm_versions={"torch": torch}), now=1.0)
+
+    def run_for(preloads: Preloads, node: Node) -> Run | None:
+        asked.append(node.node)
+        return node_of(preloads, node)
+
+    monkeypatch.setattr(Preloads, "run_for", run_for)
+    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    assert asked == ["n1", "n2", "n3"]
+    assert [one.run for one in view.runs if one.versions_apart] == [1]
 
 
 def test_the_latest_value_of_a_register_is_what_is_written() -> None:
