@@ -27,6 +27,7 @@ from runner.agent.identity import Identity
 from runner.agent.keeping import Keeping
 from runner.agent.link import KeeperState, Place
 from runner.agent.loop import Loop
+from runner.agent.program import NoPythonProgram
 from runner.agent.reports import Hello
 from runner.agent.warming import Warming
 from runner.errors import StokerError
@@ -49,7 +50,6 @@ class Launching:
     assignment: Assignment
     is_prepared: bool = False
     is_sent: bool = False
-    cold: str = ""  # why its ranks are not forked
     sent_at: float = 0.0  # monotonic seconds
 
 
@@ -121,7 +121,7 @@ class Convergence:
         if gang is None:
             self._confirm_gone()
             return
-        self._tell(gang.started())
+        self._tell(gang.started(cold=state.cold))
         for rank, packets in state.held.items():
             for packet in packets:
                 self._take_packet(rank, packet)
@@ -265,18 +265,20 @@ class Convergence:
                 self._loop.at("patience", patience_ends, self.converge)
 
     def _spawn(self, launching: Launching) -> None:
-        place = self._place
+        fill = partial(
+            launch.spawn_request,
+            launching.assignment,
+            cluster=self._place.cluster.name,
+            python=self._place.python,
+        )
         try:
-            request = launch.spawn_request(
-                launching.assignment,
-                cluster=place.cluster.name,
-                python=place.python,
-                fork=self.warming.state == "ready",
-            )
+            try:
+                request = fill(fork=self.warming.state == "ready", cold=self.warming.why_cold())
+            except NoPythonProgram as error:  # it was one when the modules were imported
+                request = fill(cold=str(error))
         except StokerError as error:
             self._launch_failed(str(error))
             return
-        launching.cold = self.warming.why_cold()
         launching.is_sent, launching.sent_at = True, time.monotonic()
         self.keeping.ask(**request)
         self.keeping.expect_answer()
@@ -284,6 +286,8 @@ class Convergence:
     def _started(self, message: dict[str, Any]) -> None:
         launching, self._launching = self._launching, None
         if launching is None:
+            if self.gang is None:  # ranks that nobody here has asked for
+                self.keeping.ask("kill", epoch=self._identity.epoch)
             return
         pids = {item["rank"]: item["pid"] for item in message["ranks"]}
         self.gang = Gang(
@@ -293,9 +297,8 @@ class Convergence:
             time.monotonic(),
             spawned_at=launching.sent_at,
         )
-        cold = message["cold"] or launching.cold
-        self._tell(self.gang.started(cold=cold))
-        if not cold:
+        self._tell(self.gang.started(cold=message["cold"]))
+        if not message["cold"]:
             self.warming.served()
         channels, self._waiting_channels = self._waiting_channels, {}
         self.channels.add(channels)

@@ -347,13 +347,6 @@ def spawn_rank(spec: Message, ask: Message) -> Rank:
     environment = {**ask["environment"], **spec["environment"]}
     environment["STOKER_CHANNEL"] = str(wiring.theirs.fileno())
 
-    def become_a_rank() -> None:
-        _die_with(keeper)
-        for number in (*_EXIT_SIGNALS, signal.SIGQUIT, signal.SIGCHLD):
-            signal.signal(
-                number, signal.SIG_DFL
-            )  # an ignored signal would stay ignored through exec
-
     try:
         child = subprocess.Popen(
             spec["command"],
@@ -364,7 +357,7 @@ def spawn_rank(spec: Message, ask: Message) -> Rank:
             env=environment,
             start_new_session=True,
             pass_fds=(wiring.theirs.fileno(),),
-            preexec_fn=become_a_rank,  # safe: this process has one thread
+            preexec_fn=lambda: _become_a_child(keeper),  # safe: this process has one thread
         )
     except BaseException:
         wiring.ours.close()
@@ -375,10 +368,13 @@ def spawn_rank(spec: Message, ask: Message) -> Rank:
     return Rank(spec, child.pid, wiring.ours)
 
 
-def _die_with(keeper: int) -> None:
+def _become_a_child(keeper: int) -> None:
+    """Die with the keeper, and take signals as a program does that was started from a shell."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != keeper:  # died before the line above took effect
         os._exit(1)
+    for number in (*_EXIT_SIGNALS, signal.SIGQUIT, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)  # an ignored signal would stay ignored through exec
 
 
 def _appended(path: str) -> int:
@@ -397,6 +393,7 @@ class Warm:
         self.state = "importing"
         self.reason = ""
         self.versions: Message = {}
+        self.is_reaped = False
         keeper = os.getpid()
         self.stream, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = "x" * _ROOM_BYTES
@@ -413,9 +410,9 @@ class Warm:
                 env=environment,
                 start_new_session=True,
                 pass_fds=(theirs.fileno(),),
-                preexec_fn=lambda: _die_with(keeper),
+                preexec_fn=lambda: _become_a_child(keeper),
             )
-            self.stream.send(json.dumps({**wish, "keeper": folder}).encode())
+            self._send("wish", {**wish, "keeper": folder}, [])
         except BaseException:
             self.stream.close()
             raise
@@ -425,27 +422,41 @@ class Warm:
 
     def ask(self, job: Message, descriptors: list[int]) -> None:
         """Ask for ranks; raises OSError when it takes no more."""
-        held = os.memfd_create("job")
+        self._send("fork", job, descriptors)
+
+    def _send(self, what: str, message: Message, descriptors: list[int]) -> None:
+        # In a file of its own: an environment may be larger than a packet.
+        held = os.memfd_create(what)
         try:
-            os.write(held, json.dumps(job).encode())
+            with open(held, "wb", closefd=False) as file:
+                file.write(json.dumps(message).encode())
             rights = array.array("i", [held, *descriptors])
-            self.stream.sendmsg([b"fork"], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
+            self.stream.sendmsg([what.encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, rights)])
         finally:
             os.close(held)
 
-    def hear(self) -> Message:
-        """Return what it says; empty when it is gone."""
+    def hear(self) -> Message | None:
+        """Return what it says: None: nothing yet; empty: it is gone. Never waits."""
         try:
-            return dict(json.loads(self.stream.recv(MAX_PACKET_BYTES) or b"{}"))
+            packet = self.stream.recv(MAX_PACKET_BYTES, socket.MSG_DONTWAIT)
+            return dict(json.loads(packet or b"{}"))
+        except BlockingIOError:
+            return None
         except (OSError, ValueError):
             return {}
 
     def end(self) -> None:
-        """Kill it and reap it: a process that has run nothing but imports ends at once."""
+        """Let go of it and kill it; the loop reaps it."""
         self.stream.close()
-        if self.child.returncode is None:
-            self.child.kill()
-            self.child.wait()
+        self.kill()
+
+    def kill(self) -> None:
+        """Kill it and what it has started, as long as its group is its own."""
+        if not self.is_reaped:
+            try:
+                os.killpg(self.child.pid, signal.SIGKILL)
+            except ProcessLookupError:  # between fork and exec it leads no group yet
+                send_signal([self.child.pid], signal.SIGKILL)
 
 
 class Forking:
@@ -456,7 +467,6 @@ class Forking:
         self.ask = ask
         self.job = time.monotonic_ns()
         self.deadline = time.monotonic() + _FORK_SECONDS
-        self.reaped: dict[int, int] = {}  # statuses of processes that are not known yet
         self.wirings: list[Wiring] = []
         self.gate = -1
         try:
@@ -493,14 +503,14 @@ class Forking:
             for wiring in self.wirings:
                 pid = pids[str(wiring.spec["rank"])]
                 ranks += [Rank(wiring.spec, pid, wiring.ours)]
-        except OSError:
+            os.write(self.gate, b"g" * len(ranks))
+        except OSError:  # one is reaped already, or nobody is left at the gate
             for rank in ranks:
                 rank.close()
             self.call_off()
             raise
         for wiring in self.wirings:
             wiring.let_go()
-        os.write(self.gate, b"g" * len(ranks))
         os.close(self.gate)
         self.gate = -1
         return ranks
@@ -587,6 +597,7 @@ class Keeper:
         self._by_pid: dict[int, Rank] = {}
         self._ending: Ending | None = None
         self._warm: Warm | None = None
+        self._warms: dict[int, Warm] = {}  # by pid, until they are reaped
         self._forking: Forking | None = None
         self._signs: tuple[tuple[int, ...], ...] = ()
         self._signs_changed_at = self._agentless_since
@@ -609,6 +620,10 @@ class Keeper:
             self._flush()
         self._end_warm()
         signal.set_wakeup_fd(-1)
+        deadline = time.monotonic() + self._options.kill_wait_seconds
+        while self._warms and time.monotonic() < deadline:
+            self._reap()
+            time.sleep(_FIRST_PRESS_SECONDS)
 
     def _watch(self, descriptor: Any, callback: Callable[[], None]) -> None:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
@@ -649,6 +664,7 @@ class Keeper:
             self._agent.stream.close()
             self._agent = None
             self._agentless_since = self._signs_changed_at = time.monotonic()
+            self._call_off_forking()
 
     def _hear(self) -> None:
         if self._agent is None:
@@ -727,7 +743,7 @@ class Keeper:
         if ask.get("fork"):
             self._fork(ask)
         else:
-            self._spawn(ask, cold="")
+            self._spawn(ask, cold=ask.get("cold", ""))
 
     def _spawn(self, ask: Message, *, cold: str) -> None:
         """Start all ranks as fresh processes; `cold`: why they are not forked although that was asked for."""
@@ -740,6 +756,7 @@ class Keeper:
         self._tell_started(cold=cold)
 
     def _tell_started(self, *, cold: str) -> None:
+        self._gang["cold"] = cold
         for rank in self._ranks.values():
             self._tell({"tell": "channel", "rank": rank.number}, (rank.channel.fileno(),))
         ranks = [_described(rank) for rank in self._ranks.values()]
@@ -759,18 +776,12 @@ class Keeper:
             self._warm = warm = Warm(wish, self._options.folder)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             reason = f"cannot start {wish['interpreter'][0]!r} to warm it up: {error}"
-            self._tell(
-                {
-                    "tell": "warm",
-                    "wish": wish,
-                    "state": "odd",
-                    "reason": reason,
-                    "pid": 0,
-                    "versions": {},
-                }
-            )
+            told = {"wish": wish, "state": "dead", "reason": reason, "pid": 0, "versions": {}}
+            self._tell({"tell": "warm", **told})
             return
-        self._watch(warm.stream, self._hear_warm)
+        self._warms[warm.child.pid] = warm
+        warm.child.returncode = 0  # reaped by the loop, like ranks
+        self._watch(warm.stream, lambda: self._hear_warm(warm))
 
     def _end_warm(self) -> None:
         warm, self._warm = self._warm, None
@@ -782,11 +793,10 @@ class Keeper:
         if self._forking is not None:
             self._fork_refused("the warm process was ended")
 
-    def _hear_warm(self) -> None:
-        warm = self._warm
-        if warm is None:
+    def _hear_warm(self, warm: Warm) -> None:
+        said = warm.hear() if warm is self._warm else None
+        if said is None:  # it was replaced in this very turn, or there is nothing yet
             return
-        said = warm.hear()
         tell = said.get("tell")
         if tell in ("ready", "odd"):
             warm.state, warm.reason = tell, said.get("reason", "")
@@ -851,8 +861,13 @@ class Keeper:
         for rank in ranks:
             self._add(rank)
         self._tell_started(cold="")
-        for pid, status in forking.reaped.items():
-            self._reaped(pid, status)
+
+    def _call_off_forking(self) -> None:
+        """Nothing of ranks that wait at the gate has run yet: they end, as if they had never been asked for."""
+        forking, self._forking = self._forking, None
+        if forking is not None:
+            forking.call_off()
+            self._gang = {}
 
     def _fork_refused(self, reason: str, *, job: int | None = None) -> None:
         """Start as fresh processes what a warm process will not, or cannot, fork."""
@@ -902,21 +917,23 @@ class Keeper:
     def _reap(self) -> None:
         while True:
             try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
+                seen = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
             except ChildProcessError:
                 return
-            if pid == 0:
+            if seen is None:
                 return
-            self._reaped(pid, status)
+            warm = self._warms.pop(seen.si_pid, None)
+            if (
+                warm is not None
+            ):  # its group is its own until it is reaped: what a preload has started ends with it
+                warm.kill()
+                warm.is_reaped = True
+            self._reaped(*os.waitpid(seen.si_pid, 0))
 
     def _reaped(self, pid: int, status: int) -> None:
         rank = self._by_pid.pop(pid, None)
         if rank is None:
-            if self._warm is not None and pid == self._warm.child.pid:
-                self._warm.child.returncode = os.waitstatus_to_exitcode(status)
-            elif self._forking is not None:
-                self._forking.reaped[pid] = status
-            elif self._ending is not None and pid in self._ending.awaited:
+            if self._ending is not None and pid in self._ending.awaited:
                 self._ending.look_at = time.monotonic()
             return  # else left behind by a rank and inherited by us
         rank.exit_code = os.waitstatus_to_exitcode(status)
@@ -933,8 +950,9 @@ class Keeper:
     def _end(self, tell: Message) -> None:
         """Kill all ranks at once; `tell` goes out when they are gone, or not gone in time."""
         if self._forking is not None:
-            self._forking.call_off()
-            self._forking = None
+            attempt = self._gang.get("attempt", "")
+            self._call_off_forking()
+            self._gang = {"attempt": attempt}
         # What a tracker would remove is a file that came since the gang. Without such a file whole groups can be killed,
         # which costs no look through /proc.
         shares = not _shared() <= self._shared_before

@@ -66,11 +66,12 @@ def _program(
 
 
 def spawn_request(
-    assignment: Assignment, *, cluster: str, python: str, fork: bool = False
+    assignment: Assignment, *, cluster: str, python: str, fork: bool = False, cold: str = ""
 ) -> dict[str, Any]:
     """Say to a keeper what to start. Raises SpecError for a command that cannot be filled in.
 
-    With `fork` its warm process, made for this command, is to fork the ranks.
+    With `fork` its warm process, made for this command, is to fork the ranks: raises NoPythonProgram if that cannot be.
+    `cold` says why they are not to be forked although that was wanted; the keeper keeps it for the next agent.
     """
     plan = assignment.plan
     assert plan is not None
@@ -104,6 +105,7 @@ def spawn_request(
         "environment": shared,
         "ranks": ranks,
         "fork": fork,
+        "cold": cold,
     }
 
 

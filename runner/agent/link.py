@@ -55,6 +55,7 @@ class KeeperState:
     attempt: str = ""
     epoch: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
+    cold: str = ""
     ranks: list[dict[str, Any]] = field(default_factory=list)
     channels: dict[int, socket.socket] = field(default_factory=dict)
     held: dict[int, list[bytes]] = field(default_factory=dict)
@@ -123,6 +124,7 @@ class KeeperLink:
                     found.attempt = message.get("attempt", "")
                     found.epoch = message.get("epoch", 0)
                     found.notes = message.get("notes", {})
+                    found.cold = message.get("cold", "")
                     return found
 
     def close(self) -> None:

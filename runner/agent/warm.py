@@ -22,6 +22,7 @@ import gc
 import importlib
 import json
 import os
+import random
 import re
 import runpy
 import select
@@ -38,6 +39,7 @@ from typing import Any, NamedTuple
 MAX_RANKS = 64  # in one job: three descriptors each, and a packet carries 253
 ROOM_VARIABLE = "STOKER_WARM_ROOM"  # keeps room in /proc/PID/environ for a rank's own environment
 KEEPER_VARIABLE = "STOKER_KEEPER"  # tells keepers and warm processes from ranks
+_WARM_VARIABLES = (ROOM_VARIABLE, KEEPER_VARIABLE)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
 _NUMBER_DIGITS = 10  # of a descriptor, at most
@@ -98,6 +100,14 @@ def _overwrite(place: tuple[int, int], data: bytes) -> None:
     ctypes.memmove(start, data[: size - 1].ljust(size, b"\0"), size)
 
 
+def _started_with() -> dict[str, str]:
+    """Return the environment before the interpreter touched it (it sets LC_CTYPE in a C locale)."""
+    with open("/proc/self/environ", "rb") as file:
+        pairs = (item.partition(b"=") for item in file.read().split(b"\0") if item)
+    given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    return {name: value for name, value in given.items() if name not in _WARM_VARIABLES}
+
+
 def _threads() -> list[str]:
     names = []
     for task in os.listdir("/proc/self/task"):
@@ -131,7 +141,7 @@ class Warmth:
         self.shown = Shown()
         # What an attempt sets differs; all else must stay as it is when the modules are imported.
         self._own = re.compile(wish["own_variables"])
-        self.started_with = self._lasting(dict(os.environ))
+        self.started_with = self._lasting(_started_with())
         self.environment_changes: dict[str, str | None] = {}
         self._files: dict[str, tuple[int, int]] = {}
 
@@ -163,8 +173,8 @@ class Warmth:
         for path, stamp in self._files.items():
             if _stamp(path) != stamp:
                 raise Odd(f"{path} has changed since it was imported")
-        if self.wish["form"] == "path" and not os.access(self.wish["target"], os.R_OK):
-            raise Odd(f"{self.wish['target']} cannot be read")
+        if self.wish["form"] == "path":
+            _must_be_source(self.wish["target"])
         if not os.path.isdir(job["working_directory"]):
             raise Odd(f"{job['working_directory']} is no folder")
         for rank in job["ranks"]:
@@ -211,8 +221,19 @@ def _must_hide_nothing(folder: str) -> None:
                 )
 
 
+def _must_be_source(path: str) -> None:
+    """An interpreter also runs folders, archives and compiled files; that is left to it."""
+    try:
+        with open(path, "rb") as file:
+            is_source = b"\0" not in file.read()
+    except OSError as error:
+        raise Odd(f"{path} cannot be read: {error.strerror}") from error
+    if not is_source:
+        raise Odd(f"{path} is no plain source file")
+
+
 def _import(name: str) -> None:
-    before = os.getpid()
+    before, seeds = os.getpid(), _seeds()
     try:
         importlib.import_module(name)
     except BaseException as error:
@@ -225,6 +246,23 @@ def _import(name: str) -> None:
     with contextlib.suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
         raise Odd(f"preload {name!r} starts a process while it is imported")
+    # A seed set there would hold in each fresh rank, but not in forked ones, which all draw a seed of their own.
+    drawn = [library for library, seed in _seeds().items() if seeds.get(library, seed) != seed]
+    if drawn:
+        raise Odd(f"preload {name!r} seeds {drawn[0]}, or draws from it, while it is imported")
+
+
+def _seeds() -> dict[str, object]:
+    """Return the state of each generator that is there by now."""
+    found: dict[str, object] = {"random": hash(random.getstate())}
+    numpy_random = sys.modules.get("numpy.random")
+    if numpy_random is not None:
+        state = numpy_random.get_state()
+        found["numpy.random"] = hash((state[1].tobytes(), state[2]))
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        found["torch"] = torch.initial_seed()
+    return found
 
 
 @contextlib.contextmanager
@@ -492,8 +530,8 @@ def _tell(stream: socket.socket, **message: Any) -> None:
     stream.send(json.dumps(message).encode())
 
 
-def _next_job(stream: socket.socket) -> tuple[Message, list[int]]:
-    """Wait for a job; ends the process when the keeper is gone."""
+def _receive(stream: socket.socket) -> tuple[Message, list[int]]:
+    """Wait for a message and its descriptors; ends the process when the keeper is gone."""
     numbers = array.array("i")
     size = socket.CMSG_SPACE((2 + 3 * MAX_RANKS) * numbers.itemsize)
     data, rights, _, _ = stream.recvmsg(_PACKET_BYTES, size, getattr(socket, "MSG_CMSG_CLOEXEC", 0))
@@ -504,14 +542,14 @@ def _next_job(stream: socket.socket) -> tuple[Message, list[int]]:
     held, *descriptors = numbers.tolist()
     with open(held, "rb") as file:
         file.seek(0)
-        job: Message = json.loads(file.read())
-    return job, descriptors
+        message: Message = json.loads(file.read())
+    return message, descriptors
 
 
 def _serve(stream: socket.socket, warmth: Warmth) -> Berth:
     """Answer jobs; return in a rank only."""
     while True:
-        job, descriptors = _next_job(stream)
+        job, descriptors = _receive(stream)
         berth = None
         try:
             warmth.check(job)
@@ -525,10 +563,9 @@ def _serve(stream: socket.socket, warmth: Warmth) -> Berth:
 
 
 def _get_warm(stream: socket.socket) -> Warmth | None:
-    own = (ROOM_VARIABLE, KEEPER_VARIABLE)
-    for name in own:
+    for name in _WARM_VARIABLES:
         os.environ.pop(name, None)
-    wish: Message = json.loads(stream.recv(_PACKET_BYTES))
+    wish, _ = _receive(stream)
     started = time.monotonic()
     try:
         warmth = Warmth(wish)

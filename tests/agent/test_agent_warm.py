@@ -1,8 +1,11 @@
 """What cannot be forked is started as usual and says why; a warm process comes, stays and goes as it is wanted."""
 
 import os
+import py_compile
 import signal
 import sys
+import time
+import zipapp
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +15,14 @@ import pytest
 
 from runner.facts.ids import AttemptId
 from tests.agent.node import Node, is_alive, is_gone, is_in, is_of, wait_until
-from tests.agent.programs import BALLAST, cold, program_plan, seen_by
+from tests.agent.programs import (
+    BALLAST,
+    both,
+    cold,
+    must_have_seen_the_same,
+    program_plan,
+    seen_by,
+)
 
 pytestmark = pytest.mark.e2e
 
@@ -34,6 +44,7 @@ ODD_MODULES = {
     "leaves a file open": ("kept = open(__file__)", "odd.py open"),
     "changes directory": ("import os; os.chdir('/')", "working directory"),
     "reads the rank": ("import os; rank = os.environ.get('LOCAL_RANK', 0)", "reads LOCAL_RANK"),
+    "seeds a generator": ("import random; random.seed(7)", "seeds random"),
     "is slow": ("import time; time.sleep(60)", "longer than 1 s"),
 }
 
@@ -99,11 +110,15 @@ def warm_pid(node: Node) -> int:
 def warm_pids(node: Node) -> list[int]:
     """Return the warm processes below the keeper, as /proc shows them."""
     children = Path(f"/proc/{node.keeper}/task/{node.keeper}/children").read_text().split()
-    is_warm = {
-        int(child): b"warm\0process:" in Path(f"/proc/{child}/cmdline").read_bytes()
-        for child in children
-    }
-    return [pid for pid, holds in is_warm.items() if holds]
+    return [int(child) for child in children if command_of(child).startswith(b"warm\0process:")]
+
+
+def command_of(pid: str) -> bytes:
+    """Return a command line; nothing when the process is gone."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def test_a_spare_is_warm(node: Node) -> None:
@@ -252,3 +267,141 @@ def test_a_rank_killed_at_any_moment_of_its_start_is_an_exit(node: Node) -> None
         # The other one has nothing to live for: the node ends it without being told.
         node.wait_for("RanksGone", partial(is_in, epoch))
         assert not any(is_alive(pid) for pid in pids.values())
+
+
+# ---- defects that a review has found --------------------------------------------------------------------------------
+
+
+def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
+    """Ranks still behind the gate when their agent dies never run; the next agent says truly that there are none."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "sleeper.py")
+    (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")
+    warm = node.warm(plan, ("ballast",))
+    node.assign(None, 1, warm=warm)
+    next(beat for beat in node.beats() if beat.warm == "ready")
+    stopped = warm_pid(node)
+    os.kill(stopped, signal.SIGSTOP)
+    node.assign(plan, 2, warm=warm)
+    launched = node.folder / "agent.json"
+    wait_until(lambda: str(plan.attempt) in launched.read_text(), "a launch that was noted")
+    time.sleep(0.3)  # the keeper has been asked, and waits for the warm process
+    node.kill_agent()
+    node.start_agent()
+    os.kill(stopped, signal.SIGCONT)
+    assert node.wait_for("RanksGone", partial(is_in, 2))
+    node.assign(None, 3, warm=warm)
+    later = replace(plan, attempt=AttemptId(1, 1, 4))
+    pids = node.launch(later, 4, preload=("ballast",))
+    of_ours = [pid for pid in node.marked() if pid != node.keeper]
+    assert sorted(of_ours) == sorted(pids.values())
+
+
+def test_a_slow_import_does_not_deafen_the_keeper(node: Node) -> None:
+    """While a second warm process takes its time, a rank's death is told at once."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "sleeper.py")
+    folder = Path(plan.working_directory)
+    (folder / "sleeper.py").write_text("import time; time.sleep(1000)\n")
+    (folder / "slow.py").write_text("import time; time.sleep(8)\n")
+    for epoch in range(
+        1, 4
+    ):  # the old one's last words and the new wish in one turn: a matter of luck
+        attempt = AttemptId(1, 1, epoch)
+        one = replace(plan, attempt=attempt)
+        pids = node.launch(one, epoch, preload=("ballast",))
+        node.assign(one, epoch, warm=node.warm(plan, ("ballast", "json")))
+        node.assign(one, epoch, warm=node.warm(plan, ("slow",)))
+        time.sleep(0.05)
+        struck_at = time.monotonic()
+        os.kill(pids[0], signal.SIGKILL)
+        node.wait_for("RankExited", partial(is_in, epoch))
+        assert time.monotonic() - struck_at < 6.0
+
+
+@pytest.mark.parametrize("kind", ["folder", "archive", "compiled"])
+def test_what_is_no_plain_source_is_left_to_the_interpreter(node: Node, kind: str) -> None:
+    """A folder, an archive or a compiled file runs, as a fresh process."""
+    folder = node.state / "program"
+    name = {"folder": "app", "archive": "app.pyz", "compiled": "app.pyc"}[kind]
+    plan = program_plan(node, "{python}", name, ranks_per_node=1)
+    source = folder / "source"
+    source.mkdir()
+    (source / "__main__.py").write_text("print('ran')\n")
+    if kind == "folder":
+        source.rename(folder / "app")
+    elif kind == "archive":
+        zipapp.create_archive(source, folder / name)
+    else:
+        py_compile.compile(str(source / "__main__.py"), cfile=str(folder / name))
+    node.start_agent()
+    node.launch(plan, 1, preload=("ballast",))
+    assert cold(node, 1)
+    assert node.wait_for("RankExited").exit_code == 0
+    assert Path(plan.output_folder, "rank0.out").read_text() == "ran\n"
+
+
+def test_what_a_preload_has_started_ends_with_it(node: Node) -> None:
+    """A process that a module forks while it is imported does not outlive the warm process that was refused for it."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
+    noted = node.state / "child"
+    source = (
+        "import multiprocessing, time\n"
+        "child = multiprocessing.get_context('fork').Process(target=time.sleep, args=(1000,), daemon=True)\n"
+        f"child.start()\nopen({str(noted)!r}, 'w').write(str(child.pid))\n"
+    )
+    (Path(plan.working_directory) / "odd.py").write_text(source)
+    node.launch(plan, 1, preload=("odd",))
+    assert "starts a process" in cold(node, 1)
+    child = int(noted.read_text())
+    wait_until(partial(is_gone, child), "the end of the preload's child")
+
+
+def test_a_large_environment_is_forked_too(node: Node) -> None:
+    """A thousand variables, as a cluster may give to each of its containers, hinder nothing."""
+    node.start_agent()
+    variables = {f"SERVICE_{number}_PORT": "tcp://10.0.0.1:80" * 5 for number in range(1000)}
+    plan = program_plan(node, "{python}", "program.py", ranks_per_node=1, environment=variables)
+    node.launch(plan, 1, preload=("ballast",))
+    assert cold(node, 1) == ""
+    assert node.wait_for("RankExited").exit_code == 0
+
+
+def test_a_c_locale_is_forked_too(node: Node) -> None:
+    """The variable that Python adds to its own environment in a C locale is no difference."""
+    node.start_agent()
+    plan = program_plan(
+        node, "{python}", "program.py", environment={"LANG": "C", "LC_ALL": "", "LC_CTYPE": ""}
+    )
+    fresh, forked = both(node, plan)
+    assert cold(node, 2) == ""
+    must_have_seen_the_same(node, fresh, forked)
+
+
+def test_a_console_command_that_changes_is_started_fresh(node: Node) -> None:
+    """A command that was a Python script when its modules were imported, and is none any more, is started all the same."""
+    node.start_agent()
+    plan = program_plan(node, "./train-it", ranks_per_node=1)
+    script = Path(plan.working_directory) / "train-it"
+    script.write_text(f"#!{sys.executable}\nprint('python')\n")
+    script.chmod(0o755)
+    warm = node.warm(plan, ("ballast",))
+    node.assign(None, 1, warm=warm)
+    next(beat for beat in node.beats() if beat.warm == "ready")
+    script.write_text("#!/bin/sh\necho shell\n")
+    node.assign(plan, 2, warm=warm)
+    assert "no Python script" in cold(node, 2)
+    assert node.wait_for("RankExited").exit_code == 0
+
+
+def test_a_new_agent_still_knows_why_ranks_are_fresh(node: Node) -> None:
+    """The reason outlives the agent that told it."""
+    node.start_agent()
+    plan = program_plan(node, "{python}", "sleeper.py")
+    (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")
+    node.launch(plan, 1, preload=("no_such_module",))
+    node.kill_agent()
+    node.start_agent()
+    told = node.wait_for("RanksStarted", lambda said: said.incarnation == 2)
+    assert "no_such_module" in told.cold

@@ -17,7 +17,6 @@ import ballast  # type: ignore[import-not-found]  # lies beside the program
 
 # Differs from attempt to attempt, or from rank to rank, by design.
 OWN = {
-    "LC_CTYPE",
     "LOCAL_RANK",
     "RANK",
     "STOKER_ATTEMPT",
