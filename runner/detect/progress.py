@@ -198,7 +198,7 @@ class GangProgress:
         is_whole = all(
             now - gang.heard.get(node, now) < self._silence_seconds for node in gang.watched.nodes
         )
-        if gang.sign_at is not None and gang.watched.since is not None and is_whole:
+        if gang.sign_at is not None and is_whole:
             self._pace(gang).add(max(0.0, now - gang.sign_at))
         gang.sign_at = now
 

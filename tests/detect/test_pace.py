@@ -33,7 +33,8 @@ class Track:
 
     def launch(self, *, is_up: bool = True) -> None:
         """Begin a new attempt; all its nodes have started their ranks unless it `is_up` only later."""
-        self.step, self.writes, self.writing_seconds = 0, 0, 0.0
+        self.step, self.writes = 0, 0
+        self.writing_seconds, self.longest_quiet_seconds = 0.0, 1.0
         self.attempt = self.attempt.restarted()
         watched = WatchedAttempt(
             attempt=self.attempt,
@@ -79,7 +80,7 @@ class Track:
                     last_step=self.step if self.step and not self.script else None,
                     writes=self.writes if self.script else 0,
                     writing_seconds=self.writing_seconds if self.script else 0.0,
-                    longest_quiet_seconds=1.0 if self.script else 0.0,
+                    longest_quiet_seconds=self.longest_quiet_seconds if self.script else 0.0,
                 )
                 self.found += self.progress.heard(beat, self.now)
         self.tick()
@@ -353,15 +354,35 @@ def test_the_limit_of_a_start_is_learned_from_when_all_are_up() -> None:
 
 
 def test_lines_of_ranks_that_wait_for_other_nodes_are_no_pace() -> None:
-    """A script says a word, waits 300 s for the other nodes' ranks, then writes every second: its silence is found."""
+    """A script says a word, waits 300 s for the other nodes' ranks, then writes every second: its silence is found.
+
+    That holds for a supervisor, too, that comes meanwhile and is told of the wait by the agent.
+    """
     track = Track(script=True)
     track.launch(is_up=False)
     track.work(1)
     track.wait(300)
+    track.longest_quiet_seconds = 301.0
+    track.work(1)
+    track.replace_supervisor()
     track.work(1)
     track.come_up()
     track.work(200)
     assert track.until_found() == pytest.approx(200, abs=3)
+
+
+def test_a_step_that_is_told_before_all_nodes_are_up_begins_no_limit() -> None:
+    """Ranks may name the step they go on from; waiting for others after that is neither a quiet nor time at work."""
+    track = Track()
+    track.wait(5, "")
+    track.work(200, phase="")
+    track.launch(is_up=False)
+    track.work(1, phase="")
+    track.wait(700, "")
+    track.come_up()
+    track.work(80, phase="")
+    assert track.found == []
+    assert 60 <= track.until_found("") <= 90
 
 
 def test_ranks_that_hang_before_their_first_word_are_found_in_a_run_that_spoke() -> None:
