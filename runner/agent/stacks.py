@@ -8,6 +8,8 @@ still is whole, and ranks that wait by spinning leave the processors to the read
 any time as many are read as there are processors, so that when time runs out some stacks are there rather than none.
 py-spy itself is told to pause nothing: it would wait for ever for a process that cannot be paused. It takes 8 ms of CPU
 for a rank with torch (measured).
+
+A folder may answer after the ranks have been killed, and their pids are others' by then: each is told by its start, too.
 """
 
 from __future__ import annotations
@@ -22,8 +24,9 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 
-from runner.agent.keeper import process, send_signal
+from runner.agent.keeper import Process, process, send_signal
 
 FOLDER = "stacks"
 MAX_FILE_BYTES = 256 * 1024  # of one rank's file; chosen
@@ -54,28 +57,35 @@ def dump(
 ) -> int:
     """Write the stacks of ranks (rank -> pid) into `folder`; return of how many there is one. The ranks are left stopped.
 
-    Blocks for `budget_seconds` and REAP_SECONDS at most, unless the folder does. Raises OSError when nothing can be written.
+    Blocks for `budget_seconds` and REAP_SECONDS at most, unless the folder does. Raises OSError when nothing can be written,
+    or not in time.
     """
     deadline = time.monotonic() + budget_seconds
+    ranks = {rank: process(pid) for rank, pid in pids.items()}  # before anything that may take long
     folder.mkdir(parents=True, exist_ok=True)
-    states = {rank: seen.state if (seen := process(pid)) else "" for rank, pid in pids.items()}
-    order = sorted(pids, key=lambda rank: (states[rank] != "T", rank))
+    order = sorted(pids, key=lambda rank: (_state(ranks[rank]) != "T", rank))
     paths = {rank: folder / f"rank{rank}.txt" for rank in order}
     for rank in order:
-        paths[rank].write_text(_head(rank, pids[rank], states[rank]))
-    send_signal([pids[rank] for rank in order if states[rank]], signal.SIGSTOP)
+        paths[rank].write_text(_head(rank, pids[rank], ranks[rank]))
+    if time.monotonic() >= deadline:
+        for path in paths.values():
+            _append(path, f"no stack: the folder did not answer within {budget_seconds:g} s")
+        raise TimeoutError(f"{folder} did not answer within {budget_seconds:g} s")
+    send_signal([seen.pid for seen in ranks.values() if seen and _is_still(seen)], signal.SIGSTOP)
     readings = _Readings(program, deadline)
     for rank in order:
-        if not states[rank]:
-            _append(paths[rank], "no stack: the process is gone")
+        seen = ranks[rank]
+        if seen is None:
+            _append(paths[rank], _IS_GONE)
         elif program is None:
             _append(paths[rank], f"no stack: {_NO_PROGRAM}")
-        elif not readings.begin(_interpreter(pids[rank]), paths[rank]):
+        elif not readings.begin(seen, paths[rank]):
             _append(paths[rank], f"no stack within {budget_seconds:g} s: others were read first")
     late = readings.finish()
     return sum(_conclude(reader, reader in late, budget_seconds) for reader in readings.readers)
 
 
+_IS_GONE = "no stack: the process is gone"
 _NO_PROGRAM = "py-spy is not installed where Stoker is (pip install py-spy)"
 
 
@@ -89,23 +99,20 @@ class _Readings:
         self._running: dict[int, _Reader] = {}  # by descriptor of the process
         self._poll = select.poll()
 
-    def begin(self, pid: int, path: Path) -> bool:
+    def begin(self, rank: Process, path: Path) -> bool:
         """Start a reader once there is room for it; False when time ran out before."""
         while len(self._running) >= len(os.sched_getaffinity(0)):
             if not self._wait():
                 return False
-        # Nothing of our environment: the keeper takes what carries an attempt's marks for a stray of that attempt.
         with path.open("ab") as file:
             begins_at = file.tell()
+            if time.monotonic() >= self._deadline:
+                return False
+            if not _is_still(rank):
+                file.write(f"{_IS_GONE}\n".encode())
+                return True
             try:
-                child = subprocess.Popen(
-                    [str(self._program), "dump", "--pid", str(pid), "--nonblocking"],
-                    stdin=subprocess.DEVNULL,
-                    stdout=file,
-                    stderr=file,
-                    env={"PATH": os.defpath, "RUST_BACKTRACE": "0"},
-                    start_new_session=True,
-                )
+                child = self._start(_interpreter(rank.pid), file)
             except OSError as error:
                 file.write(f"no stack: cannot start {self._program}: {error}\n".encode())
                 return True
@@ -115,6 +122,17 @@ class _Readings:
         self._running[descriptor] = reader
         self._poll.register(descriptor, select.POLLIN)
         return True
+
+    def _start(self, pid: int, file: BinaryIO) -> subprocess.Popen[bytes]:
+        # Nothing of our environment: the keeper takes what carries an attempt's marks for a stray of that attempt.
+        return subprocess.Popen(
+            [str(self._program), "dump", "--pid", str(pid), "--nonblocking"],
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=file,
+            env={"PATH": os.defpath, "RUST_BACKTRACE": "0"},
+            start_new_session=True,
+        )
 
     def finish(self) -> list[_Reader]:
         """Wait for all of them; return those that had to be killed at the deadline."""
@@ -189,17 +207,28 @@ def _interpreter(pid: int) -> int:
 # ---- what /proc knows -----------------------------------------------------------------------------------------------
 
 
-def _head(rank: int, pid: int, state: str) -> str:
+def _is_still(seen: Process) -> bool:
+    """Whether a pid still belongs to the process that was seen."""
+    now = process(seen.pid)
+    return now is not None and now.start_ticks == seen.start_ticks
+
+
+def _state(seen: Process | None) -> str:
+    return seen.state if seen is not None else "gone"
+
+
+def _head(rank: int, pid: int, seen: Process | None) -> str:
     """Describe a rank's threads: state, where in the kernel they wait, and the kernel's stack where we may read it."""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    lines = [f"rank {rank}, pid {pid}, state {state or 'gone'}, {when}"]
+    lines = [f"rank {rank}, pid {pid}, state {_state(seen)}, {when}"]
     task = Path(f"/proc/{pid}/task")
-    try:
-        threads = sorted(
-            (int(name) for name in os.listdir(task)), key=lambda tid: (tid != pid, tid)
-        )
-    except OSError:
-        threads = []
+    threads: list[int] = []
+    if seen is not None and _is_still(seen):
+        try:
+            found = map(int, os.listdir(task))
+            threads = sorted(found, key=lambda tid: (tid != pid, tid))
+        except OSError:
+            pass  # it ends just now
     for tid in threads[:MAX_THREADS]:
         stat = _text(task / str(tid) / "stat")
         name = stat[stat.find("(") + 1 : stat.rfind(")")]

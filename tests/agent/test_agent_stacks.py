@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,3 +160,98 @@ def test_a_file_is_bounded(tmp_path: Path, start: Callable[[str], int]) -> None:
     pid = start(SLEEPING)
     stacks.dump({0: pid}, folder=tmp_path, budget_seconds=BUDGET_SECONDS, program=str(spy))
     assert (tmp_path / "rank0.txt").stat().st_size < stacks.MAX_FILE_BYTES + 100
+
+
+class Hanging:
+    """A dump whose folder hangs at rank 1: its file is a pipe that cannot be opened for writing until it is told to go on.
+
+    Ranks 0 and 1 are gone already; `pids` are those of ranks 2 and up.
+    """
+
+    def __init__(self, folder: Path, pids: list[int], budget_seconds: float) -> None:
+        self.found = -1
+        self.error = ""
+        self._pipe = folder / "rank1.txt"
+        os.mkfifo(self._pipe)
+        gone = subprocess.Popen(["true"])
+        gone.wait()
+        ranks = dict(enumerate([gone.pid, gone.pid, *pids]))
+        spy = folder / "py-spy"
+        spy.write_text("#!/bin/sh\necho Thread of $3\n")
+        spy.chmod(0o755)
+
+        def dump() -> None:
+            try:
+                self.found = stacks.dump(
+                    ranks, folder=folder, budget_seconds=budget_seconds, program=str(spy)
+                )
+            except OSError as error:
+                self.error = str(error)
+
+        self._dumping = threading.Thread(target=dump)
+        self._dumping.start()
+        wait_until((folder / "rank0.txt").exists, "the dump in its folder")
+
+    def go_on(self) -> None:
+        """Let the folder answer, and wait for the end of the dump."""
+        descriptor = os.open(self._pipe, os.O_RDWR | os.O_NONBLOCK)
+        self._dumping.join()
+        os.close(descriptor)
+
+
+def test_a_folder_that_answers_too_late_strikes_nobody(
+    tmp_path: Path, start: Callable[[str], int]
+) -> None:
+    """Past its time a dump stops nothing and reads nothing, since its ranks may have been killed; it says why it ends."""
+    pid = start(SLEEPING)
+    wait_until(lambda: state_of(pid) == "S", "rank asleep")
+    hanging = Hanging(tmp_path, [pid], 0.05)
+    time.sleep(0.1)
+    hanging.go_on()
+    reason = f"{tmp_path} did not answer within 0.05 s"
+    assert (hanging.found, hanging.error) == (-1, reason)
+    said = (tmp_path / "rank2.txt").read_text()
+    assert f"rank 2, pid {pid}, state S" in said
+    assert said.endswith("no stack: the folder did not answer within 0.05 s\n")
+    assert state_of(pid) == "S"
+
+
+def test_whoever_has_the_pid_of_a_rank_by_now_is_let_be(
+    tmp_path: Path, start: Callable[[str], int]
+) -> None:
+    """The folder answers in time, but a rank has ended and its pid is another's: who is neither stopped nor read."""
+    ended = subprocess.Popen(["sleep", "1000"])
+    stays = start(SLEEPING)
+    hanging = Hanging(tmp_path, [ended.pid, stays], BUDGET_SECONDS)
+    ended.kill()
+    ended.wait()
+    stranger = take_pid(ended.pid)
+    hanging.go_on()
+    said = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in (2, 3)}
+    state = state_of(ended.pid)
+    if stranger is not None:
+        stranger.kill()
+        stranger.wait()
+    assert (hanging.found, hanging.error) == (1, "")
+    assert said[2].endswith("no stack: the process is gone\n")
+    assert "thread" not in said[2]
+    assert f"Thread of {stays}" in said[3]
+    assert state_of(stays) == "T"
+    if stranger is None:
+        pytest.skip("pids cannot be chosen here, so that it was nobody's")
+    assert state in ("S", "R")
+
+
+def take_pid(pid: int) -> subprocess.Popen[bytes] | None:
+    """Start a process that has a pid which just became free; None where that does not succeed."""
+    for _ in range(50):  # others start processes, too
+        try:
+            Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
+        except OSError:
+            return None
+        child = subprocess.Popen(["sleep", "1000"])
+        if child.pid == pid:
+            return child
+        child.kill()
+        child.wait()
+    return None
