@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
 _PLAIN_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")  # options of an interpreter that stand alone
 _FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _SHEBANG_BYTES = 256  # the kernel reads as much of a first line
+_LOOKED_AT_BYTES = 4096  # of a script, whether it is source: zip archives have their first zero bytes early; chosen
 
 Form = Literal["path", "module"]
 
@@ -39,13 +39,17 @@ def read_command(
     """Take a command apart. Raises NoPythonProgram for what is no script or module of a Python interpreter.
 
     `environment` and `folder` (the working directory) are those the command is started with: its program is looked up there.
+    A script that is not there yet is none of our business: it may come before its ranks do.
     """
     if _PYTHON.fullmatch(Path(command[0]).name):
-        return _read_options(command[0], command[1:])
-    script = _find(command[0], environment=environment, folder=folder)
-    interpreter = _interpreter_of(script)
-    before = interpreter[1:]
-    return _read_options(interpreter[0], (*before, script, *command[1:]))
+        program = _read_options(command[0], command[1:])
+    else:
+        script = _find(command[0], environment=environment, folder=folder)
+        interpreter, *option = _interpreter_of(os.path.join(folder, script))
+        program = _read_options(interpreter, (*option, script, *command[1:]))
+    if program.form == "path":
+        _must_be_source(program.target, folder=folder)
+    return program
 
 
 def _read_options(python: str, words: tuple[str, ...]) -> Program:
@@ -72,27 +76,47 @@ def _program(python: str, flags: tuple[str, ...], *, form: Form, rest: tuple[str
     return Program(interpreter=(python, *flags), form=form, target=rest[0], arguments=rest)
 
 
+def _must_be_source(target: str, *, folder: str) -> None:
+    """Refuse what Python runs by other means than compiling it: a folder or an archive with __main__, compiled code."""
+    path = os.path.join(folder, target)
+    is_source = not os.path.isdir(path)
+    if os.path.isfile(path):  # anything else, a pipe say, might not let us go again
+        try:
+            with open(path, "rb") as file:
+                is_source = b"\0" not in file.read(_LOOKED_AT_BYTES)  # which no source may contain
+        except OSError:
+            pass  # who forks it reads it again, and says why that cannot be done
+    if not is_source:
+        raise NoPythonProgram(f"{target!r} is no plain source file")
+
+
 def _find(name: str, *, environment: Mapping[str, str], folder: str) -> str:
-    if "/" in name:
-        path = os.path.join(folder, name)
-        return path if os.path.isfile(path) else _raise_missing(name)
-    return shutil.which(name, path=environment.get("PATH")) or _raise_missing(name)
-
-
-def _raise_missing(name: str) -> str:
-    raise NoPythonProgram(f"there is no program {name!r}")
+    """Return the file that a command's name stands for, as its process will be told."""
+    if "/" not in name:
+        found = shutil.which(name, path=environment.get("PATH"))
+        if found is None:
+            raise NoPythonProgram(f"there is no program {name!r}")
+        return found
+    path = os.path.join(folder, name)
+    if not os.path.isfile(path):
+        raise NoPythonProgram(f"there is no program {name!r}")
+    if not os.access(path, os.X_OK):
+        raise NoPythonProgram(f"{name!r} is not executable")
+    return name
 
 
 def _interpreter_of(script: str) -> list[str]:
-    """Return the words of a script's first line if it names a Python."""
+    """Return the interpreter that a script's first line names, if it is a Python, and its option, as the kernel reads them."""
     try:
         with open(script, "rb") as file:
             line = file.read(_SHEBANG_BYTES).split(b"\n")[0]
     except OSError as error:
         raise NoPythonProgram(f"{script!r} cannot be read: {error}") from error
-    words = shlex.split(os.fsdecode(line[2:])) if line.startswith(b"#!") else []
+    # Quotes mean nothing to the kernel, and all that follows the first blanks is one word.
+    text = os.fsdecode(line[2:]).strip(" \t") if line.startswith(b"#!") else ""
+    words = re.split("[ \t]+", text, maxsplit=1)
     if len(words) == 2 and Path(words[0]).name == "env":
         words = words[1:]
-    if not words or not _PYTHON.fullmatch(Path(words[0]).name):
+    if not _PYTHON.fullmatch(Path(words[0]).name):
         raise NoPythonProgram(f"{script!r} is no Python script")
     return words

@@ -1,0 +1,115 @@
+"""Which commands start a Python program that ranks can be forked for, and why others do not."""
+
+from __future__ import annotations
+
+import compileall
+import os
+import sys
+import zipapp
+from pathlib import Path
+
+import pytest
+
+from runner.agent.program import NoPythonProgram, Program, read_command
+
+
+def read(folder: Path, *command: str) -> Program:
+    """Take a command apart as it would be started in a folder, which is also where commands are found."""
+    path = f"{folder}:{os.environ['PATH']}"
+    return read_command(command, environment={"PATH": path}, folder=str(folder))
+
+
+def write(folder: Path, name: str, first_line: str, rest: str = "pass\n") -> None:
+    """Write an executable script."""
+    (folder / name).write_text(f"{first_line}\n{rest}")
+    (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("line", "interpreter"),
+    [
+        ("#!/opt/bin/python3", ("/opt/bin/python3",)),
+        ("#! \t/opt/bin/python3.12 \t-u  ", ("/opt/bin/python3.12", "-u")),
+        ("#!/usr/bin/env python3", ("python3",)),
+        ("#!/opt/bin/python3 -W ignore", ("/opt/bin/python3", "-W ignore")),
+    ],
+)
+@pytest.mark.parametrize("name", ["train-it", "./train-it", "../scripts/train-it"])
+def test_the_first_line_of_a_script_is_read_as_the_kernel_reads_it(
+    tmp_path: Path, name: str, line: str, interpreter: tuple[str, ...]
+) -> None:
+    """Interpreter and at most one option, which is all that follows; the script's own name is what the kernel passes on."""
+    folder = tmp_path / "scripts"
+    folder.mkdir()
+    write(folder, "train-it", line)
+    program = read(folder, name, "--lr", "1")
+    assert (program.interpreter, program.form) == (interpreter, "path")
+    assert program.target == (name if "/" in name else str(folder / name))
+    assert program.arguments == (program.target, "--lr", "1")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "#!/bin/sh -e # don't",
+        '#!"/opt/my python/python3"',
+        "#!/usr/bin/env -S python3 -u",
+        "#!/opt/bin/python3\r",
+        "#!",
+        "",
+        "pass",
+    ],
+)
+def test_a_script_of_another_program_says_so(tmp_path: Path, line: str) -> None:
+    """Whatever the first line holds, an unpaired quote too, the answer is that this is no Python script."""
+    write(tmp_path, "train-it", line)
+    with pytest.raises(NoPythonProgram, match=r"/train-it' is no Python script"):
+        read(tmp_path, "train-it")
+
+
+def test_a_script_that_may_not_be_executed_is_no_program(tmp_path: Path) -> None:
+    """It would not start as a fresh process, so it must not as a forked one."""
+    (tmp_path / "train-it").write_text(f"#!{sys.executable}\n")
+    with pytest.raises(NoPythonProgram, match=r"'./train-it' is not executable"):
+        read(tmp_path, "./train-it")
+
+
+def make(folder: Path, kind: str) -> str:
+    """Make something that Python runs without compiling it; return its name."""
+    package = folder / "package"
+    package.mkdir()
+    (package / "__main__.py").write_text("print('here')\n")
+    if kind == "folder":
+        return package.name
+    if kind == "compiled":
+        assert compileall.compile_file(package / "__main__.py", legacy=True, quiet=1)
+        os.replace(package / "__main__.pyc", folder / "train.py")
+        return "train.py"
+    zipapp.create_archive(package, folder / "app.pyz", sys.executable)
+    return "app.pyz"
+
+
+@pytest.mark.parametrize("kind", ["folder", "compiled", "archive"])
+def test_what_is_no_source_is_refused(tmp_path: Path, kind: str) -> None:
+    """A folder with __main__, compiled code whatever its name, and an archive, also as a command of its own."""
+    name = make(tmp_path, kind)
+    with pytest.raises(NoPythonProgram, match=f"'{name}' is no plain source file"):
+        read(tmp_path, "python3", "-u", name)
+    if kind == "archive":
+        (tmp_path / name).chmod(0o755)
+        with pytest.raises(NoPythonProgram, match=f"'./{name}' is no plain source file"):
+            read(tmp_path, f"./{name}")
+
+
+@pytest.mark.parametrize("name", ["later.py", "/dev/null", "pipe"])
+def test_what_cannot_be_looked_at_yet_is_taken_for_source(tmp_path: Path, name: str) -> None:
+    """A script may come after its ranks are planned, and a pipe is not read before its time."""
+    os.mkfifo(tmp_path / "pipe")
+    assert read(tmp_path, "python3", name).target == name
+
+
+def test_source_and_modules_are_programs(tmp_path: Path) -> None:
+    """A script with letters of all kinds is source; a module is looked for when it is run."""
+    (tmp_path / "train.py").write_text("# Größe\n" * 2000, encoding="utf-8")
+    assert read(tmp_path, "python3", "train.py", "x").arguments == ("train.py", "x")
+    assert read(tmp_path, "python3", "-u", "-m", "package", "x").form == "module"
