@@ -114,12 +114,15 @@ def test_another_python(node: Node, version: str) -> None:
 
 MEETING = """
 import os, socket, sys, time
-started = time.monotonic()
+began = time.clock_gettime(time.CLOCK_BOOTTIME)
 if os.environ["RANK"] == "0":
     time.sleep(0.1)
+    print(time.clock_gettime(time.CLOCK_BOOTTIME), flush=True)
     server = socket.create_server(("127.0.0.1", int(os.environ["MASTER_PORT"])))
-    started = f"{started} {time.monotonic()}"
-print(started, flush=True)
+else:
+    with open("/proc/self/stat") as stat:
+        ticks = stat.read().rpartition(")")[2].split()[19]
+    print(began, began - int(ticks) / os.sysconf("SC_CLK_TCK"), flush=True)
 time.sleep(0.5)
 if os.environ["RANK"] == "0":
     server.setblocking(False)
@@ -143,8 +146,7 @@ def test_rank_0_has_a_head_start(node: Node) -> None:
     assert cold(node, 2) == ""
     said = [Path(forked.output_folder, f"rank{rank}.out").read_text() for rank in range(3)]
     assert said[0].splitlines()[1:] == ["nobody"]
-    (began, listened), *others = [
-        [float(word) for word in text.splitlines()[0].split()] for text in said
-    ]
-    for (other,) in others:
-        assert other >= min(listened, began + 0.05)
+    listens, *others = [[float(word) for word in text.splitlines()[0].split()] for text in said]
+    for began, waited_seconds in others:
+        # A rank 0 that a loaded machine lets begin late has had its time, from when all were forked.
+        assert began >= listens[0] or waited_seconds >= 0.2
