@@ -1,7 +1,8 @@
 """An observer outside Stoker: it sees in /proc which ranks live, and knows nothing of what Stoker says about them.
 
-Ranks are told by the marks of the contract in their environment. About a hundred times a second every process is looked at;
-what it notes are facts of the kernel: pid, start time, state. `check` says whether two gangs of a run ever lived at once.
+Ranks are told by the marks of the contract in their environment, and from what they start in turn by leading a session.
+About a hundred times a second every process is looked at; what it notes are facts of the kernel: pid, start time, state.
+`check` says whether two gangs of a run ever lived at once.
 """
 
 from __future__ import annotations
@@ -167,8 +168,8 @@ class Observer:
         if any(mark not in environment for mark in MARKS):
             return  # the keeper, or a copy of it that is about to become a rank
         stat = stat_of(pid)
-        if stat is None or stat[0] in "ZX" or "RANK" in environment_of(stat[1]):
-            return  # what a rank starts inherits its marks and is no rank; a rank's parent is the keeper
+        if stat is None or stat[0] in "ZX" or not is_started_as_rank(pid, stat[1]):
+            return
         rank = RankSeen(
             pid=pid,
             start_ticks=stat[2],
@@ -233,6 +234,18 @@ def stat_of(pid: int) -> tuple[str, int, int] | None:
     except OSError:
         return None
     return fields[0], int(fields[1]), int(fields[19])
+
+
+def is_started_as_rank(pid: int, parent: int) -> bool:
+    """Whether a process with a rank's marks is one, and has not inherited them from a rank.
+
+    A rank leads a session, and its parent is the keeper. What a rank starts has another parent only as long as that lives and
+    is not just being replaced by exec: a pyenv shim, as which `python3` may start, does both.
+    """
+    try:
+        return os.getsid(pid) == pid and "RANK" not in environment_of(parent)
+    except ProcessLookupError:
+        return False
 
 
 def is_same_process(pid: int, start_ticks: int) -> bool:

@@ -1,0 +1,53 @@
+"""The observer itself: what it takes for a rank, and what not."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+from tests.e2e.observer import Observer, is_same_process, stat_of
+from tests.e2e.stand import Stand
+
+MARKS = {
+    "STOKER_ATTEMPT": "1.1.0",
+    "STOKER_EPOCH": "1",
+    "STOKER_RUN": "1",
+    "RANK": "0",
+    "WORLD_SIZE": "1",
+}
+
+
+def test_what_a_rank_starts_is_no_rank_whoever_its_parent_is(tmp_path: Path) -> None:
+    """Children of a rank carry its marks, those too that were given up by their parent; a rank is what leads a session."""
+    stand = Stand(tmp_path)
+    script = "(sleep 1000 & echo $!); sleep 1000 & echo $!; exec sleep 1000"
+    with Observer(stand.name) as observer:
+        rank = subprocess.Popen(
+            ["sh", "-c", script],
+            env={**os.environ, **MARKS, "STOKER_CLUSTER": stand.name},
+            stdout=subprocess.PIPE,
+            start_new_session=True,
+        )
+        try:
+            assert rank.stdout is not None
+            orphan, child = int(rank.stdout.readline()), int(rank.stdout.readline())
+            stand.until(lambda: observer.gang() == {0: rank.pid}, "the rank is seen")
+            stand.until(lambda: parent_of(orphan) != rank.pid, "the orphan has another parent")
+            assert parent_of(child) == rank.pid
+            looked = observer.num_sweeps
+            stand.until(lambda: observer.num_sweeps >= looked + 3, "all have been looked at")
+        finally:
+            os.killpg(rank.pid, signal.SIGKILL)
+            rank.communicate()
+    observer.check()
+    assert observer.starts() == {"1.1.0": 1}
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process that lives."""
+    stat = stat_of(pid)
+    assert stat is not None
+    assert is_same_process(pid, stat[2])
+    return stat[1]
