@@ -14,7 +14,6 @@ _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
 _PLAIN_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")  # options of an interpreter that stand alone
 _FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 _SHEBANG_BYTES = 256  # the kernel reads as much of a first line
-_LOOKED_AT_BYTES = 4096  # of a script, whether it is source: zip archives have their first zero bytes early; chosen
 
 Form = Literal["path", "module"]
 
@@ -39,17 +38,13 @@ def read_command(
     """Take a command apart. Raises NoPythonProgram for what is no script or module of a Python interpreter.
 
     `environment` and `folder` (the working directory) are those the command is started with: its program is looked up there.
-    A script that is not there yet is none of our business: it may come before its ranks do.
+    Whether a script is there, and source, is seen by who forks it: its folder may hang, and this is asked in the agent's loop.
     """
     if _PYTHON.fullmatch(Path(command[0]).name):
-        program = _read_options(command[0], command[1:])
-    else:
-        script = _find(command[0], environment=environment, folder=folder)
-        interpreter, *option = _interpreter_of(os.path.join(folder, script))
-        program = _read_options(interpreter, (*option, script, *command[1:]))
-    if program.form == "path":
-        _must_be_source(program.target, folder=folder)
-    return program
+        return _read_options(command[0], command[1:])
+    script = _find(command[0], environment=environment, folder=folder)
+    interpreter, *option = _interpreter_of(os.path.join(folder, script))
+    return _read_options(interpreter, (*option, script, *command[1:]))
 
 
 def _read_options(python: str, words: tuple[str, ...]) -> Program:
@@ -74,20 +69,6 @@ def _program(python: str, flags: tuple[str, ...], *, form: Form, rest: tuple[str
     if "{" in rest[0]:
         raise NoPythonProgram(f"{rest[0]!r} is another program for each rank")
     return Program(interpreter=(python, *flags), form=form, target=rest[0], arguments=rest)
-
-
-def _must_be_source(target: str, *, folder: str) -> None:
-    """Refuse what Python runs by other means than compiling it: a folder or an archive with __main__, compiled code."""
-    path = os.path.join(folder, target)
-    is_source = not os.path.isdir(path)
-    if os.path.isfile(path):  # anything else, a pipe say, might not let us go again
-        try:
-            with open(path, "rb") as file:
-                is_source = b"\0" not in file.read(_LOOKED_AT_BYTES)  # which no source may contain
-        except OSError:
-            pass  # who forks it reads it again, and says why that cannot be done
-    if not is_source:
-        raise NoPythonProgram(f"{target!r} is no plain source file")
 
 
 def _find(name: str, *, environment: Mapping[str, str], folder: str) -> str:

@@ -28,6 +28,7 @@ import runpy
 import select
 import signal
 import socket
+import stat
 import sys
 import time
 import traceback
@@ -222,10 +223,12 @@ def _must_hide_nothing(folder: str) -> None:
 
 
 def _must_be_source(path: str) -> None:
-    """An interpreter also runs folders, archives and compiled files; that is left to it."""
+    """An interpreter also runs folders, archives, compiled files and pipes; that is left to it."""
     try:
-        with open(path, "rb") as file:
-            is_source = b"\0" not in file.read()
+        is_source = stat.S_ISREG(os.stat(path).st_mode)
+        if is_source:
+            with open(path, "rb") as file:
+                is_source = b"\0" not in file.read()
     except OSError as error:
         raise Odd(f"{path} cannot be read: {error.strerror}") from error
     if not is_source:
