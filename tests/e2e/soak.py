@@ -111,7 +111,8 @@ def check_chain(folder: Path) -> int:
             if attempt == before[0]:
                 assert step == before[1] + 1, f"rank {rank}, {attempt}: {before[1]}, then {step}"
             else:
-                assert step <= before[1] + 1, f"rank {rank}, {attempt} left out steps: {step}"
+                # What rank 0 has saved may be one step beyond what rank 1, killed, came to write down.
+                assert step <= before[1] + 1 + rank, f"rank {rank}, {attempt} left out {step}"
             before = (attempt, step)
         last = max(last, before[1])
     return last
