@@ -40,6 +40,7 @@ from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.requests import Answer
 from runner.facts.run_spec import RunSpec
 from runner.facts.view import IncidentView, RunView, View
+from runner.load.specs import TRAINER_PRELOAD
 from runner.store.store import Store
 
 NAME = "demo"
@@ -146,13 +147,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     Exit code 0 only if both faults were healed, the last step was reached, and nothing was left behind.
     """
     folder = _fresh_folder(Path(state) if state is not None else Path(".stoker") / NAME)
-    spec = RunSpec(
-        name=NAME,
-        trainer={"recipe": "tiny_cpu", "steps": steps, "checkpoint_every": CHECKPOINT_EVERY},
-        nodes=NODES,
-        ranks_per_node=SLOTS,
-        python=sys.executable,
-    )
+    spec = make_run(steps)
     check_trainer(spec)
     before = shared_memory()
     cluster = make_cluster(folder, spec, spares=SPARES)
@@ -243,6 +238,18 @@ def _judge(summary: Summary, faults: list[Fault], *, say: object) -> int:
 def _left_behind(cluster: ClusterSpec, before: frozenset[str]) -> list[str]:
     processes = [f"{process.what} (pid {process.pid})" for process in processes_of(cluster)]
     return processes + [str(SHARED_MEMORY / name) for name in new_shared_memory(before)]
+
+
+def make_run(steps: int) -> RunSpec:
+    """Return what a run.yaml would say."""
+    return RunSpec(
+        name=NAME,
+        trainer={"recipe": "tiny_cpu", "steps": steps, "checkpoint_every": CHECKPOINT_EVERY},
+        nodes=NODES,
+        ranks_per_node=SLOTS,
+        python=sys.executable,
+        preload=TRAINER_PRELOAD,
+    )
 
 
 def _fresh_folder(folder: Path) -> Path:

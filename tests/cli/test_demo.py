@@ -1,0 +1,19 @@
+"""The demo shows what people get who write a run.yaml."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+
+from runner.cli.demo import make_run
+from runner.load.specs import load_run
+
+
+def test_the_demo_runs_what_a_file_would_say(tmp_path: Path) -> None:
+    """Its run has the defaults of a file with the same goal, forked ranks among them."""
+    spec = make_run(120)
+    path = tmp_path / "run.yaml"
+    goal = {"name": spec.name, "trainer": dict(spec.trainer), "nodes": spec.nodes}
+    path.write_text(yaml.safe_dump({**goal, "ranks_per_node": spec.ranks_per_node}))
+    assert spec == replace(load_run(path), working_directory="")
+    assert spec.preload
