@@ -253,8 +253,8 @@ def test_the_warm_process_dies_with_its_keeper(node: Node) -> None:
     wait_until(lambda: node.keeper != keeper and warm_pids(node), "another warm process")
 
 
-def test_a_rank_killed_at_any_moment_of_its_start_is_an_exit(node: Node) -> None:
-    """SIGKILL right after the fork, before the program runs, is told as that rank's exit and nothing else."""
+def test_a_rank_killed_as_soon_as_it_runs_is_an_exit(node: Node) -> None:
+    """SIGKILL once the start was told is told as that rank's exit and nothing else, eight starts in a row."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
     (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")
