@@ -56,6 +56,7 @@ def run_gang(job: dict[str, Any]) -> dict[str, Any]:
     ranks = [fork_rank(number, job, port) for number in range(job["ranks"])]
     deadline = time.monotonic() + job["timeout_seconds"]
     frozen_at, frozen_seconds = deadline, 0.0
+    kill_at = deadline
     waiting, freeze = list(job["requests"]), job["freeze"]
     with selectors.DefaultSelector() as selector:
         for rank in ranks:
@@ -70,7 +71,9 @@ def run_gang(job: dict[str, Any]) -> dict[str, Any]:
                 freeze, frozen_at = None, time.monotonic()
             # The survivors of a rank that died by a drill are ended, as an agent would.
             dead = any(reap(rank) not in (None, 0, 75, 78) for rank in ranks)
-            if dead or time.monotonic() > deadline:
+            if dead:
+                kill_at = min(kill_at, time.monotonic() + job["patience_seconds"])
+            if time.monotonic() >= kill_at:
                 frozen_seconds = time.monotonic() - frozen_at
                 kill_all(ranks)
                 break

@@ -92,11 +92,13 @@ class Gangs:
         requests: Sequence[Mapping[str, Any]] = (),
         freeze: Mapping[str, int] | None = None,
         expect: int | None = 0,
+        patience_seconds: float = 0.0,
     ) -> Ended:
         """Run a gang to its end; all ranks must end with code `expect` (None: any).
 
         `freeze` stops a rank after a step; the first other rank to give up ends the gang, and
-        `frozen_seconds` says after how long.
+        `frozen_seconds` says after how long. `patience_seconds`: how long ranks are let be when one
+        has failed, for those that are to end by themselves.
         """
         self.count += 1
         output = self.folder / f"gang{self.count}"
@@ -109,6 +111,7 @@ class Gangs:
             "freeze": freeze,
             "output": str(output),
             "timeout_seconds": TIMEOUT_SECONDS,
+            "patience_seconds": patience_seconds,
         }
         assert self.server.stdin is not None
         assert self.server.stdout is not None
