@@ -10,6 +10,7 @@
     │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
     │   └── CheckpointRefused a checkpoint folder that does not verify
     └── WireError            bytes that are no message of ours (becomes a finding, never a crash)
+        └── Forged           bytes that are not signed with the cluster's token
 
 A message names the thing, the value and the way out.
 """
@@ -57,3 +58,7 @@ class CheckpointRefused(PermanentError):
 
 class WireError(StokerError):
     """Bytes that are not a message of ours."""
+
+
+class Forged(WireError):
+    """Bytes that are not signed with the cluster's token, or for another place than where they were found."""

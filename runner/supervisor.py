@@ -332,12 +332,12 @@ def main(cluster: ClusterSpec) -> int:
     """Lead this cluster until it is shut down (0) or somebody else leads (1). Raises UserError when one leads already."""
     from runner.act.places import LocalPlace
     from runner.agent.identity import write_durably
-    from runner.store.sqlite import SqliteStore
+    from runner.store.opening import open_store
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     Path(cluster.state).mkdir(parents=True, exist_ok=True)
     with (
-        contextlib.closing(SqliteStore(Path(cluster.state) / "store")) as store,
+        contextlib.closing(open_store(cluster)) as store,
         Leadership(cluster, store) as lead,
     ):
         # What agents go by.

@@ -271,7 +271,7 @@ def test_a_bad_run_is_refused_in_one_message(tmp_path: Path, text: str, parts: l
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("local: {nodes: 0}\n", ["cluster.yaml:2: local.nodes", "0 nodes", "1 or more"]),
+        ("local: {nodes: -1}\n", ["cluster.yaml:2: local.nodes", "0 nodes", "1 or more"]),
         ("local: {spares: -1}\n", ["local.spares", "-1 nodes", "0 or more"]),
         ("local: {slotz: 1}\n", ["local.slotz", "did you mean 'slots'"]),
         ("local: 3\n", ["local", "got 3"]),

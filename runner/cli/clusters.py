@@ -15,7 +15,7 @@ from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.run_spec import RunSpec
 from runner.facts.view import RunView, View
 from runner.serve.published import read_view
-from runner.store.sqlite import SqliteStore
+from runner.store.opening import exists, open_store
 from runner.store.store import Store
 
 CLUSTER_FILE = "cluster.yaml"
@@ -110,19 +110,8 @@ def made_clusters() -> list[ClusterSpec]:
 @contextmanager
 def store_of(cluster: ClusterSpec, *, create: bool = False) -> Iterator[Store]:
     """Open the cluster's store; raise UserError when it was never started."""
-    folder = store_folder(cluster)
-    if not create and not folder.is_dir():
-        raise UserError(
-            f"cluster {cluster.name!r} was never started: there is no store in {folder}; "
-            "start it with `stoker run` or `stoker supervise`"
-        )
-    with closing(SqliteStore(folder, create=create)) as store:
+    with closing(open_store(cluster, create=create)) as store:
         yield store
-
-
-def store_folder(cluster: ClusterSpec) -> Path:
-    """Return where the cluster's store is."""
-    return Path(cluster.state) / "store"
 
 
 def need_view(store: Store, cluster: ClusterSpec) -> View:
@@ -235,7 +224,7 @@ def _read_made(state: Path) -> ClusterSpec:
 
 def is_led(spec: ClusterSpec) -> bool:
     """Whether a supervisor leads the cluster, as far as can be told from here."""
-    if not store_folder(spec).is_dir():
+    if not exists(spec):
         return False
     with store_of(spec) as store:
         return leader_of(store).alive

@@ -11,17 +11,23 @@ from typing import Any
 
 from runner.decide.state import (
     MAX_INCIDENTS_KEPT,
+    MAX_OFFENCES_KEPT,
     MAX_REQUESTS_KEPT,
     Attempt,
+    Hardware,
     Incident,
+    Leaving,
     Node,
+    Offence,
     OpenAction,
     RequestStatus,
     Run,
+    Source,
     State,
 )
 from runner.facts import records as r
 from runner.facts.checkpoints import Trust
+from runner.facts.signals import Signal
 
 
 def apply_entry(state: State, entry: r.JournalEntry) -> None:
@@ -30,6 +36,9 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     state.sequence = entry.sequence
     if entry.stream:
         state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
+    if isinstance(entry.input, Signal) and entry.input.sequence > 0:
+        source = state.sources.setdefault(entry.input.node, Source())
+        source.incarnation, source.sequence = entry.input.incarnation, entry.input.sequence
     if isinstance(entry.input, r.SupervisorStarted):
         _count(state, "supervisor_starts")
         state.listening_since = state.now
@@ -71,7 +80,67 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
     node = state.nodes[record.node]
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
-    node.left_behind = []
+    node.life, node.refused_life, node.left_behind = record.life, "", []
+
+
+def _join_refused(state: State, record: r.JoinRefused) -> None:
+    state.nodes[record.node].refused_life = record.life
+    _count(state, "joins_refused")
+
+
+def _node_leaving(state: State, record: r.NodeLeaving) -> None:
+    state.nodes[record.node].leaving = (
+        None
+        if record.to is None
+        else Leaving(
+            to=record.to,
+            since=state.now,
+            reason=record.reason,
+            spare=record.spare,
+            request=record.request,
+            by_time=record.by_time,
+        )
+    )
+
+
+def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
+    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    known.parts = list(record.parts)
+    known.nodes = [name for name in known.nodes if name != record.node] + [record.node]
+
+
+def _offence_noted(state: State, record: r.OffenceNoted) -> None:
+    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    offence = Offence(
+        at=state.now,
+        node=record.node,
+        fault=record.fault,
+        evidence=record.evidence,
+        incident=record.incident,
+    )
+    known.offences = [*known.offences, offence][-MAX_OFFENCES_KEPT:]
+    _count(state, "offences")
+
+
+def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
+    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    known.verdict, known.reason, known.by = record.verdict, record.reason, record.by
+    known.judged_at = state.now
+    if not record.verdict:
+        known.offences = []
+
+
+def _pool_noted(state: State, record: r.PoolNoted) -> None:
+    state.pool_low, state.pool_reached = record.low, not record.low
+
+
+def _domain_noted(state: State, record: r.DomainNoted) -> None:
+    name = f"{record.domain} {record.name}"
+    if record.nodes:
+        state.domains_down[name] = list(record.nodes)
+        _count(state, "domains_down")
+    else:
+        state.domains_down.pop(name, None)
 
 
 def _node_changed(state: State, record: r.NodeChanged) -> None:
@@ -80,6 +149,8 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
     if record.state != "suspect":
         node.unreachable = 0
+    if node.leaving is not None and record.state in (node.leaving.to, "left", "retired"):
+        node.leaving = None
     _count(state, f"nodes_{record.state}")
 
 
@@ -103,7 +174,9 @@ def _node_cleared(state: State, record: r.NodeCleared) -> None:
 
 
 def _run_admitted(state: State, record: r.RunAdmitted) -> None:
-    state.runs[record.run] = Run(run=record.run, spec=record.spec, admitted_at=state.now)
+    state.runs[record.run] = Run(
+        run=record.run, spec=record.spec, user=record.user, admitted_at=state.now
+    )
     state.next_run = max(state.next_run, record.run + 1)
 
 
@@ -362,6 +435,13 @@ def _opened(state: State, record: r.Opened) -> None:
 _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.NodeExpected: _node_expected,
     r.NodeRegistered: _node_registered,
+    r.JoinRefused: _join_refused,
+    r.NodeLeaving: _node_leaving,
+    r.HardwareSeen: _hardware_seen,
+    r.OffenceNoted: _offence_noted,
+    r.HardwareJudged: _hardware_judged,
+    r.PoolNoted: _pool_noted,
+    r.DomainNoted: _domain_noted,
     r.NodeChanged: _node_changed,
     r.Assigned: _assigned,
     r.NodeCleared: _node_cleared,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from runner.decide.state import Node, Run, State
-from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan
+from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan, spec_hash
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
@@ -112,6 +113,7 @@ def assignment_of(
             grace_seconds=node.grace_seconds,
             stacks_seconds=node.stacks_seconds,
             warm=warm,
+            life=node.life,
         )
     plan = LaunchPlan(
         attempt=attempt.attempt,
@@ -130,8 +132,10 @@ def assignment_of(
         checkpoints=checkpoint_folder(cluster, run),
         resume=attempt.resume,
         remedies=attempt.remedies,
+        user=run.user,
     )
-    return Assignment(node=node.node, epoch=node.epoch, plan=plan, warm=warm)
+    plan = replace(plan, spec_hash=spec_hash(plan))
+    return Assignment(node=node.node, epoch=node.epoch, plan=plan, warm=warm, life=node.life)
 
 
 def _environment(cluster: ClusterSpec, run: Run) -> dict[str, str]:
@@ -177,4 +181,5 @@ def _warm_plan(cluster: ClusterSpec, run: Run) -> WarmPlan:
         working_directory=_working_directory(cluster, run),
         python=run.spec.python,
         ranks_per_node=run.spec.ranks_per_node,
+        user=run.user,
     )

@@ -6,7 +6,7 @@ Everything is reached through dicts and lists in insertion order; no sets, so th
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from runner.facts.actions import Action
 from runner.facts.checkpoints import Checkpoint, Trust
@@ -29,6 +29,53 @@ MAX_INCIDENTS_KEPT = (
     200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
 )
 
+MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A node's way out of service: where to, and who wanted it."""
+
+    to: Literal["repair", "quarantined", "retired"]
+    since: float
+    reason: str = ""
+    spare: str | None = None
+    request: str | None = None
+    by_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offence:
+    """Something that hardware did."""
+
+    at: float
+    node: str
+    fault: str
+    evidence: str = ""
+    incident: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Hardware:
+    """What stands, or stood, under a node's name. It keeps its history whatever it is called."""
+
+    hardware: str
+    parts: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)  # names it has had, the newest last
+    offences: list[Offence] = field(default_factory=list)  # those that may still count
+    verdict: Literal["", "quarantined", "retired"] = ""
+    reason: str = ""
+    judged_at: float | None = None
+    by: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    """The newest durable signal taken from a node: what does not come after it was taken before."""
+
+    incarnation: int = 0
+    sequence: int = 0
+
 
 @dataclass(slots=True, kw_only=True)
 class Node:
@@ -40,6 +87,10 @@ class Node:
     reason: str = ""
     incarnation: int = 0
     hardware: str = ""
+    life: str = ""  # of its agent
+    refused_life: str = ""  # of the last agent that asked to join under its name in vain
+    leaving: Leaving | None = None
+    domain_down: str = ""  # "rack r2": it was given up with that domain, and is not to blame
     slots: int = 0
     address: str = ""
     pid: int = 0
@@ -110,6 +161,7 @@ class Run:
 
     run: int
     spec: RunSpec
+    user: str = ""  # whose ranks they are
     state: RunStateName = "active"
     reason: str = ""
     admitted_at: float = 0.0
@@ -219,6 +271,13 @@ class State:
     actions: dict[str, OpenAction] = field(default_factory=dict)
     requests: dict[str, RequestStatus] = field(default_factory=dict)
     silent_en_masse: list[str] = field(default_factory=list)
+    domains_down: dict[str, list[str]] = field(default_factory=dict)  # "rack r2" -> nodes
+    hardware: dict[str, Hardware] = field(default_factory=dict)
+    sources: dict[str, Source] = field(default_factory=dict)  # by node
+    pool_reached: bool = (
+        False  # there were as many spares as there should be, since it was last low
+    )
+    pool_low: bool = False
     listening_since: float = (
         0.0  # when a supervisor began to listen, or was back from standing still
     )

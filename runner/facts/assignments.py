@@ -5,6 +5,8 @@ One register per node, `assignment/<node>`. Only one-offs are tasks, sent on the
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -33,6 +35,9 @@ class LaunchPlan:
     checkpoints: str = ""
     resume: str = ""
     remedies: Mapping[str, Any] = field(default_factory=dict)
+    user: str = ""  # who submitted the run: its ranks run as that user; "": as the agent
+    # of what a spec fixes of a launch (`spec_hash`): an agent runs no other argv for this run once it has run one
+    spec_hash: str = ""
 
     @property
     def world_size(self) -> int:
@@ -60,6 +65,7 @@ class WarmPlan:
     working_directory: str
     python: str = ""
     ranks_per_node: int
+    user: str = ""  # as in the launch plan
 
 
 @message("assignment")
@@ -70,7 +76,7 @@ class Assignment:
     `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
     the one whose end is to be confirmed, even by an agent that never came to read its plan. `stacks_seconds` is what a dump of
     the ranks' stacks may take before the SIGKILL; 0: none is wanted. `warm` is wanted whether the node has ranks or stands by,
-    and may change within an epoch.
+    and may change within an epoch. `life` names the agent that is to obey: another one starts nothing.
     """
 
     node: str
@@ -80,9 +86,17 @@ class Assignment:
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
     warm: WarmPlan | None = None
+    life: str = ""  # of the agent it is meant for; "": whichever
 
 
-TaskKind = Literal["ask_ranks", "drill"]
+def spec_hash(plan: LaunchPlan | WarmPlan) -> str:
+    """Return the hash of what a run's spec fixes of its ranks: argv, environment, folder, interpreter and user."""
+    fixed = (list(plan.command), dict(plan.environment), plan.working_directory, plan.python)
+    text = json.dumps([*fixed, plan.user], sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+TaskKind = Literal["ask_ranks", "drill", "check"]
 
 
 @message("task")
@@ -93,6 +107,7 @@ class Task:
     `ask_ranks`: args = fields of a request of the contract (request, checkpoint, fault, rank, point), sent to every rank here.
     `drill`: args {"fault": "kill-rank"|"stop-rank", "rank": int}, {"fault": "kill-node"} or {"fault": "kill-agent"}: real faults.
     A drill that ends the agent is answered before it strikes.
+    `check`: args {"checks": names of health checks}; answered with detail {"outcome": "PASS"|"FAIL"|"UNKNOWN", "checks": verdicts}.
     """
 
     id: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -16,7 +17,14 @@ class LocalNodes:
     """Nodes played by processes on this machine, each an agent and a keeper of its own: n1, n2, ... in order."""
 
     nodes: Annotated[
-        int, Setting("Nodes to start with, spares not counted.", unit="nodes", least=1, most=4096)
+        int,
+        Setting(
+            "Nodes to start with, spares not counted. 0: every node is another machine, whose agent is started there "
+            "(`stoker agent`, deploy/stoker-agent@.service) and joins by itself.",
+            unit="nodes",
+            least=0,
+            most=4096,
+        ),
     ] = 1
     slots: Annotated[
         int,
@@ -31,6 +39,56 @@ class LocalNodes:
             most=4096,
         ),
     ] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """Where journal, signals and registers are kept: a file in the state folder, or a Redis server."""
+
+    address: Annotated[
+        str,
+        Setting(
+            "HOST:PORT of a Redis server (7.0 or later) that all machines of the cluster reach; deploy/redis.conf sets it up. "
+            "Its keys begin with `stoker:<name of the cluster>:`.",
+            default="none: SQLite in the state folder, for one machine",
+        ),
+    ] = ""
+    database: Annotated[
+        int, Setting("Number of the database on that server.", least=0, most=1_000_000)
+    ] = 0
+    user: Annotated[str, Setting("ACL user to log in as.", default="Redis' own default user")] = ""
+    password_file: Annotated[
+        str,
+        Setting(
+            "File that holds the password on its first line. It must be readable by its owner only; relative to the "
+            "file's folder.",
+            default="none: no password is sent",
+        ),
+    ] = ""
+    tls: Annotated[
+        bool, Setting("Whether to speak TLS, and to believe the server's certificate only.")
+    ] = False
+    ca_file: Annotated[
+        str,
+        Setting(
+            "PEM file of the authority that signed the server's certificate; relative to the file's folder.",
+            default="those that the system trusts",
+        ),
+    ] = ""
+    certificate_file: Annotated[
+        str,
+        Setting(
+            "PEM file of our own certificate, where the server asks for one; relative to the file's folder.",
+            default="none",
+        ),
+    ] = ""
+    key_file: Annotated[
+        str,
+        Setting(
+            "PEM file of the key to `certificate_file`; relative to the file's folder.",
+            default="none",
+        ),
+    ] = ""
 
 
 @message("cluster_spec")
@@ -52,6 +110,96 @@ class ClusterSpec:
     local: Annotated[LocalNodes, Setting("Nodes that are processes of this machine.")] = field(
         default_factory=LocalNodes
     )
+    store: Annotated[StoreSpec, Setting("Where the cluster's truth is kept.")] = field(
+        default_factory=StoreSpec
+    )
+    token_file: Annotated[
+        str,
+        Setting(
+            "File with the cluster's token: what agents, supervisors and commands sign their words with, so that nobody who "
+            "merely reaches the store can join or be obeyed. The same on every machine, readable by its owner only; "
+            "`stoker token` makes one. Relative to the file's folder.",
+            default="`cluster.token` in the state folder, made by itself where all nodes are processes of one machine",
+        ),
+    ] = ""
+    journal_folder: Annotated[
+        str,
+        Setting(
+            "Folder that takes the journal's old entries, which `story`, `lineage` and replay read on. With several machines, "
+            "on a file system that they share.",
+            default="`journal` in the state folder",
+        ),
+    ] = ""
+    domains: Annotated[
+        Mapping[str, Mapping[str, tuple[str, ...]]],
+        Setting(
+            "What fails together, from the nearest kind to the widest: kind -> name -> nodes, such as "
+            "`switch: {s1: [n1-n8]}`. `n1-n8` stands for n1, n2, ... n8. Gangs are placed by it, and nodes of one domain "
+            "that fall silent at once are no bad nodes.",
+            default="none",
+        ),
+    ] = field(default_factory=dict)
+    checks: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Health checks (`stoker check`) that a node passes before it becomes a spare: when it joins, and whenever it "
+            "comes back from having been lost, quarantined or repaired. `[]`: none.",
+            default="`[disk_space, shared_memory, processes]`",
+        ),
+    ] = ("disk_space", "shared_memory", "processes")
+    check_seconds: Annotated[
+        float,
+        Setting(
+            "Time that these checks may take in all; a node that has not passed by then is quarantined.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 60.0
+    lemon_offences: Annotated[
+        int,
+        Setting(
+            "Offences within `lemon_days` after which hardware is a lemon and quarantined: the node died, failed its "
+            "checks, or held on to devices or ranks.",
+            least=1,
+            most=1000,
+        ),
+    ] = 3
+    lemon_days: Annotated[
+        float, Setting("Days for which an offence counts.", unit="days", above=0, most=366)
+    ] = 28.0
+    spares_low: Annotated[
+        int,
+        Setting(
+            "Somebody is paged when fewer spares than this are left, once there were as many. 0: never.",
+            unit="nodes",
+            least=0,
+            most=100_000,
+        ),
+    ] = 1
+    failures_per_1000_node_days: Annotated[
+        float,
+        Setting(
+            "How often nodes are expected to fail: with `repair_hours` it gives the number of spares that `stoker nodes` "
+            "recommends (enough in 99 % of all cases). The default was measured on a cluster of 2,000 A100 nodes.",
+            above=0,
+            most=10_000,
+        ),
+    ] = 6.5
+    repair_hours: Annotated[
+        float,
+        Setting(
+            "Time until a failed node is back in the pool.", unit="hours", above=0, most=24 * 366
+        ),
+    ] = 4.4
+    notice_file: Annotated[
+        str,
+        Setting(
+            "File on a node whose appearance announces maintenance or preemption; `{node}` stands for the node's name. Its "
+            "text is JSON: kind (`maintenance` or `preemption`), reason, deadline_seconds. The node is drained at a checkpoint.",
+            default="`notice.json` in the node's folder",
+        ),
+    ] = ""
     heartbeat_seconds: Annotated[
         float,
         Setting("Time between two heartbeats of an agent.", unit="seconds", least=0.05, most=3600),

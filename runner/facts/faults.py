@@ -16,6 +16,8 @@ Fault = Literal[
     "devices_held",  # the memory of a node's devices was not released before a launch
     "settings_refused",  # the trainer says its settings cannot work (exit code 78)
     "node_silent",  # no sign of life from a node
+    "domain_silent",  # all nodes of a rack, a switch or a power supply fell silent together
+    "node_unfit",  # a node failed its checks, or is a lemon
     "rank_stopped",  # a rank is in state T
     "no_progress",  # the gang is alive and makes no step
     "decision_failed",  # Stoker's own decision raised
@@ -53,6 +55,17 @@ class MassSilence:
     """Many nodes fell silent at once: the store or the fabric is blamed, not the nodes; over when `nodes` is empty."""
 
     nodes: tuple[str, ...] = ()
+
+
+@message("domain_silence")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainSilence:
+    """The nodes of one failure domain fell silent together: the domain is blamed, none of them is bad."""
+
+    domain: str  # its kind: switch, rack, power
+    name: str
+    nodes: tuple[str, ...]
+    silent_seconds: float = 0.0  # the longest of them
 
 
 @message("gang_timed")

@@ -78,7 +78,19 @@ class Unreadable:
 
 # ---- records: nodes -------------------------------------------------------------------------------------------------
 
-NodeStateName = Literal["absent", "joining", "spare", "active", "suspect", "lost", "left"]
+NodeStateName = Literal[
+    "absent",  # expected, its agent was never started
+    "joining",  # its agent was started and has not joined
+    "checking",  # has joined, and must pass its checks before it may take ranks
+    "spare",
+    "active",
+    "suspect",  # nothing certain is known
+    "lost",  # out of reach, or dead; nobody says that it is bad
+    "quarantined",  # its hardware is bad, or may be: refused until somebody readmits it
+    "repair",  # taken out by a person or a notice, until it is readmitted
+    "left",  # its agent ended on purpose
+    "retired",  # out for good
+]
 
 
 @message("node_expected")
@@ -100,6 +112,90 @@ class NodeRegistered:
     slots: int
     address: str
     pid: int
+    parts: tuple[str, ...] = ()
+    life: str = ""
+
+
+@message("join_refused")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRefused:
+    """An agent asked to join under a name that another one, which is heard, has: it is given nothing to run."""
+
+    node: str
+    life: str
+    hardware: str
+    reason: str
+
+
+@message("node_leaving")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeaving:
+    """A node is to leave service at the next checkpoint, and to be in `to` from then on; it stays what it is until then.
+
+    `spare`: who is to take its place, None for whoever fits. `by_time`: the controller's clock at which it goes in any case.
+    `to` None takes the wish back.
+    """
+
+    node: str
+    to: Literal["repair", "quarantined", "retired"] | None
+    reason: str = ""
+    spare: str | None = None
+    request: str | None = None
+    by_time: float | None = None
+
+
+@message("hardware_seen")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareSeen:
+    """Hardware stands under a node's name: new hardware, known one under another name, or one with other parts."""
+
+    hardware: str
+    node: str
+    parts: tuple[str, ...] = ()
+
+
+@message("offence_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffenceNoted:
+    """Something that counts against hardware for `lemon_days`."""
+
+    hardware: str
+    node: str
+    fault: str
+    evidence: str = ""
+    incident: str | None = None
+
+
+@message("hardware_judged")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareJudged:
+    """Hardware is refused from now on, under any name; or, with verdict "", welcome again, its offences forgiven."""
+
+    hardware: str
+    verdict: Literal["", "quarantined", "retired"]
+    reason: str = ""
+    by: str = ""  # a person; "" for Stoker
+
+
+@message("pool_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNoted:
+    """The pool of spares is low, or no longer: `wanted` is the least there should be."""
+
+    low: bool
+    spares: int
+    wanted: int
+
+
+@message("domain_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainNoted:
+    """A failure domain is down, with these nodes; or, with none, all of them are heard or were dealt with one by one."""
+
+    domain: str
+    name: str
+    nodes: tuple[str, ...] = ()
+    incident: str | None = None
 
 
 @message("node_changed")
@@ -146,7 +242,15 @@ AttemptStateName = Literal[
 RemedyName = Literal["lr_factor", "lr_peak"]
 RequestStateName = Literal["open", "done", "refused", "failed"]
 Outcome = Literal[
-    "finished", "stopped", "crashed", "hung", "lost", "refused", "withdrawn", "reconfigured"
+    "finished",
+    "stopped",
+    "crashed",
+    "hung",
+    "lost",
+    "refused",
+    "withdrawn",
+    "reconfigured",
+    "moved",  # ended at a checkpoint, because a node is to leave
 ]
 
 
@@ -157,6 +261,7 @@ class RunAdmitted:
 
     run: int
     spec: RunSpec
+    user: str = ""  # whose ranks they are; "": the agents'
 
 
 @message("run_changed")

@@ -23,6 +23,7 @@ class StartRun(Request):
     """Start a run with this spec."""
 
     spec: RunSpec
+    user: str = ""  # whose ranks they will be; "": the agents'
 
 
 @message("stop_run")
@@ -59,6 +60,52 @@ class Drill(Request):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutDown(Request):
     """Stop all runs, end all agents, then the supervisor."""
+
+
+@message("swap_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapNode(Request):
+    """Put a spare in a node's place at the next checkpoint; the node goes to `repair`. `spare` None: the nearest that fits."""
+
+    node: str
+    spare: str | None = None
+    reason: str = ""
+
+
+@message("drain_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainNode(Request):
+    """Take a node out of service at the next checkpoint, spare or not; it goes to `repair` until it is readmitted."""
+
+    node: str
+    reason: str = ""
+
+
+@message("quarantine_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineNode(Request):
+    """Take a node out because it is bad: its hardware is refused, under any name, until it is readmitted."""
+
+    node: str
+    reason: str = ""
+
+
+@message("readmit_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadmitNode(Request):
+    """Let a node that is out come back: it is checked, and then a spare. Its earlier offences count no more."""
+
+    node: str
+    reason: str = ""
+
+
+@message("retire_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetireNode(Request):
+    """Take a node out for good: its hardware is refused for ever."""
+
+    node: str
+    reason: str = ""
 
 
 @message("answer")

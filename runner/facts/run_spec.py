@@ -156,6 +156,36 @@ class RunSpec:
             most=2**50,
         ),
     ] = 64 * 1024 * 1024
+    priority: Annotated[
+        int,
+        Setting(
+            "Which run gets a node when several want it: the one with the higher number; among equals, the one that was "
+            "started first.",
+            least=-1000,
+            most=1000,
+        ),
+    ] = 0
+    tensor: Annotated[
+        int,
+        Setting(
+            "Ranks in a tensor-parallel group, which are neighbours by rank: placement keeps them on one node.",
+            unit="ranks",
+            least=1,
+            most=1024,
+            default="1; with `trainer`, what its layout says",
+        ),
+    ] = 1
+    pipeline: Annotated[
+        int,
+        Setting(
+            "Pipeline stages. Ranks count through the tensor axis fastest, then data, then pipeline (as DeepSpeed's do): "
+            "placement puts the nodes of one pipeline near each other (`domains` in cluster.yaml).",
+            unit="stages",
+            least=1,
+            most=100_000,
+            default="1; with `trainer`, what its layout says",
+        ),
+    ] = 1
     max_attempts_without_progress: Annotated[
         int,
         Setting(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from runner.facts.ids import AttemptId
 from runner.facts.wire import message
@@ -22,7 +22,10 @@ class Signal:
 
     node: str
     incarnation: int
-    sequence: int = 0
+    sequence: int = 0  # within the incarnation, from 1; 0: not counted
+    life: str = (
+        ""  # of the agent that says it: two agents of one name, or of one folder copied, differ
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +105,18 @@ class NodeJoined(Signal):
     epoch: int = 0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
+    # what `hardware` was made of and may be recognised by: "board:...", "gpu:...", "mac:...", "file:..."
+    parts: tuple[str, ...] = ()
+
+
+@message("notice")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(Signal):
+    """Somebody announced that the node will be taken away: it is to be drained at a checkpoint."""
+
+    notice: Literal["maintenance", "preemption"]
+    reason: str = ""
+    deadline_seconds: float | None = None  # from when it was read; None: not said
 
 
 @message("ranks_started")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from runner.facts.ids import AttemptId
 
@@ -31,4 +32,9 @@ class Watch:
 
     nodes: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()  # given up; worth a word if they are heard again
+    lives: Mapping[str, str] = field(
+        default_factory=dict
+    )  # node -> life of its agent; others are not it
+    # kind -> name -> nodes, from the nearest kind to the widest
+    domains: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     attempts: tuple[WatchedAttempt, ...] = ()

@@ -61,7 +61,7 @@ class Scenario:
         """What the controller goes by."""
         local = {name: self.cluster[name] for name in LOCAL_FIELDS if name in self.cluster}
         rest = {name: value for name, value in self.cluster.items() if name not in local}
-        plain = {"name": "sim", "state": "state", "local": local, **rest}
+        plain = {"name": "sim", "state": "state", "local": local, "checks": [], **rest}
         return Policy(cluster=from_plain(ClusterSpec, plain), runbooks=runbooks())
 
     def training(self, run: str) -> Training:

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.agent import keeper
-from runner.cli.clusters import leader_of, store_folder, store_of
+from runner.cli.clusters import leader_of, store_of
 from runner.facts.cluster_spec import ClusterSpec
+from runner.store.opening import exists
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, nothing is put there
 GONE_SECONDS = 5.0  # how long a killed process may take to go; chosen, not measured
@@ -89,7 +90,7 @@ def _kill(process: Leftover) -> None:
 def _supervisor(cluster: ClusterSpec) -> Iterator[Leftover]:
     from runner.leader import holder_pid
 
-    if store_folder(cluster).is_dir():
+    if exists(cluster):
         with store_of(cluster) as store:
             pid = holder_pid(leader_of(store).holder)
         if pid is not None and pid != os.getpid():

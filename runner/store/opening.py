@@ -1,0 +1,32 @@
+"""Opening: which store a cluster has, and a handle on it. Nobody else names a kind of store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from runner.errors import UserError
+from runner.facts.cluster_spec import ClusterSpec
+from runner.store.sqlite import SqliteStore
+from runner.store.store import Store
+
+
+def store_folder(cluster: ClusterSpec) -> Path:
+    """Return where the cluster's store is, if it is one of files."""
+    return Path(cluster.state) / "store"
+
+
+def exists(cluster: ClusterSpec) -> bool:
+    """Whether the cluster's store can have been written to: a folder that is there, or a server's address."""
+    return bool(cluster.store.address) or store_folder(cluster).is_dir()
+
+
+def open_store(cluster: ClusterSpec, *, create: bool = True) -> Store:
+    """Open a handle; without `create`, raise UserError when the cluster was never started."""
+    if cluster.store.address:
+        raise UserError(f"store.address: {cluster.store.address!r}: Redis is not built in yet")
+    if not create and not exists(cluster):
+        raise UserError(
+            f"cluster {cluster.name!r} was never started: there is no store in {store_folder(cluster)}; "
+            "start it with `stoker run` or `stoker supervise`"
+        )
+    return SqliteStore(store_folder(cluster), create=create)
