@@ -271,7 +271,7 @@ def test_a_bad_run_is_refused_in_one_message(tmp_path: Path, text: str, parts: l
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("local: {nodes: -1}\n", ["cluster.yaml:2: local.nodes", "0 nodes", "1 or more"]),
+        ("local: {nodes: -1}\n", ["cluster.yaml:2: local.nodes", "-1 nodes", "0 or more"]),
         ("local: {spares: -1}\n", ["local.spares", "-1 nodes", "0 or more"]),
         ("local: {slotz: 1}\n", ["local.slotz", "did you mean 'slots'"]),
         ("local: 3\n", ["local", "got 3"]),
@@ -283,7 +283,7 @@ def test_a_bad_run_is_refused_in_one_message(tmp_path: Path, text: str, parts: l
         ("hard_cap_seconds: 30\n", ["hard_cap_seconds", "60.0 or more"]),
         ("fence_seconds: 9000\n", ["fence_seconds", "3600.0 or less"]),
         ("state: cluster.yaml\n", ["state: 'cluster.yaml'", "is no folder"]),
-        ("store: redis\n", ["store", "unknown field"]),
+        ("stores: redis\n", ["stores", "unknown field"]),
     ],
 )
 def test_a_bad_cluster_is_refused_in_one_message(
