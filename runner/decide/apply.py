@@ -10,10 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.decide.state import (
+    MAX_CHECK_SAID,
     MAX_INCIDENTS_KEPT,
     MAX_OFFENCES_KEPT,
     MAX_REQUESTS_KEPT,
     Attempt,
+    CheckOutcome,
     Hardware,
     Incident,
     Leaving,
@@ -72,7 +74,7 @@ def _paused(state: State, paused: r.Paused) -> None:
 
 def _node_expected(state: State, record: r.NodeExpected) -> None:
     if record.node not in state.nodes:
-        state.nodes[record.node] = Node(node=record.node, index=len(state.nodes))
+        state.nodes[record.node] = Node(node=record.node, index=len(state.nodes), since=state.now)
 
 
 def _node_registered(state: State, record: r.NodeRegistered) -> None:
@@ -145,6 +147,8 @@ def _domain_noted(state: State, record: r.DomainNoted) -> None:
 
 def _node_changed(state: State, record: r.NodeChanged) -> None:
     node = state.nodes[record.node]
+    if node.state != record.state:
+        node.since = state.now
     node.state, node.reason, node.held = record.state, record.reason, record.held
     node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
     if record.state != "suspect":
@@ -389,6 +393,12 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
     if ended is not None and ended.action.action == "probe_node":
         node = state.nodes[ended.action.args["node"]]
         node.unreachable = 0 if record.detail.get("reachable") else node.unreachable + 1
+    elif ended is not None and ended.action.args.get("task") == "check":
+        state.nodes[ended.action.args["node"]].checked = CheckOutcome(
+            at=state.now,
+            outcome=str(record.detail.get("outcome", "")),
+            said=record.message[:MAX_CHECK_SAID],
+        )
     _count(state, f"actions_{record.outcome}")
 
 

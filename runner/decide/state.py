@@ -29,6 +29,7 @@ MAX_INCIDENTS_KEPT = (
     200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
 )
 
+MAX_CHECK_SAID = 300  # characters of a node's last check; the journal has all; chosen, not measured
 MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
 
 
@@ -77,6 +78,15 @@ class Source:
     sequence: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOutcome:
+    """How a node's last check ended, `said` in words; what was measured stays in the journal."""
+
+    at: float
+    outcome: str  # PASS, FAIL, UNKNOWN; "": nobody answered
+    said: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class Node:
     """A node of the fleet and what it was last told to run."""
@@ -84,7 +94,9 @@ class Node:
     node: str
     index: int
     state: NodeStateName = "absent"
+    since: float = 0.0  # when it came into this state
     reason: str = ""
+    checked: CheckOutcome | None = None  # the last time
     incarnation: int = 0
     hardware: str = ""
     life: str = ""  # of its agent
