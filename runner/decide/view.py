@@ -7,15 +7,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runner.decide.placement import Preloads, checkpoint_folder, run_folder
-from runner.decide.state import Incident, Node, Run, State
+from runner.decide.state import Incident, Leaving, Node, Run, State
 from runner.decide.trust import TRUSTED
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat, StepRecord
-from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.facts.view import (
+    IncidentView,
+    LeavingView,
+    NodeView,
+    PoolView,
+    RunView,
+    View,
+)
 from runner.history.ledger import Ledger
 
 MAX_INCIDENTS_SHOWN = 100
+DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -63,12 +71,22 @@ def draw(
     """Return the View. `about` holds the supervisor's own fields (holder, wall, resident bytes, ...)."""
     incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))
     warm_for = _warm_versions(state, heard)
+    offences, domains = counting_offences(state, cluster, now), nearest_domains(cluster)
     return View(
         cluster=cluster.name,
         now=now,
         journal_sequence=state.sequence,
         closing=state.closing,
-        nodes=tuple(_node(node, heard, now) for node in state.nodes.values()),
+        nodes=tuple(
+            _node(
+                node,
+                heard,
+                now,
+                offences=offences.get(node.hardware, 0),
+                domain=domains.get(node.node, ""),
+            )
+            for node in state.nodes.values()
+        ),
         runs=tuple(
             _run(
                 run,
@@ -87,6 +105,12 @@ def draw(
             f"{name} {item.action.action}: {item.action.reason}"
             for name, item in state.actions.items()
         ),
+        pool=_pool(state, cluster),
+        domains_down={name: tuple(nodes) for name, nodes in state.domains_down.items()},
+        hardware_refused=dict(
+            Counter(known.verdict for known in state.hardware.values() if known.verdict)
+        ),
+        offences=sum(offences.values()),
         store_note=f"silent together: {', '.join(state.silent_en_masse)}"
         if state.silent_en_masse
         else "",
@@ -97,13 +121,58 @@ def draw(
     )
 
 
-def _node(node: Node, heard: Heard, now: float) -> NodeView:
+def counting_offences(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
+    """Return hardware -> its offences that still count, where there are any."""
+    first = now - cluster.lemon_days * DAY_SECONDS
+    found: dict[str, int] = {}
+    for name, known in state.hardware.items():
+        num = sum(offence.at >= first for offence in known.offences)
+        if num:
+            found[name] = num
+    return found
+
+
+def nearest_domains(cluster: ClusterSpec) -> dict[str, str]:
+    """Return node -> the nearest failure domain it is in, as "switch s1"."""
+    found: dict[str, str] = {}
+    for kind, domains in cluster.domains.items():
+        for name, nodes in domains.items():
+            for node in nodes:
+                found.setdefault(node, f"{kind} {name}")
+    return found
+
+
+def _pool(state: State, cluster: ClusterSpec) -> PoolView:
+    return PoolView(
+        spares=sum(node.state == "spare" for node in state.nodes.values()),
+        low_mark=cluster.spares_low,
+        low=state.pool_low,
+    )
+
+
+def _leaving(leaving: Leaving) -> LeavingView:
+    return LeavingView(
+        to=leaving.to,
+        since=leaving.since,
+        reason=leaving.reason,
+        spare=leaving.spare or "",
+        by_time=leaving.by_time,
+    )
+
+
+def _node(node: Node, heard: Heard, now: float, *, offences: int, domain: str) -> NodeView:
     beat = heard.beats.get(node.node)
     warm = beat if beat and node.state not in ("absent", "lost", "left") else None
     return NodeView(
         node=node.node,
         state=node.state,
+        since=node.since or None,
         hardware=node.hardware,
+        offences=offences,
+        domain=domain,
+        domain_down=node.domain_down,
+        leaving=_leaving(node.leaving) if node.leaving is not None else None,
+        slots=node.slots,
         address=node.address,
         attempt=node.attempt,
         ranks_alive=beat.ranks_alive if beat and node.state in ("active", "suspect") else (),

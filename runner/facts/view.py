@@ -15,12 +15,39 @@ from runner.facts.wire import message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LeavingView:
+    """A node's way out of service."""
+
+    to: str  # the state it will be in
+    since: float
+    reason: str = ""
+    spare: str = ""  # who takes its place; "": whoever fits
+    by_time: float | None = None  # it goes then in any case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolView:
+    """The spares: how many there are, how few there may be, and how many there should be."""
+
+    spares: int
+    low_mark: int = 0  # fewer than this are too few; 0: nobody minds
+    recommended: int | None = None  # enough in 99 % of all cases, by the cluster's failure rate
+    low: bool = False  # somebody was told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
     """One node."""
 
     node: str
     state: str
+    since: float | None = None  # when it came into this state
     hardware: str = ""
+    offences: int = 0  # of this hardware, those that still count
+    domain: str = ""  # the nearest failure domain it is in: "switch s1"
+    domain_down: str = ""  # "rack r2": it was given up with that domain, and is not to blame
+    leaving: LeavingView | None = None
+    slots: int = 0
     address: str = ""
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
@@ -114,7 +141,19 @@ class View:
     runs: tuple[RunView, ...] = ()
     incidents: tuple[IncidentView, ...] = ()  # newest first, at most 100
     open_actions: tuple[str, ...] = ()
+    pool: PoolView | None = None
+    # "rack r2" -> its nodes, which fell silent together
+    domains_down: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    hardware_refused: Mapping[str, int] = field(
+        default_factory=dict
+    )  # quarantined, retired -> pieces of hardware
+    offences: int = 0  # of all hardware, those that still count
     store_note: str = ""  # "" or what is wrong with the store or fabric
+    unsigned: bool = False  # nothing is signed: whoever reaches the store is obeyed
+    # why -> signals and requests that were passed over unread: unsigned, replayed, too old, junk
+    refused_messages: Mapping[str, int] = field(default_factory=dict)
+    journal_in_store: int | None = None  # entries; older ones are in files
+    journal_archived: int | None = None  # entries in files
     metrics_port: int = 0
     decision_failures: int = 0
     supervisor_resident_bytes: int = 0
