@@ -3,6 +3,9 @@
 NaN and infinities travel as the strings "NaN", "Infinity", "-Infinity" (bare NaN is not JSON). An unknown field is ignored;
 an unknown kind, or bytes that are no message, raise WireError, which the reader turns into a finding. Kinds and fields are
 only ever added: the golden journals of all releases must decode for ever.
+
+A supervisor of 2,000 nodes reads as many messages a second: so how a type is written and read is worked out once per type,
+and kept as a function (`_writer`, `_reader`).
 """
 
 from __future__ import annotations
@@ -13,9 +16,9 @@ import json
 import math
 import types
 import typing
-from collections.abc import Callable, Mapping
-from functools import cache
-from typing import Any, TypeVar, get_args, get_origin
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, lru_cache
+from typing import Any, TypeVar, cast, get_args, get_origin
 
 from runner.errors import WireError
 from runner.facts.ids import AttemptId
@@ -24,7 +27,12 @@ VERSION = 1
 # Larger things travel by path and hash (decision 6); chosen, not measured
 MAX_MESSAGE_BYTES = 64 * 1024
 
+MAX_ATTEMPTS_REMEMBERED = 4096  # ids of attempts as text, read once; chosen, not measured
+
 T = TypeVar("T")
+_Function = Callable[[Any], Any]
+_NO_TYPE = object()  # no value has it as its type
+_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _KINDS: dict[str, type] = {}
 _NAMES: dict[type, str] = {}
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -50,7 +58,7 @@ def kind_of(fact: object) -> str:
 
 def encode(fact: object) -> bytes:
     """Encode a registered message as one JSON line without the newline."""
-    return json.dumps(to_message(fact), separators=(",", ":"), allow_nan=False).encode()
+    return _JSON(to_message(fact)).encode()
 
 
 def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
@@ -63,7 +71,11 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
         raise WireError(
             f"not a JSON message: {bytes(data[:80], 'utf-8') if isinstance(data, str) else data[:80]!r} ({error})"
         ) from error
-    return from_message(plain)
+    try:
+        return from_message(plain)
+    except (ValueError, OverflowError, RecursionError) as error:
+        # JSON that no field can hold: a key that is no number, a number no float holds, messages in messages in messages.
+        raise WireError(f"{str(plain)[:80]!r} is no message ({error})") from error
 
 
 def to_message(fact: object) -> dict[str, Any]:
@@ -75,10 +87,10 @@ def from_message(plain: Any) -> Any:
     """Turn a dict made by `to_message` back into its dataclass."""
     if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str):
         raise WireError(f"a message is a JSON object with a kind, not {str(plain)[:80]!r}")
-    cls = _KINDS.get(plain["kind"])
+    cls: Any = _KINDS.get(plain["kind"])
     if cls is None:
         raise WireError(f"unknown message kind {plain['kind'][:80]!r}")
-    return from_plain(cls, plain)
+    return _reader(cls)(plain)
 
 
 def to_plain(value: Any) -> Any:
@@ -87,128 +99,266 @@ def to_plain(value: Any) -> Any:
     Fields at an empty default (None, 0, "", ...) are left out; others are written even at their default, so that a later
     release may choose another default without rewriting history.
     """
-    if value is None or (isinstance(value, bool | int | str) and not isinstance(value, enum.Enum)):
-        return value
-    if isinstance(value, float):
-        return (
-            value
-            if math.isfinite(value)
-            else ("NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity")
-        )
-    if isinstance(value, AttemptId):
-        return str(value)
-    if isinstance(value, enum.Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        plain = {}
-        for name, default in _defaults(type(value)):
-            item = getattr(value, name)
-            if (
-                default is dataclasses.MISSING
-                or default
-                or item != default
-                or type(item) is not type(default)
-            ):
-                plain[name] = (
-                    to_message(item)
-                    if _is_any(type(value), name) and type(item) in _NAMES
-                    else to_plain(item)
-                )
-        return plain
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [to_message(item) if type(item) in _NAMES else to_plain(item) for item in value]
-    raise WireError(f"cannot put a {type(value).__name__} into a message: {value!r}")
+    kind: Any = type(value)
+    return _writer(kind)(value)
 
 
 def from_plain(target: Any, plain: Any) -> Any:
     """Build `target` (a dataclass or a type annotation) from plain JSON; raise WireError when it does not fit."""
+    return _reader(target)(plain)
+
+
+# ---- writing: one function per type, made when the type is first met ------------------------------------------------
+
+
+@cache
+def _writer(kind: Any) -> _Function:
+    if kind is type(None) or (
+        issubclass(kind, bool | int | str) and not issubclass(kind, enum.Enum)
+    ):
+        return _as_it_is
+    if issubclass(kind, float):
+        return _plain_float
+    if issubclass(kind, AttemptId):
+        return str
+    if issubclass(kind, enum.Enum):
+        return lambda value: value.value
+    if dataclasses.is_dataclass(kind):
+        return _fields_writer(cast(type, kind))
+    if issubclass(kind, Mapping):
+        return lambda value: {str(key): to_plain(item) for key, item in value.items()}
+    if issubclass(kind, list | tuple):
+        return _plain_list
+    return _refuse
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+def _refuse(value: Any) -> Any:
+    raise WireError(f"cannot put a {type(value).__name__} into a message: {value!r}")
+
+
+def _plain_float(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _plain_list(value: Iterable[Any]) -> list[Any]:
+    return [to_message(item) if type(item) in _NAMES else to_plain(item) for item in value]
+
+
+def _fields_writer(cls: type) -> _Function:
+    # Name, default, whether it is written at its default too, whether a message in it says its kind.
+    fields = tuple(
+        (name, default, default is dataclasses.MISSING or bool(default), _is_any(cls, name))
+        for name, default in _defaults(cls)
+    )
+
+    def write(value: Any) -> dict[str, Any]:
+        plain = {}
+        for name, default, is_always_written, is_any in fields:
+            item = getattr(value, name)
+            if item is default and not is_always_written:
+                continue  # by far the most frequent: an empty field
+            kind: Any = type(item)
+            if is_always_written or item != default or kind is not type(default):
+                if kind is str or kind is int:
+                    plain[name] = item
+                else:
+                    named = is_any and kind in _NAMES
+                    plain[name] = to_message(item) if named else _writer(kind)(item)
+        return plain
+
+    return write
+
+
+# ---- reading: one function per annotation, made when it is first met ------------------------------------------------
+
+
+@cache
+def _reader(target: Any) -> _Function:
     origin = get_origin(target)
     if target is Any or target is object:
-        return (
-            from_message(plain)
-            if isinstance(plain, dict) and plain.get("kind") in _KINDS and "v" in plain
-            else plain
-        )
+        return _read_any
     if origin in (types.UnionType, typing.Union):
-        return _from_union(target, plain)
-    if origin is tuple:
-        _expect(isinstance(plain, list), "a list", plain)
-        return tuple(from_plain(get_args(target)[0], item) for item in plain)
-    if origin is list:
-        _expect(isinstance(plain, list), "a list", plain)
-        return [from_plain(get_args(target)[0], item) for item in plain]
+        return _union_reader(target)
+    if origin in (tuple, list):
+        return _list_reader(origin, get_args(target)[0])
     if origin in (dict, Mapping):
+        return _mapping_reader(*get_args(target))
+    if origin is typing.Literal:
+        return _literal_reader(get_args(target))
+    if target is float:
+        return _read_float
+    if target in (int, str, bool):
+        return _exact_reader(target, f"a {target.__name__}")
+    if target is type(None):
+        return _exact_reader(target, "null")
+    if target is AttemptId:
+        return _read_attempt
+    if isinstance(target, type) and issubclass(target, enum.Enum):
+        return _enum_reader(target)
+    if isinstance(target, type) and dataclasses.is_dataclass(target):
+        return _fields_reader(target)
+    return _unreadable(target)
+
+
+def _read_any(plain: Any) -> Any:
+    if isinstance(plain, dict) and "v" in plain:
+        kind = plain.get("kind")
+        if isinstance(kind, str) and kind in _KINDS:
+            return from_message(plain)
+    return plain
+
+
+def _unreadable(target: Any) -> _Function:
+    def read(plain: Any) -> Any:
+        raise WireError(f"no way to read {target} from {str(plain)[:80]!r}")
+
+    return read
+
+
+def _union_reader(target: Any) -> _Function:
+    choices = tuple(_reader(choice) for choice in get_args(target))
+    may_be_none = type(None) in get_args(target)
+
+    def read(plain: Any) -> Any:
+        if plain is None and may_be_none:
+            return None
+        for choice in choices:
+            try:
+                return choice(plain)
+            except WireError:
+                continue
+        raise WireError(f"{str(plain)[:80]!r} fits none of {target}")
+
+    return read
+
+
+def _list_reader(made: type, item_type: Any) -> _Function:
+    read_item, exact = _reader(item_type), _exact(item_type)
+
+    def read(plain: Any) -> Any:
+        _expect(isinstance(plain, list), "a list", plain)
+        return made([item if type(item) is exact else read_item(item) for item in plain])
+
+    return read
+
+
+def _mapping_reader(key_type: Any, item_type: Any) -> _Function:
+    read_item, exact = _reader(item_type), _exact(item_type)
+
+    def read(plain: Any) -> Any:
         _expect(isinstance(plain, dict), "an object", plain)
-        key_type, item_type = get_args(target)
         return {
-            from_plain_key(key_type, key): from_plain(item_type, item)
+            (key if key_type is str else from_plain_key(key_type, key)): (
+                item if type(item) is exact else read_item(item)
+            )
             for key, item in plain.items()
         }
-    if origin is typing.Literal:
-        _expect(plain in get_args(target), f"one of {get_args(target)}", plain)
+
+    return read
+
+
+def _literal_reader(choices: tuple[Any, ...]) -> _Function:
+    what = f"one of {choices}"
+
+    def read(plain: Any) -> Any:
+        _expect(plain in choices, what, plain)
         return plain
-    if target is float:
-        if isinstance(plain, str) and plain in _FLOATS:
-            return _FLOATS[plain]
-        _expect(isinstance(plain, int | float) and not isinstance(plain, bool), "a number", plain)
-        return float(plain)
-    if target in (int, str, bool):
-        _expect(type(plain) is target, f"a {target.__name__}", plain)
+
+    return read
+
+
+def _read_float(plain: Any) -> float:
+    if type(plain) is float:
         return plain
-    if target is type(None):
-        _expect(plain is None, "null", plain)
-        return None
-    return _from_class(target, plain)
+    if isinstance(plain, str) and plain in _FLOATS:
+        return _FLOATS[plain]
+    _expect(isinstance(plain, int | float) and not isinstance(plain, bool), "a number", plain)
+    return float(plain)
 
 
-def from_plain_key(target: Any, key: str) -> Any:
-    """Read a JSON object's key, which is always a string, as str, int or id."""
-    if target is int:
-        return int(key)
-    return AttemptId.parse(key) if target is AttemptId else key
+def _exact_reader(kind: type, what: str) -> _Function:
+    def read(plain: Any) -> Any:
+        _expect(type(plain) is kind, what, plain)
+        return plain
+
+    return read
 
 
-def _from_class(target: Any, plain: Any) -> Any:
-    if target is AttemptId:
-        _expect(isinstance(plain, str), "an attempt id", plain)
-        try:
-            return AttemptId.parse(plain)
-        except ValueError as error:
-            raise WireError(str(error)) from error
-    if isinstance(target, type) and issubclass(target, enum.Enum):
+def _enum_reader(target: type[enum.Enum]) -> _Function:
+    def read(plain: Any) -> Any:
         try:
             return target(plain)
         except ValueError as error:
             raise WireError(str(error)) from error
-    if isinstance(target, type) and dataclasses.is_dataclass(target):
-        _expect(isinstance(plain, dict), f"an object for {target.__name__}", plain)
-        hints = _hints(target)
-        known = {
-            name: from_plain(hints[name], plain[name])
-            for name, _ in _defaults(target)
-            if name in plain
-        }
+
+    return read
+
+
+def _read_attempt(plain: Any) -> AttemptId:
+    _expect(isinstance(plain, str), "an attempt id", plain)
+    try:
+        return _parse_attempt(plain)
+    except ValueError as error:
+        raise WireError(str(error)) from error
+
+
+def _fields_reader(target: Any) -> _Function:
+    what = f"an object for {target.__name__}"
+
+    def read(plain: Any) -> Any:
+        _expect(isinstance(plain, dict), what, plain)
+        fields, known = {}, _field_readers(target)
+        for name, item in plain.items():
+            if name in known:
+                exact, reader = known[name]
+                fields[name] = item if type(item) is exact else reader(item)
         try:
-            return target(**known)
+            return target(**fields)
         except TypeError as error:
             raise WireError(f"{target.__name__}: {error}") from error
-    raise WireError(f"no way to read {target} from {str(plain)[:80]!r}")
+
+    return read
 
 
-def _from_union(target: Any, plain: Any) -> Any:
-    for choice in get_args(target):
-        try:
-            return from_plain(choice, plain)
-        except WireError:
-            continue
-    raise WireError(f"{str(plain)[:80]!r} fits none of {target}")
+@cache  # apart from `_fields_reader`, since a class may hold fields of its own kind
+def _field_readers(target: Any) -> dict[str, tuple[Any, _Function]]:
+    """Return of each field the one type that needs no further look, and the reader of all others."""
+    hints = _hints(target)
+    return {name: (_exact(hints[name]), _reader(hints[name])) for name, _ in _defaults(target)}
+
+
+def _exact(hint: Any) -> Any:
+    """Return the type whose values are what `hint` wants as they are, whatever else it takes."""
+    wanted = [choice for choice in get_args(hint) if choice is not type(None)]
+    if get_origin(hint) in (types.UnionType, typing.Union) and len(wanted) == 1:
+        hint = wanted[0]
+    return hint if hint in (int, str, bool, float) else _NO_TYPE
+
+
+def from_plain_key(target: Any, key: str) -> Any:
+    """Read a JSON object's key, which is always a string, as str, int or id; raise WireError for what is none."""
+    try:
+        if target is int:
+            return int(key)
+        return _parse_attempt(key) if target is AttemptId else key
+    except ValueError as error:
+        raise WireError(str(error)) from error
 
 
 def _expect(holds: bool, what: str, plain: Any) -> None:
     if not holds:
         raise WireError(f"expected {what}, got {str(plain)[:80]!r}")
+
+
+@lru_cache(MAX_ATTEMPTS_REMEMBERED)
+def _parse_attempt(text: str) -> AttemptId:
+    return AttemptId.parse(text)
 
 
 @cache
