@@ -1,0 +1,184 @@
+"""Fleet: what cluster.yaml says of its nodes: which of them fail together, and what they must pass.
+
+Ranges are written as people do (`n1-n8`) or as Slurm does (`n[1-8,10]`, `rack[1-2]n[01-08]`); the spec holds plain names.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from runner.facts.checks import CHECK_NAMES
+from runner.load.documents import Where
+from runner.load.problems import Problems, nearest, shown
+
+MAX_DOMAIN_NODES = 100_000  # of one domain, what its ranges stand for; chosen, not measured
+MAX_DIGITS = 9  # of a number in a range; chosen, not measured
+_NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
+_LABEL = re.compile(r"[A-Za-z0-9._-]{1,40}")
+_PLAIN_RANGE = re.compile(r"(?P<prefix>.*[^0-9])(?P<first>[0-9]+)-(?P=prefix)(?P<last>[0-9]+)")
+_BRACKETS = re.compile(r"\[([^\[\]]*)\]")
+_NUMBERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
+_COMMA = re.compile(r",(?![^\[]*\])")  # one outside brackets
+
+
+class _Refused(ValueError):
+    """Why a text stands for no nodes, and the way out."""
+
+
+def domains(given: Any, problems: Problems) -> Any:
+    """Return kind -> name -> nodes with all ranges written out; note what is wrong with them."""
+    where: Where = ("domains",)
+    if given is None or not isinstance(given, dict):
+        return {} if given is None else given
+    settled: dict[str, Any] = {}
+    for kind, names in given.items():
+        _check_label(kind, "a kind of domain", (*where, kind), problems)
+        if not isinstance(names, dict) or not names:
+            example = f"such as {kind}: {{{kind[:1]}1: [n1-n8]}}"
+            problems.add((*where, kind), f"expected names and their nodes, {example}")
+            continue
+        owners: dict[str, str] = {}
+        settled[kind] = {
+            name: _members(nodes, owners, (*where, kind, name), problems)
+            for name, nodes in names.items()
+        }
+    return settled
+
+
+def _check_label(label: str, what: str, where: Where, problems: Problems) -> None:
+    if not _LABEL.fullmatch(label):
+        way_out = "give 1 to 40 characters of A-Z, a-z, 0-9, ., _ and -"
+        problems.add(where, f"{shown(label)} will not do as the name of {what}; {way_out}")
+
+
+def _members(given: Any, owners: dict[str, str], where: Where, problems: Problems) -> list[str]:
+    """Return the nodes of one domain. `owners` knows the nodes of its kind seen so far, and whose they are."""
+    name = str(where[-1])
+    _check_label(name, f"a {where[-2]}", where, problems)
+    items = [given] if isinstance(given, str) else given
+    if not isinstance(items, list) or not items:
+        problems.add(where, "no nodes; name them, such as [n1-n8, n11], or remove the domain")
+        return []
+    nodes: list[str] = []
+    for index, item in enumerate(items):
+        place = where if isinstance(given, str) else (*where, index)
+        try:
+            nodes += _expanded(item)
+        except _Refused as refusal:
+            problems.add(place, str(refusal))
+            continue
+        if len(nodes) > MAX_DOMAIN_NODES:
+            way_out = "give smaller ranges"
+            problems.add(place, f"more than {MAX_DOMAIN_NODES:,} nodes in {name!r}; {way_out}")
+            return []
+    _check_owners(nodes, owners, where, problems)
+    return nodes
+
+
+def _check_owners(
+    nodes: list[str], owners: dict[str, str], where: Where, problems: Problems
+) -> None:
+    kind, name = str(where[-2]), str(where[-1])
+    for node in nodes:
+        other = owners.setdefault(node, name)
+        if other != name:
+            way_out = f"a node has one {kind}: keep it in one of them"
+            problems.add(where, f"{node} is in {other!r} already; {way_out}")
+            return  # a range that overlaps need not be told node by node
+    seen: dict[str, bool] = {}
+    for node in nodes:
+        if node in seen:
+            problems.add(where, f"{node} is named twice; name it once")
+            return
+        seen[node] = True
+
+
+def _expanded(item: Any) -> list[str]:
+    """Return the names that one item stands for; raise _Refused."""
+    if not isinstance(item, str):
+        raise _Refused(f"{shown(item)} is no name of a node; write it as text, such as n1 or n1-n8")
+    nodes: list[str] = []
+    for part in (part.strip() for part in _COMMA.split(item)):
+        if not part:
+            raise _Refused(f"{shown(item)} names a node without a name; remove the comma too many")
+        nodes += _bracketed(part) if "[" in part or "]" in part else _plain(part)
+        if len(nodes) > MAX_DOMAIN_NODES:
+            raise _Refused(_too_many(item))
+    return nodes
+
+
+def _too_many(text: str) -> str:
+    return f"{shown(text)} stands for more than {MAX_DOMAIN_NODES:,} nodes; give a smaller range"
+
+
+def _plain(text: str) -> list[str]:
+    """`n1-n8`, or one node."""
+    match = _PLAIN_RANGE.fullmatch(text)
+    if match is None:
+        return [_checked(text)]
+    numbers = _numbers_from(match["first"], match["last"], text)
+    return [_checked(match["prefix"] + number) for number in numbers]
+
+
+def _bracketed(text: str) -> list[str]:
+    """`n[1-8,10]`, and more than one pair of brackets: all combinations, the last counts fastest."""
+    names = [""]
+    end = 0
+    for match in _BRACKETS.finditer(text):
+        numbers = _listed(match[1], text)
+        names = [name + text[end : match.start()] for name in names]
+        if len(names) * len(numbers) > MAX_DOMAIN_NODES:
+            raise _Refused(_too_many(text))
+        names = [name + number for name in names for number in numbers]
+        end = match.end()
+    return [_checked(name + text[end:]) for name in names]
+
+
+def _listed(text: str, whole: str) -> list[str]:
+    numbers: list[str] = []
+    for part in (part.strip() for part in text.split(",")):
+        match = _NUMBERS.fullmatch(part)
+        if match is None:
+            example = "write numbers and ranges, such as n[1-8,10]"
+            raise _Refused(
+                f"{shown(whole)}: {shown(part)} in brackets is neither a number nor a range; {example}"
+            )
+        numbers += _numbers_from(match[1], match[2] or match[1], whole)
+    return numbers
+
+
+def _numbers_from(first: str, last: str, text: str) -> list[str]:
+    """Return first to last; leading zeros of the first are kept, as Slurm does."""
+    if max(len(first), len(last)) > MAX_DIGITS:
+        raise _Refused(f"{shown(text)} has a number of more than {MAX_DIGITS} digits; shorten it")
+    low, high = int(first), int(last)
+    if high < low:
+        raise _Refused(f"{shown(text)} runs from {first} down to {last}; swap the two")
+    if high - low >= MAX_DOMAIN_NODES:
+        raise _Refused(_too_many(text))
+    width = len(first) if first.startswith("0") else 0
+    return [f"{number:0{width}d}" for number in range(low, high + 1)]
+
+
+def _checked(name: str) -> str:
+    if not _NODE.fullmatch(name):
+        way_out = "letters, digits, ., _ and -, such as n1; a range is n1-n8 or n[1-8]"
+        raise _Refused(f"{shown(name)} is no name of a node; use {way_out}")
+    return name
+
+
+def checks(given: Any, problems: Problems) -> Any:
+    """Return the checks a node must pass as a list; one name may stand alone, `[]` means none."""
+    names = [given] if isinstance(given, str) else given
+    if not isinstance(names, list):
+        return names  # refused for its type, as a whole
+    for index, name in enumerate(names):
+        where: Where = ("checks",) if isinstance(given, str) else ("checks", index)
+        if not isinstance(name, str):
+            continue
+        if name not in CHECK_NAMES:
+            problems.add(where, f"{shown(name)} is no check; {nearest(name, CHECK_NAMES)}")
+        elif name in names[:index]:
+            problems.add(where, f"{shown(name)} is named twice; remove one")
+    return names
