@@ -148,7 +148,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     """
     folder = _fresh_folder(Path(state) if state is not None else Path(".stoker") / NAME)
     spec = make_run(steps)
-    check_trainer(spec)
+    spec = check_trainer(spec)
     before = shared_memory()
     cluster = make_cluster(folder, spec, spares=SPARES)
     with store_of(cluster, create=True) as store, Interrupts(store) as interrupts:

@@ -78,7 +78,7 @@ def run(
     from runner.load import load_run
 
     spec = with_changes(load_run(file), changes)
-    check_trainer(spec)
+    spec = check_trainer(spec)
     cluster = cluster_for_run(where, spec, spares=spares)
     keep_spec_unless_led(cluster, spec)
     with store_of(cluster, create=True) as store:
@@ -108,12 +108,15 @@ def with_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
     return replace(spec, trainer=settings)
 
 
-def check_trainer(spec: RunSpec) -> None:
-    """Have the built-in trainer judge its settings, without torch; raise SpecError with its verdict before anything starts."""
+def check_trainer(spec: RunSpec) -> RunSpec:
+    """Have the built-in trainer judge its settings, without torch; raise SpecError with its verdict before anything starts.
+
+    Returns the spec with the layout that the trainer will use, which placement goes by; a command's is as it says itself.
+    """
     from runner.decide.placement import command_of
 
     if not spec.trainer:
-        return
+        return spec
     command = [part.replace("{{", "{").replace("}}", "}") for part in command_of(spec)]
     command = [spec.python or sys.executable if part == "{python}" else part for part in command]
     try:
@@ -132,6 +135,7 @@ def check_trainer(spec: RunSpec) -> None:
     if judged.returncode != 0:
         raise SpecError(f"trainer: {_verdict(judged.stdout, judged.stderr)}")
     _check_ranks(spec, judged.stdout)
+    return _with_layout(spec, judged.stdout)
 
 
 def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> None:
@@ -270,6 +274,25 @@ def _check_ranks(spec: RunSpec, output: str) -> None:
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} = {spec.world_size} ranks, but the trainer's "
             f"layout (tensor x pipeline x data) needs {needed}; change one of them"
         )
+
+
+def _with_layout(spec: RunSpec, output: str) -> RunSpec:
+    """Fill in the trainer's tensor and pipeline ranks; refuse a file that says something else itself."""
+    try:
+        layout = json.loads(output).get("layout")
+    except (ValueError, AttributeError):
+        return spec
+    if not isinstance(layout, dict):
+        return spec
+    used: dict[str, Any] = {}
+    for name in ("tensor", "pipeline"):
+        given, used[name] = getattr(spec, name), layout.get(name, getattr(spec, name))
+        if given not in (1, used[name]):
+            raise SpecError(
+                f"{name}: {given}, but the trainer's layout has {name} {used[name]}; remove the first, or set "
+                f"`trainer.layout.{name}`"
+            )
+    return replace(spec, **used)
 
 
 def _thawed(value: Any) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,17 @@ def test_a_state_folder_that_cannot_be_written_is_named(folder: Path) -> None:
 def test_each_end_of_a_run_has_an_exit_code() -> None:
     """Finished, stopped by a person, failed."""
     assert [exit_code_of(state) for state in ("finished", "stopped", "failed")] == [0, 3, 1]
+
+
+def test_placement_goes_by_the_layout_of_the_trainer() -> None:
+    """Tensor and pipeline ranks are the trainer's; a run.yaml that says something else about them is refused."""
+    settings = {"recipe": "tiny_cpu", "layout": {"tensor": 2, "pipeline": 2, "data": 1}}
+    spec = RunSpec(name="x", trainer=settings, nodes=2, ranks_per_node=2)
+    settled = check_trainer(spec)
+    assert (settled.tensor, settled.pipeline) == (2, 2)
+    assert check_trainer(settled) == settled
+    with pytest.raises(SpecError, match=r"pipeline: 4, but the trainer's layout has pipeline 2"):
+        check_trainer(replace(spec, pipeline=4))
 
 
 def test_the_demo_refuses_a_folder_that_is_not_its_own(folder: Path) -> None:
