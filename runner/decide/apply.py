@@ -14,6 +14,7 @@ from runner.decide.state import (
     MAX_INCIDENTS_KEPT,
     MAX_OFFENCES_KEPT,
     MAX_REQUESTS_KEPT,
+    MAX_STRANGERS_KEPT,
     Attempt,
     CheckOutcome,
     Hardware,
@@ -38,9 +39,6 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     state.sequence = entry.sequence
     if entry.stream:
         state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
-    if isinstance(entry.input, Signal) and entry.input.sequence > 0:
-        source = state.sources.setdefault(entry.input.node, Source())
-        source.incarnation, source.sequence = entry.input.incarnation, entry.input.sequence
     if isinstance(entry.input, r.SupervisorStarted):
         _count(state, "supervisor_starts")
         state.listening_since = state.now
@@ -50,6 +48,17 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
         _paused(state, entry.input)
     for record in entry.records:
         apply_record(state, record)
+    if isinstance(entry.input, Signal):
+        _heard_from(state, entry.input)
+
+
+def _heard_from(state: State, signal: Signal) -> None:
+    """Note the newest signal of a node; what an agent says that is not the node's must not make the node's own look old."""
+    node = state.nodes.get(signal.node)
+    is_other = node is not None and node.life and signal.life and node.life != signal.life
+    if signal.sequence > 0 and not is_other:
+        source = state.sources.setdefault(signal.node, Source())
+        source.incarnation, source.sequence = signal.incarnation, signal.sequence
 
 
 def apply_record(state: State, record: object) -> None:
@@ -83,10 +92,18 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
     node.life, node.refused_life, node.left_behind = record.life, "", []
+    node.ended = False
+    state.strangers.pop(record.node, None)
 
 
 def _join_refused(state: State, record: r.JoinRefused) -> None:
-    state.nodes[record.node].refused_life = record.life
+    if record.node in state.nodes:
+        state.nodes[record.node].refused_life = record.life
+    else:
+        state.strangers.pop(record.node, None)
+        state.strangers[record.node] = record.life
+        for name in list(state.strangers)[:-MAX_STRANGERS_KEPT]:
+            del state.strangers[name]
     _count(state, "joins_refused")
 
 
@@ -147,8 +164,15 @@ def _domain_noted(state: State, record: r.DomainNoted) -> None:
 
 def _node_changed(state: State, record: r.NodeChanged) -> None:
     node = state.nodes[record.node]
-    if node.state != record.state:
+    is_again = node.state == record.state
+    if not is_again:
         node.since = state.now
+    if record.state == "checking":
+        node.unchecked, node.check_tries = True, node.check_tries + 1 if is_again else 0
+    elif record.state in ("spare", "active"):
+        node.unchecked = False
+    is_up = record.state in ("spare", "active")
+    node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
     node.state, node.reason, node.held = record.state, record.reason, record.held
     node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
     if record.state != "suspect":
@@ -393,6 +417,8 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
     if ended is not None and ended.action.action == "probe_node":
         node = state.nodes[ended.action.args["node"]]
         node.unreachable = 0 if record.detail.get("reachable") else node.unreachable + 1
+        if record.detail.get("reachable") and record.detail.get("agent") == "dead":
+            node.ended = True
     elif ended is not None and ended.action.args.get("task") == "check":
         state.nodes[ended.action.args["node"]].checked = CheckOutcome(
             at=state.now,
@@ -410,6 +436,7 @@ def _request_noted(state: State, record: r.RequestNoted) -> None:
         state=record.state,
         message=record.message,
         run=record.run,
+        node=record.node,
     )
     run = state.runs.get(record.run or 0)
     if run is not None:

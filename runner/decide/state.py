@@ -30,6 +30,7 @@ MAX_INCIDENTS_KEPT = (
 )
 
 MAX_CHECK_SAID = 300  # characters of a node's last check; the journal has all; chosen, not measured
+MAX_STRANGERS_KEPT = 100  # agents refused under names that are no nodes; chosen, not measured
 MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
 
 
@@ -100,6 +101,9 @@ class Node:
     incarnation: int = 0
     hardware: str = ""
     life: str = ""  # of its agent
+    ended: bool = False  # its agent is known to have ended, and no other has joined
+    unchecked: bool = False  # it has yet to pass its checks, whatever state it is in meanwhile
+    check_tries: int = 0  # checks in a row that ended without a verdict
     refused_life: str = ""  # of the last agent that asked to join under its name in vain
     leaving: Leaving | None = None
     domain_down: str = ""  # "rack r2": it was given up with that domain, and is not to blame
@@ -263,6 +267,7 @@ class RequestStatus:
     state: RequestStateName
     message: str = ""
     run: int | None = None
+    node: str = ""
 
 
 @message("state")
@@ -285,6 +290,9 @@ class State:
     silent_en_masse: list[str] = field(default_factory=list)
     domains_down: dict[str, list[str]] = field(default_factory=dict)  # "rack r2" -> nodes
     hardware: dict[str, Hardware] = field(default_factory=dict)
+    strangers: dict[str, str] = field(
+        default_factory=dict
+    )  # name that is no node -> life of the last agent that asked to join under it in vain
     sources: dict[str, Source] = field(default_factory=dict)  # by node
     pool_reached: bool = (
         False  # there were as many spares as there should be, since it was last low

@@ -201,13 +201,17 @@ class DomainNoted:
 @message("node_changed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChanged:
-    """A node moved in its life cycle. `held`: it is suspect for its devices, until it says that they are released."""
+    """A node moved in its life cycle, or what is said of it in its state changed.
+
+    `held`: it is suspect for its devices, until it says that they are released. `ended`: its agent has ended, too.
+    """
 
     node: str
     state: NodeStateName
     reason: str = ""
     incident: str | None = None
     held: bool = False
+    ended: bool = False
 
 
 @message("assigned")
@@ -494,6 +498,7 @@ class RequestNoted:
     state: RequestStateName
     message: str = ""
     run: int | None = None
+    node: str = ""  # whom it is about
 
 
 @message("decision_failed")
