@@ -1,7 +1,7 @@
 """The agent: reads what its node is to run, makes it true, and says what it sees.
 
-One owner thread (`Loop`) holds all state. Two more threads talk to the store and only post: `Inbox` blocks in reads, `Outbox`
-writes. Blocking work on file systems runs on short-lived threads that post their result.
+One owner thread (`Loop`) holds all state. Two more threads, those of the session's `Courier`, talk to the store and only post.
+Blocking work on file systems runs on short-lived threads that post their result.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from pathlib import Path
 
 from runner.agent import keeper, tasks
 from runner.agent.converge import Convergence
+from runner.agent.courier import Courier
 from runner.agent.fence import Fence
 from runner.agent.identity import Identity
-from runner.agent.inbox import Inbox
 from runner.agent.link import Place
 from runner.agent.loop import LATE_SECONDS, Loop
-from runner.agent.outbox import Outbox
-from runner.errors import WireError
+from runner.agent.session import Session, Source, new_life
+from runner.agent.spool import Spool
+from runner.errors import PermanentError, WireError
 from runner.facts.actions import ActionResult
 from runner.facts.assignments import Assignment, Task
 from runner.facts.signals import Heartbeat, Junk, NodeJoined, NodeLeft, RankExited
-from runner.facts.wire import MAX_MESSAGE_BYTES, encode
+from runner.signing import load_signer
 from runner.store.store import Store
 
 log = logging.getLogger("stoker.agent")
@@ -36,12 +37,18 @@ log = logging.getLogger("stoker.agent")
 PROGRESS_MARK_SECONDS = 5.0  # between two durable marks of progress; chosen
 FLUSH_SECONDS = 5.0  # for the store to take the last words
 MAX_TASKS_REMEMBERED = 256  # answers kept for tasks that arrive twice; chosen
-MAX_SHOWN = 300  # characters of why there is no warm process
+MAX_SHOWN = 300  # characters of why there is no warm process, or of what was junk
 MAX_JUNK_SOURCES = 100  # sources of junk told apart; chosen
+SPOOL_NAME = "outbox.jsonl"
+# Exit code of an agent whose node is another one's now: starting it again would not help (EX_NOPERM of sysexits.h).
+DISPLACED = 77
 
 
 class Agent:
-    """One life of a node's agent. Raises UserError when the node has one already, PermanentError when it cannot work."""
+    """One life of a node's agent. Raises UserError when the node has one already, PermanentError when it cannot work.
+
+    The session calls its `on_...` methods on threads of its own; they only post.
+    """
 
     def __init__(
         self, store: Store, place: Place, *, progress_mark_seconds: float = PROGRESS_MARK_SECONDS
@@ -50,17 +57,27 @@ class Agent:
         self._progress_mark_seconds = progress_mark_seconds
         self._identity = Identity(place.node, place.folder)
         self._loop = Loop(self._was_stopped)
-        self._outbox = Outbox(store, place.folder / "outbox.jsonl", self._acknowledged)
-        self._inbox = Inbox(
-            store,
-            place.node,
-            self._identity.task_cursor,
-            on_message=self._post_message,
-            on_confirmed=lambda asked: self._loop.post(partial(self._confirmed, asked)),
-            on_junk=lambda reason: self._loop.post(partial(self._junk, reason)),
+        self._courier = Courier(store)
+        self._session = Session(
+            self._courier,
+            Source(
+                node=place.node,
+                incarnation=self._identity.incarnation,
+                life=new_life(),
+                task_cursor=self._identity.task_cursor,
+            ),
+            self,
+            signer=load_signer(place.cluster.token_file),
+            rejoin_seconds=place.cluster.silence_seconds,
+            spool=_spool(place.folder),
         )
         self._ranks = Convergence(
-            place, self._identity, self._loop, tell=self._tell, beat=self._beat
+            place,
+            self._identity,
+            self._loop,
+            stamp=self._session.stamp,
+            tell=self._tell,
+            beat=self._beat,
         )
         cluster = place.cluster
         self._fence = Fence(
@@ -73,26 +90,29 @@ class Agent:
         self._junk_sources: collections.Counter[str] = collections.Counter()
         self._is_looking = False  # whether the timer for the next look at the ranks is set
         self._is_leaving = False
+        self._is_displaced = False
 
     def run(self) -> int:
         """Serve until told to leave; return the exit code."""
         self._obey_signals()
-        waiting = self._outbox.waiting
+        waiting = self._session.waiting
         state = self._ranks.begin()
-        self._tell(self._joined())
+        self._session.join(self._joined(), time.monotonic())
         self._ranks.report_beginning(state, waiting)
-        self._outbox.start()
-        self._inbox.start()
+        self._session.start()
+        self._courier.start()
         self._heartbeat()
         self._loop.run()
-        self._inbox.close()
-        self._tell(NodeLeft(**self._identity.stamp()))
-        if not self._outbox.flush(FLUSH_SECONDS):
-            log.warning("the store is away: %d signals wait", len(self._outbox.waiting))
-        self._outbox.close()
+        self._session.deafen()
+        if not self._is_displaced:
+            self._tell(NodeLeft(**self._session.stamp()))
+        if not self._session.flush(FLUSH_SECONDS):
+            log.warning("the store is away: %d signals wait", len(self._session.waiting))
+        self._courier.close()
+        self._session.close()
         self._loop.close()
         self._identity.close()
-        return 0
+        return DISPLACED if self._is_displaced else 0
 
     def leave(self) -> None:
         """Have `run` end ranks and keeper and return. May be called from any thread and from signal handlers."""
@@ -100,17 +120,37 @@ class Agent:
 
     # -- what comes in
 
-    def _post_message(self, message: Assignment | Task, number: int) -> None:
-        if isinstance(message, Task):
-            self._loop.post(partial(self._on_task, message, number))
-        else:
-            self._loop.post(partial(self._on_assignment, message))
+    def on_assignment(self, assignment: Assignment) -> None:
+        """Have the owner take an assignment."""
+        self._loop.post(partial(self._on_assignment, assignment))
+
+    def on_task(self, task: Task, number: int) -> None:
+        """Have the owner do a task."""
+        self._loop.post(partial(self._on_task, task, number))
+
+    def on_confirmed(self, asked: int) -> None:
+        """Have the owner know that the register was read anew."""
+        self._loop.post(partial(self._confirmed, asked))
+
+    def on_junk(self, reason: str) -> None:
+        """Have the owner say that something came which cannot be obeyed."""
+        self._loop.post(partial(self._junk, reason))
+
+    def on_acknowledged(self, facts: list[object]) -> None:
+        """Have the keeper forget exits that the store has."""
+        exits = [fact for fact in facts if isinstance(fact, RankExited)]
+        if exits:
+            self._loop.post(partial(self._ranks.acknowledge, exits))
+
+    def on_displaced(self, life: str) -> None:
+        """Have the owner end: this node is another life's."""
+        self._loop.post(partial(self._displaced, life))
 
     def _on_assignment(self, assignment: Assignment) -> None:
         if assignment.node != self._place.node:
             self._junk(f"assignment of node {assignment.node!r} in the register of this one")
             return
-        self._ranks.assign(assignment)
+        self._ranks.assign(assignment, is_mine=self._session.is_mine(assignment))
 
     def _confirmed(self, asked: int) -> None:
         if asked >= self._asked:
@@ -123,18 +163,13 @@ class Agent:
         log.warning("stood still for %.1f s; reading the assignment anew", seconds)
         self._resumed_at = time.monotonic()
         self._ranks.is_sure = False
-        self._asked = self._inbox.confirm()
-
-    def _acknowledged(self, facts: list[object]) -> None:
-        exits = [fact for fact in facts if isinstance(fact, RankExited)]
-        if exits:
-            self._loop.post(partial(self._ranks.acknowledge, exits))
+        self._asked = self._session.confirm()
 
     # -- what goes out
 
     def _tell(self, fact: object) -> None:
         try:
-            self._outbox.put(fact)
+            self._session.tell(fact)
         except WireError as error:
             self._junk(str(error))
 
@@ -143,12 +178,13 @@ class Agent:
         if self._junk_sources[source] or len(self._junk_sources) < MAX_JUNK_SOURCES:
             self._junk_sources[source] += 1
         if self._junk_sources[source] == 1:
-            self._outbox.put(Junk(**self._identity.stamp(), reason=reason[:300]))
+            log.warning("junk, said once: %s", reason[:MAX_SHOWN])
+            self._session.tell(Junk(**self._session.stamp(), reason=reason[:MAX_SHOWN]))
 
     def _joined(self) -> NodeJoined:
         gang = self._ranks.gang
         return NodeJoined(
-            **self._identity.stamp(),
+            **self._session.stamp(),
             hardware=self._identity.hardware,
             slots=self._place.slots,
             address=self._place.address,
@@ -157,6 +193,11 @@ class Agent:
             attempt=gang.attempt if gang is not None else None,
             ranks_alive=tuple(rank.rank for rank in gang.alive) if gang is not None else (),
         )
+
+    def _join_again(self, now: float) -> None:
+        """Nobody has answered: say again that we are here, and what became of ranks, in case it was not believed then."""
+        self._session.join(self._joined(), now)
+        self._ranks.report_again()
 
     def _heartbeat(self) -> None:
         """Do what is done once per heartbeat: look, tell, keep files small, judge whether to go on without the store."""
@@ -167,13 +208,15 @@ class Agent:
             gang.look(now, stopped_seconds=self._place.cluster.stopped_seconds)
             for said in gang.mark(now, every_seconds=self._progress_mark_seconds):
                 self._tell(said)
+        if self._session.wants_join(now):
+            self._join_again(now)
         self._beat()
         self._ranks.bound_outputs()
         self._ranks.keeping.wake()
         if gang is not None:
             reason = self._fence.verdict(
                 now,
-                lost_since=self._outbox.lost_since(now),
+                lost_since=self._session.lost_since(now),
                 progress_at=gang.progress_at,
                 resumed_at=self._resumed_at,
             )
@@ -198,7 +241,7 @@ class Agent:
         resident_bytes = _resident_bytes()
         if gang is None:
             beat = Heartbeat(
-                **self._identity.stamp(),
+                **self._session.stamp(),
                 epoch=self._identity.epoch,
                 agent_resident_bytes=resident_bytes,
             )
@@ -216,9 +259,7 @@ class Agent:
                 warm_resident_bytes=resident_bytes,
                 warm_versions=warming.versions,
             )
-        line = encode(beat)
-        if len(line) <= MAX_MESSAGE_BYTES:
-            self._outbox.beat(line)
+        self._session.beat(beat)
 
     # -- tasks
 
@@ -261,7 +302,7 @@ class Agent:
         fault = task.args["fault"]
         log.warning("drill %s", fault)
         self._answer(tasks.result(task, "done", str(fault)))
-        self._outbox.flush(FLUSH_SECONDS)
+        self._session.flush(FLUSH_SECONDS)
         if fault == "kill-node":
             gang, pid = self._ranks.gang, self._ranks.keeping.pid
             pids = [rank.pid for rank in gang.alive] if gang is not None else []
@@ -281,6 +322,27 @@ class Agent:
             log.info("leaving")
             self._loop.cancel("heartbeat")
             self._ranks.leave(self._loop.stop)
+
+    def _displaced(self, life: str) -> None:
+        """End at once: another agent is this node now, and its ranks must be the only ones."""
+        if not self._is_displaced:
+            self._is_displaced = True
+            log.error(
+                "node %r is another agent's now (life %s, this is %s): its ranks here are killed, and this agent ends",
+                self._place.node,
+                life,
+                self._session.source.life,
+            )
+            self._leave()
+
+
+def _spool(folder: Path) -> Spool:
+    try:
+        return Spool(folder / SPOOL_NAME)
+    except OSError as error:
+        raise PermanentError(
+            f"{folder / SPOOL_NAME} cannot be opened ({error}); signals are kept there until the store has them"
+        ) from error
 
 
 def _resident_bytes(pid: int | None = None) -> int:

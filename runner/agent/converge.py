@@ -22,7 +22,7 @@ from typing import Any
 from runner.agent import launch, output, stacks
 from runner.agent.channels import Channels
 from runner.agent.devices import Devices, DevicesHeld
-from runner.agent.gang import Gang
+from runner.agent.gang import Gang, Stamp
 from runner.agent.identity import Identity
 from runner.agent.keeping import Keeping
 from runner.agent.link import KeeperState, Place
@@ -64,7 +64,7 @@ class Ending:
 
 
 class Convergence:
-    """Owns the gang. `tell` sends a durable signal, `beat` a heartbeat at once.
+    """Owns the gang. `stamp` gives a signal its source, `tell` sends a durable one, `beat` a heartbeat at once.
 
     `is_sure` is False while the register may hold something newer than what was read: nothing is started then.
     """
@@ -75,12 +75,14 @@ class Convergence:
         identity: Identity,
         loop: Loop,
         *,
+        stamp: Stamp,
         tell: Callable[[object], None],
         beat: Callable[[], None],
     ) -> None:
         self._place = place
         self._identity = identity
         self._loop = loop
+        self._stamp = stamp
         self._tell = tell
         self._beat = beat
         self.keeping = Keeping(
@@ -92,6 +94,9 @@ class Convergence:
         self.is_sure = False
         self.devices = Devices(place.node, loop, self._devices_released, folder=place.device_files)
         self._assignment: Assignment | None = None
+        self._is_mine = False  # it is meant for this life of the agent: else nothing is started
+        self._cold = ""  # why the newest ranks were not forked
+        self._exits: list[RankExited] = []  # of the newest ranks, told already
         self._launching: Launching | None = None
         self._ending: Ending | None = None
         self._when_left: Callable[[], None] | None = None
@@ -106,7 +111,7 @@ class Convergence:
             return state
         pids = {item["rank"]: item["pid"] for item in state.ranks}
         assignment: Assignment = from_message(state.notes["assignment"])
-        self.gang = gang = Gang(assignment, pids, self._identity.stamp, time.monotonic())
+        self.gang = gang = Gang(assignment, pids, self._stamp, time.monotonic())
         understood = state.notes.get("understood")
         if understood is not None:
             gang.understood = from_plain(Hello, understood)
@@ -121,33 +126,51 @@ class Convergence:
         if gang is None:
             self._confirm_gone()
             return
+        self._cold = state.cold
         self._tell(gang.started(cold=state.cold))
         for rank, packets in state.held.items():
             for packet in packets:
                 self._take_packet(rank, packet)
         self.channels.add(state.channels)
         waiting = [fact for fact in already if isinstance(fact, RankExited)]
-        known = {fact.rank for fact in waiting if fact.attempt == gang.attempt}
+        self._exits = [fact for fact in waiting if fact.attempt == gang.attempt]
+        known = {fact.rank for fact in self._exits}
         for item in state.ranks:
             known_already = item["acknowledged"] or item["asked"] or item["rank"] in known
             if item["exit_code"] is not None and not known_already:
                 self.channels.read(item["rank"])
-                self._tell(gang.exited(item["rank"], item["exit_code"]))
+                self._tell_exit(gang, item["rank"], item["exit_code"])
 
     # -- the assignment
 
-    def assign(self, assignment: Assignment) -> None:
-        """Take what the register holds; older epochs than one obeyed before are ignored."""
+    def report_again(self) -> None:
+        """Tell what became of the ranks, as at the beginning: whoever did not know this agent then has passed it over."""
+        if self.gang is not None:
+            self._tell(self.gang.started(cold=self._cold))
+        for fact in self._exits:
+            self._tell(replace(fact, **self._stamp()))
+        if self.gang is None and self._launching is None:
+            self._confirm_gone()
+
+    def assign(self, assignment: Assignment, *, is_mine: bool) -> None:
+        """Take what the register holds; older epochs than one obeyed before are ignored.
+
+        What is not meant for this life ends ranks of older epochs, and starts nothing.
+        """
         if assignment.epoch < self._identity.epoch:
             log.info("ignored an assignment of epoch %d", assignment.epoch)
             return
         self._identity.obey(assignment.epoch)
         before, self._assignment = self._assignment, assignment
-        self.warming.want(assignment.warm)
-        if before is not None and replace(before, warm=assignment.warm) == assignment:
+        was_mine, self._is_mine = self._is_mine, is_mine
+        if is_mine:
+            self.warming.want(assignment.warm)
+        same = before is not None and replace(before, warm=assignment.warm) == assignment
+        if same and was_mine == is_mine:
             return  # nothing else is wanted than before
         if assignment.plan is None and self.gang is None and self._launching is None:
-            self._confirm_gone()
+            if is_mine:
+                self._confirm_gone()
             return
         self.converge()
 
@@ -162,7 +185,7 @@ class Convergence:
         elif gang is not None:
             if wanted.plan is None or wanted.epoch > gang.epoch:
                 self._end(grace_seconds=wanted.grace_seconds, stacks_seconds=wanted.stacks_seconds)
-        elif wanted.plan is not None and self.is_sure and not self._was_launched(wanted.epoch):
+        elif wanted.plan is not None and self._may_launch(wanted):
             self._launch(wanted)
 
     def fence(self, reason: str) -> None:
@@ -176,22 +199,23 @@ class Convergence:
         self._when_left = when_left
         self.keeping.leave()
 
-    def _was_launched(self, epoch: int) -> bool:
+    def _may_launch(self, wanted: Assignment) -> bool:
         launched = self._identity.launched
-        return launched is not None and launched[0] >= epoch
+        was_launched = launched is not None and launched[0] >= wanted.epoch
+        return self.is_sure and self._is_mine and not was_launched
 
     def _confirm_gone(self) -> None:
         """Say that nothing is left of the newest attempt: true, since nothing runs here and earlier lives were swept."""
         launched = self._identity.launched
         if launched is not None:
             epoch, attempt = launched
-            self._tell(RanksGone(**self._identity.stamp(), epoch=epoch, attempt=attempt))
+            self._tell(RanksGone(**self._stamp(), epoch=epoch, attempt=attempt))
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if launched is None or launched[1] != idle.attempt:
             # Its plan was overtaken before it was read; the epoch obeyed since then keeps it from ever being started.
-            self._tell(RanksGone(**self._identity.stamp(), epoch=idle.epoch, attempt=idle.attempt))
+            self._tell(RanksGone(**self._stamp(), epoch=idle.epoch, attempt=idle.attempt))
 
     # -- starting ranks
 
@@ -248,7 +272,7 @@ class Convergence:
             self.converge()
 
     def _devices_released(self) -> None:
-        self._tell(DevicesReleased(**self._identity.stamp()))
+        self._tell(DevicesReleased(**self._stamp()))
 
     def _go_on_launching(self, launching: Launching, wanted: Assignment) -> None:
         if launching.is_sent:
@@ -293,11 +317,12 @@ class Convergence:
         self.gang = Gang(
             launching.assignment,
             pids,
-            self._identity.stamp,
+            self._stamp,
             time.monotonic(),
             spawned_at=launching.sent_at,
         )
-        self._tell(self.gang.started(cold=message["cold"]))
+        self._cold, self._exits = message["cold"], []
+        self._tell(self.gang.started(cold=self._cold))
         if not message["cold"]:
             self.warming.served()
         channels, self._waiting_channels = self._waiting_channels, {}
@@ -319,7 +344,7 @@ class Convergence:
             return
         attempt, epoch = launching.assignment.plan.attempt, launching.assignment.epoch
         log.warning("attempt %s cannot be started: %s", attempt, reason)
-        stamp, reason = self._identity.stamp(), reason[:MAX_REASON]
+        stamp, reason = self._stamp(), reason[:MAX_REASON]
         failed = LaunchFailed(
             **stamp, epoch=epoch, attempt=attempt, reason=reason, devices_held=devices_held
         )
@@ -393,6 +418,11 @@ class Convergence:
             self._beat()
         self.converge()
 
+    def _tell_exit(self, gang: Gang, rank: int, exit_code: int | None) -> None:
+        fact = gang.exited(rank, exit_code)
+        self._exits.append(fact)
+        self._tell(fact)
+
     def _exited(self, message: dict[str, Any]) -> None:
         gang, number = self.gang, message["rank"]
         if gang is None or message["epoch"] != gang.epoch:
@@ -401,7 +431,7 @@ class Convergence:
         if message["asked"]:
             gang.ranks[number].is_alive = False
         else:
-            self._tell(gang.exited(number, message["exit_code"]))
+            self._tell_exit(gang, number, message["exit_code"])
         if self._ending is None and not message["asked"]:
             if message["exit_code"] not in ORDERLY_EXITS:
                 # The gang is broken, and there is nothing to save: whoever decides can only agree.
@@ -459,7 +489,7 @@ class Convergence:
         for rank in list(gang.alive) if gang is not None else []:
             self.channels.read(rank.rank)
             if gang is not None and not is_meant:
-                self._tell(gang.exited(rank.rank, None))
+                self._tell_exit(gang, rank.rank, None)
             rank.is_alive = False
         if is_meant:
             self._gone(left_behind)

@@ -12,7 +12,6 @@ import os
 import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from runner.agent.keeper import process
 from runner.errors import PermanentError, UserError
@@ -47,7 +46,6 @@ class Identity:
         self._life = _read_life(folder / LIFE_NAME)
         self._life_file = _opened_life(folder / LIFE_NAME)
         self._life.incarnation += 1
-        self._sequence = 0
         self._save()
 
     @property
@@ -71,15 +69,6 @@ class Identity:
     def task_cursor(self) -> int:
         """Number of the newest task taken from the node's stream."""
         return self._life.task_cursor
-
-    def stamp(self) -> dict[str, Any]:
-        """Return the next signal's source fields."""
-        self._sequence += 1
-        return {
-            "node": self.node,
-            "incarnation": self._life.incarnation,
-            "sequence": self._sequence,
-        }
 
     def obey(self, epoch: int) -> None:
         """Refuse older epochs from now on, in all later lives."""

@@ -3,7 +3,6 @@
 import ast
 import os
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,8 @@ from hypothesis import strategies as st
 from runner.agent import keeper, output
 from runner.agent.fold import MAX_STEPS, Fold
 from runner.agent.launch import fill
-from runner.agent.outbox import Outbox
 from runner.agent.reports import Step, Validation, read_packet
-from runner.errors import SpecError, WireError
-from runner.facts.signals import Junk
-from runner.facts.wire import decode
-from runner.store.memory import MemoryStore
-from tests.agent.node import wait_until
+from runner.errors import SpecError
 
 
 def test_the_keeper_is_written_for_python_3_9() -> None:
@@ -140,66 +134,6 @@ def test_cutting_a_file_keeps_its_newer_half(tmp_path: Path) -> None:
     assert 2900 <= len(kept) <= 3000
     assert kept.startswith(b"000")
     assert not output.bound(tmp_path / "none", 1)
-
-
-def junk(number: int) -> Junk:
-    """Return a small durable signal."""
-    return Junk(node="n1", incarnation=1, sequence=number, reason="test")
-
-
-def test_the_outbox_keeps_order_through_an_outage(tmp_path: Path) -> None:
-    """Signals put while the store is down arrive in order when it is back; heartbeats of that time do not."""
-    store = MemoryStore()
-    acknowledged: list[object] = []
-    box = Outbox(store, tmp_path / "spool", acknowledged.extend)
-    store.go_down()
-    box.start()
-    box.put(junk(1))
-    box.beat(b"lost")
-    wait_until(lambda: box.lost_since(time.monotonic()), "the outage noticed")
-    box.put(junk(2))
-    assert not box.flush(0.05)
-    store.come_back()
-    assert box.flush(10.0)
-    box.beat(b"kept")
-    wait_until(lambda: store.last("beats"), "a heartbeat")
-    items = store.read(streams={"signals": 0, "beats": 0}, registers={}, timeout_seconds=0).items
-    assert [decode(item.payload) for item in items["signals"]] == [junk(1), junk(2)]
-    assert [item.payload for item in items["beats"]] == [b"kept"]
-    wait_until(lambda: acknowledged == [junk(1), junk(2)], "both acknowledged")
-    assert box.lost_since(time.monotonic()) is None
-    assert (tmp_path / "spool").read_bytes() == b""
-    box.close()
-
-
-def test_the_outbox_outlives_its_process(tmp_path: Path) -> None:
-    """What the store had not acknowledged is sent by the next life, unchanged; a line torn by a kill is dropped."""
-    store = MemoryStore()
-    store.go_down()
-    first = Outbox(store, tmp_path / "spool", lambda _: None)
-    first.start()
-    first.put(junk(1))
-    first.put(junk(2))
-    first.close()
-    with (tmp_path / "spool").open("ab") as spool:
-        spool.write(b'{"kind": "ju')
-    store.come_back()
-    second = Outbox(store, tmp_path / "spool", lambda _: None)
-    assert second.waiting == [junk(1), junk(2)]
-    second.start()
-    assert second.flush(10.0)
-    second.close()
-    items = store.read(streams={"signals": 0}, registers={}, timeout_seconds=0).items["signals"]
-    assert [decode(item.payload) for item in items] == [junk(1), junk(2)]
-
-
-def test_the_outbox_refuses_what_is_no_message(tmp_path: Path) -> None:
-    """A signal too large for a message is refused to its face and does not block those behind it."""
-    box = Outbox(MemoryStore(), tmp_path / "spool", lambda _: None)
-    with pytest.raises(WireError, match="fit"):
-        box.put(Junk(node="n1", incarnation=1, reason="x" * 70_000))
-    assert box.waiting == []
-    box.close()
 
 
 def test_marks_in_proc_are_read_from_the_environment() -> None:

@@ -1,0 +1,309 @@
+"""The session without an agent: what is said and heard, signed, by one life or by many on one courier."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from runner.agent.courier import Courier
+from runner.agent.session import Session, Source, new_life
+from runner.agent.spool import Spool
+from runner.errors import WireError
+from runner.facts.assignments import Assignment, Task
+from runner.facts.signals import Heartbeat, Junk, NodeJoined
+from runner.facts.wire import decode, encode
+from runner.signing import SIGNATURE_BYTES, Signer
+from runner.store.memory import MemoryStore
+from runner.store.sqlite import SqliteStore
+from tests.agent.node import wait_until
+
+UNSIGNED = Signer(None)
+SIGNER = Signer(b"the token of this cluster")
+STRANGER = Signer(b"the token of another one")
+
+
+class Ears:
+    """A listener that writes down what it is told."""
+
+    def __init__(self) -> None:
+        self.assignments: list[Assignment] = []
+        self.tasks: list[str] = []
+        self.confirmed: list[int] = []
+        self.junk: list[str] = []
+        self.acknowledged: list[object] = []
+        self.displaced: list[str] = []
+
+    def on_assignment(self, assignment: Assignment) -> None:
+        """Note an assignment."""
+        self.assignments.append(assignment)
+
+    def on_task(self, task: Task, number: int) -> None:
+        """Note a task."""
+        self.tasks.append(task.id)
+
+    def on_confirmed(self, asked: int) -> None:
+        """Note a confirmation."""
+        self.confirmed.append(asked)
+
+    def on_junk(self, reason: str) -> None:
+        """Note junk."""
+        self.junk.append(reason)
+
+    def on_acknowledged(self, facts: list[object]) -> None:
+        """Note what the store has."""
+        self.acknowledged += facts
+
+    def on_displaced(self, life: str) -> None:
+        """Note a displacement."""
+        self.displaced.append(life)
+
+
+class Talk:
+    """A store, a courier and sessions on it."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.courier = Courier(self.store)
+        self.sessions: list[Session] = []
+
+    def session(
+        self, ears: Ears, node: str = "n1", *, signer: Signer = UNSIGNED, spool: Spool | None = None
+    ) -> Session:
+        """Make a session and let it be heard."""
+        source = Source(node=node, incarnation=1, life=new_life())
+        made = Session(self.courier, source, ears, signer=signer, rejoin_seconds=10.0, spool=spool)
+        self.sessions.append(made)
+        made.start()
+        return made
+
+    def put(
+        self, life: str, epoch: int = 1, *, signer: Signer = UNSIGNED, node: str = "n1"
+    ) -> None:
+        """Write an idle assignment of an epoch, meant for a life."""
+        place = f"assignment/{node}"
+        assignment = Assignment(node=node, epoch=epoch, life=life)
+        self.store.put(place, signer.sign(place, encode(assignment)))
+
+    def signals(self) -> list[bytes]:
+        """Return what durable signals the store has."""
+        batch = self.store.read(streams={"signals": 0}, registers={}, timeout_seconds=0)
+        return [item.payload for item in batch.items.get("signals", ())]
+
+
+@pytest.fixture
+def talk() -> Iterator[Talk]:
+    """Give a courier that runs; afterwards its threads are gone."""
+    made = Talk()
+    made.courier.start()
+    yield made
+    for session in made.sessions:
+        session.close()
+    made.courier.close()
+
+
+def junk(number: int) -> Junk:
+    """Return a signal that can be told apart."""
+    return Junk(node="n1", incarnation=1, sequence=number, reason="test")
+
+
+def joined(session: Session) -> NodeJoined:
+    """Return a session's joining."""
+    return NodeJoined(**session.stamp(), hardware="h", slots=1, address="127.0.0.1", pid=1)
+
+
+def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
+    """Signals said while the store is down arrive in order when it is back; heartbeats of that time do not."""
+    talk.store.go_down()
+    ears = Ears()
+    session = talk.session(ears, spool=Spool(tmp_path / "spool"))
+    session.tell(junk(1))
+    session.beat(Heartbeat(node="n1", incarnation=1, sequence=2))
+    wait_until(lambda: session.lost_since(time.monotonic()), "the outage noticed")
+    session.tell(junk(2))
+    assert not session.flush(0.05)
+    talk.store.come_back()
+    assert session.flush(10.0)
+    kept = Heartbeat(node="n1", incarnation=1, sequence=3)
+    session.beat(kept)
+    wait_until(lambda: talk.store.last("beats"), "a heartbeat")
+    beats = talk.store.read(streams={"beats": 0}, registers={}, timeout_seconds=0).items["beats"]
+    assert [decode(line) for line in talk.signals()] == [junk(1), junk(2)]
+    assert [decode(item.payload) for item in beats] == [kept]
+    wait_until(lambda: ears.acknowledged == [junk(1), junk(2)], "both acknowledged")
+    assert session.lost_since(time.monotonic()) is None
+    assert (tmp_path / "spool").read_bytes() == b""
+
+
+def test_what_was_not_acknowledged_outlives_the_process(tmp_path: Path, talk: Talk) -> None:
+    """What the store had not acknowledged is said by the next life, unchanged; a line torn by a kill is dropped."""
+    talk.store.go_down()
+    first = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
+    first.tell(junk(1))
+    first.tell(junk(2))
+    first.close()
+    with (tmp_path / "spool").open("ab") as spool:
+        spool.write(b'{"kind": "ju')
+    second = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
+    assert second.waiting == [junk(1), junk(2)]
+    second.tell(junk(3))  # behind the torn line
+    second.close()
+    third = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
+    assert third.waiting == [junk(1), junk(2), junk(3)]
+    talk.store.come_back()
+    assert third.flush(30.0)
+    assert [decode(line) for line in talk.signals()] == [junk(1), junk(2), junk(3)]
+
+
+@pytest.mark.parametrize("signer", [UNSIGNED, SIGNER])
+def test_what_does_not_fit_is_refused(talk: Talk, signer: Signer) -> None:
+    """A signal too large for a message, its signature included, is refused to its face and blocks none behind it."""
+    session = talk.session(Ears(), signer=signer)
+    bare = len(encode(Junk(node="n1", incarnation=1, reason="")))
+    room = 64 * 1024 - bare - (SIGNATURE_BYTES if signer.is_active else 0)
+    with pytest.raises(WireError, match="fit"):
+        session.tell(Junk(node="n1", incarnation=1, reason="x" * (room + 1)))
+    assert session.waiting == []
+    session.tell(Junk(node="n1", incarnation=1, reason="x" * room))
+    assert session.flush(10.0)
+
+
+def test_words_are_signed_for_their_stream(talk: Talk) -> None:
+    """Signals and heartbeats verify for the stream they are in, and for no other; they name the life that said them."""
+    session = talk.session(Ears(), signer=SIGNER)
+    session.join(joined(session), time.monotonic())
+    session.beat(Heartbeat(**session.stamp()))
+    assert session.flush(10.0)
+    wait_until(lambda: talk.store.last("beats"), "a heartbeat")
+    for stream, other in (("signals", "beats"), ("beats", "signals")):
+        batch = talk.store.read(streams={stream: 0}, registers={}, timeout_seconds=0)
+        payload = batch.items[stream][0].payload
+        assert decode(SIGNER.verify(stream, payload)).life == session.source.life
+        with pytest.raises(WireError, match="not signed with this cluster's token"):
+            SIGNER.verify(other, payload)
+
+
+def test_what_is_not_signed_is_not_obeyed(talk: Talk) -> None:
+    """Assignments and tasks without a signature, of a stranger, or for another node are junk; signed ones are heard."""
+    ears = Ears()
+    session = talk.session(ears, signer=SIGNER)
+    task = encode(Task(id="a1", node="n1", task="drill"))
+    talk.put(session.source.life, 1)
+    talk.store.append("tasks/n1", task)
+    talk.store.append("tasks/n1", STRANGER.sign("tasks/n1", task))
+    talk.store.append("tasks/n1", SIGNER.sign("tasks/n2", task))
+    wait_until(lambda: len(ears.junk) == 4, "four pieces of junk")
+    assert all(reason.startswith("forged ") for reason in ears.junk)
+    talk.put(session.source.life, 1, signer=SIGNER)
+    talk.store.append("tasks/n1", SIGNER.sign("tasks/n1", task))
+    wait_until(lambda: ears.assignments and ears.tasks, "what was signed")
+    assert [assignment.epoch for assignment in ears.assignments] == [1]
+    assert ears.tasks == ["a1"]
+
+
+def test_nothing_is_confirmed_by_what_cannot_be_believed(talk: Talk) -> None:
+    """While a forged assignment lies over the true one, reading it anew confirms nothing; the next true one does."""
+    ears = Ears()
+    talk.put("", 1, signer=SIGNER)
+    session = talk.session(ears, signer=SIGNER)
+    wait_until(lambda: ears.confirmed == [0], "the first look")
+    talk.put("", 2, signer=STRANGER)
+    wait_until(lambda: ears.junk, "the forged one read")
+    asked = session.confirm()
+    wait_until(lambda: len(ears.junk) == 2, "it read again")
+    talk.put("", 3, signer=SIGNER)
+    wait_until(lambda: asked in ears.confirmed, "the confirmation")
+    assert ears.confirmed == [0, asked]
+    assert [assignment.epoch for assignment in ears.assignments] == [1, 3]
+
+
+def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
+    """Until a register names this life, joining is due again, ever more seldom; another life's name answers nobody."""
+    ears = Ears()
+    session = talk.session(ears)
+    assert not session.wants_join(1e9)  # never said for the first time
+    now, pauses = 0.0, []
+    for _ in range(6):
+        session.join(joined(session), now)
+        assert session.flush(10.0)
+        pauses.append(next(pause for pause in range(1000) if session.wants_join(now + pause)))
+        now += pauses[-1]
+    assert pauses == [10, 20, 40, 80, 120, 120]
+    talk.put("somebody else", 1)
+    wait_until(lambda: len(ears.assignments) == 1, "an assignment of another life")
+    assert session.wants_join(now)
+    assert not session.is_mine(ears.assignments[0])
+    talk.put(session.source.life, 1)
+    wait_until(lambda: len(ears.assignments) == 2, "an assignment of this life")
+    assert not session.wants_join(now)
+    assert session.is_mine(ears.assignments[1])
+    assert ears.displaced == []
+
+
+def test_joining_waits_while_the_store_is_away(talk: Talk) -> None:
+    """What the store has not taken yet is not said once more."""
+    talk.store.go_down()
+    session = talk.session(Ears())
+    session.join(joined(session), 0.0)
+    assert not session.wants_join(1e9)
+    talk.store.come_back()
+    assert session.flush(30.0)
+    assert session.wants_join(1e9)
+
+
+def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
+    """Once a register has named this life, a later one that names another displaces it, and is not heard as an assignment."""
+    ears = Ears()
+    session = talk.session(ears)
+    talk.put(session.source.life, 1)
+    wait_until(lambda: ears.assignments, "an assignment")
+    talk.put("", 2)  # of an older supervisor: as if it were ours
+    wait_until(lambda: len(ears.assignments) == 2, "another")
+    talk.put("the other", 3)
+    wait_until(lambda: ears.displaced == ["the other"], "being displaced")
+    assert len(ears.assignments) == 2
+
+
+def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
+    """300 sessions on one courier have two threads and one handle; each hears its own, and each word arrives."""
+    before = threading.active_count()
+    with closing(SqliteStore(tmp_path)) as store:
+        courier = Courier(store)
+        heard = {f"n{index}": Ears() for index in range(300)}
+        sessions = {
+            node: Session(
+                courier,
+                Source(node=node, incarnation=1, life=new_life()),
+                ears,
+                signer=SIGNER,
+                rejoin_seconds=10.0,
+            )
+            for node, ears in heard.items()
+        }
+        courier.start()
+        for session in sessions.values():
+            session.start()
+            session.join(joined(session), 0.0)
+        assert threading.active_count() == before + 2
+        assert all(session.flush(60.0) for session in sessions.values())
+        store.put_many(
+            {f"assignment/{node}": _signed(session) for node, session in sessions.items()}
+        )
+        wait_until(lambda: all(ears.assignments for ears in heard.values()), "all assignments")
+        for node, ears in heard.items():
+            assert [assignment.node for assignment in ears.assignments] == [node]
+        batch = store.read(streams={"signals": 0}, registers={}, timeout_seconds=0, limit=1000)
+        said = [decode(SIGNER.verify("signals", item.payload)) for item in batch.items["signals"]]
+        assert sorted(fact.node for fact in said) == sorted(heard)
+        for session in sessions.values():
+            session.close()
+        courier.close()
+    assert threading.active_count() == before
+
+
+def _signed(session: Session) -> bytes:
+    node = session.source.node
+    assignment = Assignment(node=node, epoch=1, life=session.source.life)
+    return SIGNER.sign(f"assignment/{node}", encode(assignment))
