@@ -193,7 +193,7 @@ class RunAccount:
         self.requested = False
         if outcome == "finished":
             self._split(now, now, now, "finish")
-        elif incident is None and outcome in ("stopped", "reconfigured", None):
+        elif incident is None and outcome in ("stopped", "reconfigured", "moved", None):
             self._split(now, now, now, "requested")
             self.requested = True
         else:
@@ -263,7 +263,7 @@ class RunAccount:
             base = account.base or 0
             if last > base:
                 ranges[account.attempt] = (base + 1, last)
-            last = base
+            last = min(last, base)  # a script may take up at a step older than its parent's first
             account = self.attempts.get(account.parent) if account.parent is not None else None
         return dict(reversed(ranges.items()))
 

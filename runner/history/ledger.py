@@ -22,7 +22,7 @@ between steps included. The step in progress counts as productive until it turns
 | `prepare` | the gang is gone | the new one is told to start: checkpoint verified, rendezvous chosen |
 | `start` | the gang is told to start | its first step is done |
 | `rework` | | time on steps that were overwritten, or never finished |
-| `requested` | a person's request ends the attempt (stop, learning rate) | the next first step, or the end of the run |
+| `requested` | a wish ends the attempt (stop, learning rate, swap, drain) | the next first step, or the end of the run |
 | `finish` | the last step | the run is finished: last checkpoint, exit of the ranks |
 | `unreported` | ranks run | in a run that tells of no step: nothing can be said about this time |
 

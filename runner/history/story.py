@@ -12,7 +12,10 @@ from dataclasses import dataclass, field, replace
 from runner.facts import records as r
 from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
-from runner.history.words import decided, heard, slowest_phase
+from runner.history.words import decided, hardware_name, heard, names, slowest_phase
+
+# A node's way into one of these, or out of it, is told; so is the check that follows.
+_OUT = ("suspect", "lost", "quarantined", "repair", "left", "retired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,6 +103,9 @@ class _Threads:
     )  # attempt -> the incident it is part of now
     attempts: dict[str, AttemptId] = field(default_factory=dict)  # node -> attempt assigned last
     states: dict[str, str] = field(default_factory=dict)  # node -> state
+    back: dict[str, bool] = field(default_factory=dict)  # node -> it is checked for having been out
+    stands: dict[str, str] = field(default_factory=dict)  # node -> its hardware
+    called: dict[str, str] = field(default_factory=dict)  # hardware -> its newest name
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
     stepped: dict[AttemptId, int] = field(default_factory=dict)  # attempt -> its last step
     cold: AttemptId | None = None  # of which it was told last that its ranks were not forked
@@ -179,19 +185,37 @@ class _Threads:
         if isinstance(record, r.AttemptChanged) and record.state == "launching":
             self.launched_at.setdefault(record.attempt, entry.now)
         if isinstance(record, r.NodeChanged):
-            before = self.states.get(record.node, "")
-            self.states[record.node] = record.state
-            out = ("lost", "left", "suspect")
-            return decided(record) if record.state in out or before in out else ""
+            return self._node_changed(record)
+        if isinstance(record, r.HardwareSeen):
+            return self._hardware_seen(record)
         if isinstance(record, r.Assigned) and record.attempt is None and record.node == idle[0]:
             grace, stacks = record.grace_seconds, record.stacks_seconds
             how = f"SIGTERM, SIGKILL after {grace:g} s" if grace else "SIGKILL, without grace"
             how += f", their stacks first, for {stacks:g} s at most" if stacks else ""
-            return f"ranks on {', '.join(idle)} are ended ({how})"
+            return f"ranks on {names(idle)} are ended ({how})"
         if isinstance(record, r.ActionEnded) and not isinstance(entry.input, ActionResult):
             kind = self.actions.get(record.id, ("an action", _Thread()))[0]
             return f"action {record.id} ({kind}) ended: {record.outcome}: {record.message}"
         return decided(record)
+
+    def _node_changed(self, record: r.NodeChanged) -> str:
+        before = self.states.get(record.node, "")
+        self.states[record.node] = record.state
+        telling = record.state in _OUT or before in _OUT
+        if before == "checking":
+            telling = telling or self.back.pop(record.node, False)
+        if record.state == "checking":
+            self.back[record.node] = telling
+        return decided(record) if telling else ""
+
+    def _hardware_seen(self, record: r.HardwareSeen) -> str:
+        """A node seen for the first time is routine; another name, or other hardware, is not."""
+        stood = self.stands.get(record.node, record.hardware)
+        was = self.called.get(record.hardware, record.node)
+        self.stands[record.node], self.called[record.hardware] = record.hardware, record.node
+        told = f", which was {was} before" if was != record.node else ""
+        told += f"; until now it was {hardware_name(stood)}" if stood != record.hardware else ""
+        return f"{decided(record)}{told}" if told else ""
 
     def _first_step(self, record: r.Advanced, now: float) -> str:
         first = record.attempt not in self.stepped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runner.facts import records as r
@@ -11,9 +11,10 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
-from runner.facts.faults import Finding, GangTimed, MassSilence, NodeHeard
+from runner.facts.faults import DomainSilence, Finding, GangTimed, MassSilence, NodeHeard
 
 MAX_TEXT = 240  # characters of one piece of foreign text; chosen, not measured
+MAX_NAMES = 16  # nodes told by name in one sentence; chosen, not measured
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:
@@ -42,6 +43,17 @@ def setting(value: object) -> str:
 def duration(seconds: float) -> str:
     """Write a length of time for a person: milliseconds below a second."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def names(some: Sequence[str]) -> str:
+    """List names, the first few of many: "n1, n2, n3 and 1997 more"."""
+    shown = ", ".join(printable(name, 60) for name in some[:MAX_NAMES])
+    return f"{shown} and {len(some) - MAX_NAMES} more" if len(some) > MAX_NAMES else shown
+
+
+def hardware_name(hardware: str) -> str:
+    """Name hardware for a person: its kind, and as much of the rest as tells it from others."""
+    return printable(hardware, 40) or "unknown hardware"
 
 
 def slowest_phase(timings: Mapping[str, float]) -> str:
@@ -120,6 +132,25 @@ def _drill(fact: q.Drill) -> str:
     return f"{_who(fact)} asks for the drill {fact.fault} on {whom}, run {printable(fact.run)}"
 
 
+def _notice(fact: s.Notice) -> str:
+    left = "" if fact.deadline_seconds is None else f", {fact.deadline_seconds:g} s left"
+    return f"{fact.node}: {fact.notice} is announced{left}{_because(fact.reason)}"
+
+
+def _asks_of_node(what: str) -> Callable[[Any], str]:
+    """Make the phrase for a request about a node."""
+
+    def phrase(fact: Any) -> str:
+        return f"{_who(fact)} asks to {what} {printable(fact.node, 60)}{_because(fact.reason)}"
+
+    return phrase
+
+
+def _swap(fact: q.SwapNode) -> str:
+    spare = f" for {printable(fact.spare, 60)}" if fact.spare else ""
+    return f"{_who(fact)} asks to swap {printable(fact.node, 60)}{spare}{_because(fact.reason)}"
+
+
 def _mass_silence(fact: MassSilence) -> str:
     if not fact.nodes:
         return "the nodes that fell silent together speak again"
@@ -154,16 +185,25 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.CheckpointSealed: lambda f: f"{f.node}: the checkpoint of step {f.step} is sealed",
     s.SettingsInEffect: lambda f: f"{f.node}: the trainer of {f.attempt} read its settings back",
     s.RequestTaken: lambda f: f"{f.node}: request {f.request} takes effect after step {f.step}",
+    s.Notice: _notice,
     s.Junk: lambda f: f"{f.node}: {f.count} messages that were none: {printable(f.reason)}",
     Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
     GangTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
     NodeHeard: lambda f: f"{f.node} is heard again",
     MassSilence: _mass_silence,
+    DomainSilence: lambda f: (
+        f"{len(f.nodes)} nodes fell silent together, all those of {f.domain} {printable(f.name, 60)}"
+    ),
     ActionResult: _action_result,
     q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
     q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}",
     q.ChangeLr: _change_lr,
     q.Drill: _drill,
+    q.SwapNode: _swap,
+    q.DrainNode: _asks_of_node("drain"),
+    q.QuarantineNode: _asks_of_node("quarantine"),
+    q.ReadmitNode: _asks_of_node("readmit"),
+    q.RetireNode: _asks_of_node("retire"),
     q.ShutDown: lambda f: f"{_who(f)} asks to shut the cluster down",
 }
 
@@ -181,7 +221,7 @@ def _run_admitted(record: r.RunAdmitted) -> str:
 
 
 def _attempt_planned(record: r.AttemptPlanned) -> str:
-    return f"attempt {record.attempt} planned on {', '.join(record.nodes)}{_because(record.reason)}"
+    return f"attempt {record.attempt} planned on {names(record.nodes)}{_because(record.reason)}"
 
 
 def _attempt_prepared(record: r.AttemptPrepared) -> str:
@@ -285,6 +325,48 @@ def _mass_silence_noted(record: r.MassSilenceNoted) -> str:
     return "the store or the network is blamed; no node is"
 
 
+def _node_leaving(record: r.NodeLeaving) -> str:
+    if record.to is None:
+        return f"{record.node} stays in service after all{_because(record.reason)}"
+    spare = f", {record.spare} takes its place" if record.spare else ""
+    return (
+        f"{record.node} is to leave at a checkpoint ({record.to}){spare}{_because(record.reason)}"
+    )
+
+
+def _join_refused(record: r.JoinRefused) -> str:
+    what = hardware_name(record.hardware)
+    return f"an agent on {what} may not join as {record.node}{_because(record.reason)}"
+
+
+def _offence_noted(record: r.OffenceNoted) -> str:
+    what = hardware_name(record.hardware)
+    return f"an offence of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
+
+
+def _hardware_judged(record: r.HardwareJudged) -> str:
+    what, by = hardware_name(record.hardware), f", by {printable(record.by)}" if record.by else ""
+    verdict = {
+        "": "is welcome again, its offences forgiven",
+        "quarantined": "is refused from now on, under any name",
+        "retired": "is refused for good, under any name",
+    }[record.verdict]
+    return f"hardware {what} {verdict}{by}{_because(record.reason)}"
+
+
+def _pool_noted(record: r.PoolNoted) -> str:
+    if record.low:
+        return f"spares are low: {record.spares} left, {record.wanted} wanted"
+    return f"there are spares enough again: {record.spares}"
+
+
+def _domain_noted(record: r.DomainNoted) -> str:
+    domain = f"{record.domain} {printable(record.name, 60)}"
+    if not record.nodes:
+        return f"{domain} is no longer down"
+    return f"{domain} is down and blamed; none of its nodes is: {names(record.nodes)}"
+
+
 def _node_launched(record: r.NodeLaunched) -> str:
     if not record.cold:
         return ""
@@ -295,6 +377,13 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.NodeRegistered: lambda d: (
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),
+    r.JoinRefused: _join_refused,
+    r.NodeLeaving: _node_leaving,
+    r.HardwareSeen: lambda d: f"{d.node} is hardware {hardware_name(d.hardware)}",
+    r.OffenceNoted: _offence_noted,
+    r.HardwareJudged: _hardware_judged,
+    r.PoolNoted: _pool_noted,
+    r.DomainNoted: _domain_noted,
     r.NodeChanged: lambda d: f"{d.node} is {d.state}{_because(d.reason)}",
     r.NodeCleared: _node_cleared,
     r.NodeLaunched: _node_launched,

@@ -178,12 +178,13 @@ def test_an_attempt_that_was_withdrawn_changes_no_cause() -> None:
     assert lost == pytest.approx({"initial_start": 8}, abs=1e-3)
 
 
-def test_the_way_a_person_asks_for_is_not_blamed_on_faults() -> None:
-    """A changed learning rate costs `requested` seconds until the next first step."""
+@pytest.mark.parametrize("outcome", ["reconfigured", "moved"])
+def test_the_way_a_person_asks_for_is_not_blamed_on_faults(outcome: Outcome) -> None:
+    """A changed learning rate, or a node that is to leave, costs `requested` seconds until the next first step."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(20, advanced(ONE, 11), attempt_is(ONE, "asked"))
     script.at(21, checkpoint(ONE, 12))
-    script.at(22, attempt_is(ONE, "ended", outcome="reconfigured"))
+    script.at(22, attempt_is(ONE, "ended", outcome=outcome))
     second = AttemptId(1, 2, 0)
     script.at(22, planned(second), prepared(second, resume_step=12, maker=ONE))
     script.at(23, attempt_is(second, "launching")).at(25, advanced(second, 13)).at(

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from runner.decide import apply
+from runner.facts import faults, wire
 from runner.facts import records as r
 from runner.facts import requests as q
 from runner.facts import signals as s
-from runner.facts import wire
 from runner.facts.actions import Action, ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.ids import AttemptId
@@ -253,3 +254,95 @@ def test_remedies_multiply_until_a_new_peak_replaces_them() -> None:
         {"lr_factor": 0.25},
         {"lr_peak": 1e-4},
     ]
+
+
+def test_every_kind_of_record_and_input_that_a_person_may_ask_about_has_words() -> None:
+    """Nothing that concerns nodes, hardware, spares or domains is left to its class name."""
+    quiet: tuple[type, ...] = (
+        r.NodeExpected,
+        r.Assigned,
+        r.RankEnded,
+        r.RanksUnderstand,
+        r.Advanced,
+    )
+    quiet += (r.CheckpointForgotten, r.ActionEnded)
+    missing = [
+        kind.__name__ for kind in apply._APPLY if kind not in words._DECIDED and kind not in quiet
+    ]
+    assert missing == []
+    inputs = [kind for kind in wire._NAMES if issubclass(kind, q.Request | s.Signal)]
+    unheard = [kind.__name__ for kind in inputs if kind not in words._HEARD]
+    assert unheard == ["Heartbeat"]
+
+
+def a_bad_machine() -> Script:
+    """A machine fails, is quarantined, comes back under another name, and is let in again by a person."""
+    script = Script().at(0, r.HardwareSeen(hardware="board:A1", node="n1"))
+    script.at(0, r.NodeChanged(node="n1", state="checking", reason="joined"))
+    script.at(1, r.NodeChanged(node="n1", state="spare", reason="passed its checks"))
+    script.at(2, r.NodeChanged(node="n1", state="lost", reason="dead"))
+    offence = r.OffenceNoted(
+        hardware="board:A1",
+        node="n1",
+        fault="node_silent",
+        evidence="no \x1b[31mword",
+        incident="i1",
+    )
+    script.at(2, offence)
+    judged = r.HardwareJudged(hardware="board:A1", verdict="quarantined", reason="3 offences")
+    script.at(2, judged, r.NodeChanged(node="n1", state="quarantined", reason="a lemon"))
+    script.at(3, r.HardwareSeen(hardware="board:A1", node="n9"))
+    script.at(4, r.HardwareSeen(hardware="board:B2", node="n1"))
+    readmitted = r.HardwareJudged(hardware="board:A1", verdict="", reason="new DIMM", by="ann")
+    script.at(5, readmitted, input=q.ReadmitNode(id="q1", by="ann", node="n9", reason="new DIMM"))
+    script.at(5, r.NodeChanged(node="n1", state="checking", reason="readmitted"))
+    script.at(6, r.NodeChanged(node="n1", state="spare", reason="passed its checks again"))
+    return script
+
+
+def test_the_story_follows_a_machine_through_its_names() -> None:
+    """New machines and their first checks are routine; offences, verdicts, other names and the way back are told."""
+    told = [text for line in story(a_bad_machine().entries) for text in line.decided]
+    assert told == [
+        "n1 is lost: dead",
+        "an offence of n1 (board:A1): node_silent: no  [31mword",
+        "hardware board:A1 is refused from now on, under any name: 3 offences",
+        "n1 is quarantined: a lemon",
+        "n9 is hardware board:A1, which was n1 before",
+        "n1 is hardware board:B2; until now it was board:A1",
+        "hardware board:A1 is welcome again, its offences forgiven, by ann: new DIMM",
+        "n1 is checking: readmitted",
+        "n1 is spare: passed its checks again",
+    ]
+    heard = [line.heard for line in story(a_bad_machine().entries)]
+    assert "ann asks to readmit n9: new DIMM" in heard
+
+
+def test_ways_out_of_service_spares_and_domains_are_told_in_words() -> None:
+    """Who leaves and why, who may not join, when spares are low, and which rack is to blame."""
+    script = Script()
+    leaving = r.NodeLeaving(node="n1", to="repair", reason="fans", spare="n3")
+    notice = s.Notice(
+        node="n1", incarnation=1, notice="maintenance", reason="fans", deadline_seconds=600
+    )
+    script.at(0, leaving, input=notice)
+    script.at(1, r.NodeLeaving(node="n1", to=None, reason="readmitted"))
+    script.at(2, r.JoinRefused(node="n1", life="x", hardware="board:B", reason="n1 is heard"))
+    script.at(3, r.PoolNoted(low=True, spares=0, wanted=1))
+    script.at(4, r.PoolNoted(low=False, spares=2, wanted=1))
+    nodes = tuple(f"n{number}" for number in range(1, 21))
+    silence = faults.DomainSilence(domain="rack", name="r2", nodes=nodes)
+    script.at(5, r.DomainNoted(domain="rack", name="r2", nodes=nodes), input=silence)
+    script.at(6, r.DomainNoted(domain="rack", name="r2"))
+    lines = story(script.entries)
+    assert [text for line in lines for text in line.decided] == [
+        "n1 is to leave at a checkpoint (repair), n3 takes its place: fans",
+        "n1 stays in service after all: readmitted",
+        "an agent on board:B may not join as n1: n1 is heard",
+        "spares are low: 0 left, 1 wanted",
+        "there are spares enough again: 2",
+        f"rack r2 is down and blamed; none of its nodes is: {', '.join(nodes[:16])} and 4 more",
+        "rack r2 is no longer down",
+    ]
+    assert lines[0].heard == "n1: maintenance is announced, 600 s left: fans"
+    assert lines[5].heard == "20 nodes fell silent together, all those of rack r2"
