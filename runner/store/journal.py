@@ -2,138 +2,252 @@
 
 Entry N is item N of the stream `journal`, one wire message. Since an entry is appended at its own number, sending it again
 after a lost acknowledgment cannot double it. Snapshots take turns in two registers, each with its hash, so that there is one
-to fall back on; entries are trimmed only as far as the older of the two.
+to fall back on. Entries that both of them contain move to files (`archive`), in this order: the file is durable and read back;
+the register `journal.archive` names it, under the lease; the stream is trimmed. Dying between any two of these leaves nothing to
+repair: the next move begins with the step that is missing. Replay reads files and stream as one.
+
+A journal with a `mark` remembers on its own machine how far the store got, and refuses one that comes back with less.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from runner.errors import PermanentError, StoreCorrupt, WireError
+from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable, WireError
 from runner.facts import wire
 from runner.facts.records import JournalEntry
+from runner.store.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
+from runner.store.mark import HighWater, Mark
+from runner.store.snapshots import (
+    SNAPSHOTS,
+    Snapshot,
+    kept_snapshots,
+    latest_snapshot,
+    place_for,
+    sealed,
+    sha256,
+)
 from runner.store.store import JOURNAL, MAX_LARGE_BYTES, Item, Lease, Store
 
-SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
-
-
-@wire.message("snapshot_seal")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotSeal:
-    """The first line of a snapshot's register; the state's message follows on the second."""
-
-    through: int  # number of the last entry that the state contains
-    bytes: int
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """Where recovery starts: `state` as it was after entry `through`; None and 0 stand for the very beginning.
-
-    `refused`: why each snapshot that did not verify was passed over.
-    """
-
-    state: object | None = None
-    through: int = 0
-    refused: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    register: str
-    seal: SnapshotSeal
-    body: bytes
+ARCHIVE_INDEX = "journal.archive"
 
 
 class Journal:
-    """The journal of a store. With a lease, appends and snapshots are fenced by it; without, it can only be read."""
+    """The journal of a store. With a lease, appends and snapshots are fenced by it; without, it can only be read.
 
-    def __init__(self, store: Store, lease: Lease | None = None) -> None:
+    `archive`: where old entries are; without it nothing is moved, and what was moved cannot be read. One thread appends;
+    snapshots and the archive may be seen to by another.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease | None = None,
+        *,
+        archive: Archive | None = None,
+        mark: Mark | None = None,
+        segment_entries: int = SEGMENT_ENTRIES,
+    ) -> None:
         self._store = store
         self._lease = lease
+        self._archive = archive
+        self._mark = mark
+        self._segment_entries = segment_entries
+        self._newest: HighWater | None = None  # acknowledged, and not marked yet
+
+    # ---- entries ------------------------------------------------------------------------------------------------------
 
     def append(self, entry: JournalEntry) -> None:
         """Make an entry durable.
 
         After StoreUnavailable, append the same entry again: it is written once. Raises Fenced when another supervisor
-        took over, StoreCorrupt when the entry's number holds another entry or does not follow the last.
+        took over, StoreCorrupt when the entry's number holds another entry, StoreForgot when entries before it are gone.
         """
-        self._store.append(
-            JOURNAL, wire.encode(entry), fence=self._writing_lease(), at=entry.sequence
-        )
+        payload = wire.encode(entry)
+        self._store.append(JOURNAL, payload, fence=self._writing_lease(), at=entry.sequence)
+        if self._mark is not None:
+            self._newest = HighWater(sequence=entry.sequence, sha256=sha256(payload))
+
+    def keep_mark(self) -> None:
+        """Remember the newest acknowledged entry on this machine, durably; nothing without a mark.
+
+        Raises StoreUnavailable when this machine's disk does not take it.
+        """
+        if self._mark is not None and self._newest is not None:
+            self._mark.keep(self._newest)
+            self._newest = None
+
+    def check_mark(self) -> None:
+        """Raise StoreForgot if the journal ends before the mark of this machine, or has another entry at its number."""
+        if self._mark is None or not self._mark.newest.sequence:
+            return
+        newest, last = self._mark.newest, self.last()
+        if last < newest.sequence:
+            raise StoreForgot(
+                f"the journal ends at entry {last}, but the store acknowledged entry {newest.sequence} ({self._mark.path}): "
+                f"{newest.sequence - last} entries are gone"
+            )
+        found = self.payload(newest.sequence)
+        if found is not None and sha256(found) != newest.sha256:
+            raise StoreForgot(
+                f"journal entry {newest.sequence} is another one than the store acknowledged ({self._mark.path}): it came back "
+                "with less and was written on"
+            )
 
     def last(self) -> int:
         """Return the number of the newest entry; 0 if there is none."""
         return self._store.last(JOURNAL)
 
+    def first_stored(self) -> int:
+        """Return the number of the oldest entry that the store itself still has; the next one's if it has none."""
+        batch = self._store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0, limit=1)
+        return batch.items[JOURNAL][0].number if batch else self.last() + 1
+
+    def begins_at(self) -> int:
+        """Return from which entry on the journal can be read here: 1, or later where the folder of old ones is not to be seen."""
+        first = self.first_stored()
+        if first == 1 or (self._archive is not None and self._archive.is_here()):
+            return 1
+        return first
+
+    def since(self, moment: float) -> int:
+        """Return an entry from which on all that was after `moment` is read, without reading all files before."""
+        return max(self.index().since(moment), self.begins_at())
+
+    def payload(self, number: int) -> bytes | None:
+        """Return an entry's bytes; None when it is in a file that is not to be seen from here, or was never written."""
+        batch = self._store.read(
+            streams={JOURNAL: min(number - 1, self.last())},
+            registers={},
+            timeout_seconds=0,
+            limit=1,
+        )
+        if batch and batch.items[JOURNAL][0].number == number:
+            return batch.items[JOURNAL][0].payload
+        segment = self.index().holding(number)
+        if segment is None or self._archive is None or not self._archive.is_here():
+            return None
+        return self._archive.read(segment)[number - segment.first]
+
     def replay(self, from_number: int = 1) -> Iterator[JournalEntry]:
         """Yield all entries from that number on, in order; raise StoreCorrupt at the first that is missing or unreadable."""
         number = from_number - 1
         if number > self.last():
-            raise StoreCorrupt(
+            raise StoreForgot(
                 f"the journal ends at entry {self.last()}, yet entry {number} was written once: the store lost entries; "
                 f"put back a newer copy"
             )
-        while batch := self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0):
-            for item in batch.items[JOURNAL]:
+        while True:
+            batch = self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0)
+            items = batch.items[JOURNAL] if batch else ()
+            stored_from = items[0].number if items else self.last() + 1
+            if stored_from > number + 1:
+                for item in self._from_files(number + 1, stored_from):
+                    number = item.number
+                    yield decode_entry(item)
+                continue  # meanwhile the stream may have been trimmed further
+            if not items:
+                return
+            for item in items:
                 number += 1
                 if item.number != number:
-                    raise StoreCorrupt(
-                        f"journal entry {number} is missing, {item.number} follows; it was trimmed or lost"
-                    )
+                    raise StoreCorrupt(f"journal entry {number} is missing, {item.number} follows")
                 yield decode_entry(item)
+
+    # ---- files --------------------------------------------------------------------------------------------------------
+
+    def index(self) -> ArchiveIndex:
+        """Return which files hold the journal's past."""
+        register = self._store.get(ARCHIVE_INDEX)
+        if register is None:
+            return ArchiveIndex()
+        try:
+            found = wire.decode(register.payload, limit_bytes=MAX_LARGE_BYTES)
+        except WireError as error:
+            raise StoreCorrupt(f"register {ARCHIVE_INDEX!r} cannot be read: {error}") from error
+        if not isinstance(found, ArchiveIndex):
+            raise StoreCorrupt(f"register {ARCHIVE_INDEX!r} holds a {type(found).__name__}")
+        return found
+
+    def archive(self) -> int:
+        """Move whole segments of entries that both snapshots contain to files; return how many entries the stream forgot.
+
+        After StoreUnavailable, do it again. Entries are kept in the stream until they fill a segment.
+        """
+        if self._archive is None:
+            return 0
+        index, first = self.index(), self.first_stored()
+        if first <= index.last:  # a move that was cut short
+            self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
+        through = 0
+        if self.last() - index.last >= self._segment_entries:  # else reading snapshots is idle work
+            kept, _ = kept_snapshots(self._store)
+            through = kept[-1].seal.through if len(kept) == len(SNAPSHOTS) else 0
+        while through - index.last >= self._segment_entries:
+            payloads, ended = self._segment_after(index.last)
+            seal = self._archive.write(index.last + 1, payloads, ended=ended)
+            index = ArchiveIndex(segments=(*index.segments, seal))
+            self._store.put(ARCHIVE_INDEX, wire.encode(index), fence=self._writing_lease())
+            self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
+        return max(0, index.last + 1 - first)
+
+    def _segment_after(self, number: int) -> tuple[list[bytes], float]:
+        """Return the entries of the segment that begins after an entry, and when its last one was written."""
+        payloads: list[bytes] = []
+        room_bytes = SEGMENT_BYTES
+        while len(payloads) < self._segment_entries and room_bytes > 0:
+            limit = min(1000, self._segment_entries - len(payloads))
+            batch = self._store.read(
+                streams={JOURNAL: number}, registers={}, timeout_seconds=0, limit=limit
+            )
+            if not batch:
+                raise StoreCorrupt(f"journal entry {number + 1} is missing: the journal ends there")
+            for item in batch.items[JOURNAL]:
+                number += 1
+                if item.number != number or b"\n" in item.payload:
+                    raise StoreCorrupt(
+                        f"journal entry {number} is missing or no line: {item.number} of {len(item.payload)} bytes follows"
+                    )
+                newest = item
+                payloads.append(item.payload)
+                room_bytes -= len(item.payload)
+                if room_bytes <= 0:
+                    break
+        return payloads, decode_entry(newest).now
+
+    def _from_files(self, first: int, stored_from: int) -> Iterator[Item]:
+        """Yield the entries of one segment, from `first` on, that the stream does not have any more."""
+        segment = self.index().holding(first)
+        if segment is None:
+            raise StoreCorrupt(
+                f"journal entry {first} is missing, {stored_from} follows; it was lost, or trimmed by somebody else"
+            )
+        if self._archive is None:
+            raise StoreUnavailable(
+                f"journal entry {first} is in file {segment.name} of the journal's folder, which is not to be seen from here"
+            )
+        payloads = self._archive.read(segment)
+        for number in range(first, segment.last + 1):
+            yield Item(number, payloads[number - segment.first])
+
+    # ---- snapshots ----------------------------------------------------------------------------------------------------
 
     def write_snapshot(self, state: object, through: int) -> None:
         """Keep `state`, a registered message, as it is after entry `through`, beside the newest good snapshot.
 
         After StoreUnavailable, write the same snapshot again.
         """
-        body = wire.encode(state)
-        sha256 = hashlib.sha256(body).hexdigest()
-        seal = SnapshotSeal(through=through, bytes=len(body), sha256=sha256)
-        kept, _ = self._kept()
-        register = SNAPSHOTS[0]
-        if kept and kept[0].seal.through == through:
-            register = kept[0].register  # the same one, sent again
-        elif kept:
-            register = next(name for name in SNAPSHOTS if name != kept[0].register)
-        self._store.put(register, wire.encode(seal) + b"\n" + body, fence=self._writing_lease())
+        self.write_encoded_snapshot(wire.encode(state), through)
+
+    def write_encoded_snapshot(self, body: bytes, through: int) -> None:
+        """Keep a state that was encoded already; see `write_snapshot`."""
+        kept, _ = kept_snapshots(self._store)
+        register = place_for(kept, through)
+        self._store.put(register, sealed(body, through), fence=self._writing_lease())
 
     def latest_snapshot(self) -> Snapshot:
         """Return the newest snapshot that verifies; entries after its `through` are still to be applied."""
-        kept, refused = self._kept()
-        for candidate in kept:
-            try:
-                state = wire.decode(candidate.body, limit_bytes=MAX_LARGE_BYTES)
-            except WireError as error:
-                refused.append(f"{candidate.register} cannot be read: {error}")
-                continue
-            return Snapshot(state=state, through=candidate.seal.through, refused=tuple(refused))
-        return Snapshot(refused=tuple(refused))
-
-    def trim(self) -> int:
-        """Forget the entries that both snapshots contain; return the last one's number, 0 with less than two snapshots."""
-        kept, _ = self._kept()
-        if len(kept) < len(SNAPSHOTS):
-            return 0
-        through = kept[-1].seal.through
-        self._store.trim(JOURNAL, through, fence=self._writing_lease())
-        return through
-
-    def _kept(self) -> tuple[list[_Kept], list[str]]:
-        """Return the snapshots whose hash is right, newest first, and why others were refused."""
-        kept, refused = [], []
-        for name in SNAPSHOTS:
-            try:
-                register = self._store.get(name)
-                if register is not None:
-                    kept.append(_opened(name, register.payload))
-            except (WireError, StoreCorrupt) as error:
-                refused.append(f"{name} does not verify: {error}")
-        return sorted(kept, key=lambda each: each.seal.through, reverse=True), refused
+        return latest_snapshot(self._store)
 
     def _writing_lease(self) -> Lease:
         if self._lease is None:
@@ -152,17 +266,3 @@ def decode_entry(item: Item) -> JournalEntry:
     if entry.sequence != item.number:
         raise StoreCorrupt(f"journal entry {item.number} says it is entry {entry.sequence}")
     return entry
-
-
-def _opened(register: str, payload: bytes) -> _Kept:
-    """Check a snapshot's seal; raise WireError if it is not the one written."""
-    head, _, body = payload.partition(b"\n")
-    seal = wire.decode(head)
-    if not isinstance(seal, SnapshotSeal):
-        raise WireError(f"its first line is a {type(seal).__name__}, not a seal")
-    sha256 = hashlib.sha256(body).hexdigest()
-    if sha256 != seal.sha256:
-        raise WireError(
-            f"{len(body)} bytes with sha256 {sha256[:16]}, sealed were {seal.bytes} with {seal.sha256[:16]}"
-        )
-    return _Kept(register=register, seal=seal, body=body)

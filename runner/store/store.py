@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from runner.errors import Fenced, PermanentError, StoreCorrupt, TemporaryError
+from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreForgot, TemporaryError
 from runner.facts.wire import MAX_MESSAGE_BYTES
 
 JOURNAL = "journal"  # the one stream whose payloads may be large
@@ -247,9 +247,9 @@ def check_value(name: str, payload: bytes) -> None:
 
 
 def check_still_there(what: str, *, found: int, seen: int) -> None:
-    """Raise StoreCorrupt if a number that only rises is lower than one seen before."""
+    """Raise StoreForgot if a number that only rises is lower than one seen before."""
     if found < seen:
-        raise StoreCorrupt(
+        raise StoreForgot(
             f"{what} ends at {found}, but {seen} was seen before: the store came back with less than it acknowledged; "
             f"was an old copy put in its place?"
         )
@@ -275,11 +275,17 @@ def not_the_same(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorru
         found = f"it was trimmed through {trimmed}"
     else:
         found = "another payload has that number"
-    return StoreCorrupt(f"stream {stream!r} cannot take item {at}: {found}; read the stream again")
+    kind = StoreForgot if at > last else StoreCorrupt
+    return kind(f"stream {stream!r} cannot take item {at}: {found}; read the stream again")
 
 
-def lost(lease: Lease, *, holder: str | None, token: int) -> Fenced:
-    """Say that a lease is no longer the current one, and whose it is."""
+def lost(lease: Lease, *, holder: str | None, token: int) -> Fenced | StoreForgot:
+    """Say that a lease is no longer the current one, and whose it is; a token that fell says that the store forgot."""
+    if token < lease.token:
+        return StoreForgot(
+            f"lease {lease.name!r} has token {token}, but token {lease.token} was given to {lease.holder!r}: the store came back "
+            f"with less than it acknowledged; was an old copy put in its place?"
+        )
     return Fenced(
         f"lease {lease.name!r}, token {lease.token} of {lease.holder!r}, was lost: the token is {token} now, "
         f"held by {holder or 'nobody'}; stop acting"

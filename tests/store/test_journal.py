@@ -23,8 +23,9 @@ from runner.facts.records import (
 )
 from runner.facts.view import View
 from runner.store.faults import Crash, Fault, Faults, single_faults
-from runner.store.journal import SNAPSHOTS, Journal
+from runner.store.journal import Journal
 from runner.store.memory import MemoryStore
+from runner.store.snapshots import SNAPSHOTS
 from runner.store.sqlite import SqliteStore
 from runner.store.store import JOURNAL, Store
 
@@ -142,8 +143,8 @@ def test_an_entry_that_is_none_is_named(store: Store, payload: bytes, reason: st
         next(replay)
 
 
-def test_a_trimmed_beginning_is_a_gap(store: Store) -> None:
-    """Replaying from an entry that was trimmed says which one is missing."""
+def test_a_beginning_that_somebody_trimmed_is_a_gap(store: Store) -> None:
+    """Replaying from an entry that is in no file and was trimmed says which one is missing."""
     journal = leading(store)
     for sequence in range(1, 5):
         journal.append(entry(sequence))
@@ -226,23 +227,6 @@ def test_a_snapshot_sent_again_keeps_the_older_one(store: Store) -> None:
     assert journal.latest_snapshot().through == 10
 
 
-def test_trimming_keeps_what_the_older_snapshot_needs(store: Store) -> None:
-    """With fewer than two good snapshots nothing is trimmed; then recovery works from either of them."""
-    journal = leading(store)
-    for sequence in range(1, 31):
-        journal.append(entry(sequence))
-    assert journal.trim() == 0
-    journal.write_snapshot(state(10), 10)
-    assert journal.trim() == 0
-    journal.write_snapshot(state(20), 20)
-    assert journal.trim() == 10
-    assert [each.sequence for each in journal.replay(21)] == list(range(21, 31))
-    damage(store, SNAPSHOTS[1])
-    latest = journal.latest_snapshot()
-    assert [each.sequence for each in journal.replay(latest.through + 1)] == list(range(11, 31))
-    assert journal.trim() == 0
-
-
 def persist(store: Store, holder: str, total: int) -> None:
     """Bring the journal to `total` entries with a snapshot at each third, as a supervisor does that sends again."""
     lease = insist(partial(store.acquire_lease, "lead", holder, ttl_seconds=5))
@@ -251,7 +235,6 @@ def persist(store: Store, holder: str, total: int) -> None:
         insist(partial(journal.append, entry(sequence)))
         if sequence % 3 == 0:
             insist(partial(journal.write_snapshot, state(sequence), sequence))
-            insist(journal.trim)
 
 
 def insist(write: Callable[[], T]) -> T:
