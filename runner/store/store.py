@@ -46,6 +46,10 @@ class LeaseHeld(TemporaryError):
         self.expires_in_seconds = expires_in_seconds
 
 
+class LeaseForgotten(Fenced, StoreForgot):
+    """The lease's token is lower than one that was given out: the store came back with less than it acknowledged."""
+
+
 @dataclass(frozen=True, slots=True)
 class Item:
     """One payload of a stream. `number` counts from 1 and has no gaps."""
@@ -279,14 +283,10 @@ def not_the_same(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorru
     return kind(f"stream {stream!r} cannot take item {at}: {found}; read the stream again")
 
 
-def lost(lease: Lease, *, holder: str | None, token: int) -> Fenced | StoreForgot:
+def lost(lease: Lease, *, holder: str | None, token: int) -> Fenced:
     """Say that a lease is no longer the current one, and whose it is; a token that fell says that the store forgot."""
-    if token < lease.token:
-        return StoreForgot(
-            f"lease {lease.name!r} has token {token}, but token {lease.token} was given to {lease.holder!r}: the store came back "
-            f"with less than it acknowledged; was an old copy put in its place?"
-        )
-    return Fenced(
+    said = (
         f"lease {lease.name!r}, token {lease.token} of {lease.holder!r}, was lost: the token is {token} now, "
         f"held by {holder or 'nobody'}; stop acting"
     )
+    return LeaseForgotten(said) if token < lease.token else Fenced(said)
