@@ -13,12 +13,17 @@ import hmac
 import os
 import secrets
 import stat
+from dataclasses import replace
 from pathlib import Path
 
-from runner.errors import Forged, UserError
+from runner.errors import Forged, UserError, WireError
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.wire import decode
 
 TOKEN_BYTES = 32  # of randomness in a token that Stoker makes; chosen
 MIN_TOKEN_CHARACTERS = 16  # of one that a person made; chosen
+TOKEN_NAME = "cluster.token"  # noqa: S105 - a file's name; in the state folder, unless the cluster names another file
+CLUSTER_NAME = "cluster.json"  # in the state folder: the cluster as it is led; agents read it too
 CODE_CHARACTERS = 64  # HMAC-SHA256 in hexadecimal
 SIGNATURE_BYTES = CODE_CHARACTERS + 1  # what a signature adds to a message
 
@@ -99,3 +104,35 @@ def make_token(token_file: str) -> bool:
         file.flush()
         os.fsync(file.fileno())
     return True
+
+
+def default_token_file(state: str) -> str:
+    """Return where a cluster's token is when its file says nothing."""
+    return str(Path(state) / TOKEN_NAME)
+
+
+def settle_token(cluster: ClusterSpec) -> ClusterSpec:
+    """Return the cluster with the token file it goes by, or with none: then nothing is signed.
+
+    Unsigned is a cluster of one machine that names no token file and never had one: an older release made it. A file that should
+    be there and is not is for whoever needs the token to complain of.
+    """
+    default = default_token_file(cluster.state)
+    named = cluster.token_file not in ("", default)
+    if named or Path(default).exists() or cluster.store.address or _was_signed(cluster.state):
+        return replace(cluster, token_file=cluster.token_file or default)
+    return replace(cluster, token_file="")
+
+
+def signer_of(cluster: ClusterSpec) -> Signer:
+    """Return what the cluster's words are signed and verified with; raise UserError when its token cannot be read."""
+    return load_signer(settle_token(cluster).token_file)
+
+
+def _was_signed(state: str) -> bool:
+    """Whether a supervisor led this cluster with a token: then a missing file is a loss, and no reason to believe anybody."""
+    try:
+        led = decode((Path(state) / CLUSTER_NAME).read_bytes())
+    except (OSError, WireError):
+        return False
+    return isinstance(led, ClusterSpec) and bool(led.token_file)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import getpass
+import os
+import pwd
 import re
 import time
 import uuid
@@ -14,6 +16,7 @@ from runner.errors import TemporaryError, UserError
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.requests import Answer, Request
+from runner.signing import signer_of
 from runner.store.store import Store
 
 REQUESTS = "requests"
@@ -39,10 +42,21 @@ def asker() -> str:
         return "unknown"
 
 
+def submitting_user() -> str:
+    """Name the user whose ranks will be started: who we are to the kernel, whatever the environment says; "" without a name."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a user id without a name, as in containers
+        return ""
+
+
 def send(store: Store, cluster: ClusterSpec, request: Request) -> None:
-    """Hand a request in; raise NobodyLeads when it would lie there until somebody starts a supervisor one day."""
+    """Hand a request in, signed; raise NobodyLeads when it would lie there until somebody starts a supervisor one day.
+
+    Raises UserError when the cluster's token cannot be read: who may not read it may not ask for anything.
+    """
     need_leader(store, cluster)
-    store.append(REQUESTS, wire.encode(request))
+    store.append(REQUESTS, signer_of(cluster).sign(REQUESTS, wire.encode(request)))
 
 
 def ask(

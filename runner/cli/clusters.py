@@ -15,12 +15,13 @@ from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.run_spec import RunSpec
 from runner.facts.view import RunView, View
 from runner.serve.published import read_view
+from runner.signing import CLUSTER_NAME, default_token_file, make_token, settle_token
 from runner.store.opening import exists, open_store
-from runner.store.store import Store
+from runner.store.store import JOURNAL, Store
 
 CLUSTER_FILE = "cluster.yaml"
 STATES = ".stoker"  # where clusters without a file of their own keep their state, in the working directory
-SPEC = "cluster.json"  # in a state folder: the cluster as it is led; agents read it too
+SPEC = CLUSTER_NAME
 LEASE = "supervisor"
 LIVE = ("active", "waiting")  # states of runs that go on
 
@@ -41,8 +42,12 @@ def find_cluster(where: str | None) -> ClusterSpec:
     """Return the cluster meant by `--cluster`: a file, a state folder, or the name of one in `.stoker`.
 
     Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one that is led, if there are
-    several). Raises UserError with the choices.
+    several). Its token file is settled: "" stands for a cluster that goes unsigned. Raises UserError with the choices.
     """
+    return settle_token(_found(where))
+
+
+def _found(where: str | None) -> ClusterSpec:
     if where is not None:
         return _named(where)
     if Path(CLUSTER_FILE).is_file():
@@ -79,13 +84,36 @@ def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
     """
     state = state.absolute()
     if (state / SPEC).exists():
-        known = _read_made(state)
+        known = settle_token(_read_made(state))
         if is_led(known):
             return known
     local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
     spec = ClusterSpec(name=run.name, state=str(state), local=local)
     keep_spec(spec)
     return spec
+
+
+def with_token(cluster: ClusterSpec) -> ClusterSpec:
+    """Return a cluster that is about to be led, its token file settled; a new one that lives on this machine alone gets a token.
+
+    One that has a journal and no token stays as it is: agents of an older release do not sign.
+    """
+    if cluster.local.nodes > 0 and not cluster.store.address and _is_new(cluster):
+        token_file = cluster.token_file or default_token_file(cluster.state)
+        try:
+            make_token(token_file)
+        except OSError as error:
+            raise UserError(
+                f"token_file: {token_file} cannot be written ({error.strerror}); choose another place in {CLUSTER_FILE}"
+            ) from error
+    return settle_token(cluster)
+
+
+def _is_new(cluster: ClusterSpec) -> bool:
+    if not exists(cluster):
+        return True
+    with store_of(cluster) as store:
+        return store.last(JOURNAL) == 0
 
 
 def keep_spec(cluster: ClusterSpec) -> None:

@@ -82,8 +82,8 @@ def _start_run(draft: Draft, request: StartRun) -> None:
         _answer(draft, request, "refused", text)
         return
     run = state.next_run
-    admitted = Run(run=run, spec=spec)
-    draft.add(r.RunAdmitted(run=run, spec=spec))
+    admitted = Run(run=run, spec=spec, user=request.user)
+    draft.add(r.RunAdmitted(run=run, spec=spec, user=request.user))
     kept = _carry_over(draft, admitted)
     folder = run_folder(draft.policy.cluster, admitted)
     _answer(draft, request, "done", f"run {run}; files in {folder}{kept}", run=run)

@@ -161,3 +161,15 @@ class View:
     counters: Mapping[str, float] = field(
         default_factory=dict
     )  # restarts, swaps, journal appends, junk, ...
+
+
+@message("standby_view")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StandbyView:
+    """A supervisor that stands by: the register `view.standby.<holder>`, written anew about once a second."""
+
+    holder: str  # host:pid:start
+    wall: float  # its wall clock when it wrote this
+    through: int = 0  # the journal entry up to which it has followed
+    version: str = ""
+    takes_over_within_seconds: float = 0.0  # of the leader's death: the life of the lease

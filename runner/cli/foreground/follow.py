@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from runner.cli import show
-from runner.cli.asking import asker, await_answer, new_request_id, send
+from runner.cli.asking import asker, await_answer, new_request_id, send, submitting_user
 from runner.cli.clusters import LIVE
 from runner.cli.foreground.changes import run_in
 from runner.cli.foreground.child import SupervisorChild
@@ -68,7 +68,7 @@ class Interrupts:
 
 def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
     """Ask the supervisor to start a run; return its number. Raises UserError with the reason of a refusal."""
-    request = StartRun(id=new_request_id(), by=asker(), spec=spec)
+    request = StartRun(id=new_request_id(), by=asker(), spec=spec, user=submitting_user())
     send(store, cluster, request)
     answer = await_answer(store, cluster, request.id, timeout_seconds=START_ANSWER_SECONDS)
     if answer.state != "done" or answer.run is None:
