@@ -23,7 +23,10 @@ class Detectors:
         self._watch = watch
 
     def heard(self, beat: Heartbeat, now: float) -> list[object]:
-        """Take a heartbeat in."""
+        """Take a heartbeat in. One of another life than the node's agent has is not the node: it says nothing of it."""
+        life = self._watch.lives.get(beat.node, "")
+        if life and beat.life and beat.life != life:
+            return []
         return [
             *self.silence.heard(beat, self._watch, now),
             *self.progress.heard(beat, now),

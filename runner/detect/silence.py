@@ -1,8 +1,9 @@
-"""Silence: which nodes are not heard. Judged by arrival on our own clock, never by a node's."""
+"""Silence: which nodes are not heard, alone or with their failure domain. Judged by arrival on our own clock, never a node's."""
 
 from __future__ import annotations
 
-from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.detect.domains import QUIET_SHARE, Hearing, Judgement, judge
+from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
 from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch
 
@@ -18,41 +19,71 @@ class Silence:
         self._heard: dict[str, float] = {}
         self._silent: dict[str, float] = {}  # node -> when it was found silent
         self._en_masse: tuple[str, ...] = ()
+        self._mass_until = 0.0  # those of a mass silence that ended are given time to be heard, too
+        self._held: dict[str, float] = {}  # silent, its domain may be -> when it is named anyway
+        self._awaited: dict[str, bool] = {}  # whose next word, or silence, decides about those
+        self._may_go = False  # an awaited one spoke: whoever is held back may have no reason left
 
     def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[NodeHeard]:
         """Note a heartbeat; say so if its node had been silent, or was given up."""
         before = self._heard.get(beat.node)
         self._heard[beat.node] = now
         came_back = self._silent.pop(beat.node, None) is not None
+        self._held.pop(beat.node, None)
+        self._may_go = self._may_go or beat.node in self._awaited
         lost = beat.node in watch.lost and (before is None or now - before < self.silence_seconds)
         if came_back or (lost and (before is None or int(now) != int(before))):
             return [NodeHeard(node=beat.node, incarnation=beat.incarnation)]
         return []
 
-    def tick(self, watch: Watch, now: float) -> list[Finding | MassSilence]:
-        """Return findings about nodes that have just become silent."""
-        found: list[Finding | MassSilence] = []
-        for name in watch.nodes:
-            heard = self._heard.setdefault(name, now)
-            # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
-            if now >= self._due(name, heard):
-                self._silent[name] = now
-                found.append(self._finding(name, now))
-        crowd = self._crowd(watch)
+    def tick(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
+        """Return findings about nodes, and domains, that have just become silent."""
+        # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
+        due = {
+            name: True
+            for name in watch.nodes
+            if now >= self._due(name, self._heard.setdefault(name, now))
+        }
+        found: list[Finding | MassSilence | DomainSilence] = []
+        crowd = self._crowd(watch, due)
         if crowd != self._en_masse:
             self._en_masse = crowd
-            found.insert(0, MassSilence(nodes=crowd))
+            self._mass_until = now + QUIET_SHARE * self.silence_seconds
+            found.append(MassSilence(nodes=crowd))
+        judged = Judgement() if crowd or not due else self._judge(watch, due, now)
+        found += judged.silent
+        in_domains = {name: True for silence in judged.silent for name in silence.nodes}
+        self._hold(due, judged, now)
+        singles = [name for name in due if name not in in_domains and name not in self._held]
+        self._silent |= dict.fromkeys((*in_domains, *singles), now)
+        found += [self._finding(name, now) for name in singles]
         return found
 
     def _due(self, name: str, heard: float) -> float:
         return max(heard, self._silent.get(name, heard)) + self.silence_seconds
 
-    def _crowd(self, watch: Watch) -> tuple[str, ...]:
+    def _judge(self, watch: Watch, due: dict[str, bool], now: float) -> Judgement:
+        """Ask whether whole domains fell silent, unless there are none."""
+        if not watch.domains:
+            return Judgement()
+        hearing = Hearing(heard=self._heard, limit=self.silence_seconds, now=now)
+        quiet = sum(hearing.is_quiet(name) for name in watch.nodes)
+        may_be_mass = now < self._mass_until or _is_mass(quiet, len(watch.nodes))
+        return judge(due, watch, hearing, may_be_mass=may_be_mass)
+
+    def _hold(self, due: dict[str, bool], judged: Judgement, now: float) -> None:
+        """Keep back those whose domain may be silent, for as long as a quiet peer can take to show; then no longer."""
+        wait_seconds = QUIET_SHARE * self.silence_seconds
+        until = self._mass_until if now < self._mass_until else now + wait_seconds
+        held = {name: self._held.get(name, until) for name in due if name in judged.held}
+        self._held = {name: limit for name, limit in held.items() if now < limit}
+        self._awaited = judged.awaited if self._held else {}
+        self._may_go = False
+
+    def _crowd(self, watch: Watch, due: dict[str, bool]) -> tuple[str, ...]:
         """Return the nodes that are silent together, or none. A node leaves the crowd only by being heard."""
-        silent = tuple(name for name in watch.nodes if name in self._silent)
-        everybody = len(silent) == len(watch.nodes) > 1
-        many = len(silent) >= MIN_MASS and len(silent) > MASS_SILENCE_SHARE * len(watch.nodes)
-        return silent if many or everybody else ()
+        silent = tuple(name for name in watch.nodes if name in self._silent or name in due)
+        return silent if _is_mass(len(silent), len(watch.nodes)) else ()
 
     def _finding(self, name: str, now: float) -> Finding:
         silent = now - self._heard[name]
@@ -67,12 +98,23 @@ class Silence:
         Each node gets the whole limit again, as it does from a new supervisor: what it said meanwhile has yet to arrive.
         """
         self._heard.clear()
+        self._held, self._awaited, self._may_go = {}, {}, False
 
     def due_at(self, watch: Watch) -> float | None:
         """Return when the next node becomes silent, or is to be named again, if nothing is heard."""
-        times = [self._due(name, self._heard[name]) for name in watch.nodes if name in self._heard]
+        held = {} if self._may_go else self._held
+        times = [
+            held.get(name, self._due(name, self._heard[name]))
+            for name in watch.nodes
+            if name in self._heard
+        ]
         return min(times, default=None)
 
     def seconds_since(self, node: str, now: float) -> float | None:
         """Return how long ago a node was heard, for display."""
         return now - self._heard[node] if node in self._heard else None
+
+
+def _is_mass(silent: int, watched: int) -> bool:
+    """Whether so many are silent that neither nodes nor domains are blamed: most of them, or everybody."""
+    return silent == watched > 1 or (silent >= MIN_MASS and silent > MASS_SILENCE_SHARE * watched)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.detect.silence import Silence
-from runner.facts.faults import Finding, MassSilence, NodeHeard
+from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
 from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch
 
@@ -24,7 +24,7 @@ def listening(*nodes: str) -> tuple[Silence, Watch]:
     return silence, watch
 
 
-def silent(found: list[Finding | MassSilence]) -> list[str | None]:
+def silent(found: list[Finding | MassSilence | DomainSilence]) -> list[str | None]:
     """Name the nodes found silent."""
     return [item.node for item in found if isinstance(item, Finding)]
 
