@@ -97,7 +97,9 @@ def print_json(value: Any) -> None:
 
 def plain(value: Any) -> Any:
     """Turn facts into what json can print. Unlike messages, nothing is left out: programs want every key, always."""
-    if dataclasses.is_dataclass(value) and not isinstance(value, type | AttemptId):
+    if isinstance(value, AttemptId):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(item) for key, item in value.items()}

@@ -218,11 +218,8 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
     """End the attempt once every node is clear, or lost with the gang confirmed dead (or the hard cap passed)."""
     state, cluster = draft.state, draft.policy.cluster
     since = attempt.stopping_at or draft.now
-    uncleared = [
-        state.nodes[name]
-        for name in attempt.nodes
-        if state.nodes[name].uncleared == attempt.attempt
-    ]
+    nodes, ending = state.nodes, attempt.attempt
+    uncleared = [nodes[name] for name in attempt.nodes if nodes[name].uncleared == ending]
     may_leave_lost = attempt.dead_rank_seen or draft.now >= since + cluster.hard_cap_seconds
     if all(node.state in ("lost", "left") and may_leave_lost for node in uncleared):
         draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended"))
@@ -233,6 +230,8 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
                     r.NodeChanged(node=name, state="spare", reason=f"{attempt.attempt} ended")
                 )
         return
+    if draft.now < since + 2 * cluster.kill_wait_seconds:
+        return  # nobody can be overdue yet; asked after each of a large gang's signals
     for node in uncleared:
         overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds
         looked = node.probed_at >= since and draft.now < node.probed_at + cluster.silence_seconds

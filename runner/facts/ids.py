@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Self
+from typing import NamedTuple, Self
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class AttemptId:
-    """One launch of a run: `12.45.2` is run 12, 45th configuration, 2nd restart of it. Compared as numbers."""
+class AttemptId(NamedTuple):
+    """One launch of a run: `12.45.2` is run 12, 45th configuration, 2nd restart of it. Compared as numbers.
+
+    A tuple, because ids are compared and looked up for every heartbeat, and every node of a gang at once.
+    """
 
     run: int
     configuration: int
