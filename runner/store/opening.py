@@ -23,7 +23,9 @@ def exists(cluster: ClusterSpec) -> bool:
 def open_store(cluster: ClusterSpec, *, create: bool = True) -> Store:
     """Open a handle; without `create`, raise UserError when the cluster was never started."""
     if cluster.store.address:
-        raise UserError(f"store.address: {cluster.store.address!r}: Redis is not built in yet")
+        from runner.store.redis import RedisStore  # brings ssl: only where it is needed
+
+        return RedisStore(cluster.store, cluster.name, create=create)
     if not create and not exists(cluster):
         raise UserError(
             f"cluster {cluster.name!r} was never started: there is no store in {store_folder(cluster)}; "

@@ -20,6 +20,7 @@ from runner.errors import PermanentError, StoreUnavailable
 from runner.store import tables
 from runner.store.doorbell import Ringer
 from runner.store.seat import Seat
+from runner.store.seen import Seen
 from runner.store.store import (
     READ_LIMIT,
     Batch,
@@ -64,7 +65,7 @@ class SqliteStore:
         self._boot = boot or boot_id()
         self._durable_path = self.folder / "store.db"
         self._volatile_path = self.folder / f"volatile-{self._boot[:8]}.db"
-        self._seen = tables.Seen()
+        self._seen = Seen()
         self._num_wakes = 0
         self._is_closed = False
         self._local = threading.local()

@@ -35,30 +35,6 @@ class Moment:
     boot: str
 
 
-class Seen:
-    """The highest numbers a handle saw. Looked up before a transaction begins, they must all be found in it."""
-
-    def __init__(self) -> None:
-        self._streams: dict[str, int] = {}
-        self._versions: dict[bool, int] = {}
-
-    def end(self, stream: str) -> int:
-        """Return the highest number seen of a stream."""
-        return self._streams.get(stream, 0)
-
-    def saw_end(self, stream: str, number: int) -> None:
-        """Remember a number that was committed."""
-        self._streams[stream] = max(number, self._streams.get(stream, 0))
-
-    def version(self, volatile: bool) -> int:
-        """Return the highest version seen of any register, durable or volatile."""
-        return self._versions.get(volatile, 0)
-
-    def saw_version(self, volatile: bool, version: int) -> None:
-        """Remember a version that was committed."""
-        self._versions[volatile] = max(version, self._versions.get(volatile, 0))
-
-
 # ---- streams
 
 

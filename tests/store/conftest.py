@@ -1,34 +1,72 @@
 """The stores that the contract is tested on."""
 
+import itertools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from runner.store.memory import MemoryStore
+from runner.store.redis import RedisStore
 from runner.store.sqlite import SqliteStore
 from runner.store.store import Store
+from tests.store.redis_server import NoRedis, RedisServer
 from tests.store.rig import Rig, SteppedClock
 
+_CLUSTERS = (f"c{number}" for number in itertools.count(1))
 
-@pytest.fixture(params=["memory", "sqlite"])
+
+def started(folder: Path, *, tls: bool, acl: bool) -> Iterator[RedisServer]:
+    """Start a server for a whole session; skip where there is none, but fail in continuous integration."""
+    try:
+        server = RedisServer(folder, tls=tls, acl=acl)
+    except NoRedis as error:
+        if os.environ.get("CI"):
+            raise
+        pytest.skip(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Give a real Redis server, with the settings of deploy/redis.conf; a test uses a cluster name of its own."""
+    yield from started(tmp_path_factory.mktemp("redis"), tls=False, acl=False)
+
+
+@pytest.fixture(scope="session")
+def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    """Give one that speaks TLS only, asks for certificates, and has the users of deploy/users.acl."""
+    yield from started(tmp_path_factory.mktemp("redis-tls"), tls=True, acl=True)
+
+
+@pytest.fixture(params=["memory", "sqlite", "redis", "redis-tls-acl"])
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
     """Give a store of each kind, and close its handles afterwards."""
     clock = SteppedClock()
     handles: list[Store] = []
-    memory = MemoryStore(clock=clock)
-    makers: dict[str, Callable[[], Store]] = {
-        "memory": memory.another,
-        "sqlite": lambda: SqliteStore(tmp_path / "store", clock=clock),
-    }
 
     def opened() -> Store:
-        handles.append(makers[request.param]())
+        handles.append(make())
         return handles[-1]
 
+    make = maker(request, tmp_path, clock)
     yield Rig(open=opened, clock=clock)
     for handle in handles:
         handle.close()
+
+
+def maker(request: pytest.FixtureRequest, folder: Path, clock: SteppedClock) -> Callable[[], Store]:
+    """Return what opens handles on one fresh store of the kind asked for."""
+    if request.param == "memory":
+        return MemoryStore(clock=clock).another
+    if request.param == "sqlite":
+        return lambda: SqliteStore(folder / "store", clock=clock)
+    name = "redis_server" if request.param == "redis" else "secured_server"
+    server: RedisServer = request.getfixturevalue(name)
+    cluster = next(_CLUSTERS)
+    return lambda: RedisStore(server.spec(), cluster, clock=clock)
 
 
 @pytest.fixture
