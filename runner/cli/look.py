@@ -19,14 +19,15 @@ from runner.cli.clusters import (
     store_of,
     view_age_seconds,
 )
+from runner.cli.node_tables import FEW, fleet_in_short, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.tables import how_ranks_started, incidents_table, nodes_table, runs_table
+from runner.cli.tables import how_ranks_started, incidents_table, runs_table
 from runner.errors import UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.records import JournalEntry
-from runner.facts.view import View
-from runner.history.words import printable
-from runner.serve.published import read_view
+from runner.facts.view import StandbyView, View
+from runner.history.words import names, printable
+from runner.serve.published import read_standbys, read_view
 from runner.store.store import Store
 
 OLD_VIEW_SECONDS = 5.0  # past that the age of what is shown is said; chosen, not measured
@@ -45,13 +46,21 @@ def status(where: str | None, *, as_json: bool) -> None:
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         leader, view = leader_of(store), read_view(store)
+        standbys = read_standbys(store, wall=time.time())
     if as_json:
-        age = None if view is None else view_age_seconds(view)
         show.print_json(
-            {"cluster": cluster.name, "leader": leader, "view_age_seconds": age, "view": view}
+            {
+                "cluster": cluster.name,
+                "leader": leader,
+                "standbys": standbys,
+                "view_age_seconds": None if view is None else view_age_seconds(view),
+                "view": view,
+            }
         )
         return
     show.print_text(_head(cluster, leader, view))
+    for standby in standbys:
+        show.print_text(_standby(standby))
     if view is None:
         return
     show.print_text()
@@ -60,27 +69,15 @@ def status(where: str | None, *, as_json: bool) -> None:
     if started:
         show.print_text(started)
     show.print_text()
-    show.print_text(nodes_table(view.nodes))
+    show.print_text(fleet_in_short(view))
+    shown = shown_nodes(view, states=(), everything=False)
+    if shown:
+        show.print_text(nodes_table(shown[:FEW], view.now))
+    if len(shown) > FEW:
+        show.print_text(f"and {len(shown) - FEW} more: `stoker nodes`")
     open_ones = [i for i in view.incidents if i.state not in ("resolved", "gave_up")]
     show.print_text()
     show.print_text(incidents_table(open_ones) if open_ones else _closed_in_short(view))
-
-
-@click.command(
-    epilog=examples(
-        "stoker nodes",
-        "stoker nodes --json | jq -r '.[] | select(.state == \"lost\") | .node'",
-    )
-)
-@cluster_option
-@json_option
-def nodes(where: str | None, *, as_json: bool) -> None:
-    """List the nodes: state, what runs there, when they were heard last."""
-    view = _view(where)
-    if as_json:
-        show.print_json(view.nodes)
-    else:
-        show.print_text(nodes_table(view.nodes))
 
 
 @click.command(
@@ -257,6 +254,12 @@ def _head(cluster: ClusterSpec, leader: Leader, view: View | None) -> str:
         )
     if view.store_note:
         lines.append(f"store: {printable(view.store_note)}")
+    for domain, fallen in view.domains_down.items():
+        lines.append(f"{printable(domain, 80)} IS DOWN, no node is blamed: {names(fallen)}")
+    if view.unsigned:
+        lines.append(
+            "nothing is signed: whoever reaches the store is obeyed; `stoker token` changes that"
+        )
     if view.decision_failures:
         lines.append(
             f"{view.decision_failures} of Stoker's own decisions failed: see `stoker story`"
@@ -264,6 +267,14 @@ def _head(cluster: ClusterSpec, leader: Leader, view: View | None) -> str:
     if view.closing and leader.alive:
         lines.append("the cluster is shutting down")
     return "\n".join(lines)
+
+
+def _standby(standby: StandbyView) -> str:
+    within = f", within {standby.takes_over_within_seconds:g} s of the leader's death"
+    return (
+        f"{printable(standby.holder, 100)} stands by and takes over"
+        f"{within if standby.takes_over_within_seconds else ''}; it has followed to entry {standby.through}"
+    )
 
 
 def _closed_in_short(view: View) -> str:

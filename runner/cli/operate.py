@@ -43,7 +43,7 @@ def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json:
     with store_of(cluster) as store:
         picked = _live_run(store, cluster, run)
         request = StopRun(id=new_request_id(), by=asker(), run=str(picked.run))
-        _report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
+        report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
 @click.command(
@@ -98,7 +98,7 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
         request = ChangeLr(
             id=new_request_id(), by=asker(), run=str(picked.run), factor=factor, peak=peak
         )
-        _report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
+        report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
 @click.command(
@@ -144,7 +144,7 @@ def drill(  # noqa: PLR0913 - click hands over each option
         request = drill_request(
             fault, picked, rank=rank, node=node, num_ranks=_num_ranks(store, cluster, picked)
         )
-        _report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
+        report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
 def drill_request(
@@ -218,11 +218,17 @@ def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunView:
     return run
 
 
-def _report(
+def report(
     store: Store, cluster: ClusterSpec, request: Request, *, timeout_seconds: float, as_json: bool
 ) -> None:
-    """Ask, wait, print the answer, and end with the exit code that goes with it."""
-    answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
+    """Ask, wait, print the answer, and end with the exit code that goes with it. Ctrl-C takes no request back."""
+    try:
+        answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
+    except KeyboardInterrupt:
+        show.print_note(
+            f"request {request.id} stands, nobody waits for it now; see `stoker status`"
+        )
+        raise
     _finish(answer, as_json=as_json)
 
 

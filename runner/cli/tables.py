@@ -1,9 +1,9 @@
-"""Tables of runs, nodes and incidents, as `stoker status` and the live screen show them."""
+"""Tables of runs and incidents, as `stoker status` and the live screen show them."""
 
 from __future__ import annotations
 
 from runner.cli import show
-from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.facts.view import IncidentView, RunView, View
 from runner.history.words import printable
 
 
@@ -24,26 +24,6 @@ def runs_table(view: View) -> str:
     return show.table(columns, [_run_row(run) for run in view.runs]) if view.runs else "no run yet"
 
 
-def nodes_table(some: tuple[NodeView, ...]) -> str:
-    """Lay out nodes."""
-    columns = ("node", "state", "attempt", "ranks", "heard", "agent", "memory", "warm", "why")
-    rows = [
-        (
-            node.node,
-            node.state,
-            str(node.attempt or "-"),
-            ",".join(map(str, node.ranks_alive)) or "-",
-            "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago",
-            str(node.agent_pid or "-"),
-            show.size(node.agent_resident_bytes),
-            _warm(node),
-            printable(node.reason, 80),
-        )
-        for node in some
-    ]
-    return show.table(columns, rows) if rows else "no node yet"
-
-
 def how_ranks_started(view: View) -> str:
     """Say of each live attempt that was to be forked from warm processes whether it was, and of nodes that are odd ones out.
 
@@ -59,12 +39,6 @@ def how_ranks_started(view: View) -> str:
 
 
 _FORKED = "ranks forked from warm processes"
-
-
-def _warm(node: NodeView) -> str:
-    """Say how a node's warm process is: "ready 480 MB"."""
-    size = show.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
-    return f"{printable(node.warm, 60)} {size}".strip() or "-"
 
 
 def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:

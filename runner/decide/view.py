@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runner.decide import pool
 from runner.decide.placement import Preloads, checkpoint_folder, run_folder
 from runner.decide.state import Incident, Leaving, Node, Run, State
 from runner.decide.trust import TRUSTED
@@ -143,9 +144,11 @@ def nearest_domains(cluster: ClusterSpec) -> dict[str, str]:
 
 
 def _pool(state: State, cluster: ClusterSpec) -> PoolView:
+    serving = pool.serving(state)
     return PoolView(
-        spares=sum(node.state == "spare" for node in state.nodes.values()),
+        spares=pool.num_spares(state),
         low_mark=cluster.spares_low,
+        recommended=pool.recommended_spares(cluster, serving) if serving else None,
         low=state.pool_low,
     )
 

@@ -152,8 +152,6 @@ class View:
     unsigned: bool = False  # nothing is signed: whoever reaches the store is obeyed
     # why -> signals and requests that were passed over unread: unsigned, replayed, too old, junk
     refused_messages: Mapping[str, int] = field(default_factory=dict)
-    journal_in_store: int | None = None  # entries; older ones are in files
-    journal_archived: int | None = None  # entries in files
     metrics_port: int = 0
     decision_failures: int = 0
     supervisor_resident_bytes: int = 0

@@ -1,0 +1,197 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.decide.state import Hardware, Node, Offence, State
+from runner.facts import records as r
+from runner.facts import wire
+from runner.facts.requests import Answer
+from runner.facts.signals import NodeJoined
+from runner.facts.view import LeavingView, NodeView, PoolView, StandbyView
+from runner.history.ledger import Ledger
+from runner.store.journal import Journal
+from runner.turns import Recovery
+from tests.cli.conftest import Cluster, example_view, stoker
+from tests.history.journal_script import crash_and_restart
+
+LEMON = "board:PF3A0LEMON"
+
+
+def many_nodes(num: int) -> tuple[NodeView, ...]:
+    """A fleet that is well, but for a lost node, one with an offence, and one that is to leave."""
+    nodes = {
+        f"n{k}": NodeView(
+            node=f"n{k}", state="active" if k % 20 else "spare", hardware=f"board:{k}"
+        )
+        for k in range(1, num + 1)
+    }
+    leaving = LeavingView(to="repair", since=1_700_000_100.0, reason="loud fans", spare="n20")
+    nodes["n3"] = NodeView(node="n3", state="lost", reason="dead", since=1_700_000_140.0)
+    nodes["n5"] = NodeView(node="n5", state="active", offences=2, domain="switch s1")
+    nodes["n7"] = NodeView(node="n7", state="active", leaving=leaving)
+    return tuple(nodes.values())
+
+
+def remember_a_lemon(cluster: Cluster) -> None:
+    """Write what the journal knows of hardware: by a snapshot, and by an entry after it."""
+    last = crash_and_restart().entries[-1]
+    now = last.now
+    offences = [
+        Offence(at=now - 40 * 86400, node="n1", fault="node_silent", evidence="forgotten by now"),
+        Offence(
+            at=now - 3600, node="n1", fault="node_silent", evidence="\x1b[31mdead", incident="i1"
+        ),
+    ]
+    lemon = Hardware(
+        hardware=LEMON, parts=[LEMON, "mac:02:00"], nodes=["n9", "n1"], offences=offences
+    )
+    state = State(sequence=last.sequence, now=now, hardware={LEMON: lemon})
+    state.nodes["n1"] = Node(node="n1", index=0, hardware=LEMON, incarnation=4)
+    lease = cluster.store.acquire_lease("supervisor", "test:1:1", ttl_seconds=60.0)
+    recovery = Recovery(state=state, ledger=Ledger().dump())
+    Journal(cluster.store, lease).write_snapshot(recovery, last.sequence)
+    cluster.store.release(lease)
+    judged = r.HardwareJudged(hardware=LEMON, verdict="quarantined", reason="2 offences", by="ann")
+    seen = r.HardwareSeen(hardware="board:NEW", node="n2", parts=("board:NEW",))
+    joined = NodeJoined(node="n2", incarnation=1, hardware="board:NEW", slots=2, address="", pid=1)
+    entry = r.JournalEntry(
+        sequence=last.sequence + 1, now=now + 1, input=joined, records=(judged, seen)
+    )
+    cluster.store.append("journal", wire.encode(entry), at=entry.sequence)
+    nodes = (NodeView(node="n1", state="quarantined", hardware=LEMON), *example_view().nodes[1:])
+    cluster.publish(example_view(nodes=nodes, now=now + 2))
+
+
+def test_a_small_fleet_is_shown_whole_with_counts_and_spares(cluster: Cluster) -> None:
+    """The head counts nodes by state and says how the spares stand; columns nobody needs are left out."""
+    pool = PoolView(spares=0, low_mark=1, recommended=2, low=True)
+    cluster.publish(example_view(pool=pool))
+    told = stoker("nodes").stdout
+    assert "3 nodes: 2 active, 1 lost" in told
+    assert "SPARES ARE LOW; spares: 0 (fewer than 1 are too few, 2 recommended)" in told
+    assert "offences" not in told
+    assert all(name in told for name in ("n1 ", "n2 ", "n3 "))
+
+
+def test_a_large_fleet_is_shown_by_what_is_unusual_in_it(cluster: Cluster) -> None:
+    """Of 2,000 nodes the lost, the leaving and the offenders are listed, the others counted; --all and --state list more."""
+    cluster.publish(example_view(nodes=many_nodes(2000), now=1_700_000_200.0))
+    told = stoker("nodes").stdout.splitlines()
+    assert told[0] == "2000 nodes: 1899 active, 100 spare, 1 lost; 1 to leave at a checkpoint"
+    assert told[1].startswith("1997 nodes are active or spare")
+    assert [line.split()[0] for line in told[3:]] == ["node", "n3", "n5", "n7"]
+    assert "switch s1" in told[5]
+    assert "leaves for repair since 100.0 s, n20 takes its place: loud fans" in told[6]
+    assert len(stoker("nodes", "--all").stdout.splitlines()) > 2000
+    spares = stoker("nodes", "--state", "spare", "--state", "lost").stdout.splitlines()
+    assert len([line for line in spares if line.startswith("n")]) == 1 + 100 + 1
+    listed = json.loads(stoker("nodes", "--json").stdout)
+    assert len(listed) == 2000
+    assert len(json.loads(stoker("nodes", "--state", "lost", "--json").stdout)) == 1
+    status = stoker("status").stdout
+    assert "2000 nodes: 1899 active" in status
+    assert "n7 " in status
+    assert "n8 " not in status
+
+
+def test_one_node_is_told_in_full(cluster: Cluster) -> None:
+    """Its hardware, parts, earlier names and offences with dates and incidents, which only the journal knows."""
+    remember_a_lemon(cluster)
+    told = stoker("nodes", "n1").stdout
+    assert "n1: quarantined" in told
+    assert "incarnation 4" in told
+    assert f"hardware {LEMON}" in told
+    assert "mac:02:00" in told
+    assert "n9, n1" in told
+    assert "1 count, of the last 28 days; 3 make a lemon" in told
+    assert "by ann: 2 offences" in told
+    assert "node_silent as n1: [31mdead (i1)" in told
+    assert "forgotten by now" in told
+    plain = json.loads(stoker("nodes", "n1", "--json").stdout)
+    assert plain["node"] == "n1"
+    assert plain["hardware_history"]["verdict"] == "quarantined"
+    assert len(plain["hardware_history"]["offences"]) == 2
+
+
+def test_a_node_that_is_not_there_is_answered_with_the_nearest(cluster: Cluster) -> None:
+    """A typo names the known ones; one node and a filter do not go together."""
+    result = stoker("nodes", "n33")
+    assert result.exit_code == 2
+    assert "no node 'n33'" in result.stderr
+    assert "did you mean 'n3'?" in result.stderr
+    assert stoker("nodes", "n1", "--state", "lost").exit_code == 2
+    assert stoker("nodes", "--state", "ill").exit_code == 2
+
+
+def test_hardware_is_listed_with_its_names_offences_and_verdict(cluster: Cluster) -> None:
+    """The snapshot and what came after it count alike; one piece can be shown in full."""
+    assert "no hardware was seen yet" in stoker("hardware").stdout
+    remember_a_lemon(cluster)
+    told = stoker("hardware").stdout.splitlines()
+    assert told[0] == "2 pieces of hardware, 1 of them refused"
+    assert told[3].split()[:5] == [LEMON, "n9,", "n1", "quarantined", "1"]
+    assert told[4].split()[:4] == ["board:NEW", "n2", "-", "-"]
+    assert "forgotten by now" in stoker("hardware", LEMON).stdout
+    listed = json.loads(stoker("hardware", "--json").stdout)
+    assert [each["verdict"] for each in listed] == ["quarantined", ""]
+    result = stoker("hardware", "board:NEWW")
+    assert result.exit_code == 2
+    assert "did you mean 'board:NEW'?" in result.stderr
+
+
+def test_status_tells_of_domains_spares_signatures_and_who_stands_by(cluster: Cluster) -> None:
+    """Everything that puts the fleet as a whole at risk is on the first screen; a standby that fell silent is not."""
+    cluster.publish(
+        example_view(
+            pool=PoolView(spares=0, low_mark=1, low=True),
+            domains_down={"rack r2": ("n2", "n3")},
+            unsigned=True,
+        )
+    )
+    cluster.lead()
+    for holder, age in (("b:2:1", 0), ("c:3:1", 3600)):
+        standby = StandbyView(holder=holder, wall=time.time() - age, through=41)
+        cluster.store.put(f"view.standby.{holder}", wire.encode(standby))
+    told = stoker("status").stdout
+    assert "rack r2 IS DOWN, no node is blamed: n2, n3" in told
+    assert "SPARES ARE LOW" in told
+    assert "nothing is signed" in told
+    assert "b:2:1 stands by and takes over; it has followed to entry 41" in told
+    assert "c:3:1" not in told
+    assert [
+        each["holder"] for each in json.loads(stoker("status", "--json").stdout)["standbys"]
+    ] == ["b:2:1"]
+
+
+def test_looking_at_nodes_imports_nothing_heavy(cluster: Cluster) -> None:
+    """A list of nodes costs neither pydantic nor yaml, and does not read the journal."""
+    code = (
+        "import sys; from runner.cli.main import cli; cli(['nodes'], standalone_mode=False); "
+        "heavy = {'pydantic', 'yaml', 'rich', 'redis', 'runner.turns', 'asyncio'} & set(sys.modules); "
+        "sys.exit(f'imported: {heavy}' if heavy else 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("spoilt", [b"{", wire.encode(Answer(id="q", state="done"))])
+def test_a_snapshot_that_cannot_be_read_is_passed_over(cluster: Cluster, spoilt: bytes) -> None:
+    """The other snapshot, or the journal from its beginning, tells the same."""
+    remember_a_lemon(cluster)
+    cluster.store.put("journal.snapshot.1", spoilt)
+    assert LEMON in stoker("hardware").stdout
+
+
+def test_the_state_folder_is_not_written_by_looking(cluster: Cluster, folder: Path) -> None:
+    """Looking at hardware leaves journal and registers as they were."""
+    remember_a_lemon(cluster)
+    before = cluster.store.last("journal"), cluster.store.registers("journal")
+    stoker("hardware")
+    stoker("nodes", "n1")
+    assert (cluster.store.last("journal"), cluster.store.registers("journal")) == before
