@@ -9,18 +9,46 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runner.decide import attempts, fleet, requests, runs, trust
+from runner.decide import (
+    attempts,
+    checking,
+    fleet,
+    joining,
+    probing,
+    requests,
+    runs,
+    service,
+    trust,
+)
 from runner.decide.apply import apply_entry
 from runner.decide.draft import Draft, Policy
+from runner.decide.nodes import has_left
 from runner.decide.state import State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
 from runner.facts.faults import Finding, GangTimed, MassSilence, NodeHeard
-from runner.facts.requests import ChangeLr, Drill, ShutDown, StartRun, StopRun
+from runner.facts.requests import (
+    ChangeLr,
+    DrainNode,
+    Drill,
+    QuarantineNode,
+    ReadmitNode,
+    RetireNode,
+    ShutDown,
+    StartRun,
+    StopRun,
+    SwapNode,
+)
 from runner.facts.watch import Watch, WatchedAttempt
 
-WATCHED = ("joining", "spare", "active", "suspect")  # states of nodes that must be heard
+WATCHED = (
+    "joining",
+    "checking",
+    "spare",
+    "active",
+    "suspect",
+)  # states of nodes that must be heard
 
 
 class Controller:
@@ -30,20 +58,51 @@ class Controller:
         self.policy = policy
         self.state = state or State()
 
+    @property
+    def state(self) -> State:
+        """All that is known; changed by `apply` alone, or replaced whole."""
+        return self._state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self._state = state
+        # What follows from the state as it is, worked out at most once between two entries: None until it is asked for.
+        self._watch: Watch | None = None
+        self._wakes: tuple[float | None] | None = None
+
     def decide(self, fact: object, now: float) -> tuple[object, ...]:
         """Return the records that this input leads to. Changes nothing; unknown kinds lead to nothing."""
         draft = Draft(state=self.state, policy=self.policy, now=now)
         handler = _INPUTS.get(type(fact))
-        if handler is not None:
+        if handler is not None and not self._is_anothers(fact):
             handler(draft, fact)
         return tuple(draft.records)
 
+    def _is_anothers(self, fact: object) -> bool:
+        """Whether this is the word of an agent that is not the node's: only its wish to join leads to anything."""
+        if not isinstance(fact, s.Signal) or isinstance(fact, s.NodeJoined):
+            return False
+        node = self.state.nodes.get(fact.node)
+        return node is not None and bool(fact.life and node.life) and node.life != fact.life
+
     def apply(self, entry: r.JournalEntry) -> None:
         """Apply one journal entry, new or replayed."""
+        self._watch = self._wakes = None
         apply_entry(self.state, entry)
 
     def wake_at(self) -> float | None:
         """Return the earliest time at which something is due that no signal will announce; it may have passed."""
+        if self._wakes is None:
+            self._wakes = (self._work_out_wake_at(),)
+        return self._wakes[0]
+
+    def watch(self) -> Watch:
+        """Return what the detectors are to watch now: the same object for as long as the state is the same."""
+        if self._watch is None:
+            self._watch = self._work_out_watch()
+        return self._watch
+
+    def _work_out_wake_at(self) -> float | None:
         times: list[float] = []
         cluster = self.policy.cluster
         for run in self.state.runs.values():
@@ -66,8 +125,10 @@ class Controller:
             elif attempt.state == "asked":
                 times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
         for node in self.state.nodes.values():
-            if fleet.is_in_doubt(node):
-                times.append(fleet.look_again_at(node, cluster))
+            if probing.is_in_doubt(node):
+                times.append(probing.look_again_at(node, cluster))
+            if node.leaving is not None and node.leaving.by_time is not None:
+                times.append(node.leaving.by_time)
         # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self.state.now]
         due += [
@@ -75,8 +136,7 @@ class Controller:
         ]
         return min(due, default=None)
 
-    def watch(self) -> Watch:
-        """Return what the detectors are to watch now."""
+    def _work_out_watch(self) -> Watch:
         nodes = tuple(n.node for n in self.state.nodes.values() if n.state in WATCHED)
         watched = []
         for run in self.state.runs.values():
@@ -97,13 +157,14 @@ class Controller:
                 )
         # A new supervisor's detectors never found the suspects silent; so they, too, are named as worth a word.
         lost = tuple(n.node for n in self.state.nodes.values() if n.state in ("lost", "suspect"))
-        return Watch(nodes=nodes, lost=lost, attempts=tuple(watched))
+        lives = {n.node: n.life for n in self.state.nodes.values() if n.life}
+        return Watch(nodes=nodes, lost=lost, lives=lives, attempts=tuple(watched))
 
     @property
     def has_closed(self) -> bool:
         """Whether the cluster was asked to shut down and nothing is left to do."""
         state = self.state
-        left = all(node.state == "left" for node in state.nodes.values())
+        left = all(has_left(node) for node in state.nodes.values())
         return (
             state.closing
             and left
@@ -160,17 +221,24 @@ def _end_action(draft: Draft, action: Action, result: ActionResult) -> None:
 
 def _on_finding(draft: Draft, finding: Finding) -> None:
     if finding.fault == "node_silent":
-        fleet.on_node_silent(draft, finding)
+        probing.on_node_silent(draft, finding)
     elif finding.fault in ("rank_stopped", "no_progress"):
         attempts.on_hang(draft, finding)
 
 
+def _on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
+    if action.args.get("task") == "check":
+        checking.on_checked(draft, action, result)
+    else:
+        requests.on_task_ended(draft, action, result)
+
+
 _RESULTS: dict[str, Callable[[Draft, Action, ActionResult], None]] = {
     "prepare_attempt": attempts.on_prepared,
-    "probe_node": fleet.on_probed,
+    "probe_node": probing.on_probed,
     "start_agent": fleet.on_agent_started,
     "stop_agent": fleet.on_agent_stopped,
-    "node_task": requests.on_task_ended,
+    "node_task": _on_task_ended,
     "verify_checkpoint": trust.on_verified,
     "prune_checkpoints": trust.on_pruned,
 }
@@ -179,9 +247,10 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     r.SupervisorStarted: fleet.on_supervisor_started,
     r.Settle: _settle,
     r.Tick: _tick,
-    s.NodeJoined: fleet.on_node_joined,
-    s.NodeLeft: fleet.on_node_left,
-    s.DevicesReleased: fleet.on_devices_released,
+    s.NodeJoined: joining.on_node_joined,
+    s.NodeLeft: joining.on_node_left,
+    s.DevicesReleased: probing.on_devices_released,
+    s.Notice: service.on_notice,
     s.RanksStarted: attempts.on_ranks_started,
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,
@@ -192,12 +261,17 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     s.SettingsInEffect: attempts.on_settings,
     s.CheckpointSealed: trust.on_checkpoint_sealed,
     Finding: _on_finding,
-    NodeHeard: fleet.on_node_heard,
-    MassSilence: fleet.on_mass_silence,
+    NodeHeard: probing.on_node_heard,
+    MassSilence: probing.on_mass_silence,
     ActionResult: _on_result,
     StartRun: requests.on_request,
     StopRun: requests.on_request,
     ChangeLr: requests.on_request,
     Drill: requests.on_request,
     ShutDown: requests.on_request,
+    SwapNode: requests.on_request,
+    DrainNode: requests.on_request,
+    QuarantineNode: requests.on_request,
+    ReadmitNode: requests.on_request,
+    RetireNode: requests.on_request,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.decide.apply import apply_record
+from runner.decide.controller import Controller
 from runner.decide.state import Attempt, Run, State
 from runner.facts import records as r
 from runner.facts import wire
@@ -31,8 +32,8 @@ def held(kind: tuple[str, str] = ("", "")) -> World:
 
 
 def watched(world: World) -> WatchedAttempt:
-    """Return what detectors are told of the one gang."""
-    (found,) = world.lead.controller.watch().attempts
+    """Return what detectors are told of the one gang; asked afresh, since tests apply records past the controller."""
+    (found,) = Controller(world.lead.policy, world.state).watch().attempts
     return found
 
 
