@@ -318,3 +318,16 @@ class ClusterSpec:
             most=65535,
         ),
     ] = 0
+
+
+def split_address(address: str) -> tuple[str, int] | None:
+    """Return host and port of "HOST:PORT"; None if it is not one. An address of IPv6 stands in brackets."""
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        return None
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 65536
+    return (
+        (host, int(port)) if host and host.isprintable() and " " not in host and is_port else None
+    )

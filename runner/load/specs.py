@@ -12,7 +12,7 @@ from typing import Any
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.contract import OWN_VARIABLES
 from runner.facts.run_spec import RunSpec
-from runner.load import fleet
+from runner.load import fleet, stores
 from runner.load.commands import split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_limits, fields_of, known_fields
@@ -57,6 +57,8 @@ def load_cluster(path: str | Path) -> ClusterSpec:
         plain["domains"] = fleet.domains(plain["domains"], problems)
     if "checks" in plain:
         plain["checks"] = fleet.checks(plain["checks"], problems)
+    if "store" in plain:
+        plain["store"] = stores.store(plain["store"], folder, problems)
     if not plain.get("state") and isinstance(plain.get("name"), str):
         plain["state"] = f".stoker/{plain['name']}"
     plain["state"] = _folder_to_write(plain, "state", folder, problems)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from runner.errors import StokerError, StoreCorrupt, StoreUnavailable, UserError
-from runner.facts.cluster_spec import StoreSpec
+from runner.facts.cluster_spec import StoreSpec, split_address
 from runner.store.resp import Command, Link, LinkLost, Names, NotRedis, Refused, connected
 
 _MANUAL = "docs/redis.md says how a server is set up"
@@ -46,13 +46,12 @@ class Server:
 
     def endpoint(self) -> tuple[str, int]:
         """Return host and port. Raises UserError for an address that is none."""
-        host, _, port = self.spec.address.rpartition(":")
-        host = host.removeprefix("[").removesuffix("]")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        endpoint = split_address(self.spec.address)
+        if endpoint is None:
             raise UserError(
                 f"store.address: {self.spec.address!r} is no HOST:PORT; write it as redis.example:6379"
             )
-        return host, int(port)
+        return endpoint
 
     def connect(self, names: Names, *, timeout_seconds: float) -> Link:
         """Connect and log in. Raises Refused and what `connected` raises, UserError for files that cannot be used."""
