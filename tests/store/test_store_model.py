@@ -1,5 +1,6 @@
 """Random histories: a store of each kind behaves as lists and dicts in plain Python do."""
 
+import itertools
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -17,8 +18,10 @@ from hypothesis.stateful import (
 
 from runner.errors import Fenced, StoreCorrupt
 from runner.store.memory import MemoryStore
+from runner.store.redis import RedisStore
 from runner.store.sqlite import SqliteStore
 from runner.store.store import Item, Lease, LeaseHeld, Store, is_volatile_register
+from tests.store.redis_server import RedisServer
 from tests.store.rig import SteppedClock
 
 ALL_STREAMS = ("inbox", "journal", "beats.n1", "beats")
@@ -233,11 +236,35 @@ def on_disk(clock: SteppedClock) -> tuple[Store, Store, Callable[[], None]]:
     return *handles, clean_up
 
 
-@pytest.mark.parametrize("make", [in_memory, on_disk])
-def test_random_histories_agree_with_the_model(
-    make: Callable[[SteppedClock], tuple[Store, Store, Callable[[], None]]],
-) -> None:
+_CLUSTERS = itertools.count(1)
+
+
+def on_servers(
+    server: RedisServer,
+) -> Callable[[SteppedClock], tuple[Store, Store, Callable[[], None]]]:
+    """Return what makes two handles on a cluster of its own on a Redis server."""
+
+    def make(clock: SteppedClock) -> tuple[Store, Store, Callable[[], None]]:
+        cluster = f"model-{next(_CLUSTERS)}"
+        handles = [RedisStore(server.spec(), cluster, clock=clock) for _ in range(2)]
+
+        def clean_up() -> None:
+            for handle in handles:
+                handle.close()
+
+        return handles[0], handles[1], clean_up
+
+    return make
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "redis", "redis-tls-acl"])
+def test_random_histories_agree_with_the_model(kind: str, request: pytest.FixtureRequest) -> None:
     """Any order of appends, trims, puts, deletes, lease moves and reads gives what plain Python gives."""
+    if kind.startswith("redis"):
+        name = "redis_server" if kind == "redis" else "secured_server"
+        make = on_servers(request.getfixturevalue(name))
+    else:
+        make = in_memory if kind == "memory" else on_disk
 
     class Machine(StoreMachine):
         pass
@@ -246,7 +273,7 @@ def test_random_histories_agree_with_the_model(
     run_state_machine_as_test(
         Machine,
         settings=settings(
-            max_examples=100,
+            max_examples=100 if kind != "redis-tls-acl" else 20,
             stateful_step_count=40,
             deadline=None,
             derandomize=True,
