@@ -32,3 +32,21 @@ def open_store(cluster: ClusterSpec, *, create: bool = True) -> Store:
             "start it with `stoker run` or `stoker supervise`"
         )
     return SqliteStore(store_folder(cluster), create=create)
+
+
+def check_durable(store: Store) -> None:
+    """Raise UserError, with every setting that is to blame, if the store might forget what it acknowledges."""
+    from runner.store.redis import RedisStore
+
+    if not isinstance(store, RedisStore):
+        return
+    from runner.store.redis_durability import judge_durability
+
+    wrong = [found for found in judge_durability(store) if not found.good]
+    if wrong:
+        reasons = "\n  ".join(f"{found.name}: {found.reason}" for found in wrong)
+        raise UserError(
+            f"store.address: {store.server} would forget, and nobody can lead by a journal that may be lost:\n  {reasons}\n"
+            "deploy/redis.conf has it right, `stoker store doctor` looks at all of it; to lead in spite of it, where losing the "
+            "run's history does no harm: --volatile-store"
+        )
