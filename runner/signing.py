@@ -8,7 +8,6 @@ its place: sequences and epochs do that.
 
 from __future__ import annotations
 
-import hashlib
 import hmac
 import os
 import secrets
@@ -61,7 +60,10 @@ class Signer:
     def _code(self, place: str, message: bytes) -> bytes:
         assert self._token is not None
         said = place.encode() + b"\n" + message
-        return hmac.new(self._token, said, hashlib.sha256).hexdigest().encode()
+        return hmac.digest(self._token, said, "sha256").hex().encode()
+
+
+UNSIGNED = Signer(None)
 
 
 def load_signer(token_file: str) -> Signer:
@@ -70,7 +72,7 @@ def load_signer(token_file: str) -> Signer:
     Raises UserError for a file that is missing, readable by others, or too short to be a secret.
     """
     if not token_file:
-        return Signer(None)
+        return UNSIGNED
     path = Path(token_file)
     try:
         mode = path.stat().st_mode

@@ -23,6 +23,9 @@ class Silence:
         self._held: dict[str, float] = {}  # silent, its domain may be -> when it is named anyway
         self._awaited: dict[str, bool] = {}  # whose next word, or silence, decides about those
         self._may_go = False  # an awaited one spoke: whoever is held back may have no reason left
+        # While this is watched and nobody is silent, nobody can be before then: a large fleet is not walked in vain.
+        self._calm: tuple[Watch | None, float] = (None, 0.0)
+        self._lost: tuple[Watch | None, dict[str, None]] = (None, {})
 
     def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[NodeHeard]:
         """Note a heartbeat; say so if its node had been silent, or was given up."""
@@ -31,13 +34,25 @@ class Silence:
         came_back = self._silent.pop(beat.node, None) is not None
         self._held.pop(beat.node, None)
         self._may_go = self._may_go or beat.node in self._awaited
-        lost = beat.node in watch.lost and (before is None or now - before < self.silence_seconds)
+        if self._lost[0] is not watch:
+            self._lost = (watch, dict.fromkeys(watch.lost))
+        is_lost = beat.node in self._lost[1]
+        lost = is_lost and (before is None or now - before < self.silence_seconds)
         if came_back or (lost and (before is None or int(now) != int(before))):
             return [NodeHeard(node=beat.node, incarnation=beat.incarnation)]
         return []
 
     def tick(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
         """Return findings about nodes, and domains, that have just become silent."""
+        if self._calm[0] is watch and now < self._calm[1]:
+            return []
+        found = self._look(watch, now)
+        is_calm = not (found or self._silent or self._held or self._en_masse)
+        self._calm = (watch, self.due_at(watch) or 0.0) if is_calm else (None, 0.0)
+        return found
+
+    def _look(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
+        """Look at every node there is."""
         # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
         due = {
             name: True
@@ -98,6 +113,7 @@ class Silence:
         Each node gets the whole limit again, as it does from a new supervisor: what it said meanwhile has yet to arrive.
         """
         self._heard.clear()
+        self._calm = (None, 0.0)
         self._held, self._awaited, self._may_go = {}, {}, False
 
     def due_at(self, watch: Watch) -> float | None:

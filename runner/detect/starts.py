@@ -20,8 +20,10 @@ GRACE_SECONDS = 5.0
 @dataclass(slots=True, kw_only=True)
 class _Start:
     watched: WatchedAttempt
+    nodes: dict[str, None]
     told: dict[str, Mapping[str, StartPhase]] = field(default_factory=dict)  # by node
     told_at: float | None = None
+    said: bool = False  # since there was last something else to watch
 
     def is_ripe(self, now: float) -> bool:
         if self.told_at is None:
@@ -34,12 +36,13 @@ class Starts:
 
     def __init__(self) -> None:
         self._starts: dict[AttemptId, _Start] = {}
+        self._followed: Watch | None = None
 
     def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[GangTimed]:
         """Take a heartbeat in; say how the gang started if its node was the last to tell."""
         self._follow(watch)
         start = self._starts.get(beat.attempt) if beat.attempt is not None else None
-        if start is None or not beat.start or beat.node not in start.watched.nodes:
+        if start is None or not beat.start or beat.node not in start.nodes:
             return []
         start.told_at = now if start.told_at is None else start.told_at
         start.told[beat.node] = beat.start
@@ -48,7 +51,10 @@ class Starts:
     def tick(self, watch: Watch, now: float) -> list[GangTimed]:
         """Say how gangs started of which no node is waited for any longer."""
         self._follow(watch)
-        return [_sum_up(start) for start in self._starts.values() if start.is_ripe(now)]
+        ripe = [each for each in self._starts.values() if not each.said and each.is_ripe(now)]
+        for start in ripe:
+            start.said = True
+        return [_sum_up(start) for start in ripe]
 
     def shift(self, seconds: float) -> None:
         """Allow for a time in which nobody listened."""
@@ -62,11 +68,17 @@ class Starts:
         return min(times, default=None)
 
     def _follow(self, watch: Watch) -> None:
+        if watch is self._followed:
+            return
+        self._followed = watch
         wanted = {w.attempt: w for w in watch.attempts if not w.is_timed}
         self._starts = {
-            name: self._starts.get(name) or _Start(watched=watched)
+            name: self._starts.get(name)
+            or _Start(watched=watched, nodes=dict.fromkeys(watched.nodes))
             for name, watched in wanted.items()
         }
+        for start in self._starts.values():
+            start.said = False  # whoever was told would have it watched no more
 
 
 def _sum_up(start: _Start) -> GangTimed:

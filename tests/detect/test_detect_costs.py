@@ -1,0 +1,127 @@
+"""What detectors do per heartbeat does not grow with the fleet: counted, not timed."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from runner.detect.detectors import Detectors
+from runner.detect.silence import Silence
+from runner.detect.starts import Starts
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat, StartPhase
+from runner.facts.watch import Watch, WatchedAttempt
+
+LIMIT = 5.0
+
+
+class Counted(tuple[str, ...]):
+    """Names of nodes that count how often they are walked, or searched, from end to end."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """Walk."""
+        type(self).walks += 1
+        return super().__iter__()
+
+    def __contains__(self, name: object) -> bool:
+        """Search."""
+        type(self).walks += 1
+        return super().__contains__(name)
+
+
+def beat(node: str, *, start: bool = False) -> Heartbeat:
+    """Make a heartbeat of a rank at work; `start`: it tells how it started, too."""
+    phases = {"load": StartPhase(seconds=1.0, rank=0)} if start else {}
+    return Heartbeat(
+        node=node,
+        incarnation=1,
+        attempt=AttemptId(1, 1, 0),
+        ranks_alive=(0,),
+        phases={"0": "step"},
+        last_step=3,
+        start=phases,
+    )
+
+
+def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
+    """A fleet of 500 that speaks once a second is walked over about once per silence limit, not once per heartbeat or tick."""
+    names = Counted(f"n{number}" for number in range(500))
+    gang = WatchedAttempt(
+        attempt=AttemptId(1, 1, 0),
+        nodes=names,
+        since=0.0,
+        start_seconds=600.0,
+        progress_seconds=600.0,
+        speaks=True,
+    )
+    watch = Watch(nodes=names, lost=Counted(("n900", "n901")), attempts=(gang,))
+    detectors = Detectors(LIMIT)
+    detectors.watch(watch)
+    detectors.tick(0.0)
+    beats = [beat(name, start=True) for name in names]
+    Counted.walks, found = 0, []
+    for second in range(20):
+        for index, said in enumerate(beats):
+            now = second + index / 500
+            found += detectors.heard(said, now)
+            if index % 50 == 0:
+                found += detectors.tick(now)
+    assert len(found) == 1  # how the gang started, once all had told
+    # 10,000 heartbeats and 200 ticks: some walks to begin with and for that picture, and then a few per limit
+    assert Counted.walks <= 10 + 20 / LIMIT * 4
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
+    """A detector that is shown a fresh watch at each turn, and so looks each time, says nothing else."""
+    dice = random.Random(seed)
+    names = tuple(f"n{number}" for number in range(12))
+    domains = {"rack": {"r1": names[:4], "r2": names[4:8]}}
+    watch = Watch(nodes=names, domains=domains)
+    skipping, looking = Silence(LIMIT), Silence(LIMIT)
+    quiet_until = dict.fromkeys(names, 0.0)
+    said: list[tuple[float, list[object], list[object]]] = []
+    now = 0.0
+    for _ in range(1500):
+        now += dice.random() * 0.2
+        if dice.random() < 0.02:
+            some = domains["rack"]["r1"] if dice.random() < 0.3 else dice.sample(names, 3)
+            quiet_until |= dict.fromkeys(some, now + dice.random() * 12)
+        if dice.random() < 0.01:
+            nodes = tuple(name for name in names if dice.random() < 0.9)
+            watch = replace(watch, nodes=nodes, lost=tuple(set(names) - set(nodes)))
+        if dice.random() < 0.005:
+            skipping.begin_anew()
+            looking.begin_anew()
+        for name in dice.sample(names, 2):
+            if quiet_until[name] <= now:
+                heard = skipping.heard(beat(name), watch, now)
+                assert heard == looking.heard(beat(name), replace(watch), now)
+        found: list[object] = [*skipping.tick(watch, now)]
+        said.append((now, found, [*looking.tick(replace(watch), now)]))
+        assert skipping.due_at(watch) == looking.due_at(watch)
+    assert all(ours == theirs for _, ours, theirs in said)
+    assert any(ours for _, ours, _ in said)
+
+
+def test_the_last_of_many_nodes_to_tell_of_its_start_is_not_searched_for() -> None:
+    """Whether a node belongs to the gang is looked up."""
+    names = Counted(f"n{number}" for number in range(300))
+    gang = WatchedAttempt(
+        attempt=AttemptId(1, 1, 0),
+        nodes=names,
+        since=0.0,
+        start_seconds=60.0,
+        progress_seconds=60.0,
+    )
+    watch, starts = Watch(nodes=names, attempts=(gang,)), Starts()
+    starts.tick(watch, 0.0)
+    Counted.walks = 0
+    for name in list(names)[:-1]:
+        assert starts.heard(beat(name, start=True), watch, 1.0) == []
+    assert Counted.walks == 1  # our own
