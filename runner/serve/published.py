@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import dataclass
+
 from runner.errors import PermanentError, WireError
 from runner.facts import wire
 from runner.facts.view import StandbyView, View
 from runner.store.store import MAX_LARGE_BYTES, Store
 
 VIEW = "view"
+LEASE = "supervisor"
 STANDBY = "view.standby."  # and who stands by
 # Without a word for so long, a standby counts as gone; it speaks about once a second; chosen, not measured.
 STANDBY_GONE_SECONDS = 10.0
@@ -41,3 +45,28 @@ def read_standbys(store: Store, *, wall: float) -> list[StandbyView]:
         if isinstance(found, StandbyView) and abs(wall - found.wall) < STANDBY_GONE_SECONDS:
             standbys.append(found)
     return standbys
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """What the store itself tells beside the View: true now, however old the View is."""
+
+    lease_token: int = 0  # rises with every supervisor
+    lease_left_seconds: float | None = None  # 0: it ran out; None: nobody holds it
+    num_standbys: int = 0
+    journal_stored: int = 0  # entries in the store
+    journal_archived: int = 0  # entries in files
+
+
+def read_beside(store: Store) -> Beside:
+    """Ask the store who leads, who stands by, and how long the journal is."""
+    from runner.store.journal import Journal  # whoever only reads the View does without it
+
+    lease, journal = store.lease_holder(LEASE), Journal(store)
+    return Beside(
+        lease_token=0 if lease is None else lease.token,
+        lease_left_seconds=None if lease is None else lease.expires_in_seconds,
+        num_standbys=len(read_standbys(store, wall=time.time())),
+        journal_stored=journal.last() + 1 - journal.first_stored(),
+        journal_archived=journal.index().last,
+    )

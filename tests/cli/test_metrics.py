@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import os
 import socket
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
@@ -12,8 +15,11 @@ from prometheus_client.parser import text_string_to_metric_families
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.requests import Answer
-from runner.serve.metrics import MetricsServer, metrics_text, serving_metrics
+from runner.facts.view import LeavingView, NodeView, PoolView, StandbyView
+from runner.serve.metrics import MetricsServer, metrics_of, metrics_text, serving_metrics
+from runner.store.redis import RedisStore
 from tests.cli.conftest import Cluster, example_view, stoker
+from tests.store.redis_server import NoRedis, RedisServer
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -45,7 +51,9 @@ def test_the_view_becomes_metrics_with_units(cluster: Cluster) -> None:
     assert found["stoker_run_lost_seconds", (("cause", "rework"), *run)] == 15
     assert found["stoker_run_lost_seconds", (("cause", "waiting"), *run)] == 0
     assert found["stoker_node_state", (("node", "n3"), ("state", "lost"))] == 1
-    assert found["stoker_node_state", (("node", "n3"), ("state", "spare"))] == 0
+    assert ("stoker_node_state", (("node", "n3"), ("state", "spare"))) not in found
+    assert found["stoker_nodes", (("state", "active"),)] == 2
+    assert found["stoker_nodes", (("state", "quarantined"),)] == 0
     assert found["stoker_spare_nodes", ()] == 0
     assert found["stoker_incidents_total", (("fault", "rank_crash"),)] == 1
     assert found["stoker_recent_incidents", (("fault", "rank_crash"), ("state", "resolved"))] == 1
@@ -58,8 +66,67 @@ def test_the_view_becomes_metrics_with_units(cluster: Cluster) -> None:
 
 
 def test_nothing_published_is_a_metric_too() -> None:
-    """Before the first View there is `stoker_up 0` and nothing else."""
-    assert samples(metrics_text(None).decode()) == {("stoker_up", ()): 0}
+    """Before the first View there is `stoker_up 0`, and that the store answers."""
+    found = samples(metrics_text(None).decode())
+    assert found == {("stoker_up", ()): 0, ("stoker_store_up", ()): 1}
+
+
+def test_the_fleet_and_its_hardware_become_metrics() -> None:
+    """Spares, offences, refused hardware, domains that are down, and what was not obeyed, by why."""
+    leaving = LeavingView(to="repair", since=1.0)
+    view = example_view(
+        nodes=(NodeView(node="n1", state="spare", leaving=leaving),),
+        pool=PoolView(spares=1, low_mark=2, recommended=3, low=True),
+        domains_down={"rack r2": ("n3", "n4")},
+        hardware_refused={"quarantined": 2},
+        offences=5,
+        unsigned=True,
+        refused_messages={"replayed": 7},
+    )
+    found = samples(metrics_text(view).decode())
+    assert found["stoker_spare_nodes", ()] == 1
+    assert found["stoker_recommended_spares", ()] == 3
+    assert found["stoker_spares_low", ()] == 1
+    assert found["stoker_leaving_nodes", ()] == 1
+    assert found["stoker_hardware_offences", ()] == 5
+    assert found["stoker_hardware_refused", (("verdict", "quarantined"),)] == 2
+    assert found["stoker_hardware_refused", (("verdict", "retired"),)] == 0
+    assert found["stoker_domain_down_nodes", (("domain", "rack r2"),)] == 2
+    assert found["stoker_domains_down", ()] == 1
+    assert found["stoker_unsigned", ()] == 1
+    assert found["stoker_refused_messages_total", (("reason", "replayed"),)] == 7
+
+
+def test_the_store_says_who_leads_who_stands_by_and_how_long_the_journal_is(
+    cluster: Cluster,
+) -> None:
+    """These are true at the moment of the scrape, however old the View is."""
+    assert samples(metrics_of(cluster.store).decode())["stoker_lease_left_seconds", ()] == 0
+    cluster.lead()
+    standby = StandbyView(holder="b:2:1", wall=time.time())
+    cluster.store.put("view.standby.b:2:1", wire.encode(standby))
+    num_entries = cluster.store.last("journal")
+    found = samples(metrics_of(cluster.store).decode())
+    assert found["stoker_lease_left_seconds", ()] > 0
+    assert found["stoker_lease_token", ()] == 1
+    assert found["stoker_standby_supervisors", ()] == 1
+    assert found["stoker_journal_kept_entries", (("where", "store"),)] == num_entries
+    assert found["stoker_journal_kept_entries", (("where", "files"),)] == 0
+
+
+def test_a_store_out_of_reach_is_a_metric_of_its_own(tmp_path: Path) -> None:
+    """Prometheus can tell a store that is away from a supervisor that is dead."""
+    try:
+        server = RedisServer(tmp_path / "redis")
+    except NoRedis as error:
+        if os.environ.get("CI") == "true":
+            raise
+        pytest.skip(str(error))
+    with server, closing(RedisStore(server.spec(), "tiny")) as store:
+        assert samples(metrics_of(store).decode())["stoker_store_up", ()] == 1
+        server.kill()
+        away = {("stoker_up", ()): 0, ("stoker_store_up", ()): 0}
+        assert samples(metrics_of(store).decode()) == away
 
 
 def test_metrics_are_served_from_the_store(cluster: Cluster) -> None:
