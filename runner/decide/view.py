@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from runner.decide import pool
@@ -232,11 +232,11 @@ def _run(
     reached = max(
         last.step if last else 0, (attempt.last_step or attempt.resume_step) if attempt else 0
     )
-    phases = [
+    phases = Counter(
         phase
         for name in (attempt.nodes if attempt else ())
         for phase in _phases(heard, name, run.run)
-    ]
+    )
     return RunView(
         run=run.run,
         name=run.spec.name,
@@ -249,7 +249,7 @@ def _run(
         step=reached,
         best_step=max(run.best_step, reached),
         total_steps=steps if isinstance(steps, int) else None,
-        phase=max(phases, key=lambda phase: (phases.count(phase), phase)) if phases else "",
+        phase=max(phases, key=lambda phase: (phases[phase], phase)) if phases else "",
         phase_seconds=now - heard.last_at[attempt.attempt]
         if attempt and attempt.attempt in heard.last_at
         else None,
@@ -270,9 +270,9 @@ def _run(
     )
 
 
-def _phases(heard: Heard, node: str, run: int) -> list[str]:
+def _phases(heard: Heard, node: str, run: int) -> Collection[str]:
     beat = heard.beats.get(node)
-    return list(beat.phases.values()) if beat and beat.attempt and beat.attempt.run == run else []
+    return beat.phases.values() if beat and beat.attempt and beat.attempt.run == run else ()
 
 
 def _incident(incident: Incident, ledger: Ledger) -> IncidentView:
