@@ -6,6 +6,7 @@ The lease says who may act; the token in it is checked in every append, so that 
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
 import socket
 import threading
@@ -17,20 +18,35 @@ import psutil
 
 from runner.errors import Fenced, StoreUnavailable, UserError
 from runner.facts.cluster_spec import ClusterSpec
-from runner.store.store import Lease, LeaseHeld, Store
+from runner.store.store import Lease, LeaseHeld, Store, boot_id
 
 LEASE = "supervisor"
 
 
 def holder_name() -> str:
-    """Name this life of this process: host:pid:start, so that a pid used again is not taken for us."""
-    return f"{socket.gethostname()}:{os.getpid()}:{psutil.Process().create_time():.2f}"
+    """Name this life of this process: host:pid:start:machine, so that neither a pid used again nor another host is taken for us.
+
+    `machine` is this boot of the kernel and our pid namespace: containers may share a host's name.
+    """
+    start = f"{psutil.Process().create_time():.2f}"
+    return f"{socket.gethostname()}:{os.getpid()}:{start}:{_machine()}"
+
+
+def _machine() -> str:
+    return f"{boot_id()[:8]}.{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _is_here(holder: str) -> bool:
+    """Whether a holder is, or was, a process that we could see. One named by an older release is told by its host alone."""
+    host, _, rest = holder.partition(":")
+    parts = rest.split(":")
+    return host == socket.gethostname() and (len(parts) < 3 or parts[2] == _machine())
 
 
 def holder_pid(holder: str) -> int | None:
     """Return the pid of a holder on this machine that is still alive (not a zombie); None if dead or elsewhere."""
     parts = holder.split(":")
-    if len(parts) != 3 or parts[0] != socket.gethostname():
+    if len(parts) not in (3, 4) or not _is_here(holder):
         return None
     try:
         process = psutil.Process(int(parts[1]))
@@ -44,31 +60,44 @@ def holder_pid(holder: str) -> int | None:
 
 def is_known_dead(holder: str) -> bool:
     """Whether a holder was on this machine and is gone; one elsewhere is never known dead."""
-    return holder.split(":")[0] == socket.gethostname() and holder_pid(holder) is None
+    return _is_here(holder) and holder_pid(holder) is None
+
+
+def version() -> str:
+    """Return the installed version of Stoker."""
+    try:
+        return importlib.metadata.version("stoker")
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout that was never installed
+        return "unknown"
+
+
+def take_lease(cluster: ClusterSpec, store: Store) -> Lease:
+    """Take the lease; a holder known to be dead is not waited for. Raises LeaseHeld when somebody may be alive and has it."""
+    current = store.lease_holder(LEASE)
+    if current is not None and is_known_dead(current.holder):
+        store.break_lease(LEASE, current.holder)
+    return store.acquire_lease(LEASE, holder_name(), ttl_seconds=cluster.lease_seconds)
 
 
 class Leadership:
     """Holds the lease as a context; `keep` renews it until the context ends."""
 
-    def __init__(self, cluster: ClusterSpec, store: Store) -> None:
-        """Nothing is taken yet."""
-        self._cluster, self._store = cluster, store
+    def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease | None = None) -> None:
+        """`lease`: ours already, from standing by; without it, it is taken when this is entered."""
+        self._cluster, self._store, self._taken = cluster, store, lease
         self._ended = threading.Event()
         self.is_lost = False
 
     def __enter__(self) -> Self:
-        """Take the lease; a holder known to be dead is not waited for. Raises UserError when a living one leads."""
-        holder, ttl = holder_name(), self._cluster.lease_seconds
-        current = self._store.lease_holder(LEASE)
-        if current is not None and is_known_dead(current.holder):
-            self._store.break_lease(LEASE, current.holder)
+        """Take the lease unless it is ours. Raises UserError when a living supervisor leads."""
         try:
-            self.lease: Lease = self._store.acquire_lease(LEASE, holder, ttl_seconds=ttl)
+            self.lease = self._taken or take_lease(self._cluster, self._store)
         except LeaseHeld as error:
             raise UserError(
                 f"cluster {self._cluster.name!r} (state {self._cluster.state}) is led by another supervisor, "
                 f"{error.holder} (host:pid:start); use that one, or stop it with `stoker shutdown`; should it be dead "
-                f"on another host, its lease runs out in {error.expires_in_seconds:.0f} s"
+                f"on another host, its lease runs out in {error.expires_in_seconds:.0f} s; to take over from it whenever it "
+                "dies, `stoker supervise --standby`"
             ) from error
         return self
 

@@ -13,29 +13,39 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any, Self
 
 import psutil
 
+from runner.act.joined import JoinedPlace, Places
 from runner.act.perform import Performer
 from runner.act.performances import performances
-from runner.act.places import Place
+from runner.act.places import LocalPlace, Place, check_local_nodes, claim_local_nodes
 from runner.act.registers import Registers
+from runner.agent.identity import write_durably
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
 from runner.decide.view import Heard, draw
 from runner.detect.detectors import Detectors
-from runner.errors import Fenced, StoreUnavailable, WireError
+from runner.errors import Fenced, StoreUnavailable, UserError
 from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.signals import Heartbeat
-from runner.leader import Leadership
+from runner.facts.signals import Heartbeat, NodeJoined, NodeLeft
+from runner.intake import BEATS, SAID, Intake, Refused
+from runner.leader import Leadership, version
 from runner.load import load_runbooks
+from runner.signing import UNSIGNED, Signer, signer_of
+from runner.standby import Standby
+from runner.store.archive import archive_of
 from runner.store.journal import Journal
+from runner.store.opening import open_store
 from runner.store.store import Batch, Lease, Store
 from runner.turns import Turns
 
@@ -58,16 +68,28 @@ STREAMS = ("signals", "requests")
 class Supervisor:
     """Runs one cluster until it is shut down, the lease is lost, or `stop` is called."""
 
-    def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease, place: Place) -> None:
-        """`lease` is held already; `place` can start agents on the cluster's nodes."""
+    def __init__(
+        self,
+        cluster: ClusterSpec,
+        store: Store,
+        lease: Lease,
+        place: Place,
+        *,
+        signer: Signer = UNSIGNED,
+        followed: Turns | None = None,
+    ) -> None:
+        """`lease` is held already; `place` can start agents on the cluster's nodes; `followed` has read the journal so far."""
         self._cluster, self._store, self._lease, self._place = cluster, store, lease, place
         self._inbox: queue.Queue[object] = queue.Queue(INBOX_SIZE)
-        policy = Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))
-        self._turns = Turns(Controller(policy), Journal(store, lease), on_outage=self._sit_out)
+        controller = Controller(policy_of(cluster))
+        self._turns = Turns(controller, Journal(store, lease), on_outage=self._sit_out)
+        if followed is not None:
+            self._turns.go_on_from(followed)
+        self._intake = Intake(signer)
         self._detectors = Detectors(cluster.silence_seconds)
-        self._performer = Performer(performances(place, store, lease), self._inbox.put)
+        self._performer = Performer(performances(place, store, lease, signer), self._inbox.put)
         self._heard = Heard()
-        self._registers = Registers(cluster)
+        self._registers = Registers(cluster, signer)
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
         self._awake_at = time.monotonic()  # when the loop was last seen to run
         # Sat out in the middle of a turn, not told to the controller yet.
@@ -90,7 +112,7 @@ class Supervisor:
         started = r.SupervisorStarted(
             holder=self._lease.holder,
             token=self._lease.token,
-            version=_version(),
+            version=version(),
             nodes=self._place.nodes,
         )
         open_before = [item.action for item in state.actions.values()]
@@ -244,21 +266,31 @@ class Supervisor:
 
     def _take_item(self, stream: str, number: int, payload: bytes, now: float) -> None:
         try:
-            fact = wire.decode(payload)
-        except WireError as error:
-            # Said once in a while, however much of it comes: junk must not fill the journal.
-            if now < self._junk_due:
-                return
-            self._junk_due = now + JUNK_SECONDS
-            self._act(self._turns.take(r.Unreadable(stream=stream, reason=str(error)[:300]), now))
+            fact = self._intake.take(stream, payload, self._turns.controller.state)
+        except Refused as refused:
+            self._pass_over(stream, number, refused, now)
             return
+        if isinstance(fact, Heartbeat | NodeJoined | NodeLeft):
+            self._place.hear(fact)
         if isinstance(fact, Heartbeat):
             self._heard.take(fact, now)
             self._view_dirty = True
             for finding in self._detectors.heard(fact, now):
                 self._act(self._turns.take(finding, now))
-        elif stream != "beats":
+        else:
             self._act(self._turns.take(fact, now, stream=stream, cursor=number))
+
+    def _pass_over(self, stream: str, number: int, refused: Refused, now: float) -> None:
+        """Go on without a message that is none; say so once in a while, however much of it comes: it must not fill the journal."""
+        self._view_dirty = True
+        if refused.reason not in SAID or now < self._junk_due:
+            return
+        self._junk_due = now + JUNK_SECONDS
+        unreadable = r.Unreadable(stream=stream, reason=str(refused)[:300])
+        if stream == BEATS:  # volatile: nothing of it is remembered
+            self._act(self._turns.take(unreadable, now))
+        else:
+            self._act(self._turns.take(unreadable, now, stream=stream, cursor=number))
 
     # ---- out --------------------------------------------------------------------------------------------------------
 
@@ -304,53 +336,130 @@ class Supervisor:
         }
         state, ledger = self._turns.controller.state, self._turns.ledger
         view = draw(state, self._cluster, ledger, self._heard, now=now, about=about)
+        refused = {f"refused_{reason}": count for reason, count in self._intake.refused.items()}
+        view = replace(view, counters={**view.counters, **refused})
         self._store.put("view", wire.encode(view), fence=self._lease)
 
 
-def _version() -> str:
-    from importlib.metadata import PackageNotFoundError, version
+class _Ending:
+    """Ctrl-C and SIGTERM, from the start of this process to its end: whoever is at work is told, and whoever comes after."""
 
-    try:
-        return version("stoker")
-    except PackageNotFoundError:  # run from a checkout that was never installed
-        return "unknown"
+    def __init__(self) -> None:
+        self._was_told = False
+        self._tell: Callable[[], None] = lambda: None
+        self._before: dict[int, Any] = {}
 
+    def __enter__(self) -> Self:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            self._before[number] = signal.signal(number, lambda *_: self._told())
+        return self
 
-@contextlib.contextmanager
-def _stopped_by_signals(supervisor: Supervisor) -> Iterator[None]:
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
-    for number in before:
-        signal.signal(number, lambda *_: supervisor.stop())
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
 
+    def tell(self, stop: Callable[[], None]) -> None:
+        """Call `stop` when told to end from now on; at once, if that has happened."""
+        self._tell = stop
+        if self._was_told:
+            stop()
 
-def main(cluster: ClusterSpec) -> int:
-    """Lead this cluster until it is shut down (0) or somebody else leads (1). Raises UserError when one leads already."""
-    from runner.act.places import LocalPlace
-    from runner.agent.identity import write_durably
-    from runner.store.opening import open_store
+    def _told(self) -> None:
+        self._was_told = True
+        self._tell()
 
+
+def main(
+    cluster: ClusterSpec,
+    *,
+    standby: bool = False,
+    serving: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
+) -> int:
+    """Lead this cluster until it is shut down (0) or somebody else leads (1); `standby`: once nobody else does.
+
+    `serving` is entered while it leads. Raises UserError when somebody leads already, or when the cluster cannot be led from here.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     Path(cluster.state).mkdir(parents=True, exist_ok=True)
-    with (
-        contextlib.closing(open_store(cluster)) as store,
-        Leadership(cluster, store) as lead,
-    ):
-        # What agents go by.
+    signer = needed_signer(cluster)
+    with contextlib.closing(open_store(cluster)) as store, _Ending() as ending:
+        check_local_nodes(cluster, store)
+        if not standby:
+            return _lead(cluster, store, ending, signer=signer, serving=serving)
+        journal = Journal(store, archive=archive_of(cluster))
+        waiting = Standby(cluster, store, journal, policy_of(cluster))
+        ending.tell(waiting.stop)
+        lease = waiting.wait()
+        if lease is None:
+            return 0
+        return _lead(
+            cluster,
+            store,
+            ending,
+            signer=signer,
+            serving=partial(_serving_if_possible, serving),
+            taken=(lease, waiting.turns),
+        )
+
+
+def _lead(
+    cluster: ClusterSpec,
+    store: Store,
+    ending: _Ending,
+    *,
+    signer: Signer,
+    serving: Callable[[], AbstractContextManager[object]],
+    taken: tuple[Lease, Turns] | None = None,
+) -> int:
+    lease, followed = taken or (None, None)
+    with Leadership(cluster, store, lease) as lead, serving():
+        claim_local_nodes(cluster, store, lead.lease)
+        # What agents of this machine go by.
         write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
-        supervisor = Supervisor(cluster, store, lead.lease, LocalPlace(cluster))
+        place = place_of(cluster, store, lead.lease, signer)
+        supervisor = Supervisor(cluster, store, lead.lease, place, signer=signer, followed=followed)
         lead.keep(on_loss=supervisor.stop)
-        with _stopped_by_signals(supervisor):
-            try:
-                supervisor.run()
-            except Fenced as error:
-                _LOG.error("another supervisor leads: %s", error)
-                return 1
+        ending.tell(supervisor.stop)
+        try:
+            supervisor.run()
+        except Fenced as error:
+            _LOG.error("another supervisor leads: %s", error)
+            return 1
         if lead.is_lost:
             _LOG.warning("the lease was lost: another supervisor leads")
             return 1
     return 0
+
+
+def policy_of(cluster: ClusterSpec) -> Policy:
+    """Return what decisions about a cluster go by."""
+    return Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))
+
+
+def needed_signer(cluster: ClusterSpec) -> Signer:
+    """Return the cluster's signer; raise UserError without a token where strangers may reach the store."""
+    signer = signer_of(cluster)
+    if cluster.store.address and not signer.is_active:
+        raise UserError(
+            "token_file: a cluster whose store other machines reach needs a token; make one with `stoker token`, and copy it "
+            "to every machine"
+        )
+    return signer
+
+
+def place_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> Place:
+    """Return how the cluster's nodes are reached: all of them are on this machine, unless the store is for several."""
+    if not cluster.store.address:
+        return LocalPlace(cluster)
+    return Places(LocalPlace(cluster), JoinedPlace(cluster, store, lease, signer))
+
+
+@contextlib.contextmanager
+def _serving_if_possible(serving: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
+    """Serve; but lead in any case: whoever was served metrics before may still have the port."""
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(serving())
+        except UserError as error:
+            _LOG.warning("%s; leading without", error)
+        yield

@@ -18,6 +18,7 @@ from runner.facts import records as r
 from runner.facts.wire import message
 from runner.history.ledger import Ledger
 from runner.store.journal import Journal
+from runner.store.snapshots import Snapshot
 
 # An input that leads to more is a loop in the decisions; chosen, not measured.
 MAX_SETTLE_ROUNDS = 1000
@@ -56,16 +57,26 @@ class Turns:
         self._on_outage = on_outage
 
     def recover(self) -> int:
-        """Bring the controller to where the journal ends, by applying alone; return the number of entries applied."""
-        snapshot = self._journal.latest_snapshot()
+        """Bring the controller to where the journal ends, by applying alone; return the number of entries applied.
+
+        It goes on from where the controller is, and from a snapshot only where it is at the very beginning: called again and
+        again, it follows a journal that somebody else writes.
+        """
+        at_the_beginning = self.controller.state.sequence == 0
+        snapshot = self._journal.latest_snapshot() if at_the_beginning else Snapshot()
         if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
             self.controller.state = snapshot.state.state
             self.ledger = Ledger.load(snapshot.state.ledger)
         applied = 0
-        for entry in self._journal.replay(snapshot.through + 1):
+        for entry in self._journal.replay(self.controller.state.sequence + 1):
             self._apply(entry)
             applied += 1
         return applied
+
+    def go_on_from(self, followed: Turns) -> None:
+        """Take over the controller's state and the books of one that has followed the journal; `recover` reads the rest."""
+        self.controller.state = followed.controller.state
+        self.ledger = followed.ledger
 
     def take(self, fact: object, now: float, *, stream: str = "", cursor: int = 0) -> list[object]:
         """Take one input in, and whatever follows from the state after it; return all records, to be acted on in order.

@@ -12,16 +12,20 @@ from runner.act.places import Place
 from runner.facts import wire
 from runner.facts.actions import Action
 from runner.facts.assignments import Task
+from runner.signing import Signer
 from runner.store.store import Lease, Store
 
 _LOG = logging.getLogger("stoker")
 
 
-def performances(place: Place, store: Store, lease: Lease) -> dict[str, Performance]:
+def performances(
+    place: Place, store: Store, lease: Lease, signer: Signer
+) -> dict[str, Performance]:
     """Return what performs each kind of action of `facts.actions.ActionKind`."""
 
     def send_task(action: Action) -> Outcome | None:
-        store.append(f"tasks/{action.args['node']}", wire.encode(_task(action)), fence=lease)
+        stream = f"tasks/{action.args['node']}"
+        store.append(stream, signer.sign(stream, wire.encode(_task(action))), fence=lease)
         return None  # the agent answers
 
     return {

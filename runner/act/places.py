@@ -1,7 +1,7 @@
 """Places: how agents get onto nodes, are looked at from outside, and are ended. One noun per kind of place.
 
-`LocalPlace` plays nodes with processes on this machine: each node is a folder, an agent and a keeper of its own. Places on other
-machines implement the same three verbs.
+`LocalPlace` plays nodes with processes on this machine: each node is a folder, an agent and a keeper of its own. Nodes on
+other machines are in `joined`; ssh and Slurm implement the same verbs one day.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -18,8 +19,10 @@ from typing import Protocol
 
 from runner.act.perform import Outcome
 from runner.agent import keeper
-from runner.errors import TemporaryError
+from runner.errors import TemporaryError, UserError
 from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.signals import Signal
+from runner.store.store import Lease, Store
 
 AGENT_START_SECONDS = (
     20.0  # from start to holding its node's lock, on a loaded machine; chosen, not measured
@@ -27,6 +30,7 @@ AGENT_START_SECONDS = (
 AGENT_END_SECONDS = (
     10.0  # for an agent to end ranks and keeper when told to; then it is killed; chosen
 )
+HOST = "place.local"  # register: the machine whose processes the local nodes are
 POLL_SECONDS = 0.02  # while waiting for a process that is not our child
 
 
@@ -36,6 +40,10 @@ class Place(Protocol):
     @property
     def nodes(self) -> tuple[str, ...]:
         """Names of the nodes an agent can be started on."""
+        ...
+
+    def hear(self, signal: Signal) -> None:
+        """Take note of what an agent says: called for every heartbeat, join and leaving, so it must be quick."""
         ...
 
     def start_agent(self, node: str) -> Outcome:
@@ -65,6 +73,9 @@ class LocalPlace:
         """Nodes and spares, in order."""
         local = self._cluster.local
         return tuple(f"n{index}" for index in range(1, local.nodes + local.spares + 1))
+
+    def hear(self, signal: Signal) -> None:
+        """Nothing: /proc knows better."""
 
     def folder(self, node: str) -> Path:
         """Return the node's folder."""
@@ -181,6 +192,27 @@ class LocalPlace:
         with self._lock:
             for child in self._children:
                 child.poll()
+
+
+def check_local_nodes(cluster: ClusterSpec, store: Store) -> None:
+    """Raise UserError when the cluster's local nodes are processes of another machine, so that /proc here knows nothing of them."""
+    if not cluster.store.address or not LocalPlace(cluster).nodes:
+        return
+    known = store.get(HOST)
+    host = known.payload.decode(errors="replace") if known is not None else ""
+    if host not in ("", socket.gethostname()):
+        raise UserError(
+            f"local.nodes: the local nodes of cluster {cluster.name!r} are processes of {host}, this is {socket.gethostname()}, "
+            "from where nothing can be known of them; lead this cluster there, or shut it down and set `local.nodes: 0`, so "
+            "that each node's agent is started on its own machine"
+        )
+
+
+def claim_local_nodes(cluster: ClusterSpec, store: Store, lease: Lease) -> None:
+    """Write down that the cluster's local nodes are on this machine. Raises UserError when they are on another."""
+    check_local_nodes(cluster, store)
+    if cluster.store.address and LocalPlace(cluster).nodes and store.get(HOST) is None:
+        store.put(HOST, socket.gethostname().encode(), fence=lease)
 
 
 def _end(pid: int, number: signal.Signals, *, wait_seconds: float) -> bool:

@@ -15,20 +15,22 @@ from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.requests import Answer
+from runner.signing import UNSIGNED, Signer
 
 # After these any node may be wanted warm for another run than before; after the others, their own node only.
 _CONCERN_ALL = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
 MAX_AT_ONCE = (
     512  # registers in one step: about 1 MB, so that agents' own writes need not wait long; chosen
 )
-_CONCERN_ONE = (r.NodeRegistered, r.NodeChanged)
+_CONCERN_ONE = (r.NodeChanged,)
 
 
 class Registers:
     """The registers of a cluster that are to be written: their newest value, whatever waited before is overtaken."""
 
-    def __init__(self, cluster: ClusterSpec) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: ClusterSpec, signer: Signer = UNSIGNED) -> None:
+        """`signer` signs assignments: an agent obeys no other. Answers are for people, and are not signed."""
+        self._cluster, self._signer = cluster, signer
         self._due: dict[str, bytes] = {}
         self._warm_for: dict[str, int] = {}  # node -> run it was last told to be warm for; 0: none
 
@@ -50,7 +52,9 @@ class Registers:
         for record in records:
             if isinstance(record, r.RequestNoted):
                 self._want_answer(record)
-            elif isinstance(record, r.Assigned):
+            elif isinstance(
+                record, r.Assigned | r.NodeRegistered
+            ):  # the register names who is to obey
                 preloads = preloads or Preloads(state)
                 self._want(record.node, state, preloads)
             elif isinstance(record, _CONCERN_ALL):
@@ -75,7 +79,8 @@ class Registers:
 
     def _want(self, name: str, state: State, preloads: Preloads) -> None:
         assignment = assignment_of(state, self._cluster, state.nodes[name], preloads=preloads)
-        self._due[f"assignment/{name}"] = wire.encode(assignment)
+        register = f"assignment/{name}"
+        self._due[register] = self._signer.sign(register, wire.encode(assignment))
         self._warm_for[name] = _number(preloads, state, name)
 
     def _want_answer(self, noted: r.RequestNoted) -> None:

@@ -88,7 +88,7 @@ def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
         if is_led(known):
             return known
     local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
-    spec = ClusterSpec(name=run.name, state=str(state), local=local)
+    spec = with_token(ClusterSpec(name=run.name, state=str(state), local=local))
     keep_spec(spec)
     return spec
 

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from runner.cli import codes, show
-from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of
+from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of, with_token
 from runner.cli.foreground.changes import run_in
 from runner.cli.foreground.child import SupervisorChild, SupervisorLost, SupervisorRefused
 from runner.cli.foreground.follow import (
@@ -80,7 +80,7 @@ def run(
     spec = with_changes(load_run(file), changes)
     spec = check_trainer(spec)
     cluster = cluster_for_run(where, spec, spares=spares)
-    keep_spec_unless_led(cluster, spec)
+    cluster = keep_spec_unless_led(cluster, spec)
     with store_of(cluster, create=True) as store:
         if detach:
             _detached(store, cluster, spec, as_json=as_json)
@@ -138,21 +138,24 @@ def check_trainer(spec: RunSpec) -> RunSpec:
     return _with_layout(spec, judged.stdout)
 
 
-def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> None:
-    """Write the cluster down for its agents, unless a supervisor is at work with what it wrote itself.
+def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
+    """Write the cluster down for its agents, unless a supervisor is at work with what it wrote itself; return it, with its token.
 
     Raises UserError when the cluster can never hold the run; a supervisor, which knows the nodes that joined, says so itself.
     """
     if is_led(cluster):
-        return
+        return cluster
     local = cluster.local
-    if spec.nodes > local.nodes + local.spares or spec.ranks_per_node > local.slots:
+    is_small = spec.nodes > local.nodes + local.spares or spec.ranks_per_node > local.slots
+    if local.nodes > 0 and not cluster.store.address and is_small:  # else nodes join by themselves
         raise UserError(
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but cluster {cluster.name!r} has "
             f"{local.nodes + local.spares} nodes (spares counted) with {local.slots} slots each; ask for less, or raise "
             "`local.nodes` or `local.slots`"
         )
+    cluster = with_token(cluster)
     keep_spec(cluster)
+    return cluster
 
 
 def exit_code_of(state: str) -> int:

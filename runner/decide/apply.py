@@ -12,6 +12,7 @@ from typing import Any
 from runner.decide.state import (
     MAX_CHECK_SAID,
     MAX_INCIDENTS_KEPT,
+    MAX_LIVES_KEPT,
     MAX_OFFENCES_KEPT,
     MAX_REQUESTS_KEPT,
     MAX_STRANGERS_KEPT,
@@ -59,6 +60,9 @@ def _heard_from(state: State, signal: Signal) -> None:
     if signal.sequence > 0 and not is_other:
         source = state.sources.setdefault(signal.node, Source())
         source.incarnation, source.sequence = signal.incarnation, signal.sequence
+        if source.life != signal.life:
+            past = [*source.past_lives, source.life] if source.life else source.past_lives
+            source.past_lives, source.life = past[-MAX_LIVES_KEPT:], signal.life
 
 
 def apply_record(state: State, record: object) -> None:
@@ -92,13 +96,16 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
     node.life, node.refused_life, node.left_behind = record.life, "", []
+    node.refusals = 0
     node.ended = False
     state.strangers.pop(record.node, None)
 
 
 def _join_refused(state: State, record: r.JoinRefused) -> None:
     if record.node in state.nodes:
-        state.nodes[record.node].refused_life = record.life
+        node = state.nodes[record.node]
+        node.refusals = node.refusals + 1 if node.refused_life == record.life else 1
+        node.refused_life = record.life
     else:
         state.strangers.pop(record.node, None)
         state.strangers[record.node] = record.life

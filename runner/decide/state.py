@@ -29,8 +29,15 @@ MAX_INCIDENTS_KEPT = (
     200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
 )
 
+# States of nodes that are out of service until somebody readmits them, and of all that have no part in anything.
+OUT: tuple[NodeStateName, ...] = ("quarantined", "repair", "retired")
+GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
+
 MAX_CHECK_SAID = 300  # characters of a node's last check; the journal has all; chosen, not measured
 MAX_STRANGERS_KEPT = 100  # agents refused under names that are no nodes; chosen, not measured
+MAX_LIVES_KEPT = (
+    64  # past lives of a node's agents, so that old joins are no news; chosen, not measured
+)
 MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
 
 
@@ -77,6 +84,10 @@ class Source:
 
     incarnation: int = 0
     sequence: int = 0
+    life: str = ""  # of the agent that said it
+    past_lives: list[str] = field(
+        default_factory=list
+    )  # before it: they are over, and never join again
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +116,7 @@ class Node:
     unchecked: bool = False  # it has yet to pass its checks, whatever state it is in meanwhile
     check_tries: int = 0  # checks in a row that ended without a verdict
     refused_life: str = ""  # of the last agent that asked to join under its name in vain
+    refusals: int = 0  # that this agent was told of
     leaving: Leaving | None = None
     domain_down: str = ""  # "rack r2": it was given up with that domain, and is not to blame
     slots: int = 0
