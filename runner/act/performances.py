@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
 from runner.act.checkpoints import prepare_attempt, prune_checkpoints, verify_checkpoint
+from runner.act.pages import tell
 from runner.act.perform import Outcome, Performance
 from runner.act.places import Place
 from runner.facts import wire
@@ -14,8 +14,6 @@ from runner.facts.actions import Action
 from runner.facts.assignments import Task
 from runner.signing import Signer
 from runner.store.store import Lease, Store
-
-_LOG = logging.getLogger("stoker")
 
 
 def performances(
@@ -53,6 +51,4 @@ def _task(action: Action) -> Task:
 
 
 def _page(action: Action) -> Outcome:
-    """Tell a person. So far: the supervisor's own log, and the story."""
-    _LOG.warning("PAGE: %s", action.args["message"])
-    return "done", {}, "written to the supervisor's log"
+    return "done", {}, tell(action.args["message"])
