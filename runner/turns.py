@@ -6,16 +6,18 @@ touches a controller's doors or writes the journal.
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.archivist import Picture
 from runner.decide.controller import Controller
 from runner.decide.state import State
 from runner.errors import StoreUnavailable
 from runner.facts import records as r
-from runner.facts.wire import message
+from runner.facts.wire import message, to_message
 from runner.history.ledger import Ledger
 from runner.store.journal import Journal
 from runner.store.snapshots import Snapshot
@@ -25,6 +27,13 @@ MAX_SETTLE_ROUNDS = 1000
 
 # Inputs that are kept even if they lead to nothing. A Tick moves the state's clock past its deadline, which is due no more.
 _ALWAYS_WRITTEN = (r.SupervisorStarted, r.Paused, r.Tick, r.Unreadable)
+
+# A snapshot is due once the entries after the last one are as large as this many of it: what a take-over reads stays bounded, and
+# so does what is written again and again; and never sooner than after so many entries. Both chosen, not measured.
+SNAPSHOT_SHARE = 2.0
+SNAPSHOT_ENTRIES = 500
+
+_LOG = logging.getLogger("stoker")
 
 Observer = Callable[[r.JournalEntry], None]
 
@@ -51,10 +60,13 @@ class Turns:
     ) -> None:
         """`on_entry` sees each entry once it is durable and applied (replayed ones too); `on_outage` waits before a retry."""
         self.controller = controller
-        self.ledger = Ledger()
+        self.ledger = Ledger(bounded=True)
         self._journal = journal
         self._on_entry = on_entry
         self._on_outage = on_outage
+        self._pictured = 0  # entry after which the last picture was taken
+        self._pictured_bytes = 0  # of entries until then, as far as they passed through our hands
+        self._is_unmarked = False
 
     def recover(self) -> int:
         """Bring the controller to where the journal ends, by applying alone; return the number of entries applied.
@@ -66,7 +78,8 @@ class Turns:
         snapshot = self._journal.latest_snapshot() if at_the_beginning else Snapshot()
         if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
             self.controller.state = snapshot.state.state
-            self.ledger = Ledger.load(snapshot.state.ledger)
+            self.ledger = Ledger.load(snapshot.state.ledger, bounded=True)
+            self._pictured = snapshot.through
         applied = 0
         for entry in self._journal.replay(self.controller.state.sequence + 1):
             self._apply(entry)
@@ -85,7 +98,13 @@ class Turns:
         """
         if stream and cursor <= self.controller.state.cursors.get(stream, 0):
             return []
-        records = self._turn(fact, now, stream=stream, cursor=cursor)
+        records = self._turn(fact, now, stream=stream, cursor=cursor) + self._settled(fact, now)
+        self._keep_mark()
+        return records
+
+    def _settled(self, fact: object, now: float) -> list[object]:
+        """Ask what follows from the state until nothing more does."""
+        records: list[object] = []
         for _ in range(MAX_SETTLE_ROUNDS):
             more = self._turn(r.Settle(), now)
             records += more
@@ -93,6 +112,16 @@ class Turns:
                 return records
         error = f"deciding does not come to rest: {MAX_SETTLE_ROUNDS} rounds after {type(fact).__name__}"
         return records + self._write(r.Settle(), (r.DecisionFailed(error=error),), now=now)
+
+    def _keep_mark(self) -> None:
+        """Mark how far the store got before any effect goes out; a mark that cannot be kept stops nobody."""
+        try:
+            self._journal.keep_mark()
+            self._is_unmarked = False
+        except StoreUnavailable as error:
+            if not self._is_unmarked:
+                _LOG.warning("a store that forgets might go unnoticed: %s", error)
+            self._is_unmarked = True
 
     def _turn(self, fact: object, now: float, *, stream: str = "", cursor: int = 0) -> list[object]:
         try:
@@ -135,9 +164,22 @@ class Turns:
         self.ledger.apply(entry)
         self._on_entry(entry)
 
+    @property
+    def is_snapshot_due(self) -> bool:
+        """Whether so much was written since the last picture that a take-over would read too long a tail."""
+        if self.controller.state.sequence - self._pictured < SNAPSHOT_ENTRIES:
+            return False
+        tail_bytes = self._journal.passed_bytes - self._pictured_bytes
+        return tail_bytes >= SNAPSHOT_SHARE * self._journal.snapshot_bytes
+
+    def picture(self) -> Picture:
+        """Take the state as it is now, for somebody else to write down."""
+        state = self.controller.state
+        plain = to_message(Recovery(state=state, ledger=self.ledger.dump()))
+        self._pictured, self._pictured_bytes = state.sequence, self._journal.passed_bytes
+        return Picture(plain=plain, through=state.sequence)
+
     def snapshot(self) -> None:
         """Write the state as it is now, so that the next recovery starts here."""
-        state = self.controller.state
-        self._journal.write_snapshot(
-            Recovery(state=state, ledger=self.ledger.dump()), state.sequence
-        )
+        picture = self.picture()
+        self._journal.write_encoded_snapshot(picture.encoded(), picture.through)

@@ -26,6 +26,7 @@ Cause = Literal[
     "unreported",
 ]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
+FINE_ATTEMPTS = 32  # the newest, whose marks are kept as they are where books are bounded; chosen
 Phase = Cause | Literal["step"]
 
 
@@ -79,6 +80,7 @@ class RunAccount:
         default_factory=dict
     )  # the part of `totals` in which ranks ran so
     attempts: dict[AttemptId, AttemptAccount] = field(default_factory=dict)
+    num_put_away: int = 0  # oldest attempts that are not in `attempts` any more
     current: AttemptId | None = None
     head: AttemptId | None = None  # the attempt whose end is the run's state now
     checkpoints: dict[str, AttemptId] = field(default_factory=dict)  # path -> its maker
@@ -92,6 +94,26 @@ class RunAccount:
     stepped: bool = False  # some step is known
     stopped: AttemptId | None = None  # the attempt that was stopped last
     stopped_reached: int = 0  # furthest step of the attempts stopped since the last base
+
+    @property
+    def num_attempts(self) -> int:
+        """Return how many attempts there were."""
+        return self.num_put_away + len(self.attempts)
+
+    def put_away(self, keep: int) -> None:
+        """Keep the newest attempts, and those that a known checkpoint comes from; of all but the last, only rough marks.
+
+        No figure of the run changes by it; `contributing` then begins with the oldest attempt that is kept.
+        """
+        if len(self.attempts) > FINE_ATTEMPTS:
+            self.attempts[list(self.attempts)[-1 - FINE_ATTEMPTS]].marks.roughen()
+        if len(self.attempts) <= keep:
+            return
+        needed = [*self.checkpoints.values(), self.head, self.current, self.stopped]
+        for attempt in list(self.attempts)[: len(self.attempts) - keep]:
+            if attempt not in needed:
+                del self.attempts[attempt]
+                self.num_put_away += 1
 
     # ---- events ---------------------------------------------------------------------------------------------------
 
@@ -116,7 +138,7 @@ class RunAccount:
             return
         if self.phase == "step":
             self._split(now, now, now, self._resting())
-        number = len(self.attempts)
+        number = self.num_attempts
         self.attempts[attempt] = AttemptAccount(attempt=attempt, number=number, planned_at=now)
         self.current = attempt
         self.waiting = False

@@ -65,6 +65,10 @@ from runner.history.account import IncidentAccount, RunAccount
 
 DRILL_SECONDS = 60.0  # an incident later than this after a drill was ordered is not blamed on it; chosen, not measured
 
+# What bounded books keep; chosen: the controller's state keeps as many incidents.
+KEPT_ATTEMPTS = 200  # of one run, the newest
+KEPT_INCIDENTS = 200
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunSummary:
@@ -92,10 +96,15 @@ class _Books:
 
 
 class Ledger:
-    """Folds journal entries, each once and in order. An entry costs microseconds; a summary does not grow with the journal."""
+    """Folds journal entries, each once and in order. An entry costs microseconds; a summary does not grow with the journal.
 
-    def __init__(self) -> None:
+    `bounded`: old accounts are put away, for a take-over that must not read more every month; they are in the journal, which
+    an unbounded ledger reads. Sums and figures of runs are the same.
+    """
+
+    def __init__(self, *, bounded: bool = False) -> None:
         self._books = _Books()
+        self._bounded = bounded
 
     def apply(self, entry: JournalEntry) -> None:
         """Take note of one journal entry; entries and records that say nothing about time are passed over."""
@@ -123,7 +132,7 @@ class Ledger:
             lost_seconds=account.lost_seconds(end),
             ettr_ratio=min(1.0, productive / wall) if account.stepped and wall > 0 else None,
             ended=account.ended_at is not None,
-            num_attempts=len(account.attempts),
+            num_attempts=account.num_attempts,
             contributing_steps=account.contributing(),
         )
 
@@ -151,9 +160,9 @@ class Ledger:
         return plain
 
     @classmethod
-    def load(cls, plain: Mapping[str, Any]) -> Ledger:
+    def load(cls, plain: Mapping[str, Any], *, bounded: bool = False) -> Ledger:
         """Build a ledger from what `dump` returned; raises WireError when it is something else."""
-        ledger = cls()
+        ledger = cls(bounded=bounded)
         ledger._books = from_plain(_Books, dict(plain))
         return ledger
 
@@ -172,6 +181,8 @@ class Ledger:
     def _attempt_planned(self, now: float, record: AttemptPlanned) -> None:
         if (run := self._run_of(record.attempt)) is not None:
             run.planned(now, record.attempt)
+            if self._bounded:
+                run.put_away(KEPT_ATTEMPTS)
 
     def _attempt_prepared(self, _now: float, record: AttemptPrepared) -> None:
         if (run := self._run_of(record.attempt)) is not None:
@@ -234,6 +245,7 @@ class Ledger:
             struck_after_seconds=after or 0.0,
             detected_after_seconds=after,
         )
+        self._put_away()
 
     def _action_issued(self, now: float, record: ActionIssued) -> None:
         action = record.action
@@ -262,6 +274,20 @@ class Ledger:
             incident.recovered_after_seconds = now - incident.opened_at
 
     # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _put_away(self) -> None:
+        """Forget the oldest incidents that nothing can happen to any more."""
+        incidents = self._books.incidents
+        if not self._bounded or len(incidents) <= KEPT_INCIDENTS:
+            return
+        unsettled = [name for run in self._books.runs.values() for name in run.unsettled]
+        for name in list(incidents)[: len(incidents) - KEPT_INCIDENTS]:
+            account = incidents[name]
+            pending = account.stopped_attempt and account.recovered_after_seconds is None
+            run = self._books.runs.get(-1 if account.run is None else account.run)
+            is_over = run is None or run.ended_at is not None
+            if account.closed_at is not None and name not in unsettled and (is_over or not pending):
+                del incidents[name]
 
     def _run_of(self, attempt: AttemptId) -> RunAccount | None:
         return self._books.runs.get(attempt.run)

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 MAX_LIVE_MARKS = 512  # chosen, not measured: past that every second mark is forgotten
 MAX_CLOSED_MARKS = 64  # an attempt that ended keeps this many; thousands of attempts stay small
+MAX_ROUGH_MARKS = 4  # of one that ended long ago
 
 
 @dataclass(slots=True, kw_only=True)
@@ -49,6 +50,11 @@ class StepMarks:
         """No step is made after `at` (seconds)."""
         self.closed_at = at
         self._thin(MAX_CLOSED_MARKS)
+
+    def roughen(self) -> None:
+        """Keep but a few marks of an attempt that ended."""
+        if self.closed_at is not None:
+            self._thin(MAX_ROUGH_MARKS)
 
     def stepping_seconds(self, now: float) -> float:
         """Seconds from the first mark to the end of stepping, or to `now`."""

@@ -54,6 +54,8 @@ class Journal:
         self._mark = mark
         self._segment_entries = segment_entries
         self._newest: HighWater | None = None  # acknowledged, and not marked yet
+        self.passed_bytes = 0  # of entries appended or replayed here
+        self.snapshot_bytes = 0  # of the last snapshot written or read here
 
     # ---- entries ------------------------------------------------------------------------------------------------------
 
@@ -65,6 +67,7 @@ class Journal:
         """
         payload = wire.encode(entry)
         self._store.append(JOURNAL, payload, fence=self._writing_lease(), at=entry.sequence)
+        self.passed_bytes += len(payload)
         if self._mark is not None:
             self._newest = HighWater(sequence=entry.sequence, sha256=sha256(payload))
 
@@ -144,6 +147,7 @@ class Journal:
             if stored_from > number + 1:
                 for item in self._from_files(number + 1, stored_from):
                     number = item.number
+                    self.passed_bytes += len(item.payload)
                     yield decode_entry(item)
                 continue  # meanwhile the stream may have been trimmed further
             if not items:
@@ -152,6 +156,7 @@ class Journal:
                 number += 1
                 if item.number != number:
                     raise StoreCorrupt(f"journal entry {number} is missing, {item.number} follows")
+                self.passed_bytes += len(item.payload)
                 yield decode_entry(item)
 
     # ---- files --------------------------------------------------------------------------------------------------------
@@ -244,10 +249,13 @@ class Journal:
         kept, _ = kept_snapshots(self._store)
         register = place_for(kept, through)
         self._store.put(register, sealed(body, through), fence=self._writing_lease())
+        self.snapshot_bytes = len(body)
 
     def latest_snapshot(self) -> Snapshot:
         """Return the newest snapshot that verifies; entries after its `through` are still to be applied."""
-        return latest_snapshot(self._store)
+        found = latest_snapshot(self._store)
+        self.snapshot_bytes = found.bytes
+        return found
 
     def _writing_lease(self) -> Lease:
         if self._lease is None:

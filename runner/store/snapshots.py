@@ -31,6 +31,7 @@ class Snapshot:
 
     state: object | None = None
     through: int = 0
+    bytes: int = 0  # of the state as it was stored
     refused: tuple[str, ...] = ()
 
 
@@ -80,7 +81,12 @@ def latest_snapshot(store: Store) -> Snapshot:
         except WireError as error:
             refused.append(f"{candidate.register} cannot be read: {error}")
             continue
-        return Snapshot(state=state, through=candidate.seal.through, refused=tuple(refused))
+        return Snapshot(
+            state=state,
+            through=candidate.seal.through,
+            bytes=candidate.seal.bytes,
+            refused=tuple(refused),
+        )
     return Snapshot(refused=tuple(refused))
 
 
