@@ -15,7 +15,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -85,7 +84,7 @@ class Supervisor:
         self._turns = Turns(controller, Journal(store, lease), on_outage=self._sit_out)
         if followed is not None:
             self._turns.go_on_from(followed)
-        self._intake = Intake(signer)
+        self._signer, self._intake = signer, Intake(signer)
         self._detectors = Detectors(cluster.silence_seconds)
         self._performer = Performer(performances(place, store, lease, signer), self._inbox.put)
         self._heard = Heard()
@@ -333,11 +332,11 @@ class Supervisor:
             "holder": self._lease.holder,
             "supervisor_resident_bytes": self._process.memory_info().rss,
             "supervisor_cpu_seconds": times.user + times.system,
+            "unsigned": not self._signer.is_active,
+            "refused_messages": dict(self._intake.refused),
         }
         state, ledger = self._turns.controller.state, self._turns.ledger
         view = draw(state, self._cluster, ledger, self._heard, now=now, about=about)
-        refused = {f"refused_{reason}": count for reason, count in self._intake.refused.items()}
-        view = replace(view, counters={**view.counters, **refused})
         self._store.put("view", wire.encode(view), fence=self._lease)
 
 

@@ -150,7 +150,7 @@ class View:
     offences: int = 0  # of all hardware, those that still count
     store_note: str = ""  # "" or what is wrong with the store or fabric
     unsigned: bool = False  # nothing is signed: whoever reaches the store is obeyed
-    # why -> signals and requests that were passed over unread: unsigned, replayed, too old, junk
+    # why -> messages that this supervisor passed over: unsigned, junk, uncounted, replayed, stranger
     refused_messages: Mapping[str, int] = field(default_factory=dict)
     metrics_port: int = 0
     decision_failures: int = 0
