@@ -462,7 +462,8 @@ class RedisStore:
             raise
 
     def _meaning(self, error: Exception) -> Exception:
-        return self.server.meaning(error, is_opening=self._is_opening)
+        is_known = self._welcome.life > 0
+        return self.server.meaning(error, is_opening=self._is_opening, is_known=is_known)
 
     def _keys_of(self, seat: Seat, volatile: bool) -> Keys:
         return self._keys.of_life(seat.life) if volatile else self._keys

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runner.errors import StokerError, StoreCorrupt, StoreUnavailable, UserError
 from runner.facts.cluster_spec import StoreSpec, split_address
-from runner.store.resp import Command, Link, LinkLost, Names, NotRedis, Refused, connected
+from runner.store.resp import Command, Link, Names, NotRedis, Refused, connected
 
 _MANUAL = "docs/redis.md says how a server is set up"
 
@@ -74,8 +74,8 @@ class Server:
 
     # ---- what went wrong
 
-    def meaning(self, error: Exception, *, is_opening: bool) -> StokerError:
-        """Translate what a connection raised into what a caller can do about it."""
+    def meaning(self, error: Exception, *, is_opening: bool, is_known: bool) -> StokerError:
+        """Translate what a connection raised into what a caller can do about it. `is_known`: we were let in before."""
         if isinstance(error, StokerError):
             wrong: StokerError = error
         elif isinstance(error, Refused):
@@ -86,15 +86,16 @@ class Server:
             way_out = "is store.address right?" if self.spec.tls else "does it want `tls: true`?"
             wrong = UserError(f"store.address: {self.spec.address} is no Redis: {error}; {way_out}")
         else:
-            hint = self._hint(error) if is_opening else ""
+            hint = "" if is_known else self._hint(error)
             wrong = StoreUnavailable(f"{self} is out of reach: {error}{hint}")
         if isinstance(wrong, UserError) and not is_opening:
             return StoreUnavailable(str(wrong), delay_seconds=5.0)
         return wrong
 
     def _hint(self, error: Exception) -> str:
-        if isinstance(error, LinkLost) and "closed" in str(error) and not self.spec.tls:
-            return "; does it want `tls: true`, or allow this address (protected-mode)?"
+        said = str(error).lower()
+        if not self.spec.tls and ("closed" in said or "reset" in said):
+            return "; does it want `tls: true`?"
         return "; is it running, and is store.address right?"
 
     def _refusal(self, error: Refused) -> StokerError:

@@ -22,7 +22,7 @@ class Welcome:
         """`server`: what to call it in errors. Without `create`, a store that is not there raises UserError."""
         self._server, self._cluster, self._create = server, cluster, create
         self._id = ""
-        self._life = 0
+        self.life = 0
 
     def enter(self, link: Link, keys: Keys) -> int:
         """Return the number of the server's life, from 1; raise StoreCorrupt if the store we knew is gone."""
@@ -46,13 +46,13 @@ class Welcome:
                 f"{self._server} holds schema version {int(schema)} of cluster {self._cluster!r}, this Stoker knows "
                 f"{SCHEMA_VERSION}; use the newer Stoker"
             )
-        if int(life) < self._life:
+        if int(life) < self.life:
             raise StoreForgot(
                 f"{self._server} came back with less than it acknowledged: it counts {int(life)} of its lives, "
-                f"{self._life} were seen; was an old copy put in its place?"
+                f"{self.life} were seen; was an old copy put in its place?"
             )
-        self._id, self._life = store_id.decode(), int(life)
-        return self._life
+        self._id, self.life = store_id.decode(), int(life)
+        return self.life
 
     def _check_same(self, store_id: str) -> None:
         if self._id and store_id != self._id:

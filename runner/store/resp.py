@@ -7,6 +7,7 @@ https://redis.io/docs/latest/develop/reference/protocol-spec/
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import select
 import socket
@@ -19,6 +20,9 @@ from typing import Any
 Command = Sequence[bytes | str | int]
 
 _READ_BYTES = 1 << 16
+_KINDS = (b"", b"+", b"-", b":", b"$", b"*")
+# After a handshake the server says whether it takes our certificate: its session tickets come, or an alert; chosen.
+_VERDICT_SECONDS = 0.2
 # The slowest network that a large payload still gets through, in addition to the time-out; chosen, not measured.
 _FLOOR_BYTES_PER_SECOND = 8e6
 
@@ -104,8 +108,9 @@ class Link:
 
     def _line(self) -> bytes:
         while (end := self._buffer.find(b"\r\n", self._at)) < 0:
-            if len(self._buffer) - self._at > _READ_BYTES:
-                raise NotRedis(f"it says {bytes(self._buffer[self._at : self._at + 40])!r}")
+            begun = bytes(self._buffer[self._at : self._at + 40])
+            if len(self._buffer) - self._at > _READ_BYTES or begun[:1] not in _KINDS:
+                raise NotRedis(f"it says {begun!r}")
             self._fill(_READ_BYTES)
         line = bytes(self._buffer[self._at : end])
         self._at = end + 2
@@ -183,15 +188,35 @@ def connected(
         if tls is not None:
             stream.settimeout(timeout_seconds)
             stream = tls.wrap_socket(stream, server_hostname=host)
-    except ssl.SSLError as error:
+            _take_verdict(stream)
+    except (LinkLost, NotRedis):
         stream.close()
-        if isinstance(error, TimeoutError):
-            raise LinkLost("it does not answer in TLS") from error
         raise
+    except ssl.SSLError:
+        stream.close()
+        raise
+    except TimeoutError as error:
+        stream.close()
+        raise LinkLost("it does not answer in TLS; is its port a TLS port?") from error
     except OSError as error:
         stream.close()
         raise LinkLost(_said(error, "it ended the connection")) from error
     return Link(stream, timeout_seconds=timeout_seconds)
+
+
+def _take_verdict(stream: ssl.SSLSocket) -> None:
+    """Raise ssl.SSLError if the server refuses our certificate: in TLS 1.3 it says so after the handshake.
+
+    Told to a connection that has sent something meanwhile, the refusal would be lost in the reset.
+    """
+    if stream.version() != "TLSv1.3":
+        return
+    select.select([stream], [], [], _VERDICT_SECONDS)
+    stream.settimeout(0)
+    with contextlib.suppress(ssl.SSLWantReadError):
+        if not stream.recv(1):
+            raise LinkLost("it closed the connection")
+        raise NotRedis("it speaks before it is asked")
 
 
 def _packed(command: Command) -> bytes:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
+import redis
+
 from runner.facts.cluster_spec import StoreSpec
 
 DEPLOYED = Path(__file__).parents[2] / "deploy"
@@ -48,6 +50,7 @@ class RedisServer:
         self.address = f"{bind[0]}:{self.port}"
         self._prefix = prefix
         self._settings = dict(settings or {})
+        self._log_from = 0
         self._process: subprocess.Popen[bytes] | None = None
         self.folder.mkdir(parents=True, exist_ok=True)
         if acl:
@@ -87,6 +90,17 @@ class RedisServer:
             fields |= {"key_file": str(self.folder / "client.key")}
         return StoreSpec(**(fields | other))  # type: ignore[arg-type]
 
+    def client(self) -> redis.Redis:
+        """Return another program's client, which may do everything; it knows nothing of stores."""
+        more: dict[str, object] = {}
+        if self.acl:
+            more |= {"username": "admin", "password": ADMIN_PASSWORD}
+        if self.tls:
+            more |= {"ssl": True, "ssl_ca_certs": str(self.folder / "ca.crt")}
+            more |= {"ssl_certfile": str(self.folder / "client.crt")}
+            more |= {"ssl_keyfile": str(self.folder / "client.key")}
+        return redis.Redis(host=self.bind[0], port=self.port, socket_timeout=30, **more)  # type: ignore[arg-type]
+
     def write_settings(self, **more: str) -> None:
         """Write the configuration, `more` settings with it (`_` for `-`); they count from the next start."""
         self._settings |= {name.replace("_", "-"): value for name, value in more.items()}
@@ -112,6 +126,8 @@ class RedisServer:
 
     def start(self) -> None:
         """Start it, and wait until it lets clients in."""
+        self._log_from = 0
+        self._log_from = len(self._log())
         self._process = subprocess.Popen(
             [*self._prefix, "redis-server", str(self.folder / "redis.conf")],
             stdin=subprocess.DEVNULL,
@@ -176,11 +192,11 @@ class RedisServer:
 
     def _answers(self) -> bool:
         """Whether it has opened its port and loaded its files: its log says so, without a password."""
-        return "Ready to accept connections" in self._log().rpartition("Redis is starting")[2]
+        return "Ready to accept connections" in self._log()
 
     def _log(self) -> str:
         path = self.folder / "redis.log"
-        return path.read_text(errors="replace")[-20_000:] if path.exists() else ""
+        return path.read_text(errors="replace")[self._log_from :] if path.exists() else ""
 
 
 def free_port(host: str) -> int:
