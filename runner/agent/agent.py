@@ -280,6 +280,8 @@ class Agent:
         )
         if reason:
             self._answer(tasks.result(task, "failed", reason))
+        elif task.task == "leave":
+            self._leave()  # NodeLeft is the answer
         elif task.task == "drill" and task.args.get("fault") in tasks.STRIKES:
             self._strike(task)
         elif gang is not None:

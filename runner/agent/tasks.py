@@ -28,7 +28,7 @@ def refusal(task: Task, *, node: str, epoch: int, gang: Gang | None, has_waited:
         return f"task {task.id} is of epoch {task.epoch}, older than what runs here"
     if has_waited and (task.task == "drill" or not task.epoch):
         return f"task {task.id} waited while no agent was listening here; ask again"
-    if task.task == "drill" and task.args.get("fault") in STRIKES:
+    if task.task == "leave" or (task.task == "drill" and task.args.get("fault") in STRIKES):
         return ""
     if gang is None:
         return f"no ranks run on node {node!r}"

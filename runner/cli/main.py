@@ -35,6 +35,7 @@ COMMANDS = {
     "shutdown": "runner.cli.operate:shutdown",
     "supervise": "runner.cli.serve:supervise",
     "agent": "runner.cli.serve:agent",
+    "token": "runner.cli.token:token",
     "metrics": "runner.cli.serve:metrics",
 }
 
