@@ -131,6 +131,10 @@ def _node_leaving(state: State, record: r.NodeLeaving) -> None:
 
 def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    for name in known.nodes:  # it stands there no more
+        before = state.nodes.get(name)
+        if name != record.node and before is not None and before.hardware == record.hardware:
+            before.hardware = ""
     known.parts = list(record.parts)
     known.nodes = [name for name in known.nodes if name != record.node] + [record.node]
 
@@ -163,10 +167,15 @@ def _pool_noted(state: State, record: r.PoolNoted) -> None:
 def _domain_noted(state: State, record: r.DomainNoted) -> None:
     name = f"{record.domain} {record.name}"
     if record.nodes:
+        if name not in state.domains_down:
+            _count(state, "domains_down")
         state.domains_down[name] = list(record.nodes)
-        _count(state, "domains_down")
     else:
         state.domains_down.pop(name, None)
+    if record.back:
+        state.domains_back.setdefault(name, state.now)
+    else:
+        state.domains_back.pop(name, None)
 
 
 def _node_changed(state: State, record: r.NodeChanged) -> None:
@@ -179,6 +188,9 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     elif record.state in ("spare", "active"):
         node.unchecked = False
     is_up = record.state in ("spare", "active")
+    if record.state == "suspect" and node.state == "lost":
+        node.unchecked = True  # should it be heard after all, it comes back by its checks
+    node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
     node.state, node.reason, node.held = record.state, record.reason, record.held
     node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0

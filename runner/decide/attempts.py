@@ -5,9 +5,10 @@ from __future__ import annotations
 from runner.decide import trust
 from runner.decide.blame import fingerprint, strike
 from runner.decide.draft import Draft
+from runner.decide.hardware import offend
 from runner.decide.ladder import end_attempt, end_run
 from runner.decide.placement import output_folder
-from runner.decide.state import Attempt
+from runner.decide.state import GONE, Attempt
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
 from runner.facts.faults import Finding, GangTimed
@@ -61,6 +62,7 @@ def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
     node = draft.state.nodes.get(failed.node)
     if failed.devices_held and attempt is not None and node is not None and node.state == "active":
         draft.add(r.NodeChanged(node=failed.node, state="suspect", reason=failed.reason, held=True))
+        offend(draft, node, fault="devices_held", evidence=failed.reason)
     if attempt is None or attempt.state not in RUNNING:
         return
     fault = "devices_held" if failed.devices_held else "launch_failed"
@@ -183,10 +185,11 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
     attempt = _current(draft, gone.attempt, gone.epoch)
     if attempt is not None and gone.last_step is not None:
         _advance(draft, attempt, gone.last_step)
-    if gone.left_behind and node.state not in ("lost", "left"):
+    if gone.left_behind and node.state not in GONE:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
         draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
         draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
+        offend(draft, node, fault="rank_outlived_sigkill", evidence=reason)
     draft.add(r.NodeCleared(node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind))
     if attempt is not None and gone.stacks:
         _note_stacks(draft, attempt)

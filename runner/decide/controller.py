@@ -12,6 +12,7 @@ from typing import Any
 from runner.decide import (
     attempts,
     checking,
+    domains,
     fleet,
     joining,
     probing,
@@ -21,13 +22,14 @@ from runner.decide import (
     trust,
 )
 from runner.decide.apply import apply_entry
+from runner.decide.choice import in_order
 from runner.decide.draft import Draft, Policy
 from runner.decide.nodes import has_left
 from runner.decide.state import State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
-from runner.facts.faults import Finding, GangTimed, MassSilence, NodeHeard
+from runner.facts.faults import DomainSilence, Finding, GangTimed, MassSilence, NodeHeard
 from runner.facts.requests import (
     ChangeLr,
     DrainNode,
@@ -129,6 +131,7 @@ class Controller:
                 times.append(probing.look_again_at(node, cluster))
             if node.leaving is not None and node.leaving.by_time is not None:
                 times.append(node.leaving.by_time)
+        times += domains.back_until(self.state)
         # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self.state.now]
         due += [
@@ -158,7 +161,13 @@ class Controller:
         # A new supervisor's detectors never found the suspects silent; so they, too, are named as worth a word.
         lost = tuple(n.node for n in self.state.nodes.values() if n.state in ("lost", "suspect"))
         lives = {n.node: n.life for n in self.state.nodes.values() if n.life}
-        return Watch(nodes=nodes, lost=lost, lives=lives, attempts=tuple(watched))
+        return Watch(
+            nodes=nodes,
+            lost=lost,
+            lives=lives,
+            domains=self.policy.cluster.domains,
+            attempts=tuple(watched),
+        )
 
     @property
     def has_closed(self) -> bool:
@@ -178,7 +187,9 @@ def _settle(draft: Draft, fact: object) -> None:
     _tick(draft, fact)
     if not draft.records:
         fleet.settle(draft)
-    for run in draft.state.runs.values():
+    if not draft.records:
+        domains.settle(draft)
+    for run in in_order(draft.state.runs.values()):
         if draft.records:
             return
         runs.settle(draft, run)
@@ -263,6 +274,7 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     Finding: _on_finding,
     NodeHeard: probing.on_node_heard,
     MassSilence: probing.on_mass_silence,
+    DomainSilence: probing.on_domain_silence,
     ActionResult: _on_result,
     StartRun: requests.on_request,
     StopRun: requests.on_request,

@@ -6,6 +6,7 @@ Nothing here knows a fault by name: the runbooks say which faults they answer, w
 from __future__ import annotations
 
 from runner.decide.draft import Draft
+from runner.decide.hardware import offend, quarantine
 from runner.decide.state import Attempt, Incident, Run
 from runner.facts import records as r
 from runner.facts.runbooks import Runbook, Rung
@@ -80,12 +81,20 @@ def _carry_out(draft: Draft, incident: Incident, *, rung: Rung, reason: str) -> 
     if rung.do == "stop":
         give_up(draft, incident, reason=reason or f"{incident.fault}: the runbook says stop")
         return
-    if rung.do == "swap" and incident.node is not None:
+    node = draft.state.nodes.get(incident.node or "")
+    if rung.do == "quarantine" and node is not None:
+        quarantine(draft, node, reason=reason or incident.fault, incident=incident.incident)
+    elif rung.do == "swap" and node is not None:
         draft.add(
             r.NodeChanged(
-                node=incident.node, state="lost", reason=incident.fault, incident=incident.incident
+                node=node.node, state="lost", reason=incident.fault, incident=incident.incident
             )
         )
+        if (
+            incident.condition == "node_dead"
+        ):  # an agent that hangs says nothing against its hardware
+            fault, name = incident.fault, incident.incident
+            offend(draft, node, fault=fault, evidence=reason or fault, incident=name)
     if run is not None:
         end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
 

@@ -1,4 +1,4 @@
-"""Placement: which nodes a gang gets, in rank order, and what exactly each is to launch."""
+"""Placement: whether a node can take ranks of a run, and what exactly it is to launch. Which nodes are chosen: `choice`."""
 
 from __future__ import annotations
 
@@ -14,44 +14,9 @@ from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 
 
-def choose_nodes(state: State, run: Run) -> list[str] | None:
-    """Return the nodes for the run's next attempt in rank order, or None when there are not enough.
-
-    A node that served keeps its place, so that ranks stay where their data is cached; a spare takes the place of one that left.
-    """
-    before = run.attempt.nodes if run.attempt else []
-    promised = _promised(state, run)
-    kept = [
-        name if name not in promised and is_usable(state, state.nodes[name], run.spec) else None
-        for name in before
-    ]
-    kept += [None] * (run.spec.nodes - len(kept))
-    taken = promised + [name for name in kept if name]
-    spares = [
-        node.node
-        for node in sorted(state.nodes.values(), key=lambda node: node.index)
-        if node.node not in taken and is_usable(state, node, run.spec)
-    ]
-    for index, name in enumerate(kept):
-        if name is None and spares:
-            kept[index] = spares.pop(0)
-    return [name for name in kept if name] if all(kept) else None
-
-
-def _promised(state: State, run: Run) -> list[str]:
-    """Return the nodes of other runs' attempts that are planned and not launched yet."""
-    others = [other.attempt for other in state.runs.values() if other.run != run.run]
-    return [
-        name
-        for attempt in others
-        if attempt is not None and attempt.state in ("preparing", "prepared")
-        for name in attempt.nodes
-    ]
-
-
 def is_usable(state: State, node: Node, spec: RunSpec) -> bool:
-    """Whether a node can take ranks of this run now: known, idle, confirmed clear, and large enough."""
-    free = node.attempt is None and node.uncleared is None
+    """Whether a node can take ranks of this run now: known, idle, confirmed clear, large enough, and not to leave."""
+    free = node.attempt is None and node.uncleared is None and node.leaving is None
     return node.state in ("spare", "active") and free and node.slots >= spec.ranks_per_node
 
 

@@ -45,6 +45,17 @@ def num_spares(state: State) -> int:
     return sum(node.state == "spare" and node.leaving is None for node in state.nodes.values())
 
 
+def _may_be_more(state: State) -> bool:
+    """Whether a node may turn out to be a spare in a moment: it is being looked at, or checked."""
+    return any(
+        node.attempt is None
+        and not node.held
+        and node.leaving is None
+        and node.state in ("joining", "checking", "suspect")
+        for node in state.nodes.values()
+    )
+
+
 def settle(draft: Draft) -> None:
     """Say when the spares run low, and when there are enough again; not while a run is between two attempts."""
     state, wanted = draft.state, draft.policy.cluster.spares_low
@@ -58,8 +69,9 @@ def settle(draft: Draft) -> None:
     spares = num_spares(state)
     if spares >= wanted and settled and (state.pool_low or (runs and not state.pool_reached)):
         draft.add(r.PoolNoted(low=False, spares=spares, wanted=wanted))
-    elif spares < wanted and runs and settled and state.pool_reached:
+    elif spares < wanted and runs and settled and state.pool_reached and not _may_be_more(state):
         draft.add(r.PoolNoted(low=True, spares=spares, wanted=wanted))
         advice = recommended_spares(draft.policy.cluster, serving(state))
-        left = f"{spares} spare{'' if spares == 1 else 's'} left, fewer than spares_low ({wanted})"
-        draft.page(f"{left}; {advice} are recommended for {serving(state)} serving nodes")
+        left = f"spares: {spares} left, {wanted} should be (spares_low)"
+        more = f"; {advice} recommended for {serving(state)} serving nodes" if advice else ""
+        draft.page(left + more)

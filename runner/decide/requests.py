@@ -5,14 +5,30 @@ from __future__ import annotations
 import difflib
 import math
 
+from runner.decide import service
 from runner.decide.draft import Draft
+from runner.decide.nearness import torn_groups
 from runner.decide.placement import checkpoint_folder, run_folder
-from runner.decide.state import Run
+from runner.decide.state import GONE, Run
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
-from runner.facts.requests import ChangeLr, Drill, Request, ShutDown, StartRun, StopRun
+from runner.facts.requests import (
+    ChangeLr,
+    DrainNode,
+    Drill,
+    QuarantineNode,
+    ReadmitNode,
+    Request,
+    RetireNode,
+    ShutDown,
+    StartRun,
+    StopRun,
+    SwapNode,
+)
+from runner.facts.run_spec import RunSpec
 from runner.facts.wire import kind_of
 
+MAX_GROUPS_NAMED = 4  # chosen, not measured
 MAX_LR_FACTOR = 2.0  # one request may at most double the learning rate; a typo must not ruin a run; chosen, not measured
 
 
@@ -30,6 +46,8 @@ def on_request(draft: Draft, request: Request) -> None:
         _change_lr(draft, request)
     elif isinstance(request, Drill):
         _drill(draft, request)
+    elif isinstance(request, SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode):
+        service.on_node_request(draft, request)
     elif isinstance(request, ShutDown):
         draft.add(r.Closing(by=request.by, request=request.id))
         _answer(draft, request, "open", "stopping runs, then agents")
@@ -71,7 +89,7 @@ def _start_run(draft: Draft, request: StartRun) -> None:
     fits = [
         node
         for node in state.nodes.values()
-        if node.state not in ("lost", "left") and slots_of[node.node] >= spec.ranks_per_node
+        if node.state not in GONE and slots_of[node.node] >= spec.ranks_per_node
     ]
     if len(fits) < spec.nodes:
         slots = max(slots_of.values(), default=0)
@@ -86,7 +104,22 @@ def _start_run(draft: Draft, request: StartRun) -> None:
     draft.add(r.RunAdmitted(run=run, spec=spec, user=request.user))
     kept = _carry_over(draft, admitted)
     folder = run_folder(draft.policy.cluster, admitted)
-    _answer(draft, request, "done", f"run {run}; files in {folder}{kept}", run=run)
+    torn = _torn(spec)
+    _answer(draft, request, "done", f"run {run}; files in {folder}{kept}{torn}", run=run)
+
+
+def _torn(spec: RunSpec) -> str:
+    """Say which tensor-parallel groups do not fit on one node: it works, and slowly."""
+    groups = torn_groups(spec.tensor, spec.ranks_per_node, spec.world_size)
+    if not groups:
+        return ""
+    named = ", ".join(f"{first}-{last}" for first, last in groups[:MAX_GROUPS_NAMED])
+    more = len(groups) - MAX_GROUPS_NAMED
+    named += f" and {more} more" if more > 0 else ""
+    return (
+        f"; tensor groups span nodes: ranks {named} (tensor {spec.tensor} does not divide {spec.ranks_per_node} ranks "
+        "per node, so each step waits for the network between them)"
+    )
 
 
 def _carry_over(draft: Draft, run: Run) -> str:

@@ -6,15 +6,21 @@ good by asking again. What nodes say of an attempt is in `attempts`.
 
 from __future__ import annotations
 
+import math
+
 from runner.decide import trust
 from runner.decide.attempts import EXIT_FINISHED, EXIT_STOPPED, RUNNING
+from runner.decide.choice import Choice, called, choose_nodes, listed, who_has
 from runner.decide.draft import Draft
-from runner.decide.fleet import probe
 from runner.decide.ladder import end_attempt, end_run, idle
-from runner.decide.placement import checkpoint_folder, choose_nodes, is_usable, output_folder
-from runner.decide.state import Attempt, Run
+from runner.decide.placement import checkpoint_folder, is_usable, output_folder
+from runner.decide.probing import probe
+from runner.decide.state import GONE, Attempt, Run
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
+
+# How reasons end that may pass by themselves, soon.
+CHECKED, NEEDED = "being checked", "may need now"
 
 # The run's life cycle; ARCHITECTURE.md prints it.
 TRANSITIONS: dict[str, tuple[str, ...]] = {
@@ -52,9 +58,14 @@ def _settle_between(draft: Draft, run: Run) -> None:
         return
     if _waits_for_nodes(draft, run):
         return
-    nodes = choose_nodes(draft.state, run)
+    choice = choose_nodes(draft.state, run, draft.policy.cluster.domains)
+    for other in choice.withdraw:
+        _yield_to(draft, other, run)
+    if choice.withdraw:
+        return
+    nodes = choice.nodes
     if nodes is None:
-        _wait(draft, run)
+        _wait(draft, run, choice)
         return
     if run.state == "waiting":
         draft.add(r.RunChanged(run=run.run, state="active", reason="enough nodes again"))
@@ -86,7 +97,7 @@ def _waits_for_nodes(draft: Draft, run: Run) -> bool:
     state = draft.state
     if run.attempt is None:
         return bool(state.open_actions("start_agent")) or any(
-            n.state in ("absent", "joining") for n in state.nodes.values()
+            n.state in ("absent", "joining", "checking") for n in state.nodes.values()
         )
     pending = [
         state.nodes[name] for name in run.attempt.nodes if state.nodes[name].state == "suspect"
@@ -98,15 +109,42 @@ def _waits_for_nodes(draft: Draft, run: Run) -> bool:
     )
 
 
-def _wait(draft: Draft, run: Run) -> None:
-    usable = [
-        node.node for node in draft.state.nodes.values() if is_usable(draft.state, node, run.spec)
+def _yield_to(draft: Draft, other: Run, run: Run) -> None:
+    """Withdraw what a run planned and has not launched: its nodes go to one of higher priority."""
+    assert other.attempt is not None
+    reason = f"its nodes are needed by {called(run)}"
+    draft.add(
+        r.AttemptChanged(
+            attempt=other.attempt.attempt, state="ended", outcome="withdrawn", reason=reason
+        )
+    )
+
+
+def _wait(draft: Draft, run: Run, choice: Choice) -> None:
+    checked = [node.node for node in draft.state.nodes.values() if node.state == "checking"]
+    verb = "is" if len(checked) == 1 else "are"
+    parts = [
+        f"needs {run.spec.nodes} nodes, {len(choice.usable)} usable ({listed(choice.usable) or 'none'})",
+        who_has(draft.state, run),
+        f"{listed(checked)} {verb} {CHECKED}" if checked else _meant(choice) or "no spare left",
     ]
-    reason = f"needs {run.spec.nodes} nodes, {len(usable)} usable ({', '.join(usable) or 'none'}); no spare left"
+    reason = "; ".join(part for part in parts if part)
     if run.state != "waiting" or run.reason != reason:
         draft.add(r.RunChanged(run=run.run, state="waiting", reason=reason, incident=run.incident))
-        if run.state != "waiting":
+        passing = (CHECKED, NEEDED)
+        if not reason.endswith(passing) and (
+            run.state != "waiting" or run.reason.endswith(passing)
+        ):
             draft.page(f"run {run.spec.name} waits: {reason}", run=run.run, incident=run.incident)
+
+
+def _meant(choice: Choice) -> str:
+    """Say for whom spares are left alone that this run would take."""
+    if not choice.meant:
+        return ""
+    others = {other.run: called(other) for other in choice.meant.values()}
+    verb = "is" if len(choice.meant) == 1 else "are"
+    return f"{listed(list(choice.meant))} {verb} what {listed(list(others.values()))} {NEEDED}"
 
 
 def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
@@ -148,10 +186,14 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
     wanted: r.Outcome | None = (
         "stopped"
         if run.stop_requests or draft.state.closing
+        else "moved"
+        if any(draft.state.nodes[name].leaving is not None for name in attempt.nodes)
         else "reconfigured"
         if run.reconfigured
         else None
     )
+    if _is_time_up(draft, run, attempt):
+        return
     if attempt.state in RUNNING and wanted is not None and _may_be_asked(attempt, wanted):
         _ask_to_stop(draft, run, attempt, wanted=wanted)
     elif attempt.state in RUNNING:
@@ -162,6 +204,27 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
     ):
         reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
         end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
+
+
+def _by_time(draft: Draft, attempt: Attempt) -> float:
+    """Return when the first of the attempt's leaving nodes goes in any case; infinity: whenever it is done."""
+    leaving = [draft.state.nodes[name].leaving for name in attempt.nodes]
+    times = [way.by_time for way in leaving if way is not None and way.by_time is not None]
+    return min(times, default=math.inf)
+
+
+def _is_time_up(draft: Draft, run: Run, attempt: Attempt) -> bool:
+    """End the attempt now if a node of it has to go, whatever its ranks are at."""
+    if draft.now < _by_time(draft, attempt):
+        return False
+    reason = "a node had to go before its ranks had stopped"
+    end_attempt(draft, run, incident=None, outcome=attempt.outcome or "moved", reason=reason)
+    return True
+
+
+def _grace_seconds(draft: Draft, run: Run, attempt: Attempt) -> float:
+    left_seconds = max(0.0, _by_time(draft, attempt) - draft.now)
+    return min(run.spec.stop_grace_seconds, left_seconds)
 
 
 def _settle_steady(draft: Draft, run: Run, attempt: Attempt) -> None:
@@ -191,7 +254,7 @@ def _gang_ended(draft: Draft, run: Run, attempt: Attempt, *, finished: bool) -> 
 
 def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
     """A change of settings waits until the gang is up and has said what it understands; a stop does not."""
-    return wanted == "stopped" or (attempt.state == "running" and bool(attempt.requests))
+    return wanted in ("stopped", "moved") or (attempt.state == "running" and bool(attempt.requests))
 
 
 def _ask_to_stop(draft: Draft, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:
@@ -201,7 +264,7 @@ def _ask_to_stop(draft: Draft, run: Run, attempt: Attempt, *, wanted: r.Outcome)
     state: r.AttemptStateName = "asked" if by_channel else "stopping"
     draft.add(r.AttemptChanged(attempt=attempt.attempt, state=state, outcome=wanted, reason=reason))
     if not by_channel:
-        idle(draft, attempt, grace_seconds=run.spec.stop_grace_seconds)
+        idle(draft, attempt, grace_seconds=_grace_seconds(draft, run, attempt))
         return
     for name in attempt.nodes:
         args = {"node": name, "task": "ask_ranks", "epoch": attempt.epoch}
@@ -221,7 +284,7 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
     nodes, ending = state.nodes, attempt.attempt
     uncleared = [nodes[name] for name in attempt.nodes if nodes[name].uncleared == ending]
     may_leave_lost = attempt.dead_rank_seen or draft.now >= since + cluster.hard_cap_seconds
-    if all(node.state in ("lost", "left") and may_leave_lost for node in uncleared):
+    if all(node.state in GONE and may_leave_lost for node in uncleared):
         draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended"))
         for name in attempt.nodes:
             node = state.nodes[name]

@@ -301,6 +301,7 @@ class State:
     requests: dict[str, RequestStatus] = field(default_factory=dict)
     silent_en_masse: list[str] = field(default_factory=list)
     domains_down: dict[str, list[str]] = field(default_factory=dict)  # "rack r2" -> nodes
+    domains_back: dict[str, float] = field(default_factory=dict)  # since when one of them is heard
     hardware: dict[str, Hardware] = field(default_factory=dict)
     strangers: dict[str, str] = field(
         default_factory=dict

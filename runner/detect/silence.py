@@ -17,6 +17,7 @@ class Silence:
     def __init__(self, silence_seconds: float) -> None:
         self.silence_seconds = silence_seconds
         self._heard: dict[str, float] = {}
+        self._lives: dict[str, str] = {}  # of the agents that were last looked at
         self._silent: dict[str, float] = {}  # node -> when it was found silent
         self._en_masse: tuple[str, ...] = ()
         self._mass_until = 0.0  # those of a mass silence that ended are given time to be heard, too
@@ -53,6 +54,7 @@ class Silence:
 
     def _look(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
         """Look at every node there is."""
+        self._note_lives(watch, now)
         # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
         due = {
             name: True
@@ -73,6 +75,14 @@ class Silence:
         self._silent |= dict.fromkeys((*in_domains, *singles), now)
         found += [self._finding(name, now) for name in singles]
         return found
+
+    def _note_lives(self, watch: Watch, now: float) -> None:
+        """Take the join of another agent for a sign of life: what the one before was last heard of says nothing of it."""
+        for name in watch.nodes:
+            life = watch.lives.get(name, "")
+            if self._lives.setdefault(name, life) != life:
+                self._lives[name], self._heard[name] = life, now
+                self._silent.pop(name, None)
 
     def _due(self, name: str, heard: float) -> float:
         return max(heard, self._silent.get(name, heard)) + self.silence_seconds

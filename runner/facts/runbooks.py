@@ -11,6 +11,7 @@ RungVerb = Literal[
     "restart",  # the same nodes, from the newest intact checkpoint
     "swap",  # the culprit's node leaves, a spare takes its place
     "start_agent",  # only the agent is gone: start another, it adopts the ranks
+    "quarantine",  # the culprit's hardware is refused until somebody readmits it; its node is out of service
     "stop",  # end the run, keep everything, say why
 ]
 Condition = Literal["always", "agent_only", "node_dead"]

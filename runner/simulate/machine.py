@@ -18,6 +18,7 @@ from runner.simulate.surroundings import Surroundings
 LATENCY = 0.01  # a message's way through the store
 BOOT_SECONDS = 0.3  # an agent's start
 SPAWN_SECONDS = 0.2  # ranks' start
+CHECK_SECONDS = 0.5  # until a node's checks have ended
 KILL_SECONDS = 0.03  # from SIGKILL until nothing of a rank is seen
 STACKS_SECONDS = 0.05  # until the stacks of a node's ranks are written down
 LOOK_SECONDS = 0.2  # between two looks at the states of ranks
@@ -25,6 +26,8 @@ DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent")
 FAR = -1e9
 
 Condition = Literal["running", "stopped"]
+NoticeKind = Literal["maintenance", "preemption"]
+Verdict = Literal["PASS", "FAIL", "UNKNOWN", "none"]  # of a node's checks; none: they hang
 
 
 @dataclass(slots=True)
@@ -42,17 +45,21 @@ class Share:
 
 
 def _differ_in_warm_alone(before: Assignment | None, after: Assignment) -> bool:
-    """Whether only what is to be warm changed: then nothing about ranks is to be confirmed again."""
-    if before is None or before.warm == after.warm:
+    """Whether only what is to be warm changed, or who obeys: then nothing about ranks is to be confirmed again."""
+    if before is None or (before.warm, before.life) == (after.warm, after.life):
         return False
-    return replace(before, warm=None) == replace(after, warm=None)
+    return replace(before, warm=None, life="") == replace(after, warm=None, life="")
 
 
 class Machine:
     """One node. Attributes are its real condition, which the controller can only guess."""
 
-    def __init__(self, name: str, world: Surroundings) -> None:
+    def __init__(self, name: str, world: Surroundings, *, hardware: str = "") -> None:
+        """`name` is what its agent calls itself; another machine may do so too."""
         self.name = name
+        self.hardware = hardware or f"board:{name}"
+        self.verdict: Verdict = "PASS"  # of its checks
+        self.life = ""
         self.agent = False
         self.keeper = False
         self.cut = False  # its link: it neither hears nor is heard
@@ -72,6 +79,8 @@ class Machine:
         self._task_cursor = 0
         self._outbox: list[object] = []  # survives the agent, as its file does
         self._unheard: list[tuple[int, int | None]] = []  # exits that the keeper holds for an agent
+        self._is_named = False  # whether the register has named its life
+        self._has_waited = False  # whether the tasks it is to read first are older than its agent
         self._lost_since: float | None = None
         self._progress: tuple[int | None, float] = (None, FAR)
         cluster = world.cluster
@@ -91,12 +100,30 @@ class Machine:
         self.mute = False
         self.incarnation += 1
         self._assignment = self._launching = None
-        self._told_held = False
+        self._told_held = self._is_named = False
+        self._has_waited = True
+        self.life = f"{self.hardware}.{self.incarnation}"
+        self._join(self.life)
+        share = self.share
+        if share is None:
+            self._confirm_gone()
+        else:
+            self._say_started(share)
+            unheard, self._unheard = self._unheard, []
+            for rank, code in unheard:
+                self._say_exited(share, rank, code)
+        self.read()
+
+    def _join(self, life: str) -> None:
+        """Ask for the name, and again from time to time until the register says that it is ours."""
+        if self.life != life or not self.agent or self._is_named:
+            return
         share = self.share
         self.say(
             s.NodeJoined(
                 **self._stamp(),
-                hardware=f"hw-{self.name}",
+                hardware=self.hardware,
+                parts=(self.hardware,),
                 slots=self._world.cluster.local.slots,
                 address="10.0.0." + self.name[1:],
                 pid=1000 + self.incarnation,
@@ -105,14 +132,7 @@ class Machine:
                 ranks_alive=tuple(share.ranks) if share else (),
             )
         )
-        if share is None:
-            self._confirm_gone()
-        else:
-            self._say_started(share)
-            unheard, self._unheard = self._unheard, []
-            for rank, code in unheard:
-                self._say_exited(share, rank, code)
-        self.read(has_waited=True)
+        self._world.agenda.after(self._world.cluster.silence_seconds, lambda: self._join(life))
 
     def die(self) -> None:
         """Lose agent, keeper and ranks at once; what is on the disk stays."""
@@ -131,6 +151,11 @@ class Machine:
             for rank in ranks if share and not share.ending else ():
                 assert share is not None
                 self._say_exited(share, rank, None)
+
+    def take_notice(self, notice: NoticeKind, seconds: float | None) -> None:
+        """Pass on that the node will be taken away."""
+        if self.agent:
+            self.say(s.Notice(**self._stamp(), notice=notice, deadline_seconds=seconds))
 
     def leave(self) -> None:
         """End ranks and keeper, say so, and end."""
@@ -162,7 +187,7 @@ class Machine:
         if self.is_heard:
             self._lost_since = None
             self.flush()
-            self.read(has_waited=False)
+            self.read()
             self.heartbeat()
 
     def say(self, fact: object) -> None:
@@ -213,15 +238,20 @@ class Machine:
         )
 
     def _stamp(self) -> dict[str, Any]:
-        return {"node": self.name, "incarnation": self.incarnation}
+        return {"node": self.name, "incarnation": self.incarnation, "life": self.life}
 
     # ---- obeying ----------------------------------------------------------------------------------------------------
 
-    def read(self, *, has_waited: bool = False) -> None:
-        """Read the register and the tasks. `has_waited`: the tasks are older than this agent."""
+    def read(self) -> None:
+        """Read the register and the tasks, and obey both if the register names this agent."""
         if not self.is_heard:
             return
         assignment = self._world.read_register(self.name)
+        if assignment is not None and assignment.life not in ("", self.life):
+            if self._is_named:
+                self.die()  # another agent has the name now
+            return
+        self._is_named = self._is_named or (assignment is not None and bool(assignment.life))
         if assignment is not None and assignment.epoch >= self.epoch:
             before, self._assignment = self._assignment, assignment
             self.epoch = assignment.epoch
@@ -231,7 +261,8 @@ class Machine:
                 self._confirm_gone()
         for number, task in self._world.read_tasks(self.name, self._task_cursor):
             self._task_cursor = number
-            self._do(task, has_waited=has_waited)
+            self._do(task, has_waited=self._has_waited)
+        self._has_waited = self._has_waited and not self._is_named
 
     def _converge(self) -> None:
         wanted, share = self._assignment, self.share
@@ -409,7 +440,27 @@ class Machine:
 
     # ---- tasks ------------------------------------------------------------------------------------------------------
 
+    def _check(self, task: Task) -> None:
+        """Answer as the machine's condition is, a while later; checks that hang are answered by nobody."""
+        life, verdict = self.life, self.verdict
+        names = list(task.args["checks"])
+        verdicts = [{"check": name, "outcome": "PASS", "reason": ""} for name in names]
+        verdicts[0] |= {
+            "outcome": verdict,
+            "reason": "" if verdict == "PASS" else "as the story has it",
+        }
+        detail = {"outcome": verdict, "checks": verdicts}
+
+        def answer() -> None:
+            if self.agent and self.life == life and verdict != "none":
+                self.say(ActionResult(id=task.id, outcome="done", detail=detail))
+
+        self._world.agenda.after(CHECK_SECONDS, answer)
+
     def _do(self, task: Task, *, has_waited: bool) -> None:
+        if task.task == "check":
+            self._check(task)
+            return
         share = self.share
         refusal = ""
         if task.epoch < (share.epoch if share else self.epoch):

@@ -25,7 +25,7 @@ from runner.facts.signals import Heartbeat, StartPhase
 from runner.simulate.agenda import Agenda
 from runner.simulate.gangs import Gangs
 from runner.simulate.lead import Lead
-from runner.simulate.machine import LATENCY, Machine
+from runner.simulate.machine import LATENCY, Machine, NoticeKind, Verdict
 from runner.simulate.places import Places
 from runner.simulate.training import Folder, Training
 from runner.store.memory import MemoryStore
@@ -79,6 +79,7 @@ class World:
         self._folders: dict[str, Folder] = {}
         local = policy.cluster.local
         names = [f"n{index}" for index in range(1, local.nodes + local.spares + 1)]
+        self._local = tuple(names)
         self.machines = {name: Machine(name, self) for name in names}
         self.gangs = Gangs(self.agenda, self.machines, self._training_of, self.folder)
         self.places = Places(self.agenda, self.machines, self.folder)
@@ -104,8 +105,8 @@ class World:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names of all nodes."""
-        return tuple(self.machines)
+        """Names of the nodes whose agents can be started."""
+        return self._local
 
     def folder(self, run: int) -> Folder:
         """Return the checkpoints of a run: those of its name, as a run started again goes on from them."""
@@ -190,7 +191,9 @@ class World:
 
     def written_for(self, node: str) -> None:
         """Let the node read what there is."""
-        self.agenda.after(LATENCY, self.machines[node].read)
+        for machine in list(self.machines.values()):
+            if machine.name == node:
+                self.agenda.after(LATENCY, machine.read)
 
     def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
         """Start an action."""
@@ -288,6 +291,24 @@ class World:
     def boot_node(self, node: str) -> None:
         """Somebody starts an agent there by hand."""
         self.machines[node].boot()
+
+    def bring_machine(self, node: str, like: str = "") -> None:
+        """Switch on a machine of nobody's that calls itself so; `like`: it is the hardware of that node."""
+        hardware = self.machines[like].hardware if like else f"board:new{len(self.machines)}"
+        machine = Machine(node, self, hardware=hardware)
+        if like == node:  # its folder was copied
+            machine.incarnation = self.machines[node].incarnation
+        self.machines[f"{node}#{len(self.machines)}"] = machine
+        self.agenda.every(self.cluster.heartbeat_seconds, machine.heartbeat)
+        machine.boot()
+
+    def spoil_node(self, node: str, verdict: Verdict = "FAIL") -> None:
+        """Let its checks end so from now on; PASS mends it, none lets them hang."""
+        self.machines[node].verdict = verdict
+
+    def announce(self, node: str, notice: NoticeKind, seconds: float | None = None) -> None:
+        """Announce that the node will be taken away."""
+        self.machines[node].take_notice(notice, seconds)
 
     def kill_keeper(self, node: str) -> None:
         """Only the keeper dies, and its ranks with it."""

@@ -60,6 +60,8 @@ class Books:
     actions: dict[str, str] = field(default_factory=dict)
     rungs: dict[tuple[str, str, int], int] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
+    hardware: dict[str, str] = field(default_factory=dict)  # node -> what stands there
+    refused: dict[str, str] = field(default_factory=dict)  # hardware -> by whom
     now: float = 0.0
     sequence: int = 0
 
@@ -85,6 +87,20 @@ class Books:
         self._move(fleet.TRANSITIONS, record.node, before, record.state)
         self.nodes[record.node] = record.state
 
+    def _node_registered(self, record: r.NodeRegistered) -> None:
+        self.nodes.setdefault(record.node, "absent")
+        for name in [name for name, stands in self.hardware.items() if stands == record.hardware]:
+            del self.hardware[name]  # it stands there no more
+        self.hardware[record.node] = record.hardware
+
+    def _hardware_judged(self, record: r.HardwareJudged) -> None:
+        self.refused.pop(record.hardware, None)
+        if record.verdict:
+            self.refused[record.hardware] = record.by
+        alone = sum(not by for by in self.refused.values())
+        limit = max(2, int(0.02 * len(self.nodes)))
+        check(alone <= limit, f"{alone} pieces of hardware are quarantined without a person")
+
     def _assigned(self, record: r.Assigned) -> None:
         name = record.node
         before = self.epochs.get(name, 0)
@@ -94,6 +110,8 @@ class Books:
             check(self.assigned.get(name) is None, f"{name} gets a second attempt: {record}")
             check(self.uncleared.get(name) is None, f"{name} is not clear: {record}")
             check(self.nodes[name] == "active", f"{name} is {self.nodes[name]}: {record}")
+            stands = self.hardware.get(name, "")
+            check(stands not in self.refused, f"{name} is refused hardware {stands}: {record}")
             check(name in self.attempts[record.attempt].nodes, f"{name} is no part of it: {record}")
             self.uncleared[name] = record.attempt
         self.assigned[name] = record.attempt
@@ -124,6 +142,9 @@ class Books:
             check(known.state == "ended", f"{record.attempt} planned while {before} {known.state}")
             check(record.attempt > before, f"{record.attempt} after {before}")
             check(record.epoch > known.epoch, f"{record.attempt} has an older epoch than {before}")
+        for name in record.nodes:
+            usable = self.nodes[name] in ("spare", "active")
+            check(usable, f"{record.attempt} planned on {name}, which is {self.nodes[name]}")
         self.attempts[record.attempt] = AttemptBook(epoch=record.epoch, nodes=record.nodes)
         self.last[run] = record.attempt
 
@@ -186,6 +207,8 @@ class Books:
 _HANDLERS: dict[type, Any] = {
     r.NodeExpected: Books._node_expected,
     r.NodeChanged: Books._node_changed,
+    r.NodeRegistered: Books._node_registered,
+    r.HardwareJudged: Books._hardware_judged,
     r.Assigned: Books._assigned,
     r.NodeCleared: Books._node_cleared,
     r.RankEnded: Books._rank_ended,

@@ -119,7 +119,9 @@ class Noise:
 
     def _stamp(self, node: str, pick: int = 0) -> dict[str, object]:
         known = self.state.nodes.get(node, Node(node=node, index=0))
-        return {"node": node, "incarnation": known.incarnation + (1 if pick % 5 == 4 else 0)}
+        life = "another" if pick % 17 == 16 else known.life
+        incarnation = known.incarnation + (1 if pick % 5 == 4 else 0)
+        return {"node": node, "incarnation": incarnation, "life": life}
 
     # ---- what can come in -------------------------------------------------------------------------------------------
 
@@ -144,7 +146,10 @@ class Noise:
         if how % 6 == 5:
             return ActionResult(id=action.id, outcome="unknown")
         detail: dict[str, object] = {}
-        if action.action == "probe_node":
+        if action.args.get("task") == "check":
+            outcome = ("PASS", "PASS", "FAIL", "UNKNOWN", "PASS")[how % 5]
+            detail = {"outcome": outcome, "checks": [{"check": "memory", "outcome": outcome}]}
+        elif action.action == "probe_node":
             alive = ("alive", "dead")
             detail = {
                 "reachable": how % 4 != 3,
@@ -164,11 +169,15 @@ class Noise:
         name = self.node(pick)
         known = self.state.nodes.get(name, Node(node=name, index=0))
         attempt = (known.attempt, known.uncleared, self.attempt(pick)[0], None)[how % 4]
+        other = self.node(pick + how)  # now and then a machine calls itself by another's name
+        hardware = f"board:{other if how % 9 == 8 else name}"
         self.read(
             s.NodeJoined(
                 node=name,
                 incarnation=known.incarnation + (1, 1, 1, 0, -1)[how % 5],
-                hardware="hw",
+                life=f"{name}{how % 13}" if pick % 3 else "",
+                hardware=hardware,
+                parts=(hardware, "gpu:g1") if how % 7 == 0 else (hardware,),
                 slots=2,
                 address="10.0.0.1",
                 pid=1,
@@ -197,7 +206,10 @@ class Noise:
             self.read(s.RanksStarted(**where))  # type: ignore[arg-type]
 
     def bring_up(self, pick: int, how: int) -> None:
-        """Let a planned attempt come up as it should: prepared, launched on every node, and greeting."""
+        """Let a planned attempt come up as it should: nodes checked, prepared, launched on every node, and greeting."""
+        for item in list(self.state.actions.values()):
+            if item.action.args.get("task") == "check":
+                self.take(self._outcome(item.action, 0))
         for item in list(self.state.actions.values()):
             if item.action.action == "prepare_attempt":
                 self.take(self._outcome(item.action, 0))
@@ -308,7 +320,36 @@ class Noise:
             self.take(MassSilence(nodes=NODES[: pick % 5]))
             return
         name = self.node(pick)
-        self.take(NodeHeard(**self._stamp(name, how)))  # type: ignore[arg-type]
+        known = self.state.nodes.get(name, Node(node=name, index=0))
+        self.take(NodeHeard(node=name, incarnation=known.incarnation + (how % 5 == 4)))
+
+    def notice(self, pick: int, how: int) -> None:
+        """Let somebody announce that a node will be taken away."""
+        seconds = (None, 0.0, 5.0, 60.0)[how % 4]
+        self.read(
+            s.Notice(
+                **self._stamp(self.node(pick), how),  # type: ignore[arg-type]
+                notice="preemption",
+                deadline_seconds=seconds,
+            )
+        )
+
+    def ask_about_node(self, pick: int, how: int) -> None:
+        """Let a person ask for a node to go, or to come back."""
+        self.num_requests += 1
+        about = {"id": f"q{self.num_requests}", "by": "ann", "node": self.node(pick)}
+        kinds: tuple[type, ...] = (
+            q.SwapNode,
+            q.DrainNode,
+            q.QuarantineNode,
+            q.ReadmitNode,
+            q.ReadmitNode,
+            q.ReadmitNode,
+        )
+        kind = q.RetireNode if how % 29 == 0 else kinds[how % len(kinds)]
+        if kind is q.SwapNode and how % 4 == 0:
+            about["spare"] = self.node(how)
+        self.read(kind(**about))
 
     def ask(self, pick: int, how: int) -> None:
         """Let a person ask for something; now and then the same again."""
@@ -383,6 +424,8 @@ DEEDS: tuple[Deed, ...] = (
     Noise.hear,
     Noise.ask,
     Noise.ask,
+    Noise.ask_about_node,
+    Noise.notice,
     Noise.repeat,
     Noise.restart,
 )

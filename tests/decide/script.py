@@ -2,6 +2,7 @@
 
 # One sentence that says what is shown.
 cluster nodes=2 slots=2 spares=1          fields of the cluster, of its local nodes, and `echo` (seconds, or none)
+domain rack r1 n1 n2                      kind, name and nodes of a failure domain; the nearest kind first
 run a nodes=2 ranks_per_node=2            fields of the run's spec
 training a goal=20 crash_after=8          how its ranks behave (runner.simulate.training)
 at 0 start a                              what happens when; the verbs are in `DEEDS`
@@ -19,7 +20,19 @@ from typing import Any
 
 from runner.decide.draft import Policy
 from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.requests import ChangeLr, Drill, Request, ShutDown, StartRun, StopRun
+from runner.facts.requests import (
+    ChangeLr,
+    DrainNode,
+    Drill,
+    QuarantineNode,
+    ReadmitNode,
+    Request,
+    RetireNode,
+    ShutDown,
+    StartRun,
+    StopRun,
+    SwapNode,
+)
 from runner.facts.run_spec import RunSpec
 from runner.facts.runbooks import Runbook
 from runner.facts.wire import from_plain
@@ -49,6 +62,7 @@ class Scenario:
     head: str = ""
     transcript: str = ""
     cluster: dict[str, Any] = field(default_factory=dict)
+    domains: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     echo_seconds: float | None = 0.5
     runs: dict[str, RunSpec] = field(default_factory=dict)
     trainings: dict[str, Training] = field(default_factory=dict)
@@ -60,8 +74,11 @@ class Scenario:
     def policy(self) -> Policy:
         """What the controller goes by."""
         local = {name: self.cluster[name] for name in LOCAL_FIELDS if name in self.cluster}
+        domains = {"domains": self.domains} if self.domains else {}
         rest = {name: value for name, value in self.cluster.items() if name not in local}
-        plain = {"name": "sim", "state": "state", "local": local, "checks": [], **rest}
+        if isinstance(rest.get("checks"), str):
+            rest["checks"] = [rest["checks"]]
+        plain = {"name": "sim", "state": "state", "local": local, "checks": [], **domains, **rest}
         return Policy(cluster=from_plain(ClusterSpec, plain), runbooks=runbooks())
 
     def training(self, run: str) -> Training:
@@ -145,6 +162,9 @@ def _read(scenario: Scenario, words: list[str]) -> None:
         if isinstance(fields.get("preload"), str):
             fields["preload"] = [fields["preload"]]
         scenario.runs[rest[0]] = from_plain(RunSpec, {"name": rest[0], **fields})
+    elif what == "domain":
+        kind, name, *nodes = rest
+        scenario.domains.setdefault(kind, {})[name] = nodes
     elif what == "training":
         scenario.trainings[rest[0]] = Training(**_fields(rest[1:]))
     elif what == "at":
@@ -206,6 +226,18 @@ def _start(scenario: Scenario, name: str, words: list[str]) -> Request:
     return StartRun(id=name, by="ann", spec=scenario.runs[words[0]])
 
 
+def _on_node(kind: type[SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode]) -> Maker:
+    """Ask for something about a node; `with=n4` names the spare."""
+
+    def make(_: Scenario, name: str, words: list[str]) -> Request:
+        given = _fields(words[1:])
+        spare = {"spare": given["with"]} if "with" in given else {}
+        reason = str(given.get("because", ""))
+        return kind(id=name, by="ann", node=words[0], reason=reason, **spare)
+
+    return _request(make)
+
+
 def _named(method: str) -> Maker:
     """Call a method of the world with the words as they are."""
 
@@ -242,8 +274,16 @@ DEEDS: Mapping[str, Maker] = {
     "lr": _request(_lr),
     "drill": _request(_drill),
     "shut-down": _request(lambda _, name, __: ShutDown(id=name, by="ann")),
+    "swap": _on_node(SwapNode),
+    "drain": _on_node(DrainNode),
+    "quarantine": _on_node(QuarantineNode),
+    "readmit": _on_node(ReadmitNode),
+    "retire": _on_node(RetireNode),
     "kill-rank": _on_rank("kill_rank"),
     "stop-rank": _on_rank("stop_rank"),
+    "announce": _named("announce"),
+    "bring-machine": _named("bring_machine"),
+    "spoil-node": _named("spoil_node"),
     "kill-agent": _named("kill_agent"),
     "kill-keeper": _named("kill_keeper"),
     "kill-node": _named("kill_node"),

@@ -39,7 +39,9 @@ POLICY = Policy(
 
 node = st.sampled_from(NODES)
 attempt = st.builds(AttemptId, st.integers(1, 2), st.integers(1, 2), st.integers(0, 3))
-source = {"node": node, "incarnation": st.integers(1, 3)}
+lives = st.sampled_from(["", "", "a", "b"])
+heard_from = {"node": node, "incarnation": st.integers(1, 3)}
+source = {**heard_from, "life": lives}
 of_attempt = {**source, "attempt": attempt, "epoch": st.integers(1, 12)}
 text = st.text(max_size=20)
 runs = st.sampled_from(["a", "b", "1", "2", "nobody"])
@@ -62,6 +64,7 @@ result = st.builds(
             "agent": st.sampled_from(["alive", "dead"]),
             "keeper": st.sampled_from(["alive", "dead"]),
             "ranks_alive": st.lists(st.integers(1, 99), max_size=2),
+            "outcome": st.sampled_from(["PASS", "PASS", "FAIL", "UNKNOWN"]),
             "address": st.just("host"),
             "port": st.just(1),
         }
@@ -73,7 +76,10 @@ inputs = st.one_of(
     st.builds(
         s.NodeJoined,
         **source,
-        hardware=text,
+        hardware=st.sampled_from(["", "board:1", "board:2", "gpu:1"]) | text,
+        parts=st.lists(st.sampled_from(["board:1", "gpu:1", "mac:1", "file:1"]), max_size=3).map(
+            tuple
+        ),
         slots=st.integers(0, 4),
         address=text,
         pid=st.just(1),
@@ -128,7 +134,18 @@ inputs = st.one_of(
         node=st.none() | node,
         rank=st.none() | st.integers(0, 5),
     ),
-    st.builds(f.NodeHeard, **source),
+    st.builds(f.NodeHeard, **heard_from),
+    st.builds(
+        s.Notice,
+        **source,
+        notice=st.sampled_from(["maintenance", "preemption"]),
+        deadline_seconds=st.none() | st.floats(),
+    ),
+    st.builds(q.SwapNode, **request, node=node, spare=st.none() | node, reason=text),
+    *(
+        st.builds(kind, **request, node=node, reason=text)
+        for kind in (q.DrainNode, q.QuarantineNode, q.ReadmitNode, q.RetireNode)
+    ),
     st.builds(f.MassSilence, nodes=st.lists(node, max_size=3, unique=True).map(tuple)),
     st.builds(q.StartRun, **request, spec=spec),
     st.builds(q.StopRun, **request, run=runs),

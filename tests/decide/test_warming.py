@@ -143,9 +143,10 @@ def test_a_write_that_failed_is_made_good() -> None:
 
 
 def test_without_preload_no_register_is_written_but_for_its_assignment() -> None:
-    """Runs that want nothing warm cost what they cost before."""
+    """Runs that want nothing warm cost what they cost before; a join is answered by the register that names the agent."""
     story = Story(ONE_RUN.replace(" preload=torch", ""))
     story.until(0.1)
+    assert story.until(0.35) == {"n1": 1, "n2": 1, "n3": 1}
     assert story.until(8.0) == {"n1": 1, "n2": 1}
     assert story.until(60.0) == {"n1": 1, "n2": 1}
 

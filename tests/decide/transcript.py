@@ -13,7 +13,7 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
-from runner.facts.faults import Finding, GangTimed, MassSilence, NodeHeard
+from runner.facts.faults import DomainSilence, Finding, GangTimed, MassSilence, NodeHeard
 from runner.facts.ids import AttemptId
 from runner.facts.wire import kind_of
 from runner.history.ledger import Ledger
@@ -26,6 +26,7 @@ class Scribe:
     def __init__(self) -> None:
         self._actions: dict[str, str] = {}
         self._stepped: dict[AttemptId, int] = {}
+        self._is_low = False
 
     def lines(self, entries: list[r.JournalEntry]) -> list[str]:
         """Return the transcript of these entries."""
@@ -68,6 +69,10 @@ class Scribe:
                 nodes = idle if record.attempt is None else given
                 if record.node == nodes[0]:
                     phrases.append(_assigned(record, nodes))
+            elif isinstance(record, r.PoolNoted):
+                if record.low != self._is_low:
+                    phrases.append(f"spares {'low' if record.low else 'enough'} ({record.spares})")
+                self._is_low = record.low
             elif isinstance(record, r.Advanced):
                 if record.attempt not in self._stepped:
                     phrases.append(f"{record.attempt} first step {record.step}")
@@ -99,6 +104,8 @@ def _detail(result: ActionResult) -> str:
     detail = result.detail
     if detail.get("reachable") is False:
         return "not reachable"
+    if "checks" in detail:
+        return str(detail["outcome"])
     if "agent" in detail:
         ranks = list(detail["ranks_alive"])
         return f"agent {detail['agent']}, keeper {detail['keeper']}, ranks {ranks}"
@@ -128,7 +135,8 @@ def _gone(fact: s.RanksGone) -> str:
 
 def _joined(fact: s.NodeJoined) -> str:
     ranks = f" with ranks {list(fact.ranks_alive)} of {fact.attempt}" if fact.ranks_alive else ""
-    return f"node_joined {fact.node} (life {fact.incarnation}){ranks}"
+    other = f" {fact.hardware}" if fact.hardware != f"board:{fact.node}" else ""
+    return f"node_joined {fact.node}{other} (life {fact.incarnation}){ranks}"
 
 
 def _finding(fact: Finding) -> str:
@@ -151,6 +159,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.NodeLeft: lambda fact: f"node_left {fact.node}",
     s.RanksStarted: lambda fact: f"ranks_started {fact.node} {fact.attempt}",
     s.LaunchFailed: lambda fact: f"launch_failed {fact.node}: {fact.reason}",
+    s.Notice: lambda fact: f"{fact.notice} announced for {fact.node}",
     s.DevicesReleased: lambda fact: f"devices_released {fact.node}",
     s.RankExited: _exited,
     s.RanksGone: _gone,
@@ -161,11 +170,17 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     Finding: _finding,
     GangTimed: lambda fact: f"gang_timed {fact.attempt}",
     NodeHeard: lambda fact: f"node_heard {fact.node}",
+    DomainSilence: lambda fact: f"domain_silence {fact.domain} {fact.name} {' '.join(fact.nodes)}",
     MassSilence: lambda fact: f"mass_silence {' '.join(fact.nodes) or 'over'}",
     q.StartRun: lambda fact: f"start {fact.spec.name}",
     q.StopRun: lambda fact: f"stop {fact.run}",
     q.ChangeLr: _lr,
     q.Drill: lambda fact: f"drill {fact.run} {fact.fault}",
+    q.SwapNode: lambda fact: f"swap {fact.node}" + (f" with {fact.spare}" if fact.spare else ""),
+    q.DrainNode: lambda fact: f"drain {fact.node}",
+    q.QuarantineNode: lambda fact: f"quarantine {fact.node}",
+    q.ReadmitNode: lambda fact: f"readmit {fact.node}",
+    q.RetireNode: lambda fact: f"retire {fact.node}",
     q.ShutDown: lambda _: "shut_down",
 }
 
@@ -192,7 +207,8 @@ def _issued(record: r.ActionIssued) -> str:
         return f"PAGE {action.args['message'][:90]}"
     if action.action == "node_task":
         asked = action.args["args"]
-        return f"{action.id} {action.args['node']}: {asked.get('request') or asked.get('fault')}"
+        what = asked.get("request") or asked.get("fault") or action.args["task"]
+        return f"{action.id} {action.args['node']}: {what}"
     if action.action in ("probe_node", "start_agent", "stop_agent"):
         return f"{action.id} {action.action} {action.args['node']}"
     if action.action == "prune_checkpoints":
@@ -217,12 +233,35 @@ def _amended(record: r.IncidentAmended) -> str:
     return f"{record.incident} + {about}" if about else f"{record.incident} + evidence"
 
 
+def _domain(record: r.DomainNoted) -> str:
+    name = f"{record.domain} {record.name}"
+    if not record.nodes:
+        return f"{name} over"
+    return f"{name} comes back" if record.back else f"{name} silent: {' '.join(record.nodes)}"
+
+
 def _noted(record: r.RequestNoted) -> str:
     return f"{record.id} {record.state}: {record.message[:110]}"
 
 
+def _leaving(record: r.NodeLeaving) -> str:
+    if record.to is None:
+        return f"{record.node} stays"
+    until = f" by {record.by_time:.2f}" if record.by_time is not None else ""
+    spare = f", {record.spare} for it" if record.spare else ""
+    return f"{record.node} to leave for {record.to}{until}{spare}"
+
+
+def _judged(record: r.HardwareJudged) -> str:
+    return f"{record.hardware} {record.verdict or 'welcome again'}"
+
+
 _DECIDED: dict[type, Callable[[Any], str]] = {
     r.NodeChanged: _node,
+    r.NodeLeaving: _leaving,
+    r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
+    r.OffenceNoted: lambda x: f"offence of {x.hardware}: {x.fault}",
+    r.HardwareJudged: _judged,
     r.NodeCleared: lambda x: (
         f"{x.node} clear" + (" (seen by probe)" if x.seen_by == "probe" else "")
     ),
@@ -242,6 +281,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.ActionEnded: lambda x: "" if x.outcome == "done" else f"{x.id} {x.outcome}",
     r.RequestNoted: _noted,
     r.Closing: lambda _: "closing",
+    r.DomainNoted: _domain,
     r.MassSilenceNoted: lambda x: f"silent together: {' '.join(x.nodes) or 'nobody'}",
     r.DecisionFailed: lambda x: f"DECISION FAILED {x.error.splitlines()[-1]}",
 }
