@@ -403,7 +403,8 @@ def _sync_folder(path: Path) -> None:
 def _locked(root: str | Path) -> Iterator[tuple[int, int]]:
     """Hold the lock on EPOCH; yields its descriptor and the epoch. The kernel frees the lock of a killed process."""
     path = Path(root) / EPOCH
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    # Not through a link: the folder may be another user's than ours, who may be root.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
         deadline = time.monotonic() + LOCK_SECONDS
         while not _try_lock(descriptor):

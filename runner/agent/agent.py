@@ -25,6 +25,7 @@ from runner.agent.link import Place
 from runner.agent.loop import LATE_SECONDS, Loop
 from runner.agent.session import Session, Source, new_life
 from runner.agent.spool import Spool
+from runner.agent.voice import Voice
 from runner.errors import PermanentError, WireError
 from runner.facts.actions import ActionResult
 from runner.facts.assignments import Assignment, Task
@@ -71,14 +72,8 @@ class Agent:
             rejoin_seconds=place.cluster.silence_seconds,
             spool=_spool(place.folder),
         )
-        self._ranks = Convergence(
-            place,
-            self._identity,
-            self._loop,
-            stamp=self._session.stamp,
-            tell=self._tell,
-            beat=self._beat,
-        )
+        voice = Voice(stamp=self._session.stamp, tell=self._tell, beat=self._beat)
+        self._ranks = Convergence(place, self._identity, self._loop, voice=voice)
         cluster = place.cluster
         self._fence = Fence(
             fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds

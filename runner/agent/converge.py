@@ -1,106 +1,69 @@
 """Convergence: what the assignment says becomes true on this node, however often it is said.
 
-no ranks, a plan never started before   -> prepare, spawn            RanksStarted or LaunchFailed
-ranks of an older epoch, or idle        -> SIGTERM, grace, SIGKILL   RanksGone, once nothing of them is seen any more
+no ranks, a plan never started before   -> `Starting`: prepare, spawn    RanksStarted or LaunchFailed
+ranks of an older epoch, or idle        -> `Ending`: SIGTERM, SIGKILL    RanksGone, once nothing of them is seen any more
     if they hang                        -> stacks, SIGKILL
-no ranks, idle                          ->                           RanksGone for the attempt there was last
-the keeper died                         -> sweep, start another      RankExited without a code for each rank it held
+no ranks, idle                          ->                               RanksGone for the attempt there was last
+the keeper died                         -> sweep, start another          RankExited without a code for each rank it held
 """
 
 from __future__ import annotations
 
 import logging
-import signal
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from functools import partial
-from pathlib import Path
+from dataclasses import replace
 from typing import Any
 
-from runner.agent import launch, output, stacks
+from runner.agent import output
 from runner.agent.channels import Channels
-from runner.agent.devices import Devices, DevicesHeld
-from runner.agent.gang import Gang, Stamp
+from runner.agent.ending import Ending
+from runner.agent.gang import Gang
 from runner.agent.identity import Identity
 from runner.agent.keeping import Keeping
 from runner.agent.link import KeeperState, Place
 from runner.agent.loop import Loop
-from runner.agent.program import NoPythonProgram
 from runner.agent.reports import Hello
-from runner.agent.warming import Warming
-from runner.errors import StokerError
+from runner.agent.starting import Launching, Starting
+from runner.agent.voice import Voice
 from runner.facts.assignments import Assignment
-from runner.facts.signals import DevicesReleased, LaunchFailed, RankExited, RanksGone
+from runner.facts.signals import RankExited, RanksGone
 from runner.facts.wire import from_message, from_plain, to_message, to_plain
 
 log = logging.getLogger("stoker.agent")
 
-PREPARE_SECONDS = 30.0  # for folders to be made and the epoch raised on a slow file system; chosen
-MAX_REASON = 2048  # characters of why a launch failed
 # Finished, stopped as asked, settings refused (docs/contract.md): all others may yet end the same way.
 ORDERLY_EXITS = (0, 75, 78)
 
 
-@dataclass(slots=True, kw_only=True)
-class Launching:
-    """A plan on its way to the keeper."""
-
-    assignment: Assignment
-    is_prepared: bool = False
-    is_sent: bool = False
-    sent_at: float = 0.0  # monotonic seconds
-
-
-@dataclass(slots=True, kw_only=True)
-class Ending:
-    """Ranks on their way out. `kill_at`: monotonic seconds."""
-
-    kill_at: float
-    is_killed: bool = False
-    fenced: bool = False
-    stacks: int = 0  # ranks whose stacks were written down before
-
-
 class Convergence:
-    """Owns the gang. `stamp` gives a signal its source, `tell` sends a durable one, `beat` a heartbeat at once.
+    """Owns the gang.
 
     `is_sure` is False while the register may hold something newer than what was read: nothing is started then.
     """
 
-    def __init__(
-        self,
-        place: Place,
-        identity: Identity,
-        loop: Loop,
-        *,
-        stamp: Stamp,
-        tell: Callable[[object], None],
-        beat: Callable[[], None],
-    ) -> None:
-        self._place = place
+    def __init__(self, place: Place, identity: Identity, loop: Loop, *, voice: Voice) -> None:
         self._identity = identity
-        self._loop = loop
-        self._stamp = stamp
-        self._tell = tell
-        self._beat = beat
+        self._voice = voice
         self.keeping = Keeping(
             place, loop, on_message=self._hear_keeper, on_lost=self._lost_with_keeper
         )
-        self.warming = Warming(place, loop, ask=self.keeping.ask, on_change=self.converge)
+        self._starting = Starting(
+            place, identity, loop, voice=voice, keeping=self.keeping, on_change=self.converge
+        )
+        self._ending = Ending(loop, self.keeping)
+        self.warming = self._starting.warming
         self.channels = Channels(loop, self._take_packet)
         self.gang: Gang | None = None
         self.is_sure = False
-        self.devices = Devices(place.node, loop, self._devices_released, folder=place.device_files)
         self._assignment: Assignment | None = None
         self._is_mine = False  # it is meant for this life of the agent: else nothing is started
         self._cold = ""  # why the newest ranks were not forked
         self._exits: list[RankExited] = []  # of the newest ranks, told already
-        self._launching: Launching | None = None
-        self._ending: Ending | None = None
         self._when_left: Callable[[], None] | None = None
         self._waiting_channels: dict[int, socket.socket] = {}  # came before their `started`
+        self._uncut: dict[str, None] = {}  # output files that could not be cut, said already
 
     # -- beginning
 
@@ -111,7 +74,7 @@ class Convergence:
             return state
         pids = {item["rank"]: item["pid"] for item in state.ranks}
         assignment: Assignment = from_message(state.notes["assignment"])
-        self.gang = gang = Gang(assignment, pids, self._stamp, time.monotonic())
+        self.gang = gang = Gang(assignment, pids, self._voice.stamp, time.monotonic())
         understood = state.notes.get("understood")
         if understood is not None:
             gang.understood = from_plain(Hello, understood)
@@ -127,7 +90,7 @@ class Convergence:
             self._confirm_gone()
             return
         self._cold = state.cold
-        self._tell(gang.started(cold=state.cold))
+        self._voice.tell(gang.started(cold=state.cold))
         for rank, packets in state.held.items():
             for packet in packets:
                 self._take_packet(rank, packet)
@@ -146,10 +109,10 @@ class Convergence:
     def report_again(self) -> None:
         """Tell what became of the ranks, as at the beginning: whoever did not know this agent then has passed it over."""
         if self.gang is not None:
-            self._tell(self.gang.started(cold=self._cold))
+            self._voice.tell(self.gang.started(cold=self._cold))
         for fact in self._exits:
-            self._tell(replace(fact, **self._stamp()))
-        if self.gang is None and self._launching is None:
+            self._voice.tell(replace(fact, **self._voice.stamp()))
+        if self.gang is None and self._starting.launching is None:
             self._confirm_gone()
 
     def assign(self, assignment: Assignment, *, is_mine: bool) -> None:
@@ -168,7 +131,7 @@ class Convergence:
         same = before is not None and replace(before, warm=assignment.warm) == assignment
         if same and was_mine == is_mine:
             return  # nothing else is wanted than before
-        if assignment.plan is None and self.gang is None and self._launching is None:
+        if assignment.plan is None and self.gang is None and self._starting.launching is None:
             if is_mine:
                 self._confirm_gone()
             return
@@ -179,20 +142,25 @@ class Convergence:
         wanted = self._assignment
         if wanted is None or not self.keeping.is_up or self._when_left is not None:
             return
-        gang = self.gang
-        if self._launching is not None:
-            self._go_on_launching(self._launching, wanted)
+        gang, launching = self.gang, self._starting.launching
+        if launching is not None:
+            self._go_on(launching, wanted)
         elif gang is not None:
             if wanted.plan is None or wanted.epoch > gang.epoch:
-                self._end(grace_seconds=wanted.grace_seconds, stacks_seconds=wanted.stacks_seconds)
+                self._ending.begin(
+                    gang,
+                    grace_seconds=wanted.grace_seconds,
+                    stacks_seconds=wanted.stacks_seconds,
+                )
         elif wanted.plan is not None and self._may_launch(wanted):
-            self._launch(wanted)
+            self._starting.begin(wanted)
 
     def fence(self, reason: str) -> None:
         """End the ranks on our own account."""
-        if self.gang is not None and (self._ending is None or not self._ending.fenced):
+        end = self._ending.under_way
+        if self.gang is not None and (end is None or not end.fenced):
             log.warning("fenced: %s", reason)
-            self._end(grace_seconds=0.0, fenced=True)
+            self._ending.begin(self.gang, grace_seconds=0.0, fenced=True)
 
     def leave(self, when_left: Callable[[], None]) -> None:
         """End ranks and keeper for good, then call back."""
@@ -209,106 +177,29 @@ class Convergence:
         launched = self._identity.launched
         if launched is not None:
             epoch, attempt = launched
-            self._tell(RanksGone(**self._stamp(), epoch=epoch, attempt=attempt))
+            self._voice.tell(RanksGone(**self._voice.stamp(), epoch=epoch, attempt=attempt))
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if launched is None or launched[1] != idle.attempt:
             # Its plan was overtaken before it was read; the epoch obeyed since then keeps it from ever being started.
-            self._tell(RanksGone(**self._stamp(), epoch=idle.epoch, attempt=idle.attempt))
-
-    # -- starting ranks
-
-    def _launch(self, assignment: Assignment) -> None:
-        plan = assignment.plan
-        assert plan is not None
-        self._identity.launch(assignment.epoch, plan.attempt)
-        self._launching = launching = Launching(assignment=assignment)
-        if plan.ranks_per_node > self._place.slots:
-            self._launch_failed(
-                f"node {self._place.node!r} has {self._place.slots} slots, the plan wants {plan.ranks_per_node}"
+            self._voice.tell(
+                RanksGone(**self._voice.stamp(), epoch=idle.epoch, attempt=idle.attempt)
             )
-            return
-        self.devices.cease()
-        prepared = partial(self._prepared, launching)
-        self._loop.in_background(partial(self._make_ready, assignment), prepared)
-        late = TimeoutError(f"the folders did not answer within {PREPARE_SECONDS:.0f} s")
-        self._loop.at("prepare", time.monotonic() + PREPARE_SECONDS, partial(prepared, None, late))
 
-    def _make_ready(self, assignment: Assignment) -> bool:
-        """Prepare, on a thread of its own; return whether there are devices to wait for."""
-        launch.prepare(assignment)
-        return bool(self._place.cluster.device_release_seconds and self.devices.program())
+    # -- ranks come and go
 
-    def _prepared(
-        self, launching: Launching, has_devices: bool | None, error: Exception | None
-    ) -> None:
-        if self._launching is not launching or launching.is_prepared:
-            return
-        self._loop.cancel("prepare")
-        if error is not None:
-            self._launch_failed(f"cannot prepare: {error}")
-        elif has_devices:
-            wait = partial(
-                self.devices.wait,
-                _environment_of(launching.assignment),
-                self._place.cluster.device_release_seconds,
-                lambda: self._launching is launching,
-            )
-            self._loop.in_background(wait, partial(self._devices_free, launching))
-        else:
-            launching.is_prepared = True
-            self.converge()
-
-    def _devices_free(self, launching: Launching, _: None, error: Exception | None) -> None:
-        if self._launching is not launching:
-            return
-        if error is not None:
-            if isinstance(error, DevicesHeld):
-                self.devices.watch(_environment_of(launching.assignment))
-            self._launch_failed(str(error), devices_held=isinstance(error, DevicesHeld))
-        else:
-            launching.is_prepared = True
-            self.converge()
-
-    def _devices_released(self) -> None:
-        self._tell(DevicesReleased(**self._stamp()))
-
-    def _go_on_launching(self, launching: Launching, wanted: Assignment) -> None:
-        if launching.is_sent:
-            return
-        if wanted.plan is None or wanted.epoch > launching.assignment.epoch:
-            self._launching = None
+    def _go_on(self, launching: Launching, wanted: Assignment) -> None:
+        is_overtaken = wanted.plan is None or wanted.epoch > launching.assignment.epoch
+        if (is_overtaken or not self._is_mine) and not launching.is_sent:
+            self._starting.call_off()
             self._confirm_gone()
             self.converge()
-        elif launching.is_prepared and self.is_sure:
-            patience_ends = self.warming.patience_ends()
-            if patience_ends is None:
-                self._spawn(launching)
-            else:
-                self._loop.at("patience", patience_ends, self.converge)
-
-    def _spawn(self, launching: Launching) -> None:
-        fill = partial(
-            launch.spawn_request,
-            launching.assignment,
-            cluster=self._place.cluster.name,
-            python=self._place.python,
-        )
-        try:
-            try:
-                request = fill(fork=self.warming.state == "ready", cold=self.warming.why_cold())
-            except NoPythonProgram as error:  # it was one when the modules were imported
-                request = fill(cold=str(error))
-        except StokerError as error:
-            self._launch_failed(str(error))
-            return
-        launching.is_sent, launching.sent_at = True, time.monotonic()
-        self.keeping.ask(**request)
-        self.keeping.expect_answer()
+        elif self.is_sure:
+            self._starting.go_on()
 
     def _started(self, message: dict[str, Any]) -> None:
-        launching, self._launching = self._launching, None
+        launching = self._starting.started()
         if launching is None:
             if self.gang is None:  # ranks that nobody here has asked for
                 self.keeping.ask("kill", epoch=self._identity.epoch)
@@ -317,111 +208,43 @@ class Convergence:
         self.gang = Gang(
             launching.assignment,
             pids,
-            self._stamp,
+            self._voice.stamp,
             time.monotonic(),
             spawned_at=launching.sent_at,
         )
-        self._cold, self._exits = message["cold"], []
-        self._tell(self.gang.started(cold=self._cold))
-        if not message["cold"]:
+        self._cold, self._exits, self._uncut = message["cold"], [], {}
+        self._voice.tell(self.gang.started(cold=self._cold))
+        if not self._cold:
             self.warming.served()
         channels, self._waiting_channels = self._waiting_channels, {}
         self.channels.add(channels)
-        self._beat()
+        self._voice.beat()
         self.converge()
 
     def _spawn_failed(self, reason: str) -> None:
-        if self._launching is None and self.gang is not None:
+        if self._starting.launching is None and self.gang is not None:
             # We adopted a gang that was still being spawned; the keeper has ended it by now.
-            self._launching = Launching(assignment=self.gang.assignment)
+            self._starting.launching = Launching(assignment=self.gang.assignment)
             self.channels.finish()
-            self.gang = self._ending = None
-        self._launch_failed(reason)
-
-    def _launch_failed(self, reason: str, *, devices_held: bool = False) -> None:
-        launching, self._launching = self._launching, None
-        if launching is None or launching.assignment.plan is None:
-            return
-        attempt, epoch = launching.assignment.plan.attempt, launching.assignment.epoch
-        log.warning("attempt %s cannot be started: %s", attempt, reason)
-        stamp, reason = self._stamp(), reason[:MAX_REASON]
-        failed = LaunchFailed(
-            **stamp, epoch=epoch, attempt=attempt, reason=reason, devices_held=devices_held
-        )
-        self._tell(failed)
-        self.converge()
-
-    # -- ending ranks
-
-    def _end(
-        self, *, grace_seconds: float, stacks_seconds: float = 0.0, fenced: bool = False
-    ) -> None:
-        gang = self.gang
-        if gang is None:
-            return
-        now = time.monotonic()
-        late_seconds = 2 * stacks.REAP_SECONDS if stacks_seconds > 0 else 0.0
-        kill_at = now + max(grace_seconds, stacks_seconds + late_seconds)
-        if self._ending is None:
-            self._ending = Ending(kill_at=kill_at)
-            if stacks_seconds > 0 and gang.alive:
-                self._dump_stacks(gang, self._ending, stacks_seconds)
-            if grace_seconds > 0:
-                for rank in gang.alive:
-                    number = int(signal.SIGTERM)
-                    self.keeping.ask("signal", rank=rank.rank, signal=number, asked=True)
-        self._ending.kill_at = min(self._ending.kill_at, kill_at)
-        self._ending.fenced = self._ending.fenced or fenced
-        if self._ending.kill_at <= now or not gang.alive:
-            self._kill()
-        else:
-            self._loop.at("grace", self._ending.kill_at, self._kill)
-
-    def _dump_stacks(self, gang: Gang, ending: Ending, budget_seconds: float) -> None:
-        """Write down where ranks stand, then kill them; the kill does not wait for a folder that hangs."""
-        job = partial(
-            stacks.dump,
-            {rank.rank: rank.pid for rank in gang.alive},
-            folder=Path(gang.plan.output_folder, stacks.FOLDER),
-            budget_seconds=budget_seconds,
-            program=stacks.find_program(),
-        )
-
-        def dumped(count: int | None, error: Exception | None) -> None:
-            if error is not None:
-                log.warning("cannot write stacks of %s: %s", gang.attempt, error)
-            if self._ending is ending:
-                ending.stacks = count or 0
-                self._kill()
-
-        self._loop.in_background(job, dumped)
-
-    def _kill(self) -> None:
-        gang, ending = self.gang, self._ending
-        if gang is None or ending is None or ending.is_killed:
-            return
-        ending.is_killed = True
-        self.keeping.ask("kill", epoch=gang.epoch, attempt=str(gang.attempt))
-        self.keeping.expect_answer()
+            self.gang = None
+            self._ending.over()
+        self._starting.failed(reason)
 
     def _gone(self, left_behind: tuple[int, ...]) -> None:
-        self._loop.cancel("grace")
         self.channels.finish()
-        gang, ending = self.gang, self._ending
-        self.gang = self._ending = None
+        gang, end = self.gang, self._ending.over()
+        self.gang = None
         if gang is not None:
-            ending = ending or Ending(kill_at=0.0)
-            for said in gang.gone(
-                left_behind=left_behind, fenced=ending.fenced, stacks=ending.stacks
-            ):
-                self._tell(said)
-            self._beat()
+            fenced, stacks = (end.fenced, end.stacks) if end is not None else (False, 0)
+            for said in gang.gone(left_behind=left_behind, fenced=fenced, stacks=stacks):
+                self._voice.tell(said)
+            self._voice.beat()
         self.converge()
 
     def _tell_exit(self, gang: Gang, rank: int, exit_code: int | None) -> None:
         fact = gang.exited(rank, exit_code)
         self._exits.append(fact)
-        self._tell(fact)
+        self._voice.tell(fact)
 
     def _exited(self, message: dict[str, Any]) -> None:
         gang, number = self.gang, message["rank"]
@@ -432,12 +255,13 @@ class Convergence:
             gang.ranks[number].is_alive = False
         else:
             self._tell_exit(gang, number, message["exit_code"])
-        if self._ending is None and not message["asked"]:
+        is_ending = self._ending.under_way is not None
+        if not is_ending and not message["asked"]:
             if message["exit_code"] not in ORDERLY_EXITS:
                 # The gang is broken, and there is nothing to save: whoever decides can only agree.
-                self._end(grace_seconds=0.0)
-        elif self._ending is not None and not gang.alive:
-            self._kill()  # what they left behind
+                self._ending.begin(gang, grace_seconds=0.0)
+        elif is_ending and not gang.alive:
+            self._ending.kill()  # what they left behind
 
     # -- the keeper and the ranks
 
@@ -460,7 +284,9 @@ class Convergence:
                 try:
                     output.bound(path, gang.plan.output_limit_bytes)
                 except OSError as error:
-                    log.warning("cannot cut %s: %s", path, error)
+                    if path.name not in self._uncut:
+                        log.warning("cannot cut %s: %s; said once", path, error)
+                    self._uncut[path.name] = None
 
     def _hear_keeper(self, message: dict[str, Any]) -> None:
         match message["tell"]:
@@ -482,10 +308,11 @@ class Convergence:
 
     def _lost_with_keeper(self, left_behind: tuple[int, ...]) -> None:
         """Say what became of the ranks of a keeper that died: they died with it, as the sweep has seen."""
-        if self._launching is not None and self._launching.is_sent:
-            self._launch_failed("the keeper died while it started the ranks")
+        launching = self._starting.launching
+        if launching is not None and launching.is_sent:
+            self._starting.failed("the keeper died while it started the ranks")
         gang = self.gang
-        is_meant = self._ending is not None or self._when_left is not None
+        is_meant = self._ending.under_way is not None or self._when_left is not None
         for rank in list(gang.alive) if gang is not None else []:
             self.channels.read(rank.rank)
             if gang is not None and not is_meant:
@@ -505,7 +332,7 @@ class Convergence:
             return
         before = gang.understood
         for said in gang.hear(rank, packet, time.monotonic()):
-            self._tell(said)
+            self._voice.tell(said)
         if gang.understood is not None and gang.understood != before:
             notes = {
                 "assignment": to_message(gang.assignment),
@@ -513,11 +340,4 @@ class Convergence:
             }
             self.keeping.ask("note", epoch=gang.epoch, notes=notes)
         if gang.wants_beat:
-            self._beat()
-
-
-def _environment_of(assignment: Assignment) -> dict[str, str]:
-    """Return what ranks of an assignment have in all attempts."""
-    plan = assignment.plan
-    assert plan is not None
-    return launch.lasting_environment(plan.environment, ranks_per_node=plan.ranks_per_node)
+            self._voice.beat()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import json
+import logging
 import os
 import uuid
 from dataclasses import asdict, dataclass
@@ -16,6 +17,8 @@ from pathlib import Path
 from runner.agent.keeper import process
 from runner.errors import PermanentError, UserError
 from runner.facts.ids import AttemptId
+
+log = logging.getLogger("stoker.agent")
 
 LOCK_NAME = "agent.lock"
 LIFE_NAME = "agent.json"
@@ -34,8 +37,15 @@ class Life:
     task_cursor: int = 0
 
 
+class Unwritable(PermanentError):
+    """What must be remembered before it is done cannot be written down."""
+
+
 class Identity:
-    """One agent's claim on a node's folder. Raises UserError when another agent holds it."""
+    """One agent's claim on a node's folder. Raises UserError when another agent holds it.
+
+    When the disk refuses what is to be remembered, it still holds for this life, and is written with the next change.
+    """
 
     def __init__(self, node: str, folder: Path) -> None:
         self.node = node
@@ -46,6 +56,7 @@ class Identity:
         self._life = _read_life(folder / LIFE_NAME)
         self._life_file = _opened_life(folder / LIFE_NAME)
         self._life.incarnation += 1
+        self._is_refused = False
         self._save()
 
     @property
@@ -74,15 +85,18 @@ class Identity:
         """Refuse older epochs from now on, in all later lives."""
         if epoch > self._life.epoch:
             self._life.epoch = epoch
-            self._save()
+            try:
+                self._save()
+            except Unwritable:
+                pass  # said already; ranks must still end, and none are started before it is written
 
     def launch(self, epoch: int, attempt: AttemptId) -> None:
-        """Note that an attempt is about to be started; it is never started again."""
+        """Note that an attempt is about to be started; it is never started again. Raises Unwritable: then it must not be."""
         self._life.launched_epoch, self._life.launched_attempt = epoch, str(attempt)
         self._save()
 
     def take_task(self, cursor: int) -> None:
-        """Note that a task was taken; it is never taken again."""
+        """Note that a task was taken; it is never taken again. Raises Unwritable."""
         self._life.task_cursor = cursor
         self._save()
 
@@ -99,8 +113,20 @@ class Identity:
         """
         text = json.dumps(asdict(self._life)).ljust(_LIFE_BYTES - 1) + "\n"
         assert len(text) == _LIFE_BYTES, f"a life of {len(text)} characters does not fit its sector"
-        os.pwrite(self._life_file, text.encode(), 0)
-        os.fdatasync(self._life_file)
+        path = self.folder / LIFE_NAME
+        try:
+            os.pwrite(self._life_file, text.encode(), 0)
+            os.fdatasync(self._life_file)
+        except OSError as error:
+            if not self._is_refused:
+                log.error(
+                    "%s cannot be written (%s): no ranks are started before it can", path, error
+                )
+            self._is_refused = True
+            raise Unwritable(
+                f"{path} cannot be written ({error}), so nobody would know later what was started here"
+            ) from error
+        self._is_refused = False
 
 
 def write_durably(path: Path, text: str) -> None:

@@ -42,6 +42,7 @@ NOTE_NAME = "keeper.json"
 LOCK_NAME = "keeper.lock"
 WARM_LOG_NAME = "warm.log"
 MARK = "STOKER_KEEPER"  # environment of a keeper: the folder it serves
+ABILITIES = ("user",)  # beyond the protocol: ranks of another user than its own
 MAX_PACKET_BYTES = 64 * 1024  # the contract's limit of a channel packet
 
 _PR_SET_PDEATHSIG = 1
@@ -320,13 +321,13 @@ def _size(path: str) -> int:
 class Wiring:
     """What a rank is connected to: both ends of its channel, and its output files. `let_go` keeps our end only."""
 
-    def __init__(self, spec: Message) -> None:
+    def __init__(self, spec: Message, user: Message | None) -> None:
         self.spec = spec
         self.ours, self.theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self.outputs: list[int] = []
         try:
             for name in ("output", "errors"):
-                self.outputs.append(_appended(spec[name]))
+                self.outputs.append(_appended(spec[name], user))
         except OSError:
             self.let_go()
             self.ours.close()
@@ -342,43 +343,90 @@ class Wiring:
 
 def spawn_rank(spec: Message, ask: Message) -> Rank:
     """Start one rank as a fresh process; raises OSError, ValueError or SubprocessError when it cannot be started."""
-    wiring = Wiring(spec)
-    keeper = os.getpid()
+    wiring = Wiring(spec, ask.get("user"))
+    folder = ask["working_directory"]
+    child = Child(ask.get("user"), folder)
     environment = {**ask["environment"], **spec["environment"]}
     environment["STOKER_CHANNEL"] = str(wiring.theirs.fileno())
 
     try:
-        child = subprocess.Popen(
+        process = child.start(
             spec["command"],
-            stdin=subprocess.DEVNULL,
             stdout=wiring.outputs[0],
             stderr=wiring.outputs[1],
-            cwd=ask["working_directory"] or None,
             env=environment,
-            start_new_session=True,
             pass_fds=(wiring.theirs.fileno(),),
-            preexec_fn=lambda: _become_a_child(keeper),  # safe: this process has one thread
         )
     except BaseException:
         wiring.ours.close()
         raise
     finally:
         wiring.let_go()
-    child.returncode = 0  # reaped by the loop; a Popen that is let go of would look for it
-    return Rank(spec, child.pid, wiring.ours)
+    process.returncode = 0  # reaped by the loop; a Popen that is let go of would look for it
+    return Rank(spec, process.pid, wiring.ours)
 
 
-def _become_a_child(keeper: int) -> None:
-    """Die with the keeper, and take signals as a program does that was started from a shell."""
-    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:  # died before the line above took effect
-        os._exit(1)
-    for number in (*_EXIT_SIGNALS, signal.SIGQUIT, signal.SIGCHLD):
-        signal.signal(number, signal.SIG_DFL)  # an ignored signal would stay ignored through exec
+class Child:
+    """A process about to be started in a folder, as a user (name, uid, gid) or, None, as the keeper itself."""
+
+    def __init__(self, user: Message | None, folder: str) -> None:
+        self._user = user
+        self._folder = folder
+        self._keeper = os.getpid()
+
+    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+        """Start it; raises OSError, ValueError or SubprocessError when that cannot be done."""
+        entrance, told = os.pipe()
+        try:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                # A folder that only the user may enter is entered as the user.
+                cwd=None if self._user else self._folder or None,
+                preexec_fn=lambda: self._become(told),  # safe: the keeper has one thread
+                **options,
+            )
+        except subprocess.SubprocessError as error:
+            os.set_blocking(entrance, False)
+            try:
+                reason = os.read(entrance, 1000).decode(errors="replace")
+            except BlockingIOError:
+                reason = str(error)
+            raise subprocess.SubprocessError(reason) from error
+        finally:
+            os.close(entrance)
+            os.close(told)
+
+    def _become(self, told: int) -> None:
+        """Become the user, die with the keeper, and take signals as a program does that was started from a shell."""
+        if self._user is not None:
+            try:
+                os.initgroups(self._user["name"], self._user["gid"])
+                os.setgid(self._user["gid"])
+                os.setuid(self._user["uid"])
+                if self._folder:
+                    os.chdir(self._folder)
+            except OSError as error:
+                os.write(told, f"as user {self._user['name']}: {error}".encode())
+                raise
+        # After the change of user, which would undo it.
+        _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != self._keeper:  # died before the line above took effect
+            os._exit(1)
+        for number in (*_EXIT_SIGNALS, signal.SIGQUIT, signal.SIGCHLD):
+            # An ignored signal would stay ignored through exec.
+            signal.signal(number, signal.SIG_DFL)
 
 
-def _appended(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+def _appended(path: str, user: Message | None = None) -> int:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
+    if user is not None:
+        try:
+            os.fchown(descriptor, user["uid"], user["gid"])  # so that /dev/stdout can be opened
+        except OSError:
+            pass  # a file system that keeps root out
+    return descriptor
 
 
 # ---- the warm process -----------------------------------------------------------------------------------------------
@@ -394,23 +442,19 @@ class Warm:
         self.reason = ""
         self.versions: Message = {}
         self.is_reaped = False
-        keeper = os.getpid()
+        child = Child(wish.get("user"), wish["working_directory"])
         self.stream, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         room = "x" * _ROOM_BYTES
         program = str(Path(__file__).absolute().with_name("warm.py"))
         environment = {**wish["environment"], MARK: folder, _ROOM_VARIABLE: room}
         output = _appended(WARM_LOG_NAME)
         try:
-            self.child = subprocess.Popen(
+            self.child = child.start(
                 [*wish["interpreter"], program, str(theirs.fileno()), room],
-                stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                cwd=wish["working_directory"] or None,
                 env=environment,
-                start_new_session=True,
                 pass_fds=(theirs.fileno(),),
-                preexec_fn=lambda: _become_a_child(keeper),
             )
             self._send("wish", {**wish, "keeper": folder}, [])
         except BaseException:
@@ -471,7 +515,7 @@ class Forking:
         self.gate = -1
         try:
             for spec in ask["ranks"]:
-                self.wirings.append(Wiring(spec))
+                self.wirings.append(Wiring(spec, ask.get("user")))
         except OSError:
             self.call_off()
             raise
@@ -727,6 +771,7 @@ class Keeper:
             {
                 "tell": "state",
                 "protocol": PROTOCOL,
+                "abilities": ABILITIES,
                 "pid": os.getpid(),
                 "ranks": ranks,
                 **self._gang,
@@ -836,6 +881,9 @@ class Keeper:
         warm = self._warm
         if warm is None or warm.state != "ready":
             self._spawn(ask, cold=warm.reason if warm is not None else "there is no warm process")
+            return
+        if warm.wish.get("user") != ask.get("user"):
+            self._spawn(ask, cold="the warm process is of another user")
             return
         try:
             forking = Forking(ask)

@@ -53,6 +53,11 @@ class Keeping:
         """Process id of the keeper."""
         return self._link.pid if self._link is not None else None
 
+    @property
+    def abilities(self) -> tuple[str, ...]:
+        """What the keeper can do beyond its protocol; nothing while there is none."""
+        return self._link.abilities if self._link is not None else ()
+
     def begin(self) -> KeeperState:
         """Sweep, find the keeper or start one, return what it holds. Raises PermanentError when none can be had."""
         found = link.connect(self._place.folder)
@@ -141,7 +146,12 @@ class Keeping:
             self._child.wait()
             self._child = None
         left_behind = link.sweep(self._place)
-        return left_behind, None if self._is_leaving else link.start(self._place)
+        return left_behind, None if self._is_leaving else self._begun()
+
+    def _begun(self) -> _Started:
+        found, child = link.start(self._place)
+        found.state()  # a keeper just started holds nothing; what it can do is asked for
+        return found, child
 
     def _mended(
         self, result: tuple[tuple[int, ...], _Started | None] | None, error: Exception | None

@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.agent import output
+from runner.agent import output, users
 from runner.agent.program import NoPythonProgram, Program, read_command
+from runner.agent.users import RankUser
 from runner.errors import SpecError
 from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan
 from runner.facts.contract import OWN_VARIABLES
 from runner.facts.wire import to_message, to_plain
-from runner.sealing import raise_epoch
+from runner.sealing import EPOCH, raise_epoch
 
 CONTRACT_VERSION = "1"
 MAX_FORKED_RANKS = (
@@ -25,8 +26,11 @@ _OWN_VARIABLE = re.compile(OWN_VARIABLES)
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-def prepare(assignment: Assignment) -> None:
-    """Make the output folder, and make older epochs unable to seal a checkpoint. May block on a slow file system."""
+def prepare(assignment: Assignment, user: RankUser | None = None, *, state: str = "") -> None:
+    """Make the output folder, and make older epochs unable to seal a checkpoint. May block on a slow file system.
+
+    Checkpoints in the cluster's own folder are handed over to the user who is to write there; elsewhere it is up to them.
+    """
     plan = assignment.plan
     assert plan is not None
     # Usually made already: on a file system that all nodes share, looking costs little and making takes the parent's lock.
@@ -34,11 +38,16 @@ def prepare(assignment: Assignment) -> None:
         Path(plan.output_folder).mkdir(parents=True, exist_ok=True)
     if plan.checkpoints:
         raise_epoch(plan.checkpoints, assignment.epoch)
+        if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
+            users.give(Path(plan.checkpoints), user)
+            users.give(Path(plan.checkpoints, EPOCH), user)
 
 
-def warm_wish(plan: WarmPlan, *, python: str) -> dict[str, Any]:
+def warm_wish(plan: WarmPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
     """Say to a keeper what to warm up. Raises NoPythonProgram for a command whose ranks cannot be forked."""
-    environment = lasting_environment(plan.environment, ranks_per_node=plan.ranks_per_node)
+    environment = lasting_environment(
+        plan.environment, ranks_per_node=plan.ranks_per_node, user=user
+    )
     program = _program(plan.command, environment, plan.working_directory, plan.python or python)
     if plan.ranks_per_node > MAX_FORKED_RANKS:
         raise NoPythonProgram(
@@ -54,6 +63,7 @@ def warm_wish(plan: WarmPlan, *, python: str) -> dict[str, Any]:
         },
         "working_directory": plan.working_directory,
         "own_variables": OWN_VARIABLES,
+        **({"user": user.as_plain()} if user is not None else {}),
     }
 
 
@@ -66,7 +76,13 @@ def _program(
 
 
 def spawn_request(
-    assignment: Assignment, *, cluster: str, python: str, fork: bool = False, cold: str = ""
+    assignment: Assignment,
+    *,
+    cluster: str,
+    python: str,
+    user: RankUser | None = None,
+    fork: bool = False,
+    cold: str = "",
 ) -> dict[str, Any]:
     """Say to a keeper what to start. Raises SpecError for a command that cannot be filled in.
 
@@ -75,7 +91,7 @@ def spawn_request(
     """
     plan = assignment.plan
     assert plan is not None
-    shared = shared_environment(assignment, cluster=cluster)
+    shared = shared_environment(assignment, cluster=cluster, user=user)
     program = None
     if fork:
         program = _program(plan.command, shared, plan.working_directory, plan.python or python)
@@ -106,6 +122,7 @@ def spawn_request(
         "ranks": ranks,
         "fork": fork,
         "cold": cold,
+        **({"user": user.as_plain()} if user is not None else {}),
     }
 
 
@@ -124,20 +141,27 @@ def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
     return {name: value for name, value in source.items() if not name.startswith("STOKER_")}
 
 
-def lasting_environment(given: Mapping[str, str], *, ranks_per_node: int) -> dict[str, str]:
-    """Return what ranks of a run have in all attempts: the plan's variables over the agent's."""
-    environment = {**base_environment(), **given}
+def lasting_environment(
+    given: Mapping[str, str], *, ranks_per_node: int, user: RankUser | None = None
+) -> dict[str, str]:
+    """Return what ranks of a run have in all attempts: the plan's variables over the user's over the agent's."""
+    of_user = user.environment if user is not None else {}
+    environment = {**base_environment(), **of_user, **given}
     if ranks_per_node > 1:
         # As torchrun does: each rank would otherwise start a thread per core.
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
 
 
-def shared_environment(assignment: Assignment, *, cluster: str) -> dict[str, str]:
+def shared_environment(
+    assignment: Assignment, *, cluster: str, user: RankUser | None = None
+) -> dict[str, str]:
     """Return what all ranks of this node have in common: the contract's variables over the plan's over the agent's."""
     plan = assignment.plan
     assert plan is not None
-    environment = lasting_environment(plan.environment, ranks_per_node=plan.ranks_per_node)
+    environment = lasting_environment(
+        plan.environment, ranks_per_node=plan.ranks_per_node, user=user
+    )
     environment.update(
         WORLD_SIZE=str(plan.world_size),
         LOCAL_WORLD_SIZE=str(plan.ranks_per_node),

@@ -59,6 +59,7 @@ class KeeperState:
     ranks: list[dict[str, Any]] = field(default_factory=list)
     channels: dict[int, socket.socket] = field(default_factory=dict)
     held: dict[int, list[bytes]] = field(default_factory=dict)
+    abilities: tuple[str, ...] = ()  # what it can do beyond its protocol
 
 
 class KeeperLost(TemporaryError):
@@ -70,6 +71,7 @@ class KeeperLink:
 
     def __init__(self, stream: socket.socket, pid: int) -> None:
         self.pid = pid
+        self.abilities: tuple[str, ...] = ()  # known once its state was asked for
         self._stream = stream
         self._stream.settimeout(SEND_SECONDS)
         self._received = b""
@@ -125,6 +127,8 @@ class KeeperLink:
                     found.epoch = message.get("epoch", 0)
                     found.notes = message.get("notes", {})
                     found.cold = message.get("cold", "")
+                    found.abilities = tuple(message.get("abilities", ()))
+                    self.abilities = found.abilities
                     return found
 
     def close(self) -> None:

@@ -7,10 +7,12 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from runner.agent import launch
+from runner.agent import launch, users
+from runner.agent.keeping import Keeping
 from runner.agent.link import Place
 from runner.agent.loop import Loop
 from runner.agent.program import NoPythonProgram
+from runner.agent.users import NoSuchUser
 from runner.facts.assignments import WarmPlan
 
 log = logging.getLogger("stoker.agent")
@@ -31,10 +33,10 @@ class Warming:
         place: Place,
         loop: Loop,
         *,
-        ask: Callable[..., None],
+        keeping: Keeping,
         on_change: Callable[[], None],
     ) -> None:
-        self._place, self._loop, self._ask, self._on_change = place, loop, ask, on_change
+        self._place, self._loop, self._keeping, self._on_change = place, loop, keeping, on_change
         self._plan: WarmPlan | None = None
         self._was_told = False  # before that, a keeper that is found may hold one
         self._wish: dict[str, Any] = {}
@@ -69,17 +71,19 @@ class Warming:
         self._wish, self.pid, self.versions = {}, 0, {}
         if self._plan is None:
             self._set("", "")
-            self._ask("warm", wish={})
+            self._keeping.ask("warm", wish={})
             return
         try:
-            self._wish = launch.warm_wish(self._plan, python=self._place.python)
-        except NoPythonProgram as error:
+            user = users.find(self._plan.user)
+            users.must_be_able(user, self._keeping.abilities)
+            self._wish = launch.warm_wish(self._plan, python=self._place.python, user=user)
+        except (NoPythonProgram, NoSuchUser) as error:
             self._set("odd", str(error))
-            self._ask("warm", wish={})
+            self._keeping.ask("warm", wish={})
             return
         self._since = time.monotonic()
         self._set("importing", "")
-        self._ask("warm", wish=self._wish)
+        self._keeping.ask("warm", wish=self._wish)
 
     def hear(self, message: dict[str, Any]) -> None:
         """Take what the keeper tells of its warm process; one that died is made anew, one that is odd stays so."""

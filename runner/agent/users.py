@@ -1,0 +1,91 @@
+"""Users: whom ranks run as. A run's ranks run as whoever submitted it, where the agent can see to that."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from runner.errors import PermanentError
+
+ABILITY = "user"  # what a keeper says it can do
+
+
+class NoSuchUser(PermanentError):
+    """Ranks cannot run as the user that the plan names."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankUser:
+    """A user other than the agent's own."""
+
+    name: str
+    uid: int
+    gid: int
+    home: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What a login would set."""
+        return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
+
+    def as_plain(self) -> dict[str, Any]:
+        """Return what a keeper is told."""
+        return asdict(self)
+
+
+def find(name: str) -> RankUser | None:
+    """Return the user that ranks are to become; None when that is whoever we are. Raises NoSuchUser."""
+    if not name:
+        return None
+    try:
+        entry = pwd.getpwnam(name)
+    except KeyError:
+        raise NoSuchUser(
+            f"user {name!r}, who submitted the run, is not known on this node; all nodes must know the same users"
+        ) from None
+    mine = os.geteuid()
+    if entry.pw_uid == mine:
+        return None
+    if mine != 0:
+        raise NoSuchUser(
+            f"user {name!r} submitted the run, but the agent of this node runs as {_name_of(mine)!r} and cannot start ranks as "
+            f"somebody else; run the agent as root, or as {name!r}, or submit the run as {_name_of(mine)!r}"
+        )
+    return RankUser(name=name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir)
+
+
+def must_be_able(user: RankUser | None, abilities: Sequence[str]) -> None:
+    """Raise NoSuchUser when a keeper cannot start ranks as somebody else: those of older releases would start them as root."""
+    if user is not None and ABILITY not in abilities:
+        raise NoSuchUser(
+            f"user {user.name!r}: the keeper of this node is of an older release and starts ranks as itself only; "
+            "end what runs on this node, and stop its agent (SIGTERM), so that another keeper is started"
+        )
+
+
+def give(path: Path, user: RankUser) -> None:
+    """Hand a folder or file that root made over to a user; what belongs to anybody else already, or is a link, stays as it is."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        seen = os.fstat(descriptor)
+        if seen.st_uid == 0 and (stat.S_ISDIR(seen.st_mode) or seen.st_nlink == 1):
+            os.fchown(descriptor, user.uid, user.gid)
+    except OSError:
+        pass  # a file system that keeps root out; the ranks will say so
+    finally:
+        os.close(descriptor)
+
+
+def _name_of(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
