@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from runner.cli import show
+from runner.decide.hardware import offences_that_count
 from runner.decide.state import Hardware, Node
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.view import NodeView, PoolView, View
@@ -14,7 +15,6 @@ from runner.history.words import names, printable
 FEW = 50  # rows that are shown whole; chosen, not measured
 SHORT = 16  # characters of a hardware's name in a table; chosen, not measured
 PLAIN_STATES = ("active", "spare")  # what a node should be
-DAY_SECONDS = 24 * 3600.0
 
 _COLUMNS: tuple[tuple[str, Callable[[NodeView, float], str]], ...] = (
     ("node", lambda n, _: n.node),
@@ -178,7 +178,7 @@ def hardware_in_full(hardware: Hardware, *, cluster: ClusterSpec, now: float) ->
         "parts": ", ".join(printable(part, 80) for part in hardware.parts),
         "names": names(hardware.nodes),
         "verdict": verdict_in_words(hardware),
-        "offences": f"{num_counting(hardware, cluster=cluster, now=now)} count, of the last "
+        "offences": f"{offences_that_count(hardware, cluster, now)} count, of the last "
         f"{cluster.lemon_days:g} days; {cluster.lemon_offences} make a lemon",
     }
     lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
@@ -197,7 +197,7 @@ def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float
             printable(known.hardware, 80),
             names(known.nodes),
             known.verdict or "-",
-            str(num_counting(known, cluster=cluster, now=now) or "-"),
+            str(offences_that_count(known, cluster, now) or "-"),
             show.moment(known.offences[-1].at) if known.offences else "-",
             printable(known.reason or (known.offences[-1].fault if known.offences else ""), 80),
         )
@@ -209,12 +209,6 @@ def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float
 def is_remarkable(hardware: Hardware) -> bool:
     """Whether there is anything to say of hardware but that it is there."""
     return bool(hardware.verdict or hardware.offences or len(hardware.nodes) > 1)
-
-
-def num_counting(hardware: Hardware, *, cluster: ClusterSpec, now: float) -> int:
-    """Return how many of its offences count at `now`."""
-    first = now - cluster.lemon_days * DAY_SECONDS
-    return sum(offence.at >= first for offence in hardware.offences)
 
 
 def verdict_in_words(hardware: Hardware) -> str:

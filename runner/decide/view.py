@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from runner.decide import pool
+from runner.decide.hardware import offences_that_count
 from runner.decide.placement import Preloads, checkpoint_folder, run_folder
 from runner.decide.state import Incident, Leaving, Node, Run, State
 from runner.decide.trust import TRUSTED
@@ -24,7 +25,6 @@ from runner.facts.view import (
 from runner.history.ledger import Ledger
 
 MAX_INCIDENTS_SHOWN = 100
-DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -124,13 +124,12 @@ def draw(
 
 def counting_offences(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
     """Return hardware -> its offences that still count, where there are any."""
-    first = now - cluster.lemon_days * DAY_SECONDS
-    found: dict[str, int] = {}
-    for name, known in state.hardware.items():
-        num = sum(offence.at >= first for offence in known.offences)
-        if num:
-            found[name] = num
-    return found
+    counted = {
+        name: offences_that_count(known, cluster, now)
+        for name, known in state.hardware.items()
+        if known.offences
+    }
+    return {name: num for name, num in counted.items() if num}
 
 
 def nearest_domains(cluster: ClusterSpec) -> dict[str, str]:
