@@ -196,6 +196,7 @@ class DomainNoted:
     name: str
     nodes: tuple[str, ...] = ()
     incident: str | None = None
+    back: bool = False  # some of its nodes are heard again: the others are given time
 
 
 @message("node_changed")
@@ -212,6 +213,7 @@ class NodeChanged:
     incident: str | None = None
     held: bool = False
     ended: bool = False
+    domain: str = ""  # "rack r2": it is lost with that failure domain, and not to blame
 
 
 @message("assigned")
