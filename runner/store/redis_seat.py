@@ -85,26 +85,26 @@ class Seat:
             self.hang_up()
             raise self._meaning(error) from error
 
-    def wait(self, seconds: float, *, deadline_seconds: float) -> Any:
-        """Return the answer that comes within `seconds`, None when it says that nothing came, or when the bell rang."""
+    def wait(self, seconds: float, *, deadline_seconds: float) -> tuple[bool, Any]:
+        """Wait for the answer, at most `seconds`; return whether the bell rang instead, and the answer: None if nothing came."""
         assert self._link is not None
         poll = select.poll()
         poll.register(self._link, select.POLLIN)
         poll.register(self._bell, select.POLLIN)
         ready = {fd for fd, _ in poll.poll((seconds + deadline_seconds) * 1000)}
         try:
+            if not ready:
+                raise LinkLost("it does not answer in time")
             if self._link.fileno() not in ready:
-                if not ready:
-                    raise LinkLost("it does not answer in time")
                 self.hang_up()  # the answer may still come, and nobody would want it
-                return None
+                return True, None
             reply = self._link.receive(extra_seconds=seconds)
         except _RAW_ERRORS as error:
             self.hang_up()
             raise self._meaning(error) from error
         if isinstance(reply, Refused):
             raise self._meaning(reply) from reply
-        return reply
+        return False, reply
 
     def ring(self) -> None:
         """End the seat's wait. May be called from a signal handler."""

@@ -54,6 +54,10 @@ class Welcome:
         self._id, self.life = store_id.decode(), int(life)
         return self.life
 
+    def forget(self) -> None:
+        """Take whatever store is there for the one we are on."""
+        self._id, self.life = "", 0
+
     def _check_same(self, store_id: str) -> None:
         if self._id and store_id != self._id:
             found = f"another one ({store_id})" if store_id else "nothing"

@@ -10,6 +10,10 @@ class Seen:
         self._streams: dict[str, int] = {}
         self._versions: dict[bool, int] = {}
 
+    def forget(self) -> None:
+        """Believe whatever the store says from now on."""
+        self._streams, self._versions = {}, {}
+
     def end(self, stream: str) -> int:
         """Return the highest number seen of a stream."""
         return self._streams.get(stream, 0)

@@ -1,4 +1,6 @@
-"""The other process in the store's tests: `python -m tests.store.player <part> <folder> ...`, one line out per deed.
+"""The other process in the store's tests: `python -m tests.store.player <part> <store> ...`, one line out per deed.
+
+`<store>` is a folder for SQLite, or `redis://HOST:PORT/CLUSTER`.
 
 The safety poll is put out of reach, so that a reader who is not rung for waits for ever.
 """
@@ -8,17 +10,29 @@ import random
 import sys
 import time
 
+import runner.store.redis
 import runner.store.sqlite
-from runner.errors import Fenced
+from runner.errors import Fenced, StoreUnavailable
+from runner.facts.cluster_spec import StoreSpec
+from runner.store.redis import RedisStore
 from runner.store.sqlite import SqliteStore
-from runner.store.store import LeaseHeld
+from runner.store.store import LeaseHeld, Store
 
 runner.store.sqlite.POLL_SECONDS = 3600.0
+runner.store.redis.SLICE_SECONDS = 3600.0
 
 
-def echo(folder: str, num_rounds: str) -> None:
+def opened(where: str, *, deadline_seconds: float = 1.0) -> Store:
+    """Open the store that is meant."""
+    if where.startswith("redis://"):
+        address, _, cluster = where.removeprefix("redis://").partition("/")
+        return RedisStore(StoreSpec(address=address), cluster, deadline_seconds=deadline_seconds)
+    return SqliteStore(where, deadline_seconds=deadline_seconds)
+
+
+def echo(where: str, num_rounds: str) -> None:
     """Wait for each item of `ping` and answer with one in `pong`."""
-    store = SqliteStore(folder)
+    store = opened(where)
     print("ready", flush=True)
     seen = 0
     while seen < int(num_rounds):
@@ -28,25 +42,55 @@ def echo(folder: str, num_rounds: str) -> None:
             store.append("pong", item.payload)
 
 
-def append(folder: str, stream: str) -> None:
+def append(where: str, stream: str) -> None:
     """Append 1, 2, 3, ... for ever, and say each number once it is acknowledged."""
-    store = SqliteStore(folder)
+    store = opened(where)
     while True:
         number = store.append(stream, b"%d" % (store.last(stream) + 1))
         print(number, flush=True)
 
 
-def wait(folder: str, stream: str) -> None:
+def insist(where: str, stream: str) -> None:
+    """Append 1, 2, 3, ... for ever at their numbers, again until acknowledged, and say each number then."""
+    store = opened(where)
+    number = 0
+    while True:
+        try:
+            number = number or store.last(stream)
+            store.append(stream, b"%d" % (number + 1), at=number + 1)
+        except StoreUnavailable:
+            time.sleep(0.01)
+            continue
+        number += 1
+        print(number, flush=True)
+
+
+def follow(where: str, stream: str) -> None:
+    """Read a stream for ever, through outages, and say each number."""
+    store = opened(where)
+    seen = 0
+    while True:
+        try:
+            batch = store.read(streams={stream: seen}, registers={}, timeout_seconds=60)
+        except StoreUnavailable:
+            time.sleep(0.01)
+            continue
+        for item in batch.items.get(stream, ()):
+            seen = item.number
+            print(seen, item.payload.decode(), flush=True)
+
+
+def wait(where: str, stream: str) -> None:
     """Block on a stream."""
-    store = SqliteStore(folder)
+    store = opened(where)
     print("ready", flush=True)
     store.read(streams={stream: 0}, registers={}, timeout_seconds=60)
     print("seen", flush=True)
 
 
-def lead(folder: str, num_appends: str) -> None:
+def lead(where: str, num_appends: str) -> None:
     """Contend for a lease that runs out all the time; append its token under it until that often done."""
-    store = SqliteStore(folder, deadline_seconds=10.0)
+    store = opened(where, deadline_seconds=10.0)
     dice = random.Random(os.getpid())
     while store.last("tokens") < int(num_appends):
         try:
@@ -61,4 +105,11 @@ def lead(folder: str, num_appends: str) -> None:
 
 
 if __name__ == "__main__":
-    {"echo": echo, "append": append, "wait": wait, "lead": lead}[sys.argv[1]](*sys.argv[2:])
+    {
+        "echo": echo,
+        "append": append,
+        "insist": insist,
+        "follow": follow,
+        "wait": wait,
+        "lead": lead,
+    }[sys.argv[1]](*sys.argv[2:])
