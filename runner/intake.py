@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Literal
 
 from runner.decide.state import State
-from runner.errors import Forged, WireError
+from runner.errors import Forged, StoreForgot, WireError
 from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.requests import Request
@@ -49,10 +49,13 @@ class Intake:
     def take(self, stream: str, payload: bytes, state: State) -> object:
         """Return the fact that a payload of this stream is; raise Refused with the reason why it is none.
 
-        `state` says which agents the nodes are known by, and what was taken from them.
+        `state` says which agents the nodes are known by, and what was taken from them. Raises StoreForgot for an agent that obeys
+        what the journal knows nothing of.
         """
         try:
             fact = self._believed(stream, payload)
+            if isinstance(fact, Heartbeat | NodeJoined):
+                _check_epoch(fact, state)
             if isinstance(fact, Signal):
                 self._check_counted(stream, fact)
                 self._check_life(stream, fact, state)
@@ -121,3 +124,12 @@ class Intake:
         if source is None or source.life != signal.life:
             return None
         return source.incarnation, source.sequence
+
+
+def _check_epoch(signal: Heartbeat | NodeJoined, state: State) -> None:
+    """Every assignment is in the journal before it is published: an agent cannot be ahead of a store that remembers."""
+    if signal.epoch >= state.next_epoch:
+        raise StoreForgot(
+            f"node {signal.node!r} obeys the assignment of epoch {signal.epoch}, but the journal has given out none beyond "
+            f"{state.next_epoch - 1}: the store came back with less than it acknowledged"
+        )

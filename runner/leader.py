@@ -16,7 +16,7 @@ from typing import Self
 
 import psutil
 
-from runner.errors import Fenced, StoreUnavailable, UserError
+from runner.errors import Fenced, StoreForgot, StoreUnavailable, UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.store.store import Lease, LeaseHeld, Store, boot_id
 
@@ -87,6 +87,9 @@ class Leadership:
         self._cluster, self._store, self._taken = cluster, store, lease
         self._ended = threading.Event()
         self.is_lost = False
+        self.forgot: StoreForgot | None = (
+            None  # why the lease cannot be ours any more, whatever we do
+        )
 
     def __enter__(self) -> Self:
         """Take the lease unless it is ours. Raises UserError when a living supervisor leads."""
@@ -111,8 +114,9 @@ class Leadership:
                 self._store.renew(self.lease)
             except StoreUnavailable:
                 continue  # the token protects the journal; a lease that ran out is still ours until somebody takes it
-            except Fenced:
+            except (Fenced, StoreForgot) as error:
                 self.is_lost = True
+                self.forgot = error if isinstance(error, StoreForgot) else None
                 on_loss()
                 return
 
@@ -125,4 +129,5 @@ class Leadership:
         """Give the lease back, so that the next supervisor need not wait."""
         self._ended.set()
         with contextlib.suppress(StoreUnavailable):
-            self._store.release(self.lease)
+            if self.forgot is None:
+                self._store.release(self.lease)

@@ -68,14 +68,16 @@ class Turns:
         self._pictured_bytes = 0  # of entries until then, as far as they passed through our hands
         self._is_unmarked = False
 
-    def recover(self) -> int:
+    def recover(self, *, at_most: int | None = None) -> int:
         """Bring the controller to where the journal ends, by applying alone; return the number of entries applied.
 
         It goes on from where the controller is, and from a snapshot only where it is at the very beginning: called again and
-        again, it follows a journal that somebody else writes.
+        again, it follows a journal that somebody else writes. `at_most`: pass over snapshots that contain later entries.
         """
         at_the_beginning = self.controller.state.sequence == 0
-        snapshot = self._journal.latest_snapshot() if at_the_beginning else Snapshot()
+        snapshot = Snapshot()
+        if at_the_beginning:
+            snapshot = self._journal.latest_snapshot(at_most=at_most)
         if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
             self.controller.state = snapshot.state.state
             self.ledger = Ledger.load(snapshot.state.ledger, bounded=True)
@@ -116,7 +118,7 @@ class Turns:
     def _keep_mark(self) -> None:
         """Mark how far the store got before any effect goes out; a mark that cannot be kept stops nobody."""
         try:
-            self._journal.keep_mark()
+            self._journal.keep_mark(next_epoch=self.controller.state.next_epoch)
             self._is_unmarked = False
         except StoreUnavailable as error:
             if not self._is_unmarked:

@@ -13,7 +13,7 @@ import time
 
 from runner.agent.inbox import Inbox
 from runner.agent.outbox import HANGING_SECONDS, MAX_DELAY_SECONDS, Outbox
-from runner.errors import TemporaryError
+from runner.errors import StokerError, StoreForgot, TemporaryError
 from runner.store.store import Batch, Store
 
 log = logging.getLogger("stoker.agent")
@@ -116,6 +116,9 @@ class Courier:
             asked = {inbox: inbox.asked for inbox in self._inboxes}
             try:
                 batch = self._look(list(asked))
+            except StoreForgot as error:
+                self._begin_anew(error, list(asked))
+                continue
             except Exception as error:  # noqa: BLE001  a bulkhead: an agent that cannot read goes on trying
                 if not is_failing:
                     log.warning("cannot read from the store: %s", error)
@@ -126,6 +129,17 @@ class Courier:
             is_failing = False
             for inbox, number in asked.items():
                 inbox.take(batch, number)
+
+    def _begin_anew(self, error: StoreForgot, inboxes: list[Inbox]) -> None:
+        """Go on with a store that forgot: what is old tells an agent by its epoch, and only the living can say what was lost."""
+        log.warning("%s; going on with the store as it is", error)
+        self._store.forget()
+        try:
+            for inbox in inboxes:
+                inbox.begin_anew(self._store.last(inbox.stream))
+        except StokerError as failure:
+            log.warning("cannot read from the store: %s", failure)
+        self._over.wait(MAX_DELAY_SECONDS / 5)
 
     def _look(self, inboxes: list[Inbox]) -> Batch:
         is_fresh = all(inbox.is_fresh for inbox in inboxes)

@@ -47,6 +47,11 @@ class Inbox:
         """Whether the register was read since that was last asked for: else it is to be read whatever its version."""
         return self.asked == self._confirmed
 
+    def begin_anew(self, last_task: int) -> None:
+        """Read the register whatever its version, and tasks from where the stream ends now, if that is before our cursor."""
+        self.version, self._confirmed = 0, -1
+        self.cursor = min(self.cursor, last_task)
+
     def take(self, batch: Batch, asked: int) -> None:
         """Tell what a read has found that began when `asked` confirmations were asked for."""
         was_blind = self._is_blind

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from runner.agent.spool import Spool
-from runner.errors import StokerError, TemporaryError, WireError
+from runner.errors import StokerError, StoreForgot, TemporaryError, WireError
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.signing import SIGNATURE_BYTES, Signer
 from runner.store.store import Store
@@ -158,6 +158,12 @@ class Outbox:
         except TemporaryError as error:
             delay_seconds = min(error.delay_seconds, MAX_DELAY_SECONDS)
             self._say(f"the store does not take {stream}: {error}")
+        except StoreForgot as error:
+            delay_seconds = (
+                0.0  # what it forgot is for the supervisor and a person; we say what we have to say
+            )
+            self._say(f"going on with the store as it is: {error}")
+            store.forget()
         except StokerError as error:
             delay_seconds = MAX_DELAY_SECONDS
             self._say(f"the store refuses {stream}: {error}")

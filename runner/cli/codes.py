@@ -7,6 +7,7 @@ FAILED = 1
 BAD_INPUT = 2
 STOPPED = 3
 NO_ANSWER = 4
+STORE_FORGOT = 5
 INTERRUPTED = 130
 
 HELP = """\b
@@ -16,5 +17,6 @@ Exit codes:
   2    refused: bad input, or something that cannot be done as asked
   3    the run was stopped by a person
   4    no supervisor leads the cluster, or it did not answer in time; a check could not tell
+  5    the store came back with less than it acknowledged, or damaged: nothing acts until a person decides (`stoker store accept`)
   130  interrupted with Ctrl-C, after an orderly stop
 """

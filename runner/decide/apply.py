@@ -31,6 +31,7 @@ from runner.decide.state import (
 )
 from runner.facts import records as r
 from runner.facts.checkpoints import Trust
+from runner.facts.forgotten import NumbersRaised
 from runner.facts.signals import Signal
 
 
@@ -247,7 +248,7 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
         remedies=dict(run.remedies),
     )
     run.num_attempts += 1
-    run.reconfigured = False
+    run.reconfigured = run.skips_names = False
     state.next_epoch = max(state.next_epoch, record.epoch + 1)
     _count(state, "attempts")
 
@@ -484,6 +485,16 @@ def _closing(state: State, record: r.Closing) -> None:
     state.closing, state.closing_request = True, record.request
 
 
+def _numbers_raised(state: State, record: NumbersRaised) -> None:
+    state.next_epoch = max(state.next_epoch, record.next_epoch)
+    state.next_run = max(state.next_run, record.next_run)
+    for stream, number in record.cursors.items():
+        state.cursors[stream] = min(number, state.cursors.get(stream, 0))
+    for run in state.runs.values():
+        run.skips_names = True
+    _count(state, "stores_accepted")
+
+
 def _opened(state: State, record: r.Opened) -> None:
     state.closing, state.closing_request = False, ""
 
@@ -524,6 +535,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.RequestNoted: _request_noted,
     r.MassSilenceNoted: _mass_silence_noted,
     r.DecisionFailed: _decision_failed,
+    NumbersRaised: _numbers_raised,
     r.Closing: _closing,
     r.Opened: _opened,
 }

@@ -73,7 +73,11 @@ def _settle_between(draft: Draft, run: Run) -> None:
     if before is None:
         attempt, reason = AttemptId(run.run, 1, 0), "first launch"
     else:
-        attempt = before.attempt.reconfigured() if run.reconfigured else before.attempt.restarted()
+        attempt = (
+            before.attempt.reconfigured()
+            if run.reconfigured or run.skips_names
+            else before.attempt.restarted()
+        )
         reason = f"after {before.attempt} {before.outcome or 'ended'}"
     epoch = draft.epoch()
     draft.add(

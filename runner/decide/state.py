@@ -201,6 +201,7 @@ class Run:
     last_loss: float | None = None
     remedies: dict[str, float] = field(default_factory=dict)
     reconfigured: bool = False  # remedies changed since the last attempt was planned
+    skips_names: bool = False  # attempts with the next names may have been, before the store forgot them
     checkpoints: list[Checkpoint] = field(default_factory=list)  # by step, refused ones too
     incident: str | None = None  # the one that governs what is done next
     fruitless_attempts: int = 0  # crashed in a row without a step beyond the furthest

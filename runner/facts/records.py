@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 # A journal's inputs may be of any kind: whoever reads records must know them all.
-from runner.facts import assignments, faults, requests, signals  # noqa: F401
+from runner.facts import assignments, faults, forgotten, requests, signals  # noqa: F401
 from runner.facts.actions import Action
 from runner.facts.checkpoints import Checkpoint
 from runner.facts.ids import AttemptId

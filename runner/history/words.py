@@ -12,6 +12,7 @@ from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.faults import DomainSilence, Finding, GangTimed, MassSilence, NodeHeard
+from runner.facts.forgotten import NumbersRaised, StoreAccepted
 
 MAX_TEXT = 240  # characters of one piece of foreign text; chosen, not measured
 MAX_NAMES = 16  # nodes told by name in one sentence; chosen, not measured
@@ -170,6 +171,10 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     r.Tick: lambda _: "a deadline passed",
     r.SupervisorStarted: _supervisor_started,
     r.Paused: _paused,
+    StoreAccepted: lambda f: (
+        f"{printable(f.by) or 'somebody'} took the store as it is for the truth, {f.lost} entries are known to be lost"
+        f"{_because(f.reason)}"
+    ),
     r.Unreadable: lambda f: f"stream {f.stream}: a message that is none: {printable(f.reason)}",
     s.NodeJoined: _node_joined,
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
@@ -404,6 +409,9 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.RequestNoted: _request_noted,
     r.MassSilenceNoted: _mass_silence_noted,
     r.DecisionFailed: lambda d: f"Stoker's own decision failed{_because(d.error)}",
+    NumbersRaised: lambda d: (
+        f"epochs go on at {d.next_epoch}, runs at {d.next_run}; runs that go on get new attempts"
+    ),
     r.Closing: lambda d: f"the cluster shuts down, for {printable(d.by) or 'somebody'}",
     r.Opened: lambda d: "the cluster is open again",
 }

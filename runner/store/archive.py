@@ -23,6 +23,7 @@ from runner.facts.cluster_spec import ClusterSpec
 SEGMENT_ENTRIES = 10_000  # in one file: some 5 MB, 200 to 600 KB compressed; chosen
 SEGMENT_BYTES = 32 * 1024 * 1024  # of entries in one file, which a reader holds at once; chosen
 OWNER_FILE = "cluster"  # whose past a folder holds: without it, the folder is not the one
+ASIDE_FOLDER = "forgotten"  # for files of a past that a person gave up
 _LEVEL = 6  # of compression; gzip's own default
 
 
@@ -133,8 +134,21 @@ class Archive:
             _write_durably(path, gzip.compress(head + body, _LEVEL, mtime=0))
         except OSError as error:
             raise StoreUnavailable(f"journal file {path}: {error}; see to its disk") from error
-        self.read(seal)
+        try:
+            self.read(seal)
+        except StoreCorrupt as error:
+            raise StoreUnavailable(f"it was not read back as it was written: {error}") from error
         return seal
+
+    def put_aside(self, last: int) -> None:
+        """Move files that hold entries past `last` out of the way: those numbers are about to be given out again."""
+        if not self.is_here():
+            return
+        aside = self.folder / ASIDE_FOLDER
+        for path in sorted(self.folder.glob("*.jsonl.gz")):
+            if int(path.name.partition("-")[0]) > last:
+                aside.mkdir(exist_ok=True)
+                path.rename(aside / path.name)
 
     def read(self, seal: Segment) -> list[bytes]:
         """Return the entries of a segment; StoreCorrupt, naming the file, for one that is not what was sealed.

@@ -12,6 +12,7 @@ A journal with a `mark` remembers on its own machine how far the store got, and 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable, WireError
 from runner.facts import wire
@@ -71,13 +72,13 @@ class Journal:
         if self._mark is not None:
             self._newest = HighWater(sequence=entry.sequence, sha256=sha256(payload))
 
-    def keep_mark(self) -> None:
-        """Remember the newest acknowledged entry on this machine, durably; nothing without a mark.
+    def keep_mark(self, *, next_epoch: int) -> None:
+        """Remember the newest acknowledged entry on this machine, and the next epoch; nothing without a mark.
 
         Raises StoreUnavailable when this machine's disk does not take it.
         """
         if self._mark is not None and self._newest is not None:
-            self._mark.keep(self._newest)
+            self._mark.keep(replace(self._newest, next_epoch=next_epoch))
             self._newest = None
 
     def check_mark(self) -> None:
@@ -251,9 +252,12 @@ class Journal:
         self._store.put(register, sealed(body, through), fence=self._writing_lease())
         self.snapshot_bytes = len(body)
 
-    def latest_snapshot(self) -> Snapshot:
-        """Return the newest snapshot that verifies; entries after its `through` are still to be applied."""
-        found = latest_snapshot(self._store)
+    def latest_snapshot(self, *, at_most: int | None = None) -> Snapshot:
+        """Return the newest snapshot that verifies; entries after its `through` are still to be applied.
+
+        `at_most`: pass over those that contain later entries than this one.
+        """
+        found = latest_snapshot(self._store, at_most=at_most)
         self.snapshot_bytes = found.bytes
         return found
 

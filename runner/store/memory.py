@@ -193,6 +193,10 @@ class MemoryStore:
                     return Batch()
                 self._check_usable()
 
+    def forget(self) -> None:
+        """Believe the store as it is from now on; see `Store.forget`."""
+        return  # it remembers nothing of its own
+
     def wake(self) -> None:
         """End blocked reads of this handle; see `Store.wake`."""
         with self._contents.changed:

@@ -72,10 +72,12 @@ def kept_snapshots(store: Store) -> tuple[list[Kept], list[str]]:
     return sorted(kept, key=lambda each: each.seal.through, reverse=True), refused
 
 
-def latest_snapshot(store: Store) -> Snapshot:
-    """Return the newest snapshot that verifies and can be read."""
+def latest_snapshot(store: Store, *, at_most: int | None = None) -> Snapshot:
+    """Return the newest snapshot that verifies and can be read; of those through entry `at_most`, where that is given."""
     kept, refused = kept_snapshots(store)
     for candidate in kept:
+        if at_most is not None and candidate.seal.through > at_most:
+            continue
         try:
             state = wire.decode(candidate.body, limit_bytes=MAX_LARGE_BYTES)
         except WireError as error:

@@ -181,6 +181,10 @@ class SqliteStore:
             if self._is_closed:
                 return Batch()
 
+    def forget(self) -> None:
+        """Believe the store as it is from now on; see `Store.forget`."""
+        self._seen.forget()
+
     def wake(self) -> None:
         """End blocked reads of this handle; see `Store.wake`."""
         self._num_wakes += 1

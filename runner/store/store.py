@@ -168,6 +168,13 @@ class Store(Protocol):
         """
         ...
 
+    def forget(self) -> None:
+        """Believe the store as it is from now on, whatever this handle saw of it before.
+
+        For agents, which other numbers protect: an epoch tells them what is old. A supervisor leaves it to a person.
+        """
+        ...
+
     def wake(self) -> None:
         """End the reads that block on this handle now; a thread not blocked finds its next wait ended instead."""
         ...
