@@ -237,13 +237,19 @@ class RedisStore:
                     return batch
                 self._begin_wait(seat, after, registers, seconds=left_seconds, limit=limit)
                 seat.is_waiting = True
-            batch = self._wait(seat, after, registers, seconds=left_seconds)
+            has_rung, batch = self._wait(seat, after, registers, seconds=left_seconds)
             if batch or self._is_closed:
+                return batch
+            # Not by way of the server, which may be out of reach.
+            if has_rung and seat.has_been_woken(lambda: self._num_wakes):
                 return batch
 
     def forget(self) -> None:
         """Believe the store as it is from now on; see `Store.forget`."""
         self._seen.forget()
+        self._welcome.forget()
+        for seat in self._own_seats():
+            seat.known = None
 
     def wake(self) -> None:
         """End blocked reads of this handle; see `Store.wake`."""
@@ -281,36 +287,37 @@ class RedisStore:
         registers: Mapping[str, int],
         *,
         seconds: float,
-    ) -> Batch:
-        """Return what came of a wait; nothing when it is better looked at by `_look`."""
+    ) -> tuple[bool, Batch]:
+        """Return whether the bell ended the wait, and what came of it; nothing when `_look` had better look."""
         try:
-            said = seat.wait(seconds, deadline_seconds=self._deadline_seconds)
+            has_rung, said = seat.wait(seconds, deadline_seconds=self._deadline_seconds)
         finally:
             with seat.lock:
                 seat.is_waiting = False
                 if self._is_closed:
                     seat.hang_up()
-        if said is None:
+        entries = dict(said or ())
+        rows = {
+            name: entries.get(self._keys_of(seat, is_volatile_stream(name)).stream(name).encode())
+            for name in streams
+        }
+        if not entries or not all(
+            follow_each_other(rows[name] or (), after) for name, after in streams.items()
+        ):
             seat.known = None
-            return Batch()
-        entries = dict(said)
-        items: dict[str, tuple[Item, ...]] = {}
+            return has_rung, Batch()
+        items = {
+            name: items_of(name, found, start=streams[name])
+            for name, found in rows.items()
+            if found
+        }
         values: dict[str, Register] = {}
-        for name, after in streams.items():
-            keys = self._keys_of(seat, is_volatile_stream(name))
-            rows = entries.get(keys.stream(name).encode(), ())
-            if not follow_each_other(rows, after):
-                seat.known = None
-                return Batch()
-            if rows:
-                items[name] = items_of(name, rows, start=after)
         for name in registers:
             keys = self._keys_of(seat, is_volatile_register(name))
-            rows = entries.get(keys.register(name).encode())
-            if rows:
-                values[name] = register_of(name, rows[-1])
+            if found := entries.get(keys.register(name).encode()):
+                values[name] = register_of(name, found[-1])
         self._remember(seat, streams, items)
-        return Batch(items=items, registers=values)
+        return has_rung, Batch(items=items, registers=values)
 
     def _look(
         self, seat: Seat, streams: Mapping[str, int], registers: Mapping[str, int], *, limit: int
