@@ -16,20 +16,23 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runner.agent import keeper, tasks
+from runner.agent import hardware, keeper, notices, tasks
+from runner.agent.checking import Checking
 from runner.agent.converge import Convergence
 from runner.agent.courier import Courier
+from runner.agent.devices import Devices
 from runner.agent.fence import Fence
-from runner.agent.identity import Identity
+from runner.agent.identity import Identity, Unwritable
 from runner.agent.link import Place
 from runner.agent.loop import LATE_SECONDS, Loop
+from runner.agent.notices import Announcement, Notices
 from runner.agent.session import Session, Source, new_life
 from runner.agent.spool import Spool
 from runner.agent.voice import Voice
 from runner.errors import PermanentError, WireError
 from runner.facts.actions import ActionResult
 from runner.facts.assignments import Assignment, Task
-from runner.facts.signals import Heartbeat, Junk, NodeJoined, NodeLeft, RankExited
+from runner.facts.signals import Heartbeat, Junk, NodeJoined, NodeLeft, Notice, RankExited
 from runner.signing import load_signer
 from runner.store.store import Store
 
@@ -58,6 +61,10 @@ class Agent:
         self._progress_mark_seconds = progress_mark_seconds
         self._identity = Identity(place.node, place.folder)
         self._loop = Loop(self._was_stopped)
+        gpus = Devices(place.node, self._loop, lambda: None, folder=place.device_files).uuids
+        self._hardware = hardware.find(
+            place.folder, shares_machine=place.shares_machine, gpus=gpus, root=place.machine
+        )
         self._courier = Courier(store)
         self._session = Session(
             self._courier,
@@ -75,6 +82,12 @@ class Agent:
         voice = Voice(stamp=self._session.stamp, tell=self._tell, beat=self._beat)
         self._ranks = Convergence(place, self._identity, self._loop, voice=voice)
         cluster = place.cluster
+        self._checking = Checking(place.folder, self._loop, self._answer)
+        self._notices = Notices(
+            notices.file_of(cluster.notice_file, node=place.node, folder=place.folder),
+            on_notice=self._announce,
+            on_junk=self._junk,
+        )
         self._fence = Fence(
             fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds
         )
@@ -180,7 +193,8 @@ class Agent:
         gang = self._ranks.gang
         return NodeJoined(
             **self._session.stamp(),
-            hardware=self._identity.hardware,
+            hardware=self._hardware.hardware,
+            parts=self._hardware.parts,
             slots=self._place.slots,
             address=self._place.address,
             pid=os.getpid(),
@@ -203,6 +217,7 @@ class Agent:
             gang.look(now, stopped_seconds=self._place.cluster.stopped_seconds)
             for said in gang.mark(now, every_seconds=self._progress_mark_seconds):
                 self._tell(said)
+        self._notices.look()
         if self._session.wants_join(now):
             self._join_again(now)
         self._beat()
@@ -256,10 +271,24 @@ class Agent:
             )
         self._session.beat(beat)
 
+    def _announce(self, announced: Announcement) -> None:
+        log.warning("%s announced: %s", announced.kind, announced.reason or "no reason given")
+        self._tell(
+            Notice(
+                **self._session.stamp(),
+                notice=announced.kind,
+                reason=announced.reason,
+                deadline_seconds=announced.deadline_seconds,
+            )
+        )
+
+    def _preempted(self) -> None:
+        """Take SIGUSR1 for what a scheduler means by it (Slurm: `--signal=USR1@SECONDS`)."""
+        self._announce(Announcement("preemption", "SIGUSR1 to the agent"))
+
     # -- tasks
 
     def _on_task(self, task: Task, number: int) -> None:
-        self._identity.take_task(number)
         answered = self._answers.get(task.id)
         if answered is not None:
             self._tell(answered)
@@ -273,8 +302,20 @@ class Agent:
             gang=gang,
             has_waited=not self._has_listened or self._has_just_resumed(since_resumed),
         )
+        try:
+            self._identity.take_task(number)
+        except Unwritable as error:
+            if task.task in tasks.ONCE:  # a later life would do it again
+                reason = reason or str(error)
         if reason:
             self._answer(tasks.result(task, "failed", reason))
+        else:
+            self._do(task)
+
+    def _do(self, task: Task) -> None:
+        gang = self._ranks.gang
+        if task.task == "check":
+            self._checking.begin(task)
         elif task.task == "leave":
             self._leave()  # NodeLeft is the answer
         elif task.task == "drill" and task.args.get("fault") in tasks.STRIKES:
@@ -312,12 +353,14 @@ class Agent:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.leave())
+            signal.signal(signal.SIGUSR1, lambda *_: self._loop.post(self._preempted))
 
     def _leave(self) -> None:
         if not self._is_leaving:
             self._is_leaving = True
             log.info("leaving")
             self._loop.cancel("heartbeat")
+            self._checking.end()
             self._ranks.leave(self._loop.stop)
 
     def _displaced(self, life: str) -> None:

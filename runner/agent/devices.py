@@ -136,6 +136,16 @@ class Devices:
             if device.uuid in left
         )
 
+    def uuids(self) -> list[str]:
+        """Return the UUIDs of all GPUs; none where there is nobody to ask, or no answer. Blocks, at most `ANSWER_SECONDS`."""
+        if not self.program():
+            return []
+        try:
+            return sorted(device.uuid for device in self._devices())
+        except _Unanswered as error:
+            log.warning("the GPUs do not tell who they are: %s", error)
+            return []
+
     def _devices(self) -> list[Device]:
         lines = self._ask("--query-gpu=index,uuid,memory.used")
         found = [

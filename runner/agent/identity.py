@@ -10,7 +10,6 @@ import fcntl
 import json
 import logging
 import os
-import uuid
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +21,6 @@ log = logging.getLogger("stoker.agent")
 
 LOCK_NAME = "agent.lock"
 LIFE_NAME = "agent.json"
-HARDWARE_NAME = "hardware.json"
 _LIFE_BYTES = 512  # one sector of any disk
 
 
@@ -52,7 +50,6 @@ class Identity:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(node, folder / LOCK_NAME)
-        self.hardware = _hardware(folder / HARDWARE_NAME)
         self._life = _read_life(folder / LIFE_NAME)
         self._life_file = _opened_life(folder / LIFE_NAME)
         self._life.incarnation += 1
@@ -160,18 +157,6 @@ def _lock(node: str, path: Path) -> int:
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps({"pid": me.pid, "start_ticks": me.start_ticks}).encode(), 0)
     return descriptor
-
-
-def _hardware(path: Path) -> str:
-    """Read the hardware's serial, making one the first time: nodes that share a machine have none of their own."""
-    if not path.exists():
-        write_durably(path, json.dumps({"serial": uuid.uuid4().hex}))
-    try:
-        return str(json.loads(path.read_text())["serial"])
-    except (ValueError, LookupError, TypeError) as error:
-        raise PermanentError(
-            f'{path} should hold {{"serial": "..."}} ({error}); repair it, or delete it to get a new serial'
-        ) from error
 
 
 def _opened_life(path: Path) -> int:

@@ -41,6 +41,13 @@ class Place:
     address: str = "127.0.0.1"
     python: str = sys.executable
     device_files: Path = Path("/dev")
+    machine: Path = Path("/")  # has what tells of the hardware: sys/class/...
+
+    @property
+    def shares_machine(self) -> bool:
+        """Whether the node is one of those that the cluster's own machine plays: n1, n2, ... of `local`."""
+        local = self.cluster.local
+        return self.node in {f"n{index}" for index in range(1, local.nodes + local.spares + 1)}
 
     @property
     def mark(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ share it, with two threads and one handle on the store. An agent has a courier t
 
 from __future__ import annotations
 
+import collections
 import secrets
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +21,9 @@ from runner.facts.signals import Heartbeat, NodeJoined
 from runner.signing import Signer
 
 LIFE_BYTES = 8  # of randomness in the name of a life; chosen: two alike among 10,000 nodes in years are not to be seen
+MAX_HELD = (
+    64  # tasks that wait while the register names another life; the oldest makes room; chosen
+)
 LONGEST_REJOIN_RATIO = 12  # of the silence limit: between two tries to join; chosen
 
 
@@ -45,7 +49,7 @@ class Listener(Protocol):
         """The register holds this; it may be meant for another life (`Session.is_mine`)."""
 
     def on_task(self, task: Task, number: int) -> None:
-        """A task came, at this number of the node's stream."""
+        """A task came, at this number of the node's stream; not before the register names no other life than ours."""
 
     def on_confirmed(self, asked: int) -> None:
         """The register was read anew after the `asked`-th `confirm()`, and what it holds was told before."""
@@ -92,6 +96,8 @@ class Session:
         )
         self._named_at = 0  # version of the register that named us last; 0: none has
         self._is_answered = False
+        self._is_anothers = False  # the register names another life, of which tasks are
+        self._held: collections.deque[tuple[Task, int]] = collections.deque(maxlen=MAX_HELD)
         self._rejoin_seconds = rejoin_seconds
         self._longest_seconds = LONGEST_REJOIN_RATIO * rejoin_seconds
         self._join_due: float | None = None  # monotonic seconds; None before the first join
@@ -169,13 +175,19 @@ class Session:
 
     def _heard(self, message: Assignment | Task, number: int) -> None:
         if isinstance(message, Task):
-            self._listener.on_task(message, number)
+            if self._is_anothers:
+                self._held.append((message, number))
+            else:
+                self._listener.on_task(message, number)
             return
         if message.life == self.source.life:
             self._named_at = number
         elif message.life and 0 < self._named_at < number:
             self._listener.on_displaced(message.life)
             return
-        if self.is_mine(message):
-            self._is_answered = True
+        self._is_anothers = not self.is_mine(message)
         self._listener.on_assignment(message)
+        if not self._is_anothers:
+            self._is_answered = True
+            while self._held:
+                self._listener.on_task(*self._held.popleft())

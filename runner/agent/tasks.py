@@ -13,6 +13,7 @@ from runner.facts.actions import ActionResult
 from runner.facts.assignments import Task
 
 STRIKES = ("kill-agent", "kill-node")  # drills that end the agent itself
+ONCE = ("drill", "leave")  # must not be done a second time by a later life
 _RANK_DRILLS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 
 
@@ -26,6 +27,8 @@ def refusal(task: Task, *, node: str, epoch: int, gang: Gang | None, has_waited:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"
     if task.epoch and task.epoch < (gang.epoch if gang is not None else epoch):
         return f"task {task.id} is of epoch {task.epoch}, older than what runs here"
+    if task.task == "check":
+        return ""  # does no harm, however late
     if has_waited and (task.task == "drill" or not task.epoch):
         return f"task {task.id} waited while no agent was listening here; ask again"
     if task.task == "leave" or (task.task == "drill" and task.args.get("fault") in STRIKES):

@@ -142,12 +142,32 @@ class Node:
         *,
         grace_seconds: float = 0.0,
         warm: WarmPlan | None = None,
+        life: str = "",
     ) -> None:
         """Put an assignment into the node's register."""
         assignment = Assignment(
-            node=self.name, epoch=epoch, plan=plan, grace_seconds=grace_seconds, warm=warm
+            node=self.name,
+            epoch=epoch,
+            plan=plan,
+            grace_seconds=grace_seconds,
+            warm=warm,
+            life=life,
         )
         self.store.put(f"assignment/{self.name}", encode(assignment))
+
+    def check(self, *names: str, deadline_seconds: float = 60.0) -> str:
+        """Send a task to run health checks; return its id."""
+        self.num_tasks += 1
+        id_ = f"a{self.num_tasks}"
+        task = Task(
+            id=id_,
+            node=self.name,
+            task="check",
+            args={"checks": list(names)},
+            deadline_seconds=deadline_seconds,
+        )
+        self.store.append(f"tasks/{self.name}", encode(task))
+        return id_
 
     def warm(self, plan: LaunchPlan, preload: tuple[str, ...]) -> WarmPlan:
         """Return what the node is to have warm for this plan."""
@@ -158,6 +178,7 @@ class Node:
             working_directory=plan.working_directory,
             python=plan.python,
             ranks_per_node=plan.ranks_per_node,
+            user=plan.user,
         )
 
     def launch(

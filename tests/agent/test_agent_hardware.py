@@ -1,0 +1,158 @@
+"""Hardware: what a machine is made of, read from folders that play /sys; junk that firmware leaves names nothing."""
+
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from runner.agent import hardware
+from runner.errors import PermanentError
+from tests.agent.node import Node
+
+BOARD, UUID = "CN7475123A00G2", "4c4c4544-0038-4710-8052-b4c04f585332"
+
+
+class Machine:
+    """A folder that plays a machine's root."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.node = root / "node"
+        self.node.mkdir()
+
+    def board(self, *, serial: str = "", uuid: str = "") -> None:
+        """Have the firmware say this."""
+        dmi = self.root / "sys/class/dmi/id"
+        dmi.mkdir(parents=True)
+        for name, text in (("board_serial", serial), ("product_uuid", uuid)):
+            (dmi / name).write_text(f"{text}\n")
+
+    def card(self, name: str, address: str, *, is_physical: bool = True, own: str = "") -> None:
+        """Add an interface; `own`: its address before it joined a bond."""
+        folder = self.root / "sys/class/net" / name
+        folder.mkdir(parents=True)
+        (folder / "address").write_text(f"{address}\n")
+        if is_physical:
+            (folder / "device").mkdir()
+        if own:
+            (folder / "bonding_slave").mkdir()
+            (folder / "bonding_slave/perm_hwaddr").write_text(f"{own}\n")
+
+    def find(self, *gpus: str, shares_machine: bool = False) -> hardware.Found:
+        """Read it as an agent does."""
+        return hardware.find(
+            self.node, shares_machine=shares_machine, gpus=lambda: gpus, root=self.root
+        )
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    """Give a machine without anything."""
+    return Machine(tmp_path)
+
+
+def test_the_board_comes_first_and_all_else_is_a_part(machine: Machine) -> None:
+    """Board serial, product UUID, GPUs and cards are parts, in this order; the first is the hardware."""
+    machine.board(serial=BOARD, uuid=UUID)
+    machine.card("eth0", "08:C0:EB:12:34:56")
+    found = machine.find("GPU-1", "GPU-2")
+    assert found.hardware == f"board:{BOARD}"
+    assert found.parts == (
+        f"board:{BOARD}",
+        f"board:{UUID}",
+        "gpu:GPU-1",
+        "gpu:GPU-2",
+        "mac:08:c0:eb:12:34:56",
+    )
+    assert not (machine.node / "hardware.json").exists()
+
+
+@pytest.mark.parametrize(
+    "junk",
+    [
+        "To be filled by O.E.M.",
+        "To Be Filled By O.E.M.",
+        "Default string",
+        "None",
+        "Not Specified",
+        "0000000000",
+        "................",
+        "xxxxxxxx",
+        "0123456789",
+        "Base Board Serial Number",
+        "00000000-0000-0000-0000-000000000000",
+        "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF",
+        "03000200-0400-0500-0006-000700080009",
+        "",
+    ],
+)
+def test_what_firmware_leaves_there_names_no_board(machine: Machine, junk: str) -> None:
+    """Placeholders, zeros and UUIDs that many boards share are passed over; the GPUs then come first."""
+    machine.board(serial=junk, uuid=junk)
+    assert machine.find("GPU-1") == hardware.Found("gpu:GPU-1", ("gpu:GPU-1",))
+
+
+def test_only_cards_made_of_metal_count(machine: Machine) -> None:
+    """Bridges, containers' interfaces and made-up addresses are passed over; a card in a bond counts with its own."""
+    machine.card("br0", "08:c0:eb:00:00:01", is_physical=False)
+    machine.card("veth1", "08:c0:eb:00:00:02", is_physical=False)
+    machine.card("docker0", "02:42:ac:11:00:02", is_physical=False)
+    machine.card("lo", "00:00:00:00:00:00", is_physical=False)
+    machine.card("ens3", "52:54:00:12:34:56")  # a hypervisor's
+    machine.card("ib0", "80:00:00:48:fe:80:00:00:00:00:00:00:b8:59:9f:03:00:f9:8a:6a")
+    machine.card("ens4", "08:c0:eb:00:00:07", own="08:c0:eb:00:00:08")
+    assert machine.find().parts == ("mac:08:c0:eb:00:00:08",)
+
+
+def test_nodes_that_share_a_machine_have_a_file_each(machine: Machine) -> None:
+    """A local node makes its file at the first start, keeps it, and nothing of the machine is a part of it."""
+    machine.board(serial=BOARD)
+    first = machine.find("GPU-1", shares_machine=True)
+    serial = json.loads((machine.node / "hardware.json").read_text())["serial"]
+    assert first == hardware.Found(f"file:{serial}", (f"file:{serial}",))
+    assert machine.find("GPU-1", shares_machine=True) == first
+
+
+def test_a_file_wins_where_there_is_one(machine: Machine) -> None:
+    """A file that says serial and parts stands for the machine, whatever that is made of."""
+    machine.board(serial=BOARD)
+    (machine.node / "hardware.json").write_text('{"serial": "h1", "parts": ["gpu:G", "rack:7"]}')
+    assert machine.find() == hardware.Found("file:h1", ("file:h1", "gpu:G", "rack:7"))
+
+
+def test_a_machine_that_nothing_names_gets_a_file(
+    machine: Machine, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where nothing tells a machine from others a file is made, and the log says so, once."""
+    with caplog.at_level(logging.WARNING, "stoker.agent"):
+        found = machine.find()
+        assert machine.find() == found
+    assert found.hardware.startswith("file:")
+    assert caplog.text.count("no board serial, GPU or network card") == 1
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"serial": 3}', '{"serial": ""}', '{"serial": "a", "parts": "b"}']
+)
+def test_a_file_that_cannot_be_read_is_named(machine: Machine, text: str) -> None:
+    """A file that says no serial ends the agent with a message that names it, and is not overwritten."""
+    path = machine.node / "hardware.json"
+    path.write_text(text)
+    with pytest.raises(PermanentError, match=r"hardware\.json should hold"):
+        machine.find()
+    assert path.read_text() == text
+
+
+@pytest.mark.e2e
+def test_an_agent_says_what_it_stands_on(node: Node) -> None:
+    """The agent of a local node joins with its file's serial, by whichever life."""
+    node.start_agent()
+    node.kill_agent()
+    node.start_agent()
+    serial = json.loads((node.folder / "hardware.json").read_text())["serial"]
+    joined = node.said("NodeJoined")
+    assert [(said.hardware, said.parts) for said in joined] == 2 * [
+        (f"file:{serial}", (f"file:{serial}",))
+    ]
+    assert len({said.life for said in joined}) == 2

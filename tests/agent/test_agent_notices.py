@@ -1,0 +1,176 @@
+"""Notices of maintenance and preemption, by file and by signal; and health checks asked for by a task."""
+
+import json
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.agent.notices import Announcement, Notices, read
+from tests.agent.node import Node, is_alive, wait_until
+
+
+class Board:
+    """A file to be looked at, and what was told of it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.told: list[Announcement] = []
+        self.junk: list[str] = []
+        self.notices = Notices(path, on_notice=self.told.append, on_junk=self.junk.append)
+
+    def put(self, text: str) -> None:
+        """Rename a new content into place, and look twice."""
+        scratch = self.path.with_name("part")
+        scratch.write_text(text)
+        scratch.rename(self.path)
+        self.notices.look()
+        self.notices.look()
+
+
+def test_each_content_is_told_once(tmp_path: Path) -> None:
+    """A notice is told when it appears or says something else, not when it is only written again; gone and back, anew."""
+    board = Board(tmp_path / "notice.json")
+    board.notices.look()
+    text = '{"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds": 3600}'
+    board.put(text)
+    board.put(text)
+    assert board.told == [Announcement("maintenance", "new DIMMs", 3600.0)]
+    board.put('{"kind": "preemption"}')
+    assert board.told[1:] == [Announcement("preemption")]
+    board.path.unlink()
+    board.notices.look()
+    board.put('{"kind": "preemption"}')
+    assert len(board.told) == 3
+    assert board.junk == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "[" * 4000,
+        '{"kind": "party"}',
+        '{"kind": ["maintenance"]}',
+        '{"kind": "maintenance", "reason": 5}',
+        '{"kind": "maintenance", "deadline_seconds": "soon"}',
+        '{"kind": "maintenance", "deadline_seconds": true}',
+        '{"kind": "maintenance", "deadline_seconds": NaN}',
+        '{"kind": "maintenance", "deadline_seconds": -1}',
+        '{"kind": "maintenance", "reason": "' + "x" * 5000 + '"}',
+    ],
+)
+def test_what_is_no_notice_is_junk_once(tmp_path: Path, text: str) -> None:
+    """Anything else in the file is said once, and a notice that follows is told."""
+    board = Board(tmp_path / "notice.json")
+    board.put(text)
+    assert len(board.junk) == 1
+    assert board.told == []
+    board.put('{"kind": "maintenance"}')
+    assert board.told == [Announcement("maintenance")]
+
+
+def test_a_reason_is_cut() -> None:
+    """A reason may be as long as the file, and is cut for the signal."""
+    text = json.dumps({"kind": "maintenance", "reason": "x" * 3000})
+    assert len(read(text.encode()).reason) == 300
+
+
+@pytest.mark.e2e
+def test_an_agent_tells_notices(make_node: Callable[..., Node], tmp_path: Path) -> None:
+    """A file named for the node, and SIGUSR1, become durable notices; junk in the file is said."""
+    node = make_node(notice_file=str(tmp_path / "notice.{node}"))
+    agent = node.start_agent()
+    path = tmp_path / "notice.n1"
+    path.write_text("soon!")
+    junk = node.wait_for("Junk")
+    assert "notice.n1: no JSON" in junk.reason
+    path.write_text('{"kind": "maintenance", "reason": "fans", "deadline_seconds": 60}')
+    notice = node.wait_for("Notice")
+    assert (notice.notice, notice.reason, notice.deadline_seconds) == ("maintenance", "fans", 60.0)
+    agent.send_signal(signal.SIGUSR1)
+    preempted = node.wait_for("Notice", lambda said: said.notice == "preemption")
+    assert preempted.deadline_seconds is None
+    assert agent.poll() is None
+
+
+# ---- health checks --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.e2e
+def test_checks_are_run_and_answered(node: Node) -> None:
+    """The checks asked for are answered with their verdicts, each with its name; the outcome follows from them."""
+    node.start_agent()
+    answer = node.answer(node.check("disk_space", "processes"))
+    assert answer.outcome == "done"
+    names = sorted(verdict["check"] for verdict in answer.detail["checks"])
+    assert names == ["disk_space", "processes"]
+    outcomes = [verdict["outcome"] for verdict in answer.detail["checks"]]
+    expected = "FAIL" if "FAIL" in outcomes else "UNKNOWN" if "UNKNOWN" in outcomes else "PASS"
+    assert answer.detail["outcome"] == expected
+
+
+@pytest.mark.e2e
+def test_a_check_nobody_knows_is_unknown(node: Node) -> None:
+    """A name that is no check is no health: the answer is UNKNOWN and quotes what the program says; a bare word is refused."""
+    node.start_agent()
+    answer = node.answer(node.check("phase_of_moon"))
+    assert (answer.outcome, answer.detail["outcome"]) == ("done", "UNKNOWN")
+    assert "phase_of_moon" in answer.detail["checks"][0]["reason"]
+    assert node.answer(node.check()).outcome == "failed"
+
+
+@pytest.mark.e2e
+def test_checks_past_their_deadline_are_killed(node: Node) -> None:
+    """At the deadline the program and its checks are killed, and what they had not said is UNKNOWN; ranks go on meanwhile."""
+    node.start_agent()
+    answer = node.answer(node.check("disk_space", "loopback", deadline_seconds=0.05))
+    assert answer.detail["outcome"] == "UNKNOWN"
+    assert len(answer.detail["checks"]) == 2
+    wait_until(lambda: not _programs(node), "the program's end")
+
+
+@pytest.mark.e2e
+def test_one_check_at_a_time_and_none_outlives_the_agent(node: Node) -> None:
+    """While one is under way another is refused; an agent that leaves kills it, in order."""
+    agent = node.start_agent()
+    program = _stopped_program(node, node.check("disk_space", "memory", "processes"))
+    second = node.answer(node.check("memory"))
+    assert second.outcome == "failed"
+    assert "under way" in second.message
+    agent.terminate()
+    assert agent.wait(30) == 0
+    wait_until(lambda: not is_alive(program), "the end of the program")
+
+
+def _stopped_program(node: Node, task: str) -> int:
+    """Stop the health checks of a task, of which the answer then cannot come; try again if it was faster."""
+    for _ in range(50):
+        found = wait_until(
+            lambda: _programs(node) or node.said("ActionResult"), "the program, or its answer"
+        )
+        if isinstance(found[0], int):
+            os.kill(found[0], signal.SIGSTOP)
+            return found[0]
+        node.check("disk_space", "memory", "processes")
+    raise AssertionError(f"task {task} was always faster")
+
+
+def _programs(node: Node) -> list[int]:
+    """Return the health checks that the agent has started and that live."""
+    found = []
+    for agent in node.agents:
+        for tasks in Path(f"/proc/{agent.pid}/task").glob("*"):
+            try:
+                children = (tasks / "children").read_text().split()
+            except OSError:
+                continue
+            for pid in map(int, children):
+                line = Path(f"/proc/{pid}/cmdline")
+                if is_alive(pid) and b"healthchecks" in line.read_bytes():
+                    found.append(pid)
+    return found
