@@ -75,7 +75,7 @@ class Intake:
             raise Refused("unsigned", str(error)) from error
         except WireError as error:
             raise Refused("junk", str(error)) from error
-        if not isinstance(fact, KINDS[stream]):
+        if not isinstance(fact, KINDS[stream]) or isinstance(fact, Heartbeat) != (stream == BEATS):
             raise Refused("junk", f"{stream}: a {wire.kind_of(fact)!r} does not belong there")
         return fact
 
