@@ -12,7 +12,7 @@ from runner.cli.foreground.changes import changes, progress
 from runner.cli.foreground.screen import LiveScreen, PlainScreen, figures, headline
 from runner.cli.foreground.summary import summarize, summary_text
 from runner.facts.signals import StepRecord
-from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.facts.view import IncidentView, LeavingView, NodeView, RunView, View
 from tests.cli.conftest import ONE, TWO, example_view
 
 RUN = RunView(
@@ -70,6 +70,36 @@ def test_only_what_changed_is_told() -> None:
     assert changes(before, before, run=1) == []
     assert changes(before, view(n1="spare", n2="active"), run=1) == []
     assert changes(before, view(n1="lost", n2="active"), run=1) == ["n1 is lost"]
+
+
+def test_a_node_on_its_way_out_is_told_once_and_checks_are_no_news() -> None:
+    """The wish, where it leads and why; then that the node is out. A node that comes into the pool is routine."""
+    assert changes(view(n1="joining"), view(n1="checking"), run=1) == []
+    assert changes(view(n1="checking"), view(n1="spare"), run=1) == []
+    stays, out = view(n1="active"), view(n1="repair")
+    leaving = LeavingView(to="repair", since=1.0, reason="fans")
+    goes = replace(stays, nodes=(replace(stays.nodes[0], leaving=leaving),))
+    told = changes(stays, goes, run=1)
+    assert told == ["n1 is to leave at a checkpoint (repair): fans"]
+    assert changes(goes, goes, run=1) == []
+    assert changes(goes, out, run=1) == ["n1 is repair"]
+
+
+def test_a_large_fleet_is_a_line_of_counts_on_the_live_screen() -> None:
+    """Thousands of names would be the whole screen."""
+    names = [f"n{number}" for number in range(1, 2000)]
+    nodes = (
+        *(NodeView(node=name, state="active") for name in names),
+        NodeView(node="x", state="lost"),
+    )
+    screen = LiveScreen(1)
+    console = Console(file=io.StringIO(), width=120)
+    screen.show(replace(view(), nodes=nodes))
+    console.print(screen._draw())
+    assert isinstance(console.file, io.StringIO)
+    shown = console.file.getvalue()
+    assert "2000 nodes: 1999 active, 1 lost" in shown
+    assert "n1999" not in shown
 
 
 def test_an_incident_is_told_from_opening_to_resolution() -> None:

@@ -9,7 +9,13 @@ from runner.cli.tables import incident_place, step_of
 from runner.facts.view import IncidentView, NodeView, RunView, View
 from runner.history.words import printable, setting
 
-QUIET_STATES = ("absent", "joining", "spare", "active")  # moves between these are no news
+QUIET_STATES = (
+    "absent",
+    "joining",
+    "checking",
+    "spare",
+    "active",
+)  # moves between these are no news
 
 
 def changes(before: View | None, after: View, *, run: int) -> list[str]:
@@ -48,8 +54,12 @@ def run_in(view: View, run: int) -> RunView | None:
 
 def _nodes(before: tuple[NodeView, ...], after: tuple[NodeView, ...]) -> Iterator[str]:
     states = {node.node: node.state for node in before}
+    leaving = [node.node for node in before if node.leaving is not None]
     for node in after:
         old = states.get(node.node)
+        if node.leaving is not None and node.node not in leaving:
+            why = f": {printable(node.leaving.reason)}" if node.leaving.reason else ""
+            yield f"{node.node} is to leave at a checkpoint ({node.leaving.to}){why}"
         if node.state != old and not (node.state in QUIET_STATES and old in (None, *QUIET_STATES)):
             yield f"{node.node} is {node.state}" + (
                 f": {printable(node.reason)}" if node.reason else ""

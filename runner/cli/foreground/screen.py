@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from runner.cli import show
 from runner.cli.foreground.changes import changes, progress, run_in
+from runner.cli.node_tables import fleet_in_short
 from runner.cli.tables import incidents_table, step_of
 from runner.facts.view import RunView, View
 
@@ -19,12 +20,17 @@ if TYPE_CHECKING:
 PLAIN_SECONDS = 5.0  # between two lines of progress
 MAX_EVENTS = 8  # lines of the screen's log
 MAX_INCIDENTS = 4
+MANY_NODES = 16  # more of them are told in counts; chosen, not measured
 STATE_STYLES = {
     "active": "green",
     "spare": "cyan",
+    "checking": "blue",
     "suspect": "yellow",
     "lost": "red",
+    "quarantined": "red",
+    "repair": "yellow",
     "left": "dim",
+    "retired": "dim",
 }
 
 
@@ -165,6 +171,9 @@ class LiveScreen:
         from rich.text import Text
 
         line = Text("nodes ", no_wrap=True)
+        if len(view.nodes) > MANY_NODES:
+            line.append(fleet_in_short(view).partition("\n")[0])
+            return line
         for node in view.nodes:
             ranks = f" ranks {','.join(map(str, node.ranks_alive))}" if node.ranks_alive else ""
             line.append(
