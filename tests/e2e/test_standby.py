@@ -1,0 +1,180 @@
+"""A second supervisor that stands by: it takes over when the first dies, stands still or ends, and in no other case."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from runner.facts import records as r
+from runner.facts.view import StandbyView
+from runner.serve.published import read_standbys
+from runner.store.journal import Journal
+from tests.e2e.scripts import STEPPING, steps_of
+from tests.e2e.stand import Stand, Training, incidents_of, kill, run_of
+
+pytestmark = pytest.mark.timeout(900)
+
+LEASE_SECONDS = 2.0
+
+
+def two_supervisors(stand: Stand) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
+    """Start a leader and a standby on a cluster of two nodes; return them."""
+    limits = {"checks": [], "lease_seconds": LEASE_SECONDS}
+    stand.write_cluster(nodes=2, slots=1, limits=limits)
+    stand.write_script(STEPPING)
+    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    leader = stand.start("supervise")
+    stand.until(stand.view, "a first View")
+    standby = stand.start("supervise", "--standby")
+    await_standby(stand, standby)
+    return leader, standby
+
+
+def await_standby(stand: Stand, process: subprocess.Popen[bytes]) -> StandbyView:
+    """Wait until a process says that it stands by."""
+
+    def look() -> StandbyView | None:
+        found = read_standbys(stand.store, wall=time.time())
+        return next((view for view in found if f":{process.pid}:" in view.holder), None)
+
+    return stand.until(look, f"{process.pid} stands by")
+
+
+def training(stand: Stand) -> Training:
+    """Hand a run in and wait until it trains."""
+    handed = stand.stoker("run", "run.yaml", "--detach")
+    assert handed.returncode == 0, handed
+    return stand.training(past_step=1)
+
+
+def await_leader(stand: Stand, process: subprocess.Popen[bytes]) -> None:
+    """Wait for a View of this process."""
+    stand.wait(lambda view: f":{process.pid}:" in view.holder or None, f"{process.pid} leads")
+
+
+def over(stand: Stand, supervisor: subprocess.Popen[bytes], before: Training) -> None:
+    """One attempt from beginning to end, in the same processes, no incident; the cluster ends in order."""
+    assert stand.training(past_step=run_of(stand.view()).step + 5).pids == before.pids
+    assert stand.observer.starts() == {str(before.attempt): 2}
+    (stand.folder / "enough").touch()
+    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert stand.stoker("shutdown").returncode == 0
+    assert supervisor.wait(30) == 0
+    for rank, pid in before.pids.items():
+        steps = steps_of(stand.folder, rank)
+        assert [step.step for step in steps] == list(range(1, len(steps) + 1))
+        assert {step.pid for step in steps} == {pid}
+    assert not incidents_of(stand.view())
+
+
+def tokens(stand: Stand) -> list[tuple[int, int]]:
+    """Return the pid and the token of every supervisor that led, in order; each token is higher than the one before."""
+    led = [
+        (int(entry.input.holder.split(":")[1]), entry.input.token)
+        for entry in Journal(stand.store).replay()
+        if isinstance(entry.input, r.SupervisorStarted)
+    ]
+    assert [token for _, token in led] == sorted({token for _, token in led})
+    return led
+
+
+def test_a_standby_takes_over_from_a_leader_that_is_killed_and_another_from_it(
+    stand: Stand,
+) -> None:
+    """SIGKILL to three leaders in turn: each time the one that stood by goes on, and no rank notices."""
+    leader, standby = two_supervisors(stand)
+    before = training(stand)
+    pids = [leader.pid]
+    for _ in range(3):
+        leader.kill()
+        leader.wait()
+        await_leader(stand, standby)
+        leader, standby = standby, stand.start("supervise", "--standby")
+        pids.append(leader.pid)
+        shown = await_standby(stand, standby)
+        assert shown.takes_over_within_seconds == LEASE_SECONDS
+    assert [pid for pid, _ in tokens(stand)] == pids
+    over(stand, leader, before)
+    assert standby.wait(30) == 0  # there is nothing left to stand by for
+    assert "was shut down" in stand.output()
+
+
+def test_a_leader_that_stood_still_longer_than_its_lease_writes_nothing_and_ends(
+    stand: Stand,
+) -> None:
+    """SIGSTOP, the standby leads, SIGCONT: every entry since is the new leader's, and the old one ends with 1."""
+    leader, standby = two_supervisors(stand)
+    before = training(stand)
+    kill(leader.pid, signal.SIGSTOP)
+    await_leader(stand, standby)
+    kill(leader.pid, signal.SIGCONT)
+    assert leader.wait(60) == 1
+    assert [pid for pid, _ in tokens(stand)] == [leader.pid, standby.pid]
+    over(stand, standby, before)
+    assert [pid for pid, _ in tokens(stand)] == [leader.pid, standby.pid]
+
+
+def test_a_standby_takes_over_at_once_from_a_leader_that_is_told_to_end(stand: Stand) -> None:
+    """SIGTERM to the leader, as for an upgrade: its lease is given back, agents and ranks go on, and the standby leads."""
+    leader, standby = two_supervisors(stand)
+    before = training(stand)
+    leader.terminate()
+    assert leader.wait(30) == 0
+    await_leader(stand, standby)
+    over(stand, standby, before)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_standby_that_is_told_to_end_leaves_nothing_behind(
+    stand: Stand, number: signal.Signals
+) -> None:
+    """Ctrl-C or SIGTERM: it ends with 0 and is named no more, and the leader never noticed."""
+    leader, standby = two_supervisors(stand)
+    before = training(stand)
+    standby.send_signal(number)
+    assert standby.wait(30) == 0
+    assert read_standbys(stand.store, wall=time.time()) == []
+    assert len(tokens(stand)) == 1
+    over(stand, leader, before)
+
+
+def test_a_standby_alone_leads_and_one_after_a_shutdown_opens_the_cluster_again(
+    stand: Stand,
+) -> None:
+    """With nobody to stand by for it leads at once, so that one unit serves every machine; a cluster that was shut down, too."""
+    stand.write_cluster(nodes=1, slots=1, limits={"checks": []})
+    for _ in range(2):
+        alone = stand.start("supervise", "--standby")
+        stand.wait(
+            lambda view, pid=alone.pid: (
+                (  # type: ignore[misc]
+                    f":{pid}:" in view.holder and [n.state for n in view.nodes] == ["spare"]
+                )
+                or None
+            ),
+            "a spare",
+        )
+        assert stand.stoker("shutdown").returncode == 0
+        assert alone.wait(30) == 0
+    assert len(tokens(stand)) == 2
+
+
+def test_a_leader_that_dies_in_the_middle_of_a_shutdown_is_finished_by_the_standby(
+    stand: Stand,
+) -> None:
+    """The request was taken, the leader is killed before the nodes have left: the standby ends them, then itself."""
+    leader, standby = two_supervisors(stand)
+    training(stand)
+    asked = stand.start("shutdown")
+    stand.wait(lambda view: view.closing or None, "closing")
+    leader.kill()
+    leader.wait()
+    assert standby.wait(120) == 0
+    assert asked.wait(60) == 0
+    view = stand.view()
+    assert view is not None
+    assert [node.state for node in view.nodes] == ["left", "left"]
