@@ -109,7 +109,7 @@ def _refused_as(draft: Draft, joined: NodeJoined, known_as: str) -> str:
     if known is None or not known.verdict:
         return ""
     before = next((name for name in reversed(known.nodes) if name != joined.node), "")
-    called = f", which was {before}" if before else ""
+    called = f", before this {before}," if before else ""
     return f"hardware {known_as}{called} is {known.verdict} ({known.reason or 'no reason given'})"
 
 

@@ -57,7 +57,10 @@ def _may_be_more(state: State) -> bool:
 
 
 def settle(draft: Draft) -> None:
-    """Say when the spares run low, and when there are enough again; not while a run is between two attempts."""
+    """Say when the spares run low, and when there are enough again; not while a run is between two attempts.
+
+    What a waiting run cannot use alone is no spare either.
+    """
     state, wanted = draft.state, draft.policy.cluster.spares_low
     runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
     if wanted == 0 or state.closing:
@@ -67,7 +70,8 @@ def settle(draft: Draft) -> None:
         for run in runs
     )
     spares = num_spares(state)
-    if spares >= wanted and settled and (state.pool_low or (runs and not state.pool_reached)):
+    enough = spares >= wanted and all(run.state == "active" for run in runs)
+    if enough and settled and (state.pool_low or (runs and not state.pool_reached)):
         draft.add(r.PoolNoted(low=False, spares=spares, wanted=wanted))
     elif spares < wanted and runs and settled and state.pool_reached and not _may_be_more(state):
         draft.add(r.PoolNoted(low=True, spares=spares, wanted=wanted))

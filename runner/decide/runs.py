@@ -59,6 +59,10 @@ def _settle_between(draft: Draft, run: Run) -> None:
     if _waits_for_nodes(draft, run):
         return
     choice = choose_nodes(draft.state, run, draft.policy.cluster.domains)
+    if run.attempt is None and _are_checked(draft):  # all of them may be had in a moment
+        if choice.nodes is None:
+            _wait(draft, run, choice)
+        return
     for other in choice.withdraw:
         _yield_to(draft, other, run)
     if choice.withdraw:
@@ -101,7 +105,7 @@ def _waits_for_nodes(draft: Draft, run: Run) -> bool:
     state = draft.state
     if run.attempt is None:
         return bool(state.open_actions("start_agent")) or any(
-            n.state in ("absent", "joining", "checking") for n in state.nodes.values()
+            n.state in ("absent", "joining") for n in state.nodes.values()
         )
     pending = [
         state.nodes[name] for name in run.attempt.nodes if state.nodes[name].state == "suspect"
@@ -111,6 +115,12 @@ def _waits_for_nodes(draft: Draft, run: Run) -> bool:
         or state.open_actions("start_agent", node=node.node)
         for node in pending
     )
+
+
+def _are_checked(draft: Draft) -> bool:
+    """Whether nodes are being checked that should soon have passed; one that is tried again is not waited for."""
+    nodes = draft.state.nodes.values()
+    return any(node.state == "checking" and not node.check_tries for node in nodes)
 
 
 def _yield_to(draft: Draft, other: Run, run: Run) -> None:
@@ -133,7 +143,8 @@ def _wait(draft: Draft, run: Run, choice: Choice) -> None:
         f"{listed(checked)} {verb} {CHECKED}" if checked else _meant(choice) or "no spare left",
     ]
     reason = "; ".join(part for part in parts if part)
-    if run.state != "waiting" or run.reason != reason:
+    still = run.state == "waiting" and run.reason.endswith(CHECKED) and reason.endswith(CHECKED)
+    if not still and (run.state != "waiting" or run.reason != reason):
         draft.add(r.RunChanged(run=run.run, state="waiting", reason=reason, incident=run.incident))
         passing = (CHECKED, NEEDED)
         if not reason.endswith(passing) and (

@@ -11,6 +11,7 @@ import difflib
 from typing import Literal
 
 from runner.decide.draft import Draft
+from runner.decide.hardware import is_refused
 from runner.decide.nodes import free_state, run_served
 from runner.decide.placement import is_usable
 from runner.decide.state import OUT, Hardware, Leaving, Node, RequestStatus, Run
@@ -51,10 +52,9 @@ def on_node_request(draft: Draft, request: NodeRequest) -> None:
         _readmit(draft, node, request)
         return
     to = WAYS_OUT[type(request)]
-    if SEVERITY.get(node.state, 0) >= SEVERITY[to]:
-        _answer(
-            draft, request, "done", f"done already: {node.node} is {node.state} ({node.reason})"
-        )
+    if _is_out(draft, node, to):
+        text = f"done already: {node.node} is {_where(node.state)} ({node.reason})"
+        _answer(draft, request, "done", text)
         return
     problem = _swap_problem(draft, node, request) if isinstance(request, SwapNode) else ""
     if problem:
@@ -67,6 +67,12 @@ def on_node_request(draft: Draft, request: NodeRequest) -> None:
     if run is not None:
         text += f"; run {run.spec.name} is asked for a checkpoint first"
     _answer(draft, request, "open", text)
+
+
+def _is_out(draft: Draft, node: Node, to: Out) -> bool:
+    """Whether a node is where it is to go, or gone for a graver reason; hardware that is to be judged has been, too."""
+    judged = to == "repair" or not node.hardware or is_refused(draft.state, node.hardware)
+    return SEVERITY.get(node.state, 0) >= SEVERITY[to] and judged
 
 
 def on_notice(draft: Draft, notice: Notice) -> None:
@@ -178,11 +184,11 @@ def _readmit(draft: Draft, node: Node, request: ReadmitNode) -> None:
     if problem:
         _answer(draft, request, "refused", problem)
         return
-    text = f"done already: {node.node} is {node.state}"
+    text = f"done already: {node.node} is {_where(node.state)}"
     if known is not None and (known.verdict or known.offences):
         by, reason = request.by or SOMEBODY, _why(request)
         draft.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
-        text = f"its offences are forgotten: {node.node} is {node.state}"
+        text = f"its offences are forgotten: {node.node} is {_where(node.state)}"
     if node.leaving is not None:
         draft.add(r.NodeLeaving(node=node.node, to=None, reason=_why(request)))
         _answer_all(draft, node, "failed", f"taken back: {_why(request)}")
@@ -288,8 +294,8 @@ def _listed(names: list[str]) -> str:
     return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
-def _where(to: Out) -> str:
-    return {"repair": "in repair", "quarantined": "quarantined", "retired": "retired"}[to]
+def _where(state: str) -> str:
+    return {"repair": "in repair", "spare": "a spare"}.get(state, state)
 
 
 def _why(request: NodeRequest) -> str:

@@ -27,7 +27,7 @@ FAR = -1e9
 
 Condition = Literal["running", "stopped"]
 NoticeKind = Literal["maintenance", "preemption"]
-Verdict = Literal["PASS", "FAIL", "UNKNOWN", "none"]  # of a node's checks; none: they hang
+Verdict = Literal["PASS", "FAIL", "UNKNOWN", "hang"]  # of a node's checks
 
 
 @dataclass(slots=True)
@@ -452,7 +452,7 @@ class Machine:
         detail = {"outcome": verdict, "checks": verdicts}
 
         def answer() -> None:
-            if self.agent and self.life == life and verdict != "none":
+            if self.agent and self.life == life and verdict != "hang":
                 self.say(ActionResult(id=task.id, outcome="done", detail=detail))
 
         self._world.agenda.after(CHECK_SECONDS, answer)

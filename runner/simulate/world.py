@@ -302,8 +302,14 @@ class World:
         self.agenda.every(self.cluster.heartbeat_seconds, machine.heartbeat)
         machine.boot()
 
+    def kill_machine(self, node: str) -> None:
+        """Switch off whoever calls itself so."""
+        for machine in self.machines.values():
+            if machine.name == node:
+                machine.die()
+
     def spoil_node(self, node: str, verdict: Verdict = "FAIL") -> None:
-        """Let its checks end so from now on; PASS mends it, none lets them hang."""
+        """Let its checks end so from now on; PASS mends it, hang has them never end."""
         self.machines[node].verdict = verdict
 
     def announce(self, node: str, notice: NoticeKind, seconds: float | None = None) -> None:

@@ -76,8 +76,8 @@ class Scenario:
         local = {name: self.cluster[name] for name in LOCAL_FIELDS if name in self.cluster}
         domains = {"domains": self.domains} if self.domains else {}
         rest = {name: value for name, value in self.cluster.items() if name not in local}
-        if isinstance(rest.get("checks"), str):
-            rest["checks"] = [rest["checks"]]
+        if "checks" in rest:
+            rest["checks"] = str(rest["checks"]).split("+")
         plain = {"name": "sim", "state": "state", "local": local, "checks": [], **domains, **rest}
         return Policy(cluster=from_plain(ClusterSpec, plain), runbooks=runbooks())
 
@@ -283,6 +283,7 @@ DEEDS: Mapping[str, Maker] = {
     "stop-rank": _on_rank("stop_rank"),
     "announce": _named("announce"),
     "bring-machine": _named("bring_machine"),
+    "kill-machine": _named("kill_machine"),
     "spoil-node": _named("spoil_node"),
     "kill-agent": _named("kill_agent"),
     "kill-keeper": _named("kill_keeper"),
