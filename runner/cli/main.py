@@ -36,6 +36,7 @@ COMMANDS = {
     "supervise": "runner.cli.serve:supervise",
     "agent": "runner.cli.serve:agent",
     "token": "runner.cli.token:token",
+    "store": "runner.cli.store:store",
     "metrics": "runner.cli.serve:metrics",
 }
 

@@ -86,6 +86,14 @@ class Link:
         self._at = 0
         return reply
 
+    def tls(self) -> tuple[str, float] | None:
+        """Return the version of TLS and when the server's certificate ends, in seconds since 1970; None without TLS."""
+        if not isinstance(self._stream, ssl.SSLSocket):
+            return None
+        certificate = self._stream.getpeercert() or {}
+        ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
+        return str(self._stream.version()), float(ends)
+
     def close(self) -> None:
         """Let go. In the child of a fork the parent's connection goes on."""
         self._stream.close()

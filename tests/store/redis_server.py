@@ -215,7 +215,7 @@ def write_secret(path: Path, text: str) -> None:
     path.write_text(text + "\n")
 
 
-def make_certificates(folder: Path, *, addresses: tuple[str, ...], days: int = 2) -> None:
+def make_certificates(folder: Path, *, addresses: tuple[str, ...], days: int = 30) -> None:
     """Make an authority and certificates by it: server.crt for `addresses`, client.crt, and one that has expired of each."""
     names = ",".join(f"IP:{address}" for address in addresses)
     _openssl(folder, "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days", str(days),

@@ -1,0 +1,225 @@
+"""`stoker store doctor`: what a fit store looks like, and which check says so when something is wrong with it."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.signing import make_token
+from runner.store.doctor import examine, overall
+from runner.store.redis import RedisStore
+from runner.store.sqlite import SqliteStore
+from runner.store.store import Store
+from tests.store.redis_server import RedisServer
+
+ROOT = Path(__file__).parents[2]
+
+
+def found(store: Store) -> dict[str, tuple[str, str]]:
+    """Return outcome and reason of each check."""
+    return {verdict.check: (verdict.outcome, verdict.reason) for verdict in examine(store)}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RedisServer]:
+    """Give a server with users, as deployed."""
+    with RedisServer(tmp_path / "redis", acl=True, cluster="c") as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: RedisServer) -> Iterator[RedisStore]:
+    """Give a handle on a store there."""
+    store = RedisStore(server.spec(), "c")
+    yield store
+    store.close()
+
+
+def test_a_server_as_deployed_passes_every_check(
+    secured_server: RedisServer, store: RedisStore
+) -> None:
+    """With users, and with TLS besides; and nothing is left of what was tried."""
+    secured = RedisStore(secured_server.spec(), "doctor")
+    for each in (store, secured):
+        before = each.registers("")
+        verdicts = list(examine(each))
+        assert overall(verdicts) == "PASS", verdicts
+        assert len({verdict.check for verdict in verdicts}) == len(verdicts) > 12
+        assert each.registers("") == before
+        assert each.lease_holder("doctor") is None
+        assert not each.read(streams={"doctor": 0}, registers={}, timeout_seconds=0)
+    assert "TLSv1" in found(secured)["tls"][1]
+    secured.close()
+
+
+@pytest.mark.parametrize(
+    ("check", "setting", "value", "words"),
+    [
+        ("durable", "appendfsync", "everysec", "set `appendfsync always`"),
+        ("disk", "appendonly", "no", "no append-only file"),
+        ("limits", "proto-max-bulk-len", "536870912", "proto-max-bulk-len is 512 MB"),
+        ("limits", "timeout", "300", "set `timeout 0`"),
+        ("memory", "maxmemory", "1000000", "give it more"),
+    ],
+)
+def test_a_setting_that_will_not_do_fails_its_check(
+    server: RedisServer, store: RedisStore, check: str, setting: str, value: str, words: str
+) -> None:
+    """The check says which, and what to set."""
+    server.client().config_set(setting, value)
+    outcome, reason = found(store)[check]
+    assert outcome == "FAIL"
+    assert words in reason
+
+
+def test_a_missing_right_is_named(server: RedisServer, store: RedisStore) -> None:
+    """By name, where the server tells; else the check does not know, and trying it fails."""
+    server.client().execute_command("ACL", "SETUSER", "stoker", "-xtrim")  # type: ignore[no-untyped-call]
+    verdicts = found(store)
+    assert verdicts["rights"] == (
+        "FAIL",
+        "user 'stoker' may not: XTRIM; give it the rights in deploy/users.acl",
+    )
+    assert verdicts["use"][0] == "FAIL"
+    server.client().execute_command("ACL", "SETUSER", "stoker", "+xtrim", "-acl|dryrun")  # type: ignore[no-untyped-call]
+    assert found(store)["rights"][0] == "UNKNOWN"
+    server.client().execute_command("ACL", "SETUSER", "stoker", "-config|get")  # type: ignore[no-untyped-call]
+    assert found(store)["durable"][0] == "UNKNOWN"
+
+
+def test_full_connections_and_a_paused_server_are_seen(
+    server: RedisServer, store: RedisStore
+) -> None:
+    """A look at a server that stands still ends, and says so once."""
+    server.client().config_set("maxclients", 7)
+    others = [RedisStore(server.spec(), "c") for _ in range(5)]
+    assert "raise maxclients" in found(store)["clients"][1]
+    for other in others:
+        other.close()
+    server.pause()
+    verdicts = found(store)
+    assert list(verdicts) == ["reach"]
+    assert verdicts["reach"][0] == "FAIL"
+    assert "out of reach" in verdicts["reach"][1]
+    server.resume()
+
+
+def test_a_store_of_files_passes_every_check(tmp_path: Path) -> None:
+    """On a disk of this machine."""
+    store = SqliteStore(tmp_path / "store")
+    store.append("journal", b"x" * 1000)
+    verdicts = found(store)
+    store.close()
+    assert verdicts["integrity"][0] == "PASS"
+    assert {outcome for outcome, _ in verdicts.values()} == {"PASS"}, verdicts
+    assert not list((tmp_path / "store").glob("doctor*"))
+
+
+def test_a_store_of_files_in_memory_or_damaged_fails(tmp_path: Path) -> None:
+    """What is gone after a reboot, and what is not whole any more."""
+    folder = Path("/dev/shm") / f"stoker-doctor-{os.getpid()}"
+    store = SqliteStore(folder)
+    try:
+        assert "gone when the machine is started anew" in found(store)["file_system"][1]
+    finally:
+        store.close()
+        subprocess.run(["rm", "-r", str(folder)], check=True)
+    store = SqliteStore(tmp_path)
+    store.append_many("journal", [os.urandom(900) for _ in range(300)])
+    store.close()
+    path = tmp_path / "store.db"
+    data = bytearray(path.read_bytes())
+    dice = random.Random(5)
+    for _ in range(200):
+        data[dice.randrange(8192, len(data))] ^= 0xFF
+    path.write_bytes(data)
+    store = SqliteStore(tmp_path)
+    outcome, reason = found(store)["integrity"]
+    store.close()
+    assert outcome == "FAIL"
+    assert "put back a copy" in reason
+
+
+def doctor(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command on the folder's cluster.yaml."""
+    command = [sys.executable, "-m", "runner.cli.main", "store", "doctor"]
+    return subprocess.run(
+        [*command, "--cluster", str(folder / "cluster.yaml"), *arguments],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+
+
+def test_the_command_prints_a_line_per_check_and_ends_with_the_worst(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    """0 when all is well, 1 when something failed, JSON for programs; the password is in none of it."""
+    (tmp_path / "cluster.yaml").write_text(
+        f"name: c\nstore: {{address: '{server.address}', user: stoker, password_file: redis/password}}\n"
+    )
+    good = doctor(tmp_path)
+    assert good.returncode == 0, good.stdout + good.stderr
+    assert good.stdout.splitlines()[0].split() == ["CHECK", "OUTCOME", "WHY"]
+    assert good.stdout.splitlines()[-1] == "PASS"
+    server.client().config_set("appendfsync", "no")
+    told = doctor(tmp_path, "--json")
+    assert told.returncode == 1
+    assert json.loads(told.stdout)["overall"] == {
+        "outcome": "FAIL",
+        "failed": ["durable"],
+        "unknown": [],
+    }
+    refused = subprocess.run(
+        [sys.executable, "-m", "runner.cli.main", "supervise", "--cluster", str(tmp_path / "cluster.yaml")],
+        cwd=ROOT, capture_output=True, text=True, check=False, timeout=100,
+    )  # fmt: skip
+    assert refused.returncode == 2
+    assert "appendfsync: is no" in refused.stderr
+    server.kill()
+    down = doctor(tmp_path)
+    assert down.returncode == 1
+    assert "reach" in down.stdout
+    password = (server.folder / "password").read_text().strip()
+    for ended in (good, told, refused, down):
+        assert password not in ended.stdout + ended.stderr
+        assert "Traceback" not in ended.stderr
+
+
+def test_a_supervisor_leads_by_a_store_that_would_forget_if_told_to(
+    server: RedisServer, tmp_path: Path
+) -> None:
+    """With `--volatile-store` it starts, and leads until it is stopped."""
+    server.client().config_set("appendfsync", "no")
+    make_token(str(tmp_path / "token"))
+    (tmp_path / "cluster.yaml").write_text(
+        "name: c\ntoken_file: token\nlocal: {nodes: 0}\n"
+        f"store: {{address: '{server.address}', user: stoker, password_file: redis/password}}\n"
+    )
+    command = [sys.executable, "-m", "runner.cli.main", "supervise", "--volatile-store"]
+    with subprocess.Popen(
+        [*command, "--cluster", str(tmp_path / "cluster.yaml")],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=(tmp_path / "errors").open("wb"),
+    ) as supervisor:
+        try:
+            store = RedisStore(server.spec(), "c")
+            until = time.monotonic() + 60
+            while store.last("journal") == 0:
+                assert supervisor.poll() is None, (tmp_path / "errors").read_text()
+                assert time.monotonic() < until
+                time.sleep(0.05)
+            assert store.lease_holder("supervisor") is not None
+            store.close()
+        finally:
+            supervisor.terminate()
+            supervisor.wait(60)
