@@ -433,7 +433,7 @@ def _action_issued(state: State, record: r.ActionIssued) -> None:
 
 
 def _action_ended(state: State, record: r.ActionEnded) -> None:
-    ended = state.actions.pop(record.id, None)
+    ended = state.end_action(record.id)
     if ended is not None and ended.action.action == "probe_node":
         node = state.nodes[ended.action.args["node"]]
         node.unreachable = 0 if record.detail.get("reachable") else node.unreachable + 1

@@ -5,6 +5,7 @@ Everything is reached through dicts and lists in insertion order; no sets, so th
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -201,7 +202,9 @@ class Run:
     last_loss: float | None = None
     remedies: dict[str, float] = field(default_factory=dict)
     reconfigured: bool = False  # remedies changed since the last attempt was planned
-    skips_names: bool = False  # attempts with the next names may have been, before the store forgot them
+    skips_names: bool = (
+        False  # attempts with the next names may have been, before the store forgot them
+    )
     checkpoints: list[Checkpoint] = field(default_factory=list)  # by step, refused ones too
     incident: str | None = None  # the one that governs what is done next
     fruitless_attempts: int = 0  # crashed in a row without a step beyond the furthest
@@ -270,6 +273,40 @@ class OpenAction:
     issued_at: float
 
 
+class OpenActions(dict[str, OpenAction]):
+    """Open actions by id, oldest first, and sorted by what they do and to which node: asked for each node after each input."""
+
+    def __init__(self, actions: Mapping[str, OpenAction] | None = None) -> None:
+        super().__init__()
+        self._about: dict[tuple[str, object], dict[str, Action]] = {}
+        for name, item in (actions or {}).items():
+            self[name] = item
+
+    def about(self, kind: str, node: object = None) -> Collection[Action]:
+        """Return the actions of a kind, oldest first; `node`: only those that name it."""
+        return self._about.get((kind, node), {}).values()
+
+    def __setitem__(self, name: str, item: OpenAction) -> None:
+        """Add an action."""
+        super().__setitem__(name, item)
+        for key in _sorted_under(item.action):
+            self._about.setdefault(key, {})[name] = item.action
+
+    def end(self, name: str) -> OpenAction | None:
+        """Take an action out, and return it; None if it is not open."""
+        item = super().pop(name, None)
+        for key in _sorted_under(item.action) if item is not None else ():
+            del self._about[key][name]
+            if not self._about[key]:
+                del self._about[key]
+        return item
+
+
+def _sorted_under(action: Action) -> list[tuple[str, object]]:
+    node = action.args.get("node")
+    return [(action.action, None)] + ([(action.action, node)] if isinstance(node, str) else [])
+
+
 @dataclass(slots=True, kw_only=True)
 class RequestStatus:
     """Where a person's request stands."""
@@ -298,7 +335,7 @@ class State:
     nodes: dict[str, Node] = field(default_factory=dict)
     runs: dict[int, Run] = field(default_factory=dict)
     incidents: dict[str, Incident] = field(default_factory=dict)
-    actions: dict[str, OpenAction] = field(default_factory=dict)
+    actions: dict[str, OpenAction] = field(default_factory=lambda: OpenActions())
     requests: dict[str, RequestStatus] = field(default_factory=dict)
     silent_en_masse: list[str] = field(default_factory=list)
     domains_down: dict[str, list[str]] = field(default_factory=dict)  # "rack r2" -> nodes
@@ -320,6 +357,11 @@ class State:
     decision_failures: int = 0
     counters: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Sort the actions that a snapshot brings."""
+        if not isinstance(self.actions, OpenActions):
+            self.actions = OpenActions(self.actions)
+
     def attempt_of(self, attempt: AttemptId) -> Attempt | None:
         """Return the attempt if it is its run's newest, else None: older ones are history."""
         run = self.runs.get(attempt.run)
@@ -329,8 +371,16 @@ class State:
     def open_actions(self, kind: str, **args: object) -> list[Action]:
         """Return the actions of this kind without an outcome whose args include these."""
         return [
-            item.action
-            for item in self.actions.values()
-            if item.action.action == kind
-            and all(item.action.args.get(key) == value for key, value in args.items())
+            action
+            for action in self._open.about(kind, args.get("node"))
+            if all(action.args.get(key) == value for key, value in args.items())
         ]
+
+    def end_action(self, name: str) -> OpenAction | None:
+        """Take an action out; `apply` alone does. None if it is not open."""
+        return self._open.end(name)
+
+    @property
+    def _open(self) -> OpenActions:
+        assert isinstance(self.actions, OpenActions)
+        return self.actions

@@ -1,0 +1,59 @@
+"""Open actions are found without looking at all of them, and always the same ones as if one did."""
+
+import random
+
+from runner.decide.apply import apply_record
+from runner.decide.state import OpenActions, State
+from runner.facts import records as r
+from runner.facts import wire
+from runner.facts.actions import Action, ActionKind
+
+KINDS: tuple[ActionKind, ...] = ("node_task", "probe_node", "page")
+
+
+def looked_for(state: State, kind: str, **args: object) -> list[Action]:
+    """Find open actions the long way."""
+    return [
+        item.action
+        for item in state.actions.values()
+        if item.action.action == kind
+        and all(item.action.args.get(name) == value for name, value in args.items())
+    ]
+
+
+def test_actions_are_found_by_kind_and_node_whatever_became_of_others() -> None:
+    """After any number of beginnings and endings, and in what a snapshot brings back."""
+    dice, state, names = random.Random(7), State(), ("n1", "n2")
+    for name in names:
+        apply_record(state, r.NodeExpected(node=name))
+    for number in range(400):
+        if state.actions and dice.random() < 0.45:
+            ended = dice.choice([*state.actions, "a-that-never-was"])
+            apply_record(state, r.ActionEnded(id=ended, outcome="done"))
+        else:
+            kind = dice.choice(KINDS)
+            args = {} if kind == "page" else {"node": dice.choice(names), "task": "check"}
+            action = Action(id=f"a{number}", action=kind, reason="", args=args)
+            apply_record(state, r.ActionIssued(action=action))
+        again = wire.decode(wire.encode(state), limit_bytes=10**6)
+        assert again == state
+        for each in (state, again):
+            for kind in KINDS:
+                assert each.open_actions(kind) == looked_for(state, kind)
+                for name in names:
+                    for more in ({}, {"task": "check"}, {"task": "drill"}):
+                        found = each.open_actions(kind, node=name, **more)
+                        assert found == looked_for(state, kind, node=name, **more)
+
+
+def test_one_node_s_actions_are_found_without_a_walk_over_those_of_all() -> None:
+    """Of thousands of open actions none is looked at but the node's own."""
+    actions = OpenActions()
+    state = State(actions=actions)
+    for number in range(3000):
+        args = {"node": f"n{number}", "task": "check"}
+        action = Action(id=f"a{number}", action="node_task", reason="", args=args)
+        apply_record(state, r.ActionIssued(action=action))
+    assert [action.id for action in actions.about("node_task", "n7")] == ["a7"]
+    assert len(actions.about("node_task")) == 3000
+    assert list(actions.about("probe_node", "n7")) == []
