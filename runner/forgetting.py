@@ -16,18 +16,19 @@ from pathlib import Path
 from runner.act.pages import tell
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
+from runner.decide.state import State
 from runner.errors import PermanentError, StokerError, StoreForgot, StoreUnavailable, WireError
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.forgotten import NumbersRaised, StoreAccepted, StoreStopped
-from runner.facts.records import JournalEntry
+from runner.facts.records import Assigned, AttemptChanged, JournalEntry
 from runner.facts.signals import Heartbeat
 from runner.load import load_runbooks
 from runner.signing import Signer
 from runner.store.archive import archive_of
 from runner.store.journal import Journal
-from runner.store.mark import MARK_FILE, HighWater, Mark, read_mark
-from runner.store.snapshots import kept_snapshots, sha256
+from runner.store.mark import MARK_FILE, Mark, read_mark
+from runner.store.snapshots import kept_snapshots
 from runner.store.store import Lease, Store
 from runner.turns import Turns
 
@@ -113,6 +114,7 @@ class Loss:
     next_epoch: int  # as the journal has it
     seen_epoch: int  # highest that is known to have been given out
     seen_run: int
+    ahead: tuple[str, ...] = ()  # nodes whose agents obey what the journal does not know
 
     @property
     def lost(self) -> int:
@@ -133,9 +135,12 @@ def loss(cluster: ClusterSpec, store: Store, signer: Signer) -> Loss:
     epochs, runs = [mark.next_epoch - 1], [0]
     if found is not None:
         epochs.append(found.epoch)
+    ahead: dict[str, None] = {}
     for beat in _beats(store, signer):
         epochs.append(beat.epoch)
         runs.append(beat.attempt.run if beat.attempt is not None else 0)
+        if beat.epoch >= state.next_epoch:
+            ahead[beat.node] = None
     reason = found.reason if found is not None else ""
     with contextlib.suppress(StoreUnavailable):
         try:
@@ -149,6 +154,7 @@ def loss(cluster: ClusterSpec, store: Store, signer: Signer) -> Loss:
         next_epoch=state.next_epoch,
         seen_epoch=max(epochs),
         seen_run=max(runs),
+        ahead=tuple(ahead),
     )
 
 
@@ -157,7 +163,8 @@ def accept(cluster: ClusterSpec, store: Store, lease: Lease, known: Loss, *, by:
 
     Dying on the way leaves a store on which nobody acts yet: do it again.
     """
-    journal = Journal(store, lease, archive=archive_of(cluster))
+    mark = Mark(mark_of(cluster))
+    journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
     for kept in kept_snapshots(store)[0]:
         if kept.seal.through > journal.last():  # of a past that is no more
             store.delete(kept.register, fence=lease)
@@ -165,24 +172,40 @@ def accept(cluster: ClusterSpec, store: Store, lease: Lease, known: Loss, *, by:
     turns = _read_all(cluster, journal)
     state = turns.controller.state
     cursors = {name: min(number, store.last(name)) for name, number in state.cursors.items()}
+    numbers = NumbersRaised(
+        next_epoch=max(state.next_epoch, known.seen_epoch + 1) + EPOCH_LEAP,
+        next_run=max(state.next_run, known.seen_run + 1),
+        cursors=cursors,
+    )
     entry = JournalEntry(
         sequence=state.sequence + 1,
         now=max(state.now, time.time()),
         input=StoreAccepted(by=by, reason=known.reason, lost=known.lost),
-        records=(
-            NumbersRaised(
-                next_epoch=max(state.next_epoch, known.seen_epoch + 1) + EPOCH_LEAP,
-                next_run=max(state.next_run, known.seen_run + 1),
-                cursors=cursors,
-            ),
-        ),
+        records=(numbers, *_ended(state, known.ahead, numbers.next_epoch)),
     )
-    journal.append(entry)
-    mark = Mark(mark_of(cluster))
-    mark.keep(HighWater(sequence=entry.sequence, sha256=sha256(wire.encode(entry))))
+    journal.accept(entry, next_epoch=numbers.next_epoch)
     mark.close()
     store.delete(STOPPED, fence=lease)
     return entry.sequence
+
+
+def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
+    """End what the journal does not know: whatever runs on idle nodes, and gangs of which a node is ahead."""
+    idle = [name for name, node in state.nodes.items() if node.attempt is None]
+    records: list[object] = []
+    for run in state.runs.values():
+        attempt = run.attempt
+        if attempt is None or attempt.state not in ("launching", "running", "asked"):
+            continue
+        if any(name in ahead for name in attempt.nodes):
+            reason = "the store forgot what was launched after it"
+            records.append(
+                AttemptChanged(
+                    attempt=attempt.attempt, state="stopping", outcome="lost", reason=reason
+                )
+            )
+            idle += attempt.nodes
+    return [*records, *(Assigned(node=name, epoch=epoch) for name in idle)]
 
 
 def _read_all(cluster: ClusterSpec, journal: Journal) -> Turns:

@@ -27,23 +27,26 @@ from runner.act.performances import performances
 from runner.act.places import LocalPlace, Place, check_local_nodes, claim_local_nodes
 from runner.act.registers import Registers
 from runner.agent.identity import write_durably
+from runner.archivist import Archivist
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
 from runner.decide.view import Heard, draw
 from runner.detect.detectors import Detectors
-from runner.errors import Fenced, StoreUnavailable, UserError
+from runner.errors import Fenced, StoreCorrupt, StoreForgot, StoreUnavailable, UserError
 from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.signals import Heartbeat, NodeJoined, NodeLeft
+from runner.forgetting import EXIT_CODE, check_remembers, mark_of, stop_all_action
 from runner.intake import BEATS, SAID, Intake, Refused
-from runner.leader import Leadership, version
+from runner.leader import Leadership, holder_name, version
 from runner.load import load_runbooks
 from runner.signing import UNSIGNED, Signer, signer_of
 from runner.standby import Standby
 from runner.store.archive import archive_of
 from runner.store.journal import Journal
+from runner.store.mark import Mark
 from runner.store.opening import open_store
 from runner.store.store import Batch, Lease, Store
 from runner.turns import Turns
@@ -57,8 +60,6 @@ VIEW_SECONDS = 0.5  # between two Views at least; chosen, not measured
 # The loop being this late means that we stood still: at most this long, or this share of the silence limit; chosen.
 PAUSE_SECONDS = 2.0
 PAUSE_SHARE = 0.25
-# Entries between two snapshots: bounds what a take-over applies; chosen, not measured.
-SNAPSHOT_ENTRIES = 500
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
 STREAMS = ("signals", "requests")
@@ -81,7 +82,10 @@ class Supervisor:
         self._cluster, self._store, self._lease, self._place = cluster, store, lease, place
         self._inbox: queue.Queue[object] = queue.Queue(INBOX_SIZE)
         controller = Controller(policy_of(cluster))
-        self._turns = Turns(controller, Journal(store, lease), on_outage=self._sit_out)
+        self._mark = Mark(mark_of(cluster))
+        self._journal = Journal(store, lease, archive=archive_of(cluster), mark=self._mark)
+        self._turns = Turns(controller, self._journal, on_outage=self._sit_out)
+        self._archivist = Archivist(self._journal, self._inbox.put)
         if followed is not None:
             self._turns.go_on_from(followed)
         self._signer, self._intake = signer, Intake(signer)
@@ -96,17 +100,20 @@ class Supervisor:
         self._junk_due = 0.0
         self._view_due = 0.0
         self._view_dirty = True
-        self._snapshot_at = 0
         self._stopping = threading.Event()
         self._process = psutil.Process()
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
     def run(self) -> None:
-        """Take over, then loop until the cluster has closed. Raises Fenced when another supervisor took over."""
+        """Take over, then loop until the cluster has closed. Raises Fenced when another supervisor took over.
+
+        Raises StoreCorrupt when the store is not what it was: then nothing may be decided or written any more.
+        """
+        check_remembers(self._store, self._journal)
         self._turns.recover()
         state = self._turns.controller.state
-        self._snapshot_at = state.sequence
+        self._archivist.start()
         self._clock = Clock(state.now)
         started = r.SupervisorStarted(
             holder=self._lease.holder,
@@ -128,12 +135,27 @@ class Supervisor:
                 self._turn_of_loop()
             self._publish_view(force=True)
             if not self._stopping.is_set() or state.closing:
+                self._archivist.close(5.0)
                 with contextlib.suppress(StoreUnavailable):
                     self._turns.snapshot()
         finally:
             self._stopping.set()
             self._store.wake()
+            self._archivist.close(5.0)
+            self._mark.close()
             reader.join(timeout=5.0)
+
+    def give_up(self, error: StoreCorrupt) -> int:
+        """Say that the store is not what it was, so that nobody acts on it; return the code to exit with."""
+        state = self._turns.controller.state
+        stop_all_action(
+            self._store,
+            error,
+            holder=self._lease.holder,
+            acknowledged=state.sequence,
+            epoch=state.next_epoch - 1,
+        )
+        return EXIT_CODE
 
     def stop(self) -> None:
         """End the loop soon; runs and agents go on without a supervisor until the next one comes."""
@@ -266,6 +288,11 @@ class Supervisor:
     def _take_item(self, stream: str, number: int, payload: bytes, now: float) -> None:
         try:
             fact = self._intake.take(stream, payload, self._turns.controller.state)
+        except StoreForgot:
+            self._store.renew(
+                self._lease
+            )  # Fenced: it is we who are behind, for somebody else leads
+            raise
         except Refused as refused:
             self._pass_over(stream, number, refused, now)
             return
@@ -303,11 +330,8 @@ class Supervisor:
                 _LOG.error("DECISION FAILED, input passed over: %s", record.error)
         self._registers.follow(records, self._turns.controller.state)
         self._publish()
-        sequence = self._turns.controller.state.sequence
-        if sequence - self._snapshot_at >= SNAPSHOT_ENTRIES:
-            with contextlib.suppress(StoreUnavailable):
-                self._turns.snapshot()
-                self._snapshot_at = sequence
+        if self._archivist.is_idle and self._turns.is_snapshot_due:
+            self._archivist.take(self._turns.picture())
 
     def _publish(self) -> None:
         """Write the registers that are due; what fails is tried again with the next turn."""
@@ -388,7 +412,13 @@ def main(
         journal = Journal(store, archive=archive_of(cluster))
         waiting = Standby(cluster, store, journal, policy_of(cluster))
         ending.tell(waiting.stop)
-        lease = waiting.wait()
+        try:
+            lease = waiting.wait()
+        except StoreCorrupt as error:
+            state = waiting.turns.controller.state
+            known = {"acknowledged": state.sequence, "epoch": state.next_epoch - 1}
+            stop_all_action(store, error, holder=holder_name(), **known)
+            return EXIT_CODE
         if lease is None:
             return 0
         return _lead(
@@ -421,9 +451,13 @@ def _lead(
         ending.tell(supervisor.stop)
         try:
             supervisor.run()
+        except StoreCorrupt as error:
+            return supervisor.give_up(error)
         except Fenced as error:
             _LOG.error("another supervisor leads: %s", error)
             return 1
+        if lead.forgot is not None:
+            return supervisor.give_up(lead.forgot)
         if lead.is_lost:
             _LOG.warning("the lease was lost: another supervisor leads")
             return 1

@@ -23,6 +23,15 @@ class StoreStopped:
     epoch: int = 0
 
 
+@message("accepted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """A register's value: how often a person took the store as it is for the truth, and the newest entry that says so."""
+
+    count: int = 0
+    sequence: int = 0
+
+
 @message("store_accepted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreAccepted:

@@ -25,6 +25,8 @@ def load_runbooks(folder: str | Path | None = None) -> dict[str, Runbook]:
     claimed: dict[str, str] = {}
     for path in pages:
         try:
+            if _is_for_people(path):
+                continue
             runbook = load_runbook(path)
         except SpecError as error:
             refusals.append(str(error))
@@ -56,6 +58,12 @@ def load_runbook(path: Path) -> Runbook:
     if isinstance(ladder, list):
         plain["ladder"] = [_rung(rung, index, problems) for index, rung in enumerate(ladder)]
     return build(Runbook, plain, problems)
+
+
+def _is_for_people(path: Path) -> bool:
+    """Whether a page is about something that the daemon cannot have an incident for: its front matter says `by_hand: true`."""
+    plain = _front_matter(read_text(path), str(path)).plain
+    return isinstance(plain, dict) and plain.get("by_hand") is True
 
 
 def _rung(rung: object, index: int, problems: Problems) -> object:

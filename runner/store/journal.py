@@ -16,6 +16,7 @@ from dataclasses import replace
 
 from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable, WireError
 from runner.facts import wire
+from runner.facts.forgotten import Accepted
 from runner.facts.records import JournalEntry
 from runner.store.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
 from runner.store.mark import HighWater, Mark
@@ -31,6 +32,7 @@ from runner.store.snapshots import (
 from runner.store.store import JOURNAL, MAX_LARGE_BYTES, Item, Lease, Store
 
 ARCHIVE_INDEX = "journal.archive"
+ACCEPTED = "journal.accepted"
 
 
 class Journal:
@@ -55,6 +57,7 @@ class Journal:
         self._mark = mark
         self._segment_entries = segment_entries
         self._newest: HighWater | None = None  # acknowledged, and not marked yet
+        self._num_accepted = 0  # how often a person took a store that forgot for the truth
         self.passed_bytes = 0  # of entries appended or replayed here
         self.snapshot_bytes = 0  # of the last snapshot written or read here
 
@@ -78,14 +81,22 @@ class Journal:
         Raises StoreUnavailable when this machine's disk does not take it.
         """
         if self._mark is not None and self._newest is not None:
-            self._mark.keep(replace(self._newest, next_epoch=next_epoch))
+            self._mark.keep(
+                replace(self._newest, next_epoch=next_epoch, accepted=self._num_accepted)
+            )
             self._newest = None
 
     def check_mark(self) -> None:
         """Raise StoreForgot if the journal ends before the mark of this machine, or has another entry at its number."""
-        if self._mark is None or not self._mark.newest.sequence:
+        if self._mark is None:
             return
         newest, last = self._mark.newest, self.last()
+        accepted = self.accepted()
+        self._num_accepted = accepted.count
+        if newest.accepted < accepted.count and newest.sequence >= accepted.sequence:
+            return  # of the past that a person gave up
+        if not newest.sequence:
+            return
         if last < newest.sequence:
             raise StoreForgot(
                 f"the journal ends at entry {last}, but the store acknowledged entry {newest.sequence} ({self._mark.path}): "
@@ -97,6 +108,21 @@ class Journal:
                 f"journal entry {newest.sequence} is another one than the store acknowledged ({self._mark.path}): it came back "
                 "with less and was written on"
             )
+
+    def accepted(self) -> Accepted:
+        """Return how often a person took this store for the truth although it had forgotten, and the entry that says so."""
+        register = self._store.get(ACCEPTED)
+        found = wire.decode(register.payload) if register is not None else Accepted()
+        return found if isinstance(found, Accepted) else Accepted()
+
+    def accept(self, entry: JournalEntry, *, next_epoch: int) -> None:
+        """Append the entry by which a person takes the store as it is for the truth; marks of what is lost count no more."""
+        self.append(entry)
+        marked = self._mark.newest.accepted if self._mark is not None else 0
+        self._num_accepted = max(self.accepted().count, marked) + 1
+        accepted = Accepted(count=self._num_accepted, sequence=entry.sequence)
+        self._store.put(ACCEPTED, wire.encode(accepted), fence=self._writing_lease())
+        self.keep_mark(next_epoch=next_epoch)
 
     def last(self) -> int:
         """Return the number of the newest entry; 0 if there is none."""

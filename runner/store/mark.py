@@ -24,6 +24,7 @@ class HighWater:
     sequence: int = 0
     sha256: str = ""  # of its bytes as the store got them
     next_epoch: int = 0  # the controller's, after it
+    accepted: int = 0  # how often a person had taken a store that forgot for the truth
 
 
 class Mark:

@@ -103,6 +103,10 @@ class SupervisorChild:
             return
         if now < self._not_before or self._leads():
             return
+        if self._process is not None and self._process.returncode == codes.STORE_FORGOT:
+            raise SupervisorLost(
+                f"{self._last_words().removeprefix('stoker: ')}; the ranks go on without it"
+            )
         if self._gave_up:
             raise SupervisorLost(
                 f"the supervisor died again after {budget.max_restarts} restarts within {budget.window_seconds / 60:g} minutes: "
