@@ -123,27 +123,35 @@ class _Choosing:
         return kept, yielding, meant
 
     def _wanted(self, other: Run, *, without: Mapping[str, Run]) -> list[str]:
-        """Return the spares that a run will need for nodes it lost, or may be about to lose; none if they do not suffice."""
+        """Return the spares that a run needs for nodes it lost, and those it may need; none if they do not suffice for it."""
         if other.stop_requests or self._state.closing:
             return []
         before = other.attempt.nodes if other.attempt is not None else []
-        stays = [name for name in before if self._may_serve_on(name, other)]
-        if len(stays) == other.spec.nodes:
+        serving = [name for name in before if self._may_serve_on(name, other)]
+        sure = [name for name in serving if not self._is_in_doubt(name, other)]
+        if len(sure) == other.spec.nodes:
             return []
         free = [name for name in self.usable(other.spec) if name not in without]
-        if len(free) < other.spec.nodes - len(stays):
+        if len(free) < other.spec.nodes - len(serving):
             return []
+        doubtful = [name for name in serving if name not in sure]
+        enough = max(0, other.spec.nodes - len(sure) - len(free))  # for so few doubts only
+        stays = dict.fromkeys(sure + doubtful[:enough])
         places = [name if name in stays else None for name in before]
         filled = self._filled(other, places, [name for name in free if name not in stays])
         return [name for name in filled or () if name not in stays]
 
     def _may_serve_on(self, name: str, other: Run) -> bool:
-        """Whether a node of a run will surely be there for its next attempt. Of many that are silent at once it is believed."""
+        """Whether a node of a run may be there for its next attempt."""
+        node = self._state.nodes[name]
+        fits = node.leaving is None and node.slots >= other.spec.ranks_per_node
+        return fits and not node.held and node.state in ("spare", "active", "suspect")
+
+    def _is_in_doubt(self, name: str, other: Run) -> bool:
+        """Whether it may turn out to be lost: it is silent by itself, or has yet to say that it is clear."""
         node, attempt = self._state.nodes[name], other.attempt
         owes = attempt is not None and attempt.state == "stopping" and node.uncleared is not None
-        fits = not owes and node.leaving is None and node.slots >= other.spec.ranks_per_node
-        doubted = node.state == "suspect" and name in self._state.silent_en_masse
-        return fits and (node.state in ("spare", "active") or doubted)
+        return owes or (node.state == "suspect" and name not in self._state.silent_en_masse)
 
     def pick(self, run: Run, *, without: Mapping[str, Run]) -> list[str] | None:
         """Choose nodes for a run among those that are not kept from it."""

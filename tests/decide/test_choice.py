@@ -159,6 +159,19 @@ def test_a_spare_is_left_for_a_run_before_that_may_need_it() -> None:
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
 
 
+def test_a_spare_is_left_for_a_run_that_has_lost_one_node_and_doubts_another() -> None:
+    """It does not suffice should both be gone; but one is not yet, and then it does."""
+    state = fleet("n1", "n2", "n3", "n4")
+    run(state, 2, "n1", "n2", at="stopping", priority=5)
+    mine = run(state, 1, "n3")
+    lose(state, "n1", "n3")
+    assert state.nodes["n2"].uncleared is not None
+    choice = choose_nodes(state, mine, {})
+    assert (choice.nodes, list(choice.meant)) == (None, ["n4"])
+    lose(state, "n2")
+    assert choose_nodes(state, mine, {}).nodes == ["n4"]
+
+
 def test_a_run_that_waits_says_who_has_what_it_could_use() -> None:
     """Nodes too small for it are not told of."""
     state = fleet("n1", "n2", "n3")
