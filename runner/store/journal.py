@@ -168,9 +168,10 @@ class Journal:
                 f"put back a newer copy"
             )
         while True:
+            last = self.last()  # before the look: what is appended after it is none that was trimmed
             batch = self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0)
             items = batch.items[JOURNAL] if batch else ()
-            stored_from = items[0].number if items else self.last() + 1
+            stored_from = items[0].number if items else last + 1
             if stored_from > number + 1:
                 for item in self._from_files(number + 1, stored_from):
                     number = item.number

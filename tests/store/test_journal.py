@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
@@ -27,7 +27,7 @@ from runner.store.journal import Journal
 from runner.store.memory import MemoryStore
 from runner.store.snapshots import SNAPSHOTS
 from runner.store.sqlite import SqliteStore
-from runner.store.store import JOURNAL, Store
+from runner.store.store import JOURNAL, Batch, Store
 
 T = TypeVar("T")
 
@@ -90,6 +90,26 @@ def test_replay_crosses_the_limit_of_one_read(store: Store) -> None:
     store.append_many(JOURNAL, [wire.encode(entry(sequence)) for sequence in range(1, 2502)])
     assert [each.sequence for each in journal.replay()] == list(range(1, 2502))
     assert [each.sequence for each in journal.replay(2500)] == [2500, 2501]
+
+
+class _WrittenBetween(MemoryStore):
+    """A store on which somebody else appends entry 3 in the instant after each look that found nothing."""
+
+    def read(self, **what: Any) -> Batch:
+        batch = super().read(**what)
+        if not batch and self.last(JOURNAL) < 3:
+            self.append(JOURNAL, wire.encode(entry(3)), at=3)
+        return batch
+
+
+def test_a_reader_who_came_to_the_end_misses_nothing_that_is_written_just_then() -> None:
+    """What is appended between two of a reader's looks is no entry that was lost: it comes with the next replay."""
+    store = _WrittenBetween()
+    for sequence in (1, 2):
+        store.append(JOURNAL, wire.encode(entry(sequence)))
+    reader = Journal(store)
+    assert [each.sequence for each in reader.replay()] == [1, 2]
+    assert [each.sequence for each in reader.replay(3)] == [3]
 
 
 def test_only_the_lease_holder_writes(store: Store) -> None:
