@@ -160,7 +160,7 @@ class RunSpec:
         int,
         Setting(
             "Which run gets a node when several want it: the one with the higher number; among equals, the one that was "
-            "started first.",
+            "started first. A gang that runs is never ended for another run.",
             least=-1000,
             most=1000,
         ),

@@ -16,7 +16,7 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.faults import Fault, Finding, MassSilence, NodeHeard
+from runner.facts.faults import DomainSilence, Fault, Finding, MassSilence, NodeHeard
 from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 from runner.store.journal import Journal
@@ -315,7 +315,11 @@ class Noise:
         )
 
     def hear(self, pick: int, how: int) -> None:
-        """Let a node speak again, or many fall silent."""
+        """Let a node speak again, or many fall silent, or those of a domain."""
+        if how % 8 == 1:
+            names = NODES[pick % 3 :][: 1 + how % 3]
+            self.take(DomainSilence(domain="rack", name=f"r{pick % 2}", nodes=names))
+            return
         if how % 4 == 0:
             self.take(MassSilence(nodes=NODES[: pick % 5]))
             return

@@ -136,6 +136,12 @@ inputs = st.one_of(
     ),
     st.builds(f.NodeHeard, **heard_from),
     st.builds(
+        f.DomainSilence,
+        domain=st.sampled_from(["rack", "switch"]),
+        name=st.sampled_from(["r1", "r2"]),
+        nodes=st.lists(node, max_size=3, unique=True).map(tuple),
+    ),
+    st.builds(
         s.Notice,
         **source,
         notice=st.sampled_from(["maintenance", "preemption"]),
