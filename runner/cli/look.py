@@ -153,7 +153,7 @@ def story(
         view = read_view(store)
         run = pick_run(need_view(store, cluster), run_name).run if run_name is not None else None
         begin = None if since is None else _last_now(view) - age_seconds(since)
-        lines = tell(_entries(store), run=run, incident=incident, since=begin)
+        lines = tell(_entries(store, cluster, since=begin), run=run, incident=incident, since=begin)
     if incident is not None and not lines:
         names = [i.incident for i in view.incidents] if view is not None else []
         raise UserError(
@@ -194,7 +194,7 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         picked = pick_run(need_view(store, cluster), run)
-        rows = trace(_entries(store), picked.run)
+        rows = trace(_entries(store, cluster), picked.run)
     if as_json:
         show.print_json(rows)
         return
@@ -289,19 +289,26 @@ def _view(where: str | None) -> View:
         return need_view(store, cluster)
 
 
-def _entries(store: Store) -> Iterator[JournalEntry]:
-    """Yield what the journal still holds, oldest first."""
-    from runner.store.journal import Journal
-    from runner.store.store import JOURNAL
+def _entries(
+    store: Store, cluster: ClusterSpec, *, since: float | None = None
+) -> Iterator[JournalEntry]:
+    """Yield the journal's entries, oldest first, files and store as one; from about `since` on, where that is given.
 
-    batch = store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0, limit=1)
-    if batch:
-        first = batch.items[JOURNAL][0].number
-        if first > 1:
-            show.print_note(
-                f"the journal begins at entry {first}: what was before has been trimmed"
-            )
-        yield from Journal(store).replay(first)
+    Files that are older are not read then. Where the folder of old entries is not to be seen from here, that is said.
+    """
+    from runner.store.archive import archive_of
+    from runner.store.journal import Journal
+
+    archive = archive_of(cluster)
+    journal = Journal(store, archive=archive)
+    begin = journal.begins_at()
+    if since is not None:
+        begin = max(begin, journal.since(since))
+    elif begin > 1:
+        show.print_note(
+            f"told from journal entry {begin} on: what was before is in {archive.folder}, which is not to be seen from here"
+        )
+    yield from journal.replay(begin)
 
 
 def _last_now(view: View | None) -> float:

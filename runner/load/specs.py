@@ -62,6 +62,7 @@ def load_cluster(path: str | Path) -> ClusterSpec:
     if not plain.get("state") and isinstance(plain.get("name"), str):
         plain["state"] = f".stoker/{plain['name']}"
     plain["state"] = _folder_to_write(plain, "state", folder, problems)
+    plain["journal_folder"] = _folder_to_write(plain, "journal_folder", folder, problems)
     if isinstance(plain.get("token_file"), str) and plain["token_file"]:
         plain["token_file"] = _absolute(plain["token_file"], folder)
     return build(ClusterSpec, plain, problems)
