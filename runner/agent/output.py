@@ -20,7 +20,7 @@ def bound(path: Path, limit_bytes: int) -> bool:
     """Cut a file back once it has outgrown its limit: its newer half moves to `<name>.1`, the file starts again.
 
     Writers append, so they go on at the new start. What they write between copy and cut is lost: a few lines at most.
-    Returns whether it was cut. Raises OSError when the disk does not let us.
+    Returns whether it was cut. Raises OSError when the disk does not let us: then the file is as it was.
     """
     try:
         size = path.stat().st_size
@@ -30,12 +30,17 @@ def bound(path: Path, limit_bytes: int) -> bool:
         return False
     kept = path.with_name(f"{path.name}.1")
     scratch = path.with_name(f"{path.name}.1.part")
-    with path.open("rb+") as source, scratch.open("wb") as target:
-        source.seek(size - limit_bytes // 2)
-        source.readline()  # begin with a whole line
-        while chunk := source.read(_COPY_BYTES):
-            target.write(chunk)
-        os.ftruncate(source.fileno(), 0)
+    try:
+        with path.open("rb+") as source, scratch.open("wb") as target:
+            source.seek(size - limit_bytes // 2)
+            source.readline()  # begin with a whole line
+            while chunk := source.read(_COPY_BYTES):
+                target.write(chunk)
+            target.flush()
+            os.ftruncate(source.fileno(), 0)
+    except OSError:
+        scratch.unlink(missing_ok=True)  # what is there of it takes room that others need more
+        raise
     scratch.rename(kept)
     return True
 

@@ -68,14 +68,21 @@ class Node:
 
     # -- the agent
 
-    def start_agent(self, *, wait: bool = True) -> subprocess.Popen[bytes]:
-        """Start an agent, as a place would."""
+    def start_agent(
+        self, *, wait: bool = True, environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Start an agent, as a place would; `environment` goes over ours."""
         spec_path = self.state / "cluster.json"
         spec_path.write_bytes(encode(self.cluster))
         command = [sys.executable, "-P", "-m", "runner.agent"]
         command += ["--cluster", str(spec_path), "--node", self.name]
         with (self.state / "agent.log").open("ab") as log:
-            agent = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=log)
+            agent = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, **(environment or {})},
+            )
         self.agents.append(agent)
         if wait:
             joined = self.wait_for("NodeJoined", lambda said: said.pid == agent.pid)

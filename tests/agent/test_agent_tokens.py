@@ -1,0 +1,157 @@
+"""Whom an agent obeys: the cluster's token, its own life, and nobody who took its place or has not answered it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.agent.agent import DISPLACED
+from runner.facts.assignments import Assignment, Task
+from runner.facts.ids import AttemptId
+from runner.facts.wire import decode, encode
+from runner.signing import Signer, load_signer, make_token
+from tests.agent.node import SILENT, SPEAKER, Node, is_alive, wait_until
+
+pytestmark = pytest.mark.e2e
+
+
+class SignedNode:
+    """A node of a cluster with a token, and somebody who has it."""
+
+    def __init__(self, node: Node, token_file: str) -> None:
+        self.node = node
+        self.signer = load_signer(token_file)
+
+    def assign(self, epoch: int, *, signer: Signer | None = None, place: str = "") -> None:
+        """Write a plan, signed with the cluster's token for the node's register or otherwise."""
+        register = f"assignment/{self.node.name}"
+        plan = self.node.plan(SILENT, attempt=AttemptId(1, 1, epoch))
+        said = encode(Assignment(node=self.node.name, epoch=epoch, plan=plan))
+        self.node.store.put(register, (signer or self.signer).sign(place or register, said))
+
+    def payloads(self, stream: str) -> list[bytes]:
+        """Return what the agent has written there."""
+        batch = self.node.store.read(streams={stream: 0}, registers={}, timeout_seconds=30)
+        return [item.payload for item in batch.items.get(stream, ())]
+
+    def said(self, kind: str) -> list[object]:
+        """Return the durable signals of a class, each of which is signed for its stream."""
+        facts = [decode(self.signer.verify("signals", line)) for line in self.payloads("signals")]
+        return [fact for fact in facts if type(fact).__name__ == kind]
+
+
+@pytest.fixture
+def signed(make_node: Callable[..., Node], tmp_path: Path) -> SignedNode:
+    """Give a node of a cluster with a token."""
+    token_file = str(tmp_path / "cluster.token")
+    make_token(token_file)
+    return SignedNode(make_node(token_file=token_file), token_file)
+
+
+def test_only_the_token_is_obeyed(signed: SignedNode) -> None:
+    """Assignments and tasks without the token's signature start nothing and are said once; signals and heartbeats carry it."""
+    node = signed.node
+    node.start_agent(wait=False)
+    wait_until(lambda: signed.said("NodeJoined"), "the agent's joining")
+    signed.assign(1, signer=Signer(None))
+    wait_until(lambda: signed.said("Junk"), "the junk said")
+    signed.assign(2, signer=Signer(b"the token of another cluster"))
+    signed.assign(3, place="assignment/n2")
+    task = encode(Task(id="a1", node=node.name, task="drill", args={"fault": "kill-agent"}))
+    node.store.append(f"tasks/{node.name}", task)
+    signed.assign(4)
+    started = wait_until(lambda: signed.said("RanksStarted"), "the ranks that are signed for")
+    assert [fact.epoch for fact in started] == [4]  # type: ignore[attr-defined]
+    assert len(signed.said("Junk")) == 1
+    assert node.agents[-1].poll() is None
+    assert node.log().count("is not signed") == 1
+    for line in wait_until(lambda: signed.payloads("beats"), "a heartbeat"):
+        signed.signer.verify("beats", line)
+
+
+def test_a_token_that_others_may_read_is_refused(
+    make_node: Callable[..., Node], tmp_path: Path
+) -> None:
+    """An agent whose token file is open to others ends with code 2 and says how to close it."""
+    token_file = tmp_path / "cluster.token"
+    make_token(str(token_file))
+    token_file.chmod(0o644)
+    node = make_node(token_file=str(token_file))
+    assert node.start_agent(wait=False).wait(30) == 2
+    assert "chmod 600" in node.log()
+
+
+def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node]) -> None:
+    """What is meant for another life starts nothing; the same, meant for this one, does."""
+    node = make_node(silence_seconds=0.5)
+    node.start_agent()
+    life = node.wait_for("NodeJoined").life
+    node.assign(node.plan(SILENT), epoch=1, life="another life")
+    node.ask("ask_ranks", request="stop")
+    node.wait_for("NodeJoined", lambda said: said.sequence > 1)  # nobody has answered it yet
+    assert not node.said("RanksStarted")
+    assert not node.said("ActionResult")  # the task waits for whoever is named
+    node.assign(node.plan(SILENT), epoch=1, life=life)
+    assert node.wait_for("RanksStarted").life == life
+    assert node.wait_for("ActionResult").outcome == "failed"  # asked before there were ranks
+
+
+def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]) -> None:
+    """An agent nobody has answered joins again, and tells what became of ranks it adopted, which it keeps."""
+    node = make_node(silence_seconds=0.5)
+    node.start_agent()
+    first = node.wait_for("NodeJoined").life
+    node.assign(node.plan(SPEAKER, {"pause": 0.02}), epoch=1, life=first)
+    started = node.wait_for("RanksStarted")
+    node.kill_agent()
+    node.start_agent()
+    second = node.wait_for("NodeJoined", lambda said: said.life != first)
+    assert second.attempt == AttemptId(1, 1, 0)
+    node.wait_for(
+        "NodeJoined", lambda said: said.sequence > second.sequence and said.life == second.life
+    )
+    node.wait_for(
+        "RanksStarted",
+        lambda said: said.life == second.life and said.sequence > second.sequence + 2,
+    )
+    assert all(is_alive(pid) for pid in started.pids.values())
+    node.assign(node.plan(SPEAKER, {"pause": 0.02}), epoch=1, life=second.life)
+    beats = node.beats()
+    wait_until(lambda: (beat := next(beats)).life == second.life and beat.steps, "steps")
+    assert all(is_alive(pid) for pid in started.pids.values())
+    assert len({tuple(said.pids.items()) for said in node.said("RanksStarted")}) == 1
+
+
+def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
+    """Named once and no longer, an agent kills its ranks, says why in its log, and ends with a code of its own."""
+    agent = node.start_agent()
+    life = node.wait_for("NodeJoined").life
+    plan = node.plan(SPEAKER, {"pause": 0.02})
+    node.assign(plan, epoch=1, life=life)
+    pids = node.wait_for("RanksStarted").pids.values()
+    node.assign(plan, epoch=1, life="the other")
+    assert agent.wait(60) == DISPLACED
+    assert not any(is_alive(pid) for pid in pids)
+    assert node.marked() == []
+    assert "another agent's now (life the other" in node.log()
+    assert not node.said("NodeLeft")  # the node has not left: it is somebody else's
+
+
+def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
+    """Ranks of an older epoch end, whomever the newer assignment names."""
+    node.start_agent()
+    pids = node.launch(node.plan(SILENT), epoch=1)
+    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2, life="another life")
+    node.wait_for("RanksGone")
+    assert not any(is_alive(pid) for pid in pids.values())
+    assert len(node.said("RanksStarted")) == 1
+
+
+def test_a_task_to_leave_ends_ranks_keeper_and_agent(node: Node) -> None:
+    """`leave` ends all in order, and NodeLeft answers it."""
+    agent = node.start_agent()
+    node.launch(node.plan(SILENT), epoch=1)
+    node.ask("leave")
+    assert agent.wait(60) == 0
+    assert node.marked() == []
+    node.wait_for("NodeLeft")

@@ -1,0 +1,263 @@
+"""What may happen to a node without anybody's fault: a full disk, a clock that jumps, an agent that is stopped for a while."""
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from runner.facts.ids import AttemptId
+from tests.agent.node import SILENT, SPEAKER, WAIT_SECONDS, Node, is_alive, wait_until
+from tests.agent.test_agent_fence import locked_store
+
+pytestmark = pytest.mark.e2e
+
+HOUR_SECONDS = 3600
+# Makes the wall clock wrong by the seconds in a file, and leaves all other clocks alone. (libfaketime, told to leave the monotonic
+# clock alone, makes Python's time.sleep fail.)
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+
+static long ahead(void) {
+    long seconds = 0;
+    FILE *file = fopen(getenv("CLOCK_FILE"), "r");
+    if (file) {
+        if (fscanf(file, "%ld", &seconds) != 1) seconds = 0;
+        fclose(file);
+    }
+    return seconds;
+}
+
+int clock_gettime(clockid_t id, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int result = real(id, now);
+    if (id == CLOCK_REALTIME) now->tv_sec += ahead();
+    return result;
+}
+
+int gettimeofday(struct timeval *now, void *zone) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}
+
+time_t time(time_t *where) {
+    struct timespec exact;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    if (where) *where = exact.tv_sec;
+    return exact.tv_sec;
+}
+"""
+TELLS_TIME = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.05)"
+
+
+@pytest.fixture
+def small_disk(make_node: Callable[..., Node]) -> Iterator[Node]:
+    """Give a node whose folder is on a disk of 1 MB of its own; its store is elsewhere."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root, to mount a small disk")
+    node = make_node()
+    node.folder.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(node.folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.strip()}")
+    try:
+        yield node
+    finally:
+        node.end()
+        subprocess.run(["umount", str(node.folder)], check=True)
+
+
+def fill(folder: Path) -> Path:
+    """Fill a disk to its last byte; return the file that did it."""
+    path = folder / "ballast"
+    with path.open("wb", buffering=0) as file:
+        for size in (65536, 4096, 1):
+            try:
+                while file.write(b"x" * size):
+                    pass
+            except OSError:
+                continue
+    return path
+
+
+def test_a_full_disk_ends_nobody(small_disk: Node) -> None:
+    """On a full disk signals go out, ranks end and begin as they should, and it is said once; with room it is caught up."""
+    node = small_disk
+    agent = node.start_agent()
+    first = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+    ballast = fill(node.folder)
+    os.kill(first[0], signal.SIGKILL)
+    assert node.wait_for("RankExited").rank == 0
+    node.assign(None, epoch=2)
+    node.wait_for("RanksGone")
+    # The life file has its room already, so that even a launch can be remembered.
+    second = node.launch(node.plan(SPEAKER, {"pause": 0.02}, attempt=AttemptId(1, 1, 1)), epoch=3)
+    assert agent.poll() is None
+    assert all(is_alive(pid) for pid in second.values())
+    assert node.log().count("outbox.jsonl cannot be written") == 1
+    ballast.unlink()
+    os.kill(second[1], signal.SIGKILL)
+    node.wait_for("RankExited", lambda said: said.epoch == 3)
+    wait_until(lambda: "there is room again" in node.log(), "word of there being room")
+    assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 3
+
+
+def test_signals_of_a_full_disk_are_written_down_later(small_disk: Node) -> None:
+    """What waited in memory, since neither store nor disk took it, is in the spool once there is room, and outlives the agent."""
+    node = small_disk
+    node.start_agent()
+    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+    node.wait_for("Progress")
+    spool = node.folder / "outbox.jsonl"
+    wait_until(lambda: spool.stat().st_size == 0, "all being acknowledged")
+    with locked_store(node):
+        ballast = fill(node.folder)
+        os.kill(pids[0], signal.SIGKILL)
+        wait_until(lambda: "outbox.jsonl cannot be written" in node.log(), "the full disk seen")
+        ballast.unlink()
+        wait_until(lambda: b"rank_exited" in spool.read_bytes(), "the spool to be caught up")
+        node.kill_agent()
+    node.start_agent()
+    assert node.wait_for("RankExited").rank == 0
+    assert len(node.said("RankExited")) == 1
+
+
+def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
+    """While the life file cannot be written a launch fails and says so; ranks that run go on; with room the next one starts."""
+    agent = node.start_agent()
+    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+    node.assign(None, epoch=2)
+    node.wait_for("RanksGone")
+    limit = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
+    # Every write of the agent to a file now fails, its store's too: what it has to say waits.
+    resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, limit[1]))
+    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=3)
+    time.sleep(3.0)
+    resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, limit)
+    failed = node.wait_for("LaunchFailed")
+    assert failed.epoch == 3
+    assert "agent.json cannot be written" in failed.reason
+    assert not any(is_alive(pid) for pid in pids.values())
+    node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 2)), epoch=4)
+    assert not [said for said in node.said("RanksStarted") if said.epoch == 3]
+    assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 4
+
+
+def test_output_that_a_full_disk_takes_no_more_is_lost_alone(small_disk: Node) -> None:
+    """Ranks whose output files are on a full disk go on; an output that cannot be cut is said once."""
+    node = small_disk
+    chatty = (
+        "import os, sys\nos.set_blocking(1, True)\n"
+        "def write():\n"
+        "    try: os.write(1, b'a line of the rank' + bytes([10]))\n"
+        "    except OSError: pass\n"
+        + SPEAKER.replace("    say(kind=", "    write()\n    say(kind=")
+    )
+    folder = node.folder / "output"
+    plan = node.plan(
+        chatty, {"pause": 0.005}, output_folder=str(folder), output_limit_bytes=100_000
+    )
+    agent = node.start_agent()
+    folder.mkdir()
+    (folder / "rank0.out").write_bytes(b"a line of the rank\n" * 10_000)
+    fill(node.folder)
+    pids = node.launch(plan, epoch=1)
+    wait_until(lambda: "cannot cut" in node.log(), "an output that cannot be cut")
+    beats = node.beats()
+    before = wait_until(lambda: next(beats).last_step or 0, "a step")
+    wait_until(lambda: (next(beats).last_step or 0) > before + 100, "further steps")
+    assert all(is_alive(pid) for pid in pids.values())
+    assert agent.poll() is None
+    assert node.log().count("cannot cut") == 1
+    assert not list(folder.glob("*.part"))
+
+
+@pytest.fixture
+def clock_shim(tmp_path: Path) -> Path:
+    """Build the library that makes a process's wall clock wrong."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("needs a C compiler (cc), to build what makes a process's clock wrong")
+    source, built = tmp_path / "clock.c", tmp_path / "clock.so"
+    source.write_text(CLOCK)
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-o", str(built), str(source), "-ldl"], check=True
+    )
+    return built
+
+
+def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_shim: Path) -> None:
+    """The node's clock goes an hour ahead, then two back: the same ranks and life go on, and nothing is said of it."""
+    clock = tmp_path / "ahead_seconds"
+    environment = {"LD_PRELOAD": str(clock_shim), "CLOCK_FILE": str(clock)}
+    agent = node.start_agent(environment=environment)
+    pids = node.launch(node.plan(TELLS_TIME), epoch=1)
+    output = node.state / "attempts/1.1.0/rank0.out"
+
+    def ahead_seconds() -> float:
+        """How far the rank's clock is ahead of ours."""
+        lines = output.read_text().split("\n") if output.exists() else []
+        return float(lines[-2]) - time.time() if len(lines) > 1 else 0.0
+
+    def has_jumped(seconds: float) -> bool:
+        return abs(ahead_seconds() - seconds) < WAIT_SECONDS
+
+    beats = node.beats()
+    for jump_seconds in (HOUR_SECONDS, -HOUR_SECONDS):
+        clock.write_text(f"{jump_seconds:+d}")
+        wait_until(partial(has_jumped, jump_seconds), "the jump")
+        last = next(beats).sequence + 10
+        while next(beats).sequence < last:
+            continue
+        assert all(is_alive(pid) for pid in pids.values())
+    assert agent.poll() is None
+    assert [type(said).__name__ for said in node.heard] == ["NodeJoined", "RanksStarted"]
+    assert node.said("Junk") == []
+    assert "stood still" not in node.log()
+    node.assign(None, epoch=2)
+    node.wait_for("RanksGone")
+
+
+def test_a_stopped_agent_keeps_its_ranks_and_its_life(make_node: Callable[..., Node]) -> None:
+    """An agent stopped for longer than silence and fence goes on with the same ranks and life, and misses no exit."""
+    node = make_node(silence_seconds=0.5, fence_seconds=0.6, hard_cap_seconds=1.0)
+    agent = node.start_agent()
+    life = node.wait_for("NodeJoined").life
+    node.assign(node.plan(SPEAKER, {"pause": 0.02}), epoch=1, life=life)
+    pids = {int(rank): pid for rank, pid in node.wait_for("RanksStarted").pids.items()}
+    node.wait_for("Progress")
+    agent.send_signal(signal.SIGSTOP)
+    time.sleep(2.5)
+    assert all(is_alive(pid) for pid in pids.values())
+    agent.send_signal(signal.SIGCONT)
+    wait_until(lambda: "stood still" in node.log(), "word of it")
+    beats = node.beats()
+    wait_until(lambda: (next(beats).last_step or 0) > 100, "steps made meanwhile and since")
+    assert all(is_alive(pid) for pid in pids.values())
+    assert {said.life for said in node.said("NodeJoined")} == {life}
+    agent.send_signal(signal.SIGSTOP)
+    os.kill(pids[1], signal.SIGKILL)
+    time.sleep(1.5)
+    agent.send_signal(signal.SIGCONT)
+    assert node.wait_for("RankExited").rank == 1
