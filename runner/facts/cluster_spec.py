@@ -134,8 +134,8 @@ class ClusterSpec:
         Mapping[str, Mapping[str, tuple[str, ...]]],
         Setting(
             "What fails together, from the nearest kind to the widest: kind -> name -> nodes, such as "
-            "`switch: {s1: [n1-n8]}`. `n1-n8`, or `n[1-8]`, stands for n1, n2, ... n8. Gangs are placed by it, and nodes of one domain "
-            "that fall silent at once are no bad nodes.",
+            "`switch: {s1: [n1-n8]}`. `n1-n8`, or `n[1-8]`, stands for n1, n2, ... n8. Gangs are placed by it, and nodes of one "
+            "domain that fall silent at once are no bad nodes.",
             default="none",
         ),
     ] = field(default_factory=dict)

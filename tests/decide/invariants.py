@@ -60,6 +60,7 @@ class Books:
     actions: dict[str, str] = field(default_factory=dict)
     rungs: dict[tuple[str, str, int], int] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
+    down_with: dict[str, str] = field(default_factory=dict)  # node -> failure domain
     hardware: dict[str, str] = field(default_factory=dict)  # node -> what stands there
     refused: dict[str, str] = field(default_factory=dict)  # hardware -> by whom
     now: float = 0.0
@@ -86,6 +87,11 @@ class Books:
         before = self.nodes.setdefault(record.node, "absent")
         self._move(fleet.TRANSITIONS, record.node, before, record.state)
         self.nodes[record.node] = record.state
+        self.down_with[record.node] = record.domain
+
+    def _offence_noted(self, record: r.OffenceNoted) -> None:
+        domain = self.down_with.get(record.node)
+        check(not domain, f"{record.node} went down with {domain}, and is blamed: {record}")
 
     def _node_registered(self, record: r.NodeRegistered) -> None:
         self.nodes.setdefault(record.node, "absent")
@@ -207,6 +213,7 @@ class Books:
 _HANDLERS: dict[type, Any] = {
     r.NodeExpected: Books._node_expected,
     r.NodeChanged: Books._node_changed,
+    r.OffenceNoted: Books._offence_noted,
     r.NodeRegistered: Books._node_registered,
     r.HardwareJudged: Books._hardware_judged,
     r.Assigned: Books._assigned,
