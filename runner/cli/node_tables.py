@@ -63,6 +63,8 @@ def pool_in_words(pool: PoolView) -> str:
     marks = [f"fewer than {pool.low_mark} are too few"] if pool.low_mark else []
     if pool.recommended is not None:
         marks.append(f"{pool.recommended} recommended")
+    if pool.low and pool.spares >= pool.low_mark:
+        marks.append("which is not what a waiting run needs")
     told = f"spares: {pool.spares}" + (f" ({', '.join(marks)})" if marks else "")
     return f"SPARES ARE LOW; {told}" if pool.low else told
 
@@ -245,7 +247,8 @@ def _checked(known: Node | None, now: float) -> str:
     if known is None or known.checked is None:
         return ""
     ago = show.seconds(max(0.0, now - known.checked.at))
-    return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(known.checked.said)}"
+    said = "" if known.checked.said == known.checked.outcome else known.checked.said
+    return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(said)}"
 
 
 def _aligned(facts: Mapping[str, str]) -> list[str]:

@@ -164,7 +164,7 @@ def _leaving(leaving: Leaving) -> LeavingView:
 
 def _node(node: Node, heard: Heard, now: float, *, offences: int, domain: str) -> NodeView:
     beat = heard.beats.get(node.node)
-    warm = beat if beat and node.state not in ("absent", "lost", "left") else None
+    warm = beat if beat and node.state not in ("absent", "lost", "left", "retired") else None
     return NodeView(
         node=node.node,
         state=node.state,

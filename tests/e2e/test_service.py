@@ -1,0 +1,69 @@
+"""What people do to nodes while a run goes on: out of service at a checkpoint, refused, and let in again."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from runner.facts.view import NodeView, View
+from tests.e2e.reference import NODES, RANKS
+from tests.e2e.stand import Stand, run_of
+
+
+def node_in(view: View, name: str) -> NodeView:
+    """Return one node of a View."""
+    return next(node for node in view.nodes if node.node == name)
+
+
+def ask(stand: Stand, *words: str) -> str:
+    """Type a command, which must be done; return its answer."""
+    done = stand.stoker(*words, seconds=200)
+    assert done.returncode == 0, done
+    return done.stdout.strip()
+
+
+@pytest.mark.trainer
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(stand: Stand) -> None:
+    """A swap loses no step and blames nobody; refused hardware stays out until it is readmitted, retired hardware for good."""
+    stand.write_cluster(nodes=NODES, slots=RANKS, spares=1)
+    trainer = {"recipe": "tiny_cpu", "steps": 5000, "checkpoint_every": 0, "validate_every": 0}
+    stand.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
+    ask(stand, "run", "run.yaml", "--detach")
+    first = stand.training(past_step=2)
+
+    print(ask(stand, "swap", "n2", "--reason", "loud fans"))
+    second = stand.training(past_step=first.step, after=first.attempt)
+    view = stand.view()
+    assert view is not None
+    assert run_of(view).nodes == ("n1", "n3")
+    assert node_in(view, "n2").state == "repair"
+    assert view.incidents == ()
+    account = json.loads(ask(stand, "lineage", "--json"))
+    assert [row["outcome"] for row in account[:-1]] == ["moved"]
+    assert account[-1]["resume_step"] == account[0]["last_step"] > 0
+    assert "requested" in run_of(view).lost_seconds
+    assert "rework" not in run_of(view).lost_seconds
+    assert "done already" in ask(stand, "swap", "n2")
+
+    print(ask(stand, "readmit", "n2"))
+    stand.wait(lambda view: node_in(view, "n2").state == "spare" or None, "n2 checked, a spare")
+    print(ask(stand, "quarantine", "n2", "--reason", "bit flips"))
+    refused = json.loads(ask(stand, "nodes", "n2", "--json"))["hardware_history"]
+    assert refused["verdict"] == "quarantined"
+    assert "bit flips" in refused["reason"]
+    no_spare = stand.stoker("swap", "n3")
+    assert no_spare.returncode == 2, no_spare
+    assert "stoker drain n3" in no_spare.stderr
+
+    print(ask(stand, "retire", "n2", "--yes"))
+    never = stand.stoker("readmit", "n2")
+    assert never.returncode == 2, never
+    assert second.attempt == run_of(stand.view()).attempt
+    told = ask(stand, "story")
+    for words in ("asks to swap n2: loud fans", "is refused from now on, under any name"):
+        assert words in told
+    ask(stand, "shutdown")
+    stand.until(lambda: not stand.processes() or None, "the end of every process")
