@@ -1,0 +1,161 @@
+"""Hardware: by what it is recognised, what counts against it, and for how long."""
+
+from __future__ import annotations
+
+import pytest
+
+from runner.decide.apply import apply_record
+from runner.decide.draft import Draft, Policy
+from runner.decide.hardware import DAY_SECONDS, is_same, offend, recognise, see
+from runner.decide.state import Hardware, Node, State
+from runner.facts import records as r
+from runner.facts.cluster_spec import ClusterSpec
+from tests.decide.script import runbooks
+
+POLICY = Policy(cluster=ClusterSpec(name="c", state="s"), runbooks=runbooks())
+
+
+def known(*hardware: Hardware) -> State:
+    """A state that knows this hardware."""
+    return State(hardware={each.hardware: each for each in hardware})
+
+
+def machine(name: str, *parts: str, refused: bool = False) -> Hardware:
+    """Hardware of these parts."""
+    verdict = "quarantined" if refused else ""
+    return Hardware(hardware=name, parts=list(parts), nodes=["n1"], verdict=verdict)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "same"),
+    [
+        (("board:1", "gpu:a"), ("board:1", "gpu:b"), True),
+        (("file:1",), ("file:1", "mac:x"), True),
+        (("board:1", "file:f"), ("board:2", "file:f"), False),  # a folder copied to another machine
+        (("file:f", "mac:x"), ("board:2", "file:f"), True),  # whose board could not be read before
+        (("board:1", "gpu:a", "gpu:b"), ("board:2", "gpu:b"), True),
+        (("mac:x", "mac:y"), ("mac:y",), True),
+        (("board:1", "mac:x"), ("mac:x",), False),  # a card may be moved
+        (("board:1",), ("board:2",), False),
+        ((), (), False),
+    ],
+)
+def test_hardware_is_recognised_by_its_parts(
+    before: tuple[str, ...], now: tuple[str, ...], same: bool
+) -> None:
+    """A board or file that is equal, else a GPU, else a network card where there is no board: it is the same machine."""
+    state = known(machine("first", *before))
+    assert recognise(state, "second", now) == ("first" if same else "second")
+
+
+def test_the_id_comes_first_and_refused_hardware_before_other() -> None:
+    """A known id settles it; of two that share a GPU with the newcomer, the refused one is meant."""
+    state = known(machine("a", "gpu:1"), machine("b", "gpu:2", refused=True))
+    assert recognise(state, "a", ("gpu:2",)) == "a"
+    assert recognise(state, "c", ("gpu:1", "gpu:2")) == "b"
+    assert recognise(state, "", ("gpu:2",)) == ""
+
+
+def test_a_bare_serial_of_an_earlier_release_is_the_part_with_its_kind_before_it() -> None:
+    """A journal written before hardware had parts names it by a bare serial: the node is not taken for another."""
+    node = Node(node="n1", index=0, hardware="abc")
+    assert is_same(State(), node, hardware="file:abc", parts=("file:abc",))
+    assert not is_same(State(), node, hardware="file:abd", parts=("file:abd",))
+    assert is_same(State(), Node(node="n1", index=0), hardware="file:abc", parts=())
+
+
+def with_node(*, size: int = 4) -> tuple[State, Node]:
+    """A fleet whose first node is hardware h1."""
+    state = State()
+    for index in range(1, size + 1):
+        name = f"n{index}"
+        apply_record(state, r.NodeExpected(node=name))
+        apply_record(state, r.HardwareSeen(hardware=f"h{index}", node=name))
+        apply_record(
+            state,
+            r.NodeRegistered(
+                node=name, incarnation=1, hardware=f"h{index}", slots=1, address="", pid=1
+            ),
+        )
+        apply_record(state, r.NodeChanged(node=name, state="spare"))
+    return state, state.nodes["n1"]
+
+
+def strike(state: State, node: Node, at: float) -> list[object]:
+    """Let a node's hardware offend once; return what was decided, applied."""
+    state.now = at
+    draft = Draft(state=state, policy=POLICY, now=at)
+    offend(draft, node, fault="node_silent", evidence="dead")
+    for record in draft.records:
+        apply_record(state, record)
+    return draft.records
+
+
+def state_of(state: State, name: str) -> str:
+    """Return a node's state as it is now."""
+    return state.nodes[name].state
+
+
+def test_offences_count_for_four_weeks() -> None:
+    """Three within 28 days make a lemon; one that is older does not count, and is still remembered."""
+    state, node = with_node()
+    strike(state, node, DAY_SECONDS)
+    strike(state, node, 20 * DAY_SECONDS)
+    assert state_of(state, "n1") == "spare"
+    strike(state, node, 30 * DAY_SECONDS)
+    assert state_of(state, "n1") == "spare"
+    assert len(state.hardware["h1"].offences) == 3
+    strike(state, node, 31 * DAY_SECONDS)
+    assert state_of(state, "n1") == "quarantined"
+    assert state.hardware["h1"].verdict == "quarantined"
+    assert "lemon" in state.hardware["h1"].reason
+
+
+def test_whoever_fell_silent_with_many_did_nothing() -> None:
+    """A node that was given up with its failure domain, or in a mass silence, has no offence."""
+    state, node = with_node()
+    node.domain_down = "rack r1"
+    assert strike(state, node, 1.0) == []
+    node.domain_down = ""
+    state.silent_en_masse = ["n1", "n2", "n3"]
+    assert strike(state, node, 1.0) == []
+
+
+def test_no_more_than_two_of_a_small_fleet_are_quarantined_without_a_person() -> None:
+    """The third lemon stays, a person is told which command takes it out; one that a person judged does not count."""
+    state, _ = with_node(size=5)
+    for name in ("n1", "n2", "n3"):
+        for at in (1.0, 2.0, 3.0):
+            last = strike(state, state.nodes[name], at)
+    assert [state.nodes[f"n{n}"].state for n in (1, 2, 3)] == [
+        "quarantined",
+        "quarantined",
+        "spare",
+    ]
+    pages = [x.action.args["message"] for x in last if isinstance(x, r.ActionIssued)]
+    assert len(pages) == 1
+    assert "`stoker quarantine n3`" in pages[0]
+    judged = r.HardwareJudged(hardware="h1", verdict="quarantined", by="ann")
+    apply_record(state, judged)
+    strike(state, state.nodes["n3"], 4.0)
+    assert state.nodes["n3"].state == "quarantined"
+
+
+def test_a_large_fleet_may_lose_two_in_a_hundred() -> None:
+    """2 % of 200 nodes are four."""
+    state, _ = with_node(size=200)
+    for index in range(1, 6):
+        for at in (1.0, 2.0, 3.0):
+            strike(state, state.nodes[f"n{index}"], at)
+    assert sum(node.state == "quarantined" for node in state.nodes.values()) == 4
+
+
+def test_refused_hardware_is_still_known_by_parts_that_it_has_lost() -> None:
+    """A bad machine that comes back with another board, and then with other GPUs, does not get rid of its name."""
+    state = known(machine("bad", "board:1", "gpu:a", refused=True))
+    for parts in (("board:2", "gpu:a"), ("board:2", "gpu:b"), ("board:1", "gpu:c")):
+        draft = Draft(state=state, policy=POLICY, now=1.0)
+        assert recognise(state, parts[0], parts) == "bad"
+        see(draft, hardware="bad", node="n9", parts=parts)
+        for record in draft.records:
+            apply_record(state, record)

@@ -1,0 +1,128 @@
+"""Who may have a node's name: never two at once, and never an agent whose word is not the node's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.decide.controller import Controller
+from runner.decide.draft import Policy
+from runner.decide.state import State
+from runner.facts import records as r
+from runner.facts import signals as s
+from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from tests.decide.script import parse_text, runbooks
+
+CLUSTER = ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2), checks=())
+
+
+class Desk:
+    """A controller to which agents report in."""
+
+    def __init__(self) -> None:
+        self.controller = Controller(Policy(cluster=CLUSTER, runbooks=runbooks()))
+        self.sequence = 0
+        self.now = 0.0
+        self.take(r.SupervisorStarted(holder="h", token=1, version="0", nodes=("n1", "n2")))
+
+    @property
+    def state(self) -> State:
+        """What is known."""
+        return self.controller.state
+
+    def take(self, fact: object) -> list[object]:
+        """Take something in, and return what was decided."""
+        self.now += 1.0
+        self.sequence += 1
+        records = self.controller.decide(fact, self.now)
+        entry = r.JournalEntry(sequence=self.sequence, now=self.now, input=fact, records=records)
+        self.controller.apply(entry)
+        return list(records)
+
+    def join(self, node: str, life: str, **fields: Any) -> list[object]:
+        """Let an agent ask for a name."""
+        given = {"incarnation": 1, "hardware": f"board:{node}", "slots": 2, "address": "", "pid": 1}
+        return self.take(s.NodeJoined(node=node, life=life, **{**given, **fields}))
+
+
+def kinds(records: list[object]) -> list[str]:
+    """Name the kinds of records."""
+    return [type(record).__name__ for record in records]
+
+
+def test_a_join_that_was_answered_may_be_repeated() -> None:
+    """An agent asks until it reads its name; what comes too late leads to nothing."""
+    desk = Desk()
+    assert "NodeRegistered" in kinds(desk.join("n1", "a"))
+    assert desk.join("n1", "a") == []
+
+
+def test_other_hardware_is_refused_once_and_said_once() -> None:
+    """The name stays with whoever is heard; the newcomer asks again and again, and a person is told once."""
+    desk = Desk()
+    desk.join("n1", "a")
+    assert kinds(desk.join("n1", "b", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
+    assert desk.join("n1", "b", hardware="board:x") == []
+    assert desk.state.nodes["n1"].life == "a"
+    assert kinds(desk.join("n1", "c", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
+
+
+def test_one_machine_is_one_node() -> None:
+    """The hardware of a node that is heard gets no second name, known or new; it does once the first is gone."""
+    desk = Desk()
+    desk.join("n1", "a")
+    assert kinds(desk.join("n9", "b", hardware="board:n1")) == ["JoinRefused", "ActionIssued"]
+    assert desk.join("n9", "b", hardware="board:n1") == []
+    assert "n9" not in desk.state.nodes
+    desk.take(s.NodeLeft(node="n1", incarnation=1, life="a"))
+    assert "NodeRegistered" in kinds(desk.join("n9", "b", hardware="board:n1"))
+    assert desk.state.hardware["board:n1"].nodes == ["n1", "n9"]
+    assert desk.state.strangers == {}
+    assert desk.state.nodes["n1"].hardware == ""
+
+
+def test_a_folder_that_was_wiped_may_count_its_lives_from_one_again() -> None:
+    """The same board with a lower incarnation is refused while the life before is heard, and taken once it is silent."""
+    desk = Desk()
+    desk.join("n1", "a", incarnation=7)
+    assert kinds(desk.join("n1", "b", incarnation=1)) == ["JoinRefused"]
+    desk.take(s.NodeLeft(node="n1", incarnation=7, life="a"))
+    assert "NodeRegistered" in kinds(desk.join("n1", "b", incarnation=1))
+
+
+def test_what_an_agent_says_that_is_not_the_nodes_leads_to_nothing() -> None:
+    """Only a wish to join is heard from it, and it does not make the node's own words look old."""
+    desk = Desk()
+    desk.join("n1", "a", sequence=1)
+    assert desk.take(s.NodeLeft(node="n1", incarnation=99, sequence=50, life="x")) == []
+    assert desk.take(s.Notice(node="n1", incarnation=1, life="x", notice="preemption")) == []
+    source = desk.state.sources["n1"]
+    assert (source.incarnation, source.sequence) == (1, 1)
+    desk.join("n1", "x", hardware="board:x", incarnation=99, sequence=51)
+    assert (source.incarnation, source.sequence) == (1, 1)
+    assert kinds(desk.take(s.NodeLeft(node="n1", incarnation=1, sequence=2, life="a")))
+
+
+def test_agents_that_say_no_life_join_as_ever() -> None:
+    """An agent of an earlier release is taken by its incarnation alone."""
+    desk = Desk()
+    desk.join("n1", "", incarnation=1)
+    assert desk.join("n1", "", incarnation=1) == []
+    assert "NodeRegistered" in kinds(desk.join("n1", "", incarnation=2))
+    assert "NodeRegistered" in kinds(desk.join("n1", "new", incarnation=3))
+
+
+def test_the_agent_that_lost_its_name_ends() -> None:
+    """Of two agents of one spare the later one has the name; the first sees it in its register, and is gone."""
+    story = parse_text(
+        "s",
+        "# A copy.\ncluster nodes=1 slots=2 spares=1\nrun a nodes=1\nat 0 start a\nat 6 bring-machine n2 n2\n",
+    )
+    world = story.build()
+
+    def agents() -> list[bool]:
+        return [machine.agent for machine in world.machines.values() if machine.name == "n2"]
+
+    world.run_until(5.0)
+    assert agents() == [True]
+    world.run_until(8.0)
+    assert agents() == [False, True]
