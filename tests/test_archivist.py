@@ -1,0 +1,182 @@
+"""Snapshots and old entries are seen to by a thread of its own; whatever happens to it, the next life has the same state."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from bench.long_journal import LongJournal
+from runner import turns as turns_module
+from runner.archivist import Archivist
+from runner.decide.controller import Controller
+from runner.decide.draft import Policy
+from runner.errors import Fenced, StoreUnavailable
+from runner.facts import wire
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.records import Paused
+from runner.store.archive import Archive
+from runner.store.faults import Fault, Faults
+from runner.store.journal import Journal
+from runner.store.memory import MemoryStore
+from runner.store.store import JOURNAL, Store
+from runner.turns import Turns
+
+POLICY = Policy(cluster=ClusterSpec(name="c"), runbooks=())
+SIZE = 20
+
+
+def never(error: StoreUnavailable) -> None:
+    """Fail: nothing here is an outage of the journal."""
+    raise error
+
+
+def opened(store: Store, folder: Path, holder: str = "a") -> tuple[Turns, Journal]:
+    """Begin as a supervisor does."""
+    lease = store.acquire_lease("lead", holder, ttl_seconds=60)
+    journal = Journal(store, lease, archive=Archive(folder, "c"), segment_entries=SIZE)
+    turns = Turns(Controller(POLICY), journal, on_outage=never)
+    turns.recover()
+    return turns, journal
+
+
+def work(turns: Turns, archivist: Archivist, num_turns: int) -> int:
+    """Take turns, with a picture whenever one is due; return how many were taken."""
+    pictures = 0
+    for _ in range(num_turns):
+        turns.take(Paused(seconds=0.0, reason="x" * 50), turns.controller.state.now + 1.0)
+        if archivist.is_idle and turns.is_snapshot_due:
+            archivist.take(turns.picture())
+            pictures += 1
+            settle(archivist)
+    return pictures
+
+
+def settle(archivist: Archivist) -> None:
+    """Wait until it is idle."""
+    deadline = time.monotonic() + 60
+    while not archivist.is_idle and time.monotonic() < deadline:
+        time.sleep(0.001)
+    assert archivist.is_idle
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(turns_module, "SNAPSHOT_ENTRIES", 10)
+
+
+def test_the_store_keeps_a_bounded_number_of_entries(tmp_path: Path) -> None:
+    """However many turns are taken, the stream holds no more than a segment and what two snapshots lie apart."""
+    store, errors = MemoryStore(), list[Exception]()
+    turns, journal = opened(store, tmp_path)
+    archivist = Archivist(journal, errors.append)
+    archivist.start()
+    pictures = work(turns, archivist, 1000)
+    archivist.close(10)
+    assert not errors
+    assert pictures > 5
+    last = turns.controller.state.sequence
+    apart = last // pictures + 1
+    assert last - journal.first_stored() <= SIZE + 3 * apart
+    assert [entry.sequence for entry in journal.replay()] == list(range(1, last + 1))
+
+
+def test_the_next_life_has_the_same_state_and_books(tmp_path: Path) -> None:
+    """From whatever snapshot there is, take-over comes to the state that was, and reads no more than the tail."""
+    store = MemoryStore()
+    lease = store.acquire_lease("lead", "a", ttl_seconds=60)
+    journal = Journal(store, lease, archive=Archive(tmp_path, "c"), segment_entries=SIZE)
+    for entry in LongJournal(nodes=4, days=3, mark_seconds=600.0).entries():
+        journal.append(entry)
+    turns, journal = opened(store, tmp_path)
+    errors: list[Exception] = []
+    archivist = Archivist(journal, errors.append)
+    archivist.start()
+    settle(archivist)
+    archivist.take(turns.picture())
+    settle(archivist)
+    work(turns, archivist, 200)
+    archivist.close(10)
+    assert not errors
+    state, books = wire.encode(turns.controller.state), turns.ledger.dump()
+    assert journal.first_stored() > 1
+    store.break_lease("lead", "a")
+    after, _ = opened(store, tmp_path, "b")
+    assert wire.encode(after.controller.state) == state
+    assert after.ledger.dump() == books
+    whole = Turns(
+        Controller(POLICY), Journal(store, archive=Archive(tmp_path, "c")), on_outage=never
+    )
+    applied = 0
+    for entry in Journal(store, archive=Archive(tmp_path, "c")).replay():
+        whole.controller.apply(entry)
+        applied += 1
+    assert wire.encode(whole.controller.state) == state
+    assert applied == after.controller.state.sequence
+
+
+def test_a_picture_is_of_its_moment(tmp_path: Path) -> None:
+    """What is decided after it was taken does not come into it."""
+    turns, _ = opened(MemoryStore(), tmp_path)
+    turns.take(Paused(seconds=1.0, reason="one"), 10.0)
+    picture = turns.picture()
+    before = picture.encoded()
+    turns.take(Paused(seconds=1.0, reason="two"), 20.0)
+    assert picture.encoded() == before
+    assert wire.decode(before).state.now == 10.0
+
+
+def test_what_cannot_be_done_now_is_done_later(tmp_path: Path) -> None:
+    """A store or a disk that refuses costs nothing but room: the next time everything is written and moved."""
+    store, errors = MemoryStore(), list[Exception]()
+    turns, journal = opened(store, tmp_path / "past")
+    (tmp_path / "past").write_text("in the way")
+    archivist = Archivist(journal, errors.append)
+    archivist.start()
+    work(turns, archivist, 300)
+    settle(archivist)
+    assert journal.first_stored() == 1
+    (tmp_path / "past").unlink()
+    work(turns, archivist, 300)
+    archivist.close(10)
+    assert not errors
+    assert journal.first_stored() > 300
+
+
+def test_one_that_was_replaced_says_so(tmp_path: Path) -> None:
+    """A snapshot under a lost lease is refused, and its supervisor learns of it."""
+    store, errors = MemoryStore(), list[Exception]()
+    turns, journal = opened(store, tmp_path)
+    archivist = Archivist(journal, errors.append)
+    archivist.start()
+    settle(archivist)
+    turns.take(Paused(seconds=1.0, reason="one"), 10.0)
+    picture = turns.picture()
+    store.break_lease("lead", "a")
+    store.acquire_lease("lead", "b", ttl_seconds=60)
+    archivist.take(picture)
+    archivist.close(10)
+    assert [type(error) for error in errors] == [Fenced]
+
+
+def test_dying_after_a_snapshot_was_written_leaves_the_move_to_the_next_life(
+    tmp_path: Path,
+) -> None:
+    """Beginning, an archivist finishes what an earlier life left."""
+    store = MemoryStore()
+    turns, journal = opened(store, tmp_path)
+    for number in range(100):
+        turns.take(Paused(seconds=0.0, reason="x"), float(number))
+        if number in (60, 80):
+            turns.snapshot()
+    store.faults = Faults(plan={1: Fault.REFUSE})
+    with pytest.raises(StoreUnavailable):
+        journal.archive()
+    assert store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0).items[JOURNAL]
+    store.break_lease("lead", "a")
+    _, journal = opened(store, tmp_path, "b")
+    errors: list[Exception] = []
+    archivist = Archivist(journal, errors.append)
+    archivist.start()
+    settle(archivist)
+    archivist.close(10)
+    assert journal.first_stored() == 61
