@@ -1,0 +1,232 @@
+"""A store that forgot: what proves it, what is said, and what accepting it does and does not do."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.cli import codes
+from runner.decide.controller import Controller
+from runner.decide.draft import Policy
+from runner.decide.state import Node, State
+from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable
+from runner.facts import records as r
+from runner.facts import wire
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.signals import Heartbeat, NodeJoined
+from runner.forgetting import (
+    EPOCH_LEAP,
+    EXIT_CODE,
+    accept,
+    check_remembers,
+    loss,
+    mark_of,
+    stop_all_action,
+    stopped,
+)
+from runner.intake import BEATS, SIGNALS, Intake, Refused
+from runner.signing import UNSIGNED, Signer
+from runner.store.archive import archive_of
+from runner.store.journal import Journal
+from runner.store.mark import Mark
+from runner.store.memory import MemoryStore
+from runner.store.store import JOURNAL
+from runner.turns import Turns
+
+
+def never(error: StoreUnavailable) -> None:
+    """Fail: nothing here is an outage."""
+    raise error
+
+
+def led(cluster: ClusterSpec, store: MemoryStore, holder: str = "a") -> tuple[Turns, Journal]:
+    """Begin to lead as a supervisor of this cluster's machine does."""
+    store.break_lease("supervisor", "a")
+    lease = store.acquire_lease("supervisor", holder, ttl_seconds=60)
+    mark = Mark(mark_of(cluster))
+    journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
+    check_remembers(store, journal)
+    turns = Turns(Controller(Policy(cluster=cluster, runbooks=())), journal, on_outage=never)
+    turns.recover()
+    return turns, journal
+
+
+def grown(turns: Turns, num_entries: int) -> None:
+    """Write so many entries."""
+    for _ in range(num_entries):
+        now = turns.controller.state.now + 1.0
+        turns.take(r.Paused(seconds=0.0, reason="x"), now)
+
+
+def older(store: MemoryStore, through: int) -> MemoryStore:
+    """Give a store as this one was after an entry."""
+    copy = MemoryStore()
+    batch = store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0)
+    for item in batch.items[JOURNAL][:through]:
+        copy.append(JOURNAL, item.payload)
+    return copy
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> ClusterSpec:
+    """A cluster with its state in a folder of its own."""
+    return ClusterSpec(name="c", state=str(tmp_path / "state"))
+
+
+@pytest.mark.parametrize("kind", ["heartbeat", "joined"])
+def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind: str) -> None:
+    """Whether or not the node is known; one that nobody can believe proves nothing."""
+    signer = Signer(b"a token of this cluster's own")
+    state = State(next_epoch=7)
+    state.nodes["n1"] = Node(node="n1", index=0, life="a")
+    about = {"incarnation": 1, "sequence": 1, "life": "a"}
+    for node, epoch in (("n1", 7), ("nobody knows it", 90)):
+        stream, fact = (
+            (BEATS, Heartbeat(node=node, epoch=epoch, **about))  # type: ignore[arg-type]
+            if kind == "heartbeat"
+            else (
+                SIGNALS,
+                NodeJoined(
+                    node=node,
+                    epoch=epoch,
+                    hardware="h",
+                    slots=1,
+                    address="",
+                    pid=1,
+                    **about,  # type: ignore[arg-type]
+                ),
+            )
+        )
+        plain = wire.encode(fact)
+        with pytest.raises(StoreForgot, match=f"epoch {epoch}.*none beyond 6"):
+            Intake(signer).take(stream, signer.sign(stream, plain), state)
+        with pytest.raises(Refused):
+            Intake(signer).take(stream, plain, state)
+    behind = wire.encode(Heartbeat(node="n1", epoch=6, **about))  # type: ignore[arg-type]
+    assert Intake(UNSIGNED).take(BEATS, behind, state)
+
+
+def test_a_person_is_told_once_and_nobody_acts_afterwards(
+    cluster: ClusterSpec, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The register tells every later supervisor, on whatever machine, mark or no mark."""
+    store = MemoryStore()
+    turns, _ = led(cluster, store)
+    grown(turns, 3)
+    caplog.set_level(logging.INFO, logger="stoker")
+    for _ in range(3):
+        stop_all_action(store, StoreForgot("it is less"), holder="a", acknowledged=9, epoch=4)
+    assert caplog.text.count("PAGE: ") == 1
+    assert "ALL ACTION HAS STOPPED" in caplog.text
+    elsewhere = replace(cluster, state=f"{cluster.state}-of-another-machine")
+    for each in (cluster, elsewhere):
+        with pytest.raises(StoreForgot, match=r"it is less \(noticed by a\)"):
+            led(each, store)
+
+
+def test_a_store_that_is_damaged_or_newer_is_not_said_to_have_forgotten(
+    cluster: ClusterSpec,
+) -> None:
+    """Who can read it may act on it."""
+    store = MemoryStore()
+    stop_all_action(store, StoreCorrupt("unknown kind"), holder="a", acknowledged=9, epoch=4)
+    assert stopped(store) is None
+
+
+def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: ClusterSpec) -> None:
+    """Lost entries are counted by the mark, epochs by what agents say; afterwards the store is led as any other."""
+    store = MemoryStore()
+    turns, _ = led(cluster, store)
+    grown(turns, 20)
+    assert not loss(cluster, store, UNSIGNED).is_any
+    came_back = older(store, 12)
+    beat = Heartbeat(node="n1", incarnation=1, epoch=33)
+    came_back.append("beats", wire.encode(beat))
+    with pytest.raises(StoreForgot, match="8 entries are gone"):
+        led(cluster, came_back)
+    known = loss(cluster, came_back, UNSIGNED)
+    assert (known.is_any, known.lost, known.ends_at, known.seen_epoch) == (True, 8, 12, 33)
+    stop_all_action(came_back, StoreForgot("less"), holder="a", acknowledged=20, epoch=5)
+    came_back.break_lease("supervisor", "a")
+    lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
+    assert accept(cluster, came_back, lease, known, by="somebody") == 13
+    came_back.break_lease("supervisor", "person")
+    assert not loss(cluster, came_back, UNSIGNED).is_any
+    turns, _ = led(cluster, came_back)
+    assert turns.controller.state.next_epoch >= 34 + EPOCH_LEAP
+    grown(turns, 20)
+    led(cluster, came_back)
+
+
+def test_a_mark_on_another_machine_does_not_count_once_its_past_was_given_up(
+    cluster: ClusterSpec,
+) -> None:
+    """It led last; the store was accepted here. But a store that forgets even that is refused there, too."""
+    other = replace(cluster, state=f"{cluster.state}-of-another-machine")
+    store = MemoryStore()
+    turns, _ = led(other, store)
+    grown(turns, 20)
+    came_back = older(store, 12)
+    lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
+    stop_all_action(came_back, StoreForgot("less"), holder="a", acknowledged=20, epoch=5)
+    accept(cluster, came_back, lease, loss(cluster, came_back, UNSIGNED), by="somebody")
+    came_back.break_lease("supervisor", "person")
+    turns, _ = led(other, came_back)
+    grown(turns, 3)
+    with pytest.raises(StoreForgot):
+        led(other, older(came_back, 12))
+
+
+def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
+    cluster: ClusterSpec,
+) -> None:
+    """Doing it again finishes it."""
+    from runner.store.faults import Crash, Fault, Faults
+
+    for number in range(1, 8):
+        here = replace(cluster, state=f"{cluster.state}-{number}")
+        store = MemoryStore()
+        turns, _ = led(here, store)
+        grown(turns, 10)
+        came_back = older(store, 6)
+        stop_all_action(came_back, StoreForgot("less"), holder="a", acknowledged=10, epoch=5)
+        known = loss(here, came_back, UNSIGNED)
+        lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
+        dying = came_back.another(faults=Faults(plan={number: Fault.CRASH_BEFORE}))
+        try:
+            accept(here, dying, lease, known, by="somebody")
+        except Crash:
+            with pytest.raises(StoreForgot):
+                led(here, came_back)
+            lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
+            accept(here, came_back, lease, loss(here, came_back, UNSIGNED), by="somebody")
+        turns, _ = led(here, came_back)
+        assert turns.controller.state.counters["stores_accepted"] in (1, 2)
+
+
+def test_a_mixture_of_two_states_is_not_accepted(cluster: ClusterSpec) -> None:
+    """Where files of old entries reach further than the stream, no end of it can be the truth."""
+    store = MemoryStore()
+    turns, journal = led(cluster, store)
+    grown(turns, 30)
+    small = Journal(
+        store, journal._writing_lease(), archive=archive_of(cluster), segment_entries=10
+    )
+    for _ in range(2):
+        turns.snapshot()
+        grown(turns, 1)
+    small.archive()
+    mixed = MemoryStore()
+    register = store.get("journal.archive")
+    assert register is not None
+    mixed.put("journal.archive", register.payload)
+    with pytest.raises(PermanentError):
+        loss(cluster, mixed, UNSIGNED)
+
+
+def test_the_exit_code_is_the_one_that_is_documented() -> None:
+    """Unit files and whoever keeps a supervisor go by it."""
+    assert EXIT_CODE == codes.STORE_FORGOT
+    unit = (Path(__file__).parents[1] / "deploy" / "stoker-supervise.service").read_text()
+    assert f"RestartPreventExitStatus={EXIT_CODE}\n" in unit
