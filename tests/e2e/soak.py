@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from runner.facts.view import View
 from tests.e2e.observer import environment_of, stat_of
 from tests.e2e.stand import Process, Stand, Training, kill, node_of
 
@@ -197,6 +198,7 @@ class Rounds:
         self.rng = random.Random(seed)
         self.pack: list[str] = []
         self.done: list[str] = []
+        self.wanted = {"supervisor": 1, "agent": 2, "keeper": 2, "warm": 2, "rank": 2}
         self.supervisor: subprocess.Popen[bytes]
 
     def begin(self) -> None:
@@ -255,16 +257,15 @@ class Rounds:
 
     def settle(self, now: Training) -> None:
         """Wait until every process is there once, nodes are well and warm, and note what they hold."""
-        wanted = {"supervisor": 1, "agent": 2, "keeper": 2, "warm": 2, "rank": 2}
 
         def is_whole() -> bool:
             view = self.stand.view()
-            if view is None or f":{self.supervisor.pid}:" not in view.holder:
+            if view is None or not self.leads(view):
                 return False
             nodes = [node_of(view, name) for name in ("n1", "n2")]
             found = [kind_of(process) for process in self.stand.processes()]
             return (
-                {kind: found.count(kind) for kind in dict.fromkeys(found)} == wanted
+                {kind: found.count(kind) for kind in dict.fromkeys(found)} == self.wanted
                 and all(node.state == "active" and node.warm == "ready" for node in nodes)
                 and {node.agent_pid for node in nodes} <= {p.pid for p in self.stand.processes()}
             )
@@ -273,6 +274,10 @@ class Rounds:
         pids = [process.pid for process in self.stand.processes()]
         self.stand.until(lambda: not zombies_below(pids), "all zombies reaped")
         self.books.note(self.stand)
+
+    def leads(self, view: View) -> bool:
+        """Whether a supervisor that lives has drawn this View."""
+        return f":{self.supervisor.pid}:" in view.holder
 
     def pid_on_n2(self, kind: str) -> int:
         """Find a process of node n2."""

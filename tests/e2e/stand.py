@@ -15,13 +15,16 @@ from typing import Any, TypeVar
 
 import yaml
 
+from runner.cli.clusters import find_cluster
 from runner.errors import StokerError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
 from runner.facts.requests import Answer, Request
 from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.load import load_cluster
 from runner.serve.published import read_view
-from runner.store.sqlite import SqliteStore
+from runner.store.opening import open_store
+from runner.store.store import Store
 from tests.e2e.observer import Observer, environment_of, stat_of
 
 STOKER = str(Path(sys.executable).parent / "stoker")
@@ -52,7 +55,7 @@ class Stand:
         self.observer = Observer(self.name)
         self._started: list[subprocess.Popen[bytes]] = []
         self._shared_memory = set(os.listdir(SHARED_MEMORY))
-        self._store: SqliteStore | None = None
+        self._store: Store | None = None
 
     # -- what people write
 
@@ -126,10 +129,16 @@ class Stand:
     # -- what Stoker publishes
 
     @property
-    def store(self) -> SqliteStore:
+    def spec(self) -> ClusterSpec:
+        """The cluster, as whoever looks and asks is to know it."""
+        written = self.folder / "cluster.yaml"
+        return load_cluster(written) if written.exists() else find_cluster(str(self.state))
+
+    @property
+    def store(self) -> Store:
         """The cluster's store, once there is one."""
         if self._store is None:
-            self._store = SqliteStore(self.state / "store", create=False)
+            self._store = open_store(self.spec, create=False)
         return self._store
 
     def view(self) -> View | None:
@@ -185,8 +194,7 @@ class Stand:
         """Hand a request in that no command makes, and wait for the last word on it."""
         from runner.cli.asking import ask
 
-        spec = ClusterSpec(name=self.name, state=str(self.state))
-        return ask(self.store, spec, request, timeout_seconds=seconds)
+        return ask(self.store, self.spec, request, timeout_seconds=seconds)
 
     def report(self) -> str:
         """Say what a person would want to know about a test that failed."""

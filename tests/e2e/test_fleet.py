@@ -1,0 +1,93 @@
+"""A fleet with several runs, and a store that goes away: who gets the spare, and that no outage of ours ends a healthy run."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from runner.facts.view import RunView, View
+from tests.e2e.fleet import redis_server, write_redis_cluster
+from tests.e2e.scripts import STEPPING, steps_of
+from tests.e2e.stand import Stand, kill, node_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+FENCE_SECONDS = 1.0
+
+
+def run_named(view: View | None, name: str) -> RunView:
+    """Return a run, which must be there."""
+    assert view is not None
+    return next(run for run in view.runs if run.name == name)
+
+
+def test_the_run_with_priority_gets_the_only_spare(stand: Stand) -> None:
+    """Two runs lose their node in the same instant: the more important one goes on, the other waits, and says for what."""
+    limits = {"silence_seconds": 1.0, "checks": []}
+    stand.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
+    stand.write_script(STEPPING)
+    stand.start("supervise")
+    stand.until(stand.view, "a first View")
+    for name, priority in (("minor", 0), ("major", 5)):
+        (stand.folder / name).mkdir()
+        command = f"{sys.executable} {stand.folder / 'train.py'}"
+        where = str(stand.folder / name)
+        stand.write_run(name=name, command=command, working_directory=where, priority=priority)
+        handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+        assert handed.returncode == 0, handed
+    stand.wait(
+        lambda view: all(run_named(view, name).step > 3 for name in ("minor", "major")),
+        "both runs step",
+    )
+    for name in ("minor", "major"):
+        (node,) = run_named(stand.view(), name).nodes
+        folder = stand.state / "nodes" / node
+        pids = [process.pid for process in stand.processes() if str(folder) in process.command]
+        ranks = [seen.pid for seen in stand.observer.seen if seen.run == name and not seen.is_gone]
+        for pid in (node_of(stand.view(), node).agent_pid, *pids, *ranks):
+            kill(pid)
+    step = len(steps_of(stand.folder / "major", 0))
+    stand.wait(lambda view: run_named(view, "minor").state == "waiting", "the minor run waits")
+    stand.until(lambda: len(steps_of(stand.folder / "major", 0)) > step + 5, "the major run steps")
+    minor = run_named(stand.view(), "minor")
+    assert "needs 1 nodes" in minor.reason
+    assert "major" in minor.reason
+    for name in ("minor", "major"):
+        (stand.folder / name / "enough").touch()
+    stand.wait(lambda view: run_named(view, "major").state == "finished", "the major run ends")
+    # Its spare is free now, so the minor one goes on too.
+    stand.wait(lambda view: run_named(view, "minor").state == "finished", "the minor run ends")
+    assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
+
+
+def test_no_outage_of_the_store_ends_ranks_that_advance(stand: Stand, tmp_path: Path) -> None:
+    """Redis is down for ten fence times: every rank lives on and steps; back again, all that was missed is caught up with."""
+    with redis_server(tmp_path / "redis") as redis:
+        local = {"nodes": 2, "slots": 1}
+        write_redis_cluster(stand, redis, local=local, fence_seconds=FENCE_SECONDS)
+        stand.write_script(STEPPING)
+        command = f"{sys.executable} train.py"
+        stand.write_run(command=command, nodes=2, working_directory=str(stand.folder))
+        supervisor = stand.start("supervise")
+        stand.until(stand.view, "a first View")
+        handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+        assert handed.returncode == 0, handed
+        before = stand.training(past_step=5)
+        redis.kill()
+        time.sleep(10 * FENCE_SECONDS)
+        steps = [steps_of(stand.folder, rank)[-1] for rank in (0, 1)]
+        redis.start()
+        after = stand.training(past_step=max(step.step for step in steps))
+        assert (after.attempt, after.pids) == (before.attempt, before.pids)
+        assert min(step.step for step in steps) > before.step
+        assert supervisor.poll() is None
+        # What is asked and what dies now is dealt with as ever.
+        kill(after.pids[1])
+        again = stand.training(past_step=after.step, after=after.attempt)
+        assert again.attempt.restart == after.attempt.restart + 1
+        (stand.folder / "enough").touch()
+        stand.wait(lambda view: view.runs[0].state == "finished", "the end of the run")
+        assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0

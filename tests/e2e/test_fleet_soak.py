@@ -1,0 +1,46 @@
+"""Rounds of kills against Redis, leader, standby, agents and ranks: the run goes on bit for bit, never twice at once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.fleet import FleetRounds, redis_server
+from tests.e2e.soak import check_chain, expected_state
+from tests.e2e.stand import Stand, incidents_of, run_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
+
+SEED = int(os.environ.get("STOKER_SOAK_SEED", "20261122"))
+NUM_ROUNDS = 300 if "STOKER_SOAK" in os.environ else 20
+
+
+def test_rounds_of_kills_in_a_fleet_leave_the_run_as_it_must_be(
+    stand: Stand, tmp_path: Path
+) -> None:
+    """Each round, what was killed comes back and the gang goes on; its last loss is, bit for bit, that of an undisturbed run.
+
+    Struck are Redis, the leader (killed, or stopped for longer than its lease), the standby, an agent, a rank.
+    """
+    print(f"seed {SEED}, {NUM_ROUNDS} rounds")
+    with redis_server(tmp_path / "redis") as redis:
+        rounds = FleetRounds(stand, redis, SEED)
+        rounds.begin()
+        for _ in range(NUM_ROUNDS):
+            rounds.round()
+        print({name: rounds.done.count(name) for name in dict.fromkeys(rounds.done)})
+        (stand.folder / "enough").touch()
+        view = stand.wait(
+            lambda view: view if run_of(view).state == "finished" else None, "the end of the run"
+        )
+        last = check_chain(stand.folder)
+        state = "begin"
+        for step in range(1, last + 1):
+            state = expected_state(state, step)
+        told = run_of(view).last
+        assert told is not None
+        assert (told.step, told.loss) == (last, int(state[:8], 16) / 2**32)
+        assert {incident.state for incident in incidents_of(view)} <= {"resolved"}
+        rounds.end()

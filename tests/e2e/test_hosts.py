@@ -1,0 +1,202 @@
+"""Four hosts, two more for supervisors, and a store: hosts are killed, cut off, cut one way, and brought back."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.facts.ids import AttemptId
+from runner.facts.view import View
+from tests.e2e.fleet import HostStand, goes_on, redis_server, write_redis_cluster
+from tests.e2e.hosts import network, why_not
+from tests.e2e.observer import RankSeen
+from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, check_chain
+from tests.e2e.stand import Training, incidents_of, node_of, run_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+NODES = ("h1", "h2", "h3", "h4")
+
+
+@pytest.fixture
+def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostStand]:
+    """Give a cluster of four nodes on hosts of their own, led from c1 or c2, the other one standing by.
+
+    Its parameter: other limits. By these, ranks that are cut off go on until they are told, so that a node that returns is seen
+    to end them first.
+    """
+    reason = why_not()
+    if reason:
+        pytest.skip(reason)
+    limits = getattr(request, "param", {"fence_seconds": 120.0, "hard_cap_seconds": 240.0})
+    with (
+        network(*NODES, "c1", "c2") as net,
+        redis_server(tmp_path / "redis", bind=(net.address,)) as redis,
+    ):
+        stand = HostStand(tmp_path / "stand", net, redis)
+        with stand.observer:
+            racks = {"rack": {"r1": ["h1", "h2"], "r2": ["h3", "h4"]}}
+            write_redis_cluster(stand, redis, local={"nodes": 0}, domains=racks, **limits)
+            for name in ("c1", "c2"):
+                stand.supervise(name)
+            for name in NODES:
+                stand.agent(name)
+            stand.wait(lambda view: are(view, "spare", *NODES), "four spares")
+            yield stand
+            for host in net.hosts.values():
+                host.kill()
+            left = stand.end()
+        assert not left, f"left behind: {left}"
+        stand.observer.check()
+
+
+def are(view: View, state: str, *names: str) -> bool:
+    """Whether these nodes are in this state."""
+    found = {node.node: node.state for node in view.nodes}
+    return all(found.get(name) == state for name in names)
+
+
+def begin(stand: HostStand) -> Training:
+    """Start the run that needs both its ranks in every step."""
+    stand.write_script(CHAIN)
+    stand.write_run(
+        command="{python} train.py",
+        nodes=2,
+        python=sys.executable,
+        preload=list(PYTHON_IMPORTS),
+        working_directory=str(stand.folder),
+    )
+    handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+    assert handed.returncode == 0, handed
+    return stand.training(past_step=5)
+
+
+def on(stand: HostStand, name: str, attempt: AttemptId) -> list[RankSeen]:
+    """Return the ranks of an attempt that the observer saw on a node's host."""
+    view = stand.view()
+    assert view is not None
+    index = run_of(view).nodes.index(name)
+    return [seen for seen in stand.observer.seen if seen.attempt == attempt and seen.rank == index]
+
+
+def swapped(stand: HostStand, gone: str, before: Training) -> Training:
+    """Wait until the gang goes on without a node."""
+    after = stand.training(past_step=before.step, after=before.attempt)
+    assert gone not in run_of(stand.view()).nodes
+    return after
+
+
+def checked_and_spare(stand: HostStand, name: str) -> None:
+    """Wait until a node is a spare again, and see in the story that it was checked on its way."""
+    stand.wait(lambda view: are(view, "spare", name), f"{name} is a spare again")
+    story = stand.stoker("story", "--cluster", "cluster.yaml").stdout
+    lines = [line for line in story.splitlines() if name in line]
+    assert any("checking" in line for line in lines[-12:]), story
+
+
+def finish(stand: HostStand) -> None:
+    """Let the run end, see that every step came to what it must, and that a shutdown ends agents on other hosts too."""
+    (stand.folder / "enough").touch()
+    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert check_chain(stand.folder) > 0
+    assert {incident.state for incident in incidents_of(stand.view())} <= {"resolved"}
+    shut = stand.stoker("shutdown", "--cluster", "cluster.yaml")
+    assert shut.returncode == 0, shut
+    for name in NODES:
+        assert set(stand.host(name).ended()) == {0}, stand.report()
+
+
+def test_a_host_that_dies_is_swapped_and_checked_when_it_is_back(hosts: HostStand) -> None:
+    """A spare takes its place; back again, it passes its checks before it is a spare. Then the leader's host dies as well."""
+    before = begin(hosts)
+    gone = run_of(hosts.view()).nodes[1]
+    hosts.host(gone).kill()
+    after = swapped(hosts, gone, before)
+    hosts.host(gone).start()
+    hosts.agent(gone)
+    checked_and_spare(hosts, gone)
+    leader = hosts.store.lease_holder("supervisor")
+    assert leader is not None
+    hosts.host(leader.holder.partition(":")[0]).kill()
+    goes_on(hosts, after)
+    hosts.wait(
+        lambda view: view.holder.partition(":")[0] not in ("", leader.holder.partition(":")[0]),
+        "the standby leads",
+    )
+    goes_on(hosts, hosts.training(past_step=after.step))
+    finish(hosts)
+
+
+@pytest.mark.parametrize("how", ["both ways", "not heard", "hears nothing"])
+def test_a_host_that_is_cut_off_is_swapped_and_clears_itself_when_it_is_back(
+    hosts: HostStand, how: str
+) -> None:
+    """The gang goes on elsewhere while its old rank still lives out there; that one is gone before the node is a spare."""
+    before = begin(hosts)
+    gone = run_of(hosts.view()).nodes[0]
+    stranded = on(hosts, gone, before.attempt)
+    host = hosts.host(gone)
+    if how == "both ways":
+        host.cut()
+    elif how == "not heard":
+        host.silence(towards=hosts.network.address)
+    else:
+        host.deafen(to=hosts.network.address)
+    swapped(hosts, gone, before)
+    host.mend()
+    checked_and_spare(hosts, gone)
+    assert stranded
+    assert all(seen.is_gone for seen in stranded)
+    finish(hosts)
+
+
+@pytest.mark.parametrize(
+    "hosts", [{"fence_seconds": 2.0, "hard_cap_seconds": 8.0}], indirect=True, ids=["short cap"]
+)
+def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostStand) -> None:
+    """Its nodes go and come back without an offence to their names; the run, which was all in it, goes on in the other rack.
+
+    Nobody can tell whether its ranks are dead, so it does that once the hard cap has passed, when they must have ended.
+    """
+    before = begin(hosts)
+    rack = tuple(sorted(run_of(hosts.view()).nodes))
+    assert rack in (("h1", "h2"), ("h3", "h4")), "placed in one rack"
+    for name in rack:
+        hosts.host(name).cut()
+    after = hosts.training(past_step=before.step, after=before.attempt)
+    view = hosts.view()
+    assert not set(rack) & set(run_of(view).nodes)
+    assert "domain_silent" in [incident.fault for incident in incidents_of(view)]
+    for name in rack:
+        hosts.host(name).mend()
+    hosts.wait(lambda view: are(view, "spare", *rack), "the rack's nodes are spares again")
+    view = hosts.view()
+    assert [node_of(view, name).offences for name in NODES] == [0, 0, 0, 0]
+    states = [record.state for record in hosts.node_changes()]
+    assert "quarantined" not in states
+    goes_on(hosts, hosts.training(past_step=after.step))
+    finish(hosts)
+
+
+def test_bad_hardware_is_refused_under_another_name(hosts: HostStand) -> None:
+    """A quarantined node whose agent comes back with a new name is recognised by its hardware, and given nothing to run."""
+    agent = hosts.wait(lambda view: node_of(view, "h4").agent_pid, "the agent of h4")
+    assert agent
+    done = hosts.stoker("quarantine", "h4", "--reason", "ECC", "--cluster", "cluster.yaml")
+    assert done.returncode == 0, done
+    hosts.host("h4").kill()
+    hosts.host("h4").start()
+    hosts.agent("h4", "h9", of="h4")
+    hosts.wait(lambda view: are(view, "quarantined", "h9"), "h9 is quarantined")
+    reason = node_of(hosts.view(), "h9").reason
+    assert "h4" in reason
+    assert "ECC" in reason
+    begin(hosts)
+    assert not {"h4", "h9"} & set(run_of(hosts.view()).nodes)
+    back = hosts.stoker("readmit", "h9", "--cluster", "cluster.yaml")
+    assert back.returncode == 0, back
+    checked_and_spare(hosts, "h9")
+    finish(hosts)
