@@ -112,7 +112,7 @@ def with_token(cluster: ClusterSpec) -> ClusterSpec:
 def _is_new(cluster: ClusterSpec) -> bool:
     if not exists(cluster):
         return True
-    with store_of(cluster) as store:
+    with store_of(cluster, create=True) as store:
         return store.last(JOURNAL) == 0
 
 

@@ -1,0 +1,196 @@
+"""What a machine does to a supervisor: its clock jumps, its disk is full. Healthy ranks go on, and nothing decided is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.scripts import STEPPING, steps_of
+from tests.e2e.stand import STOKER, Stand, incidents_of, kill, run_of
+
+pytestmark = pytest.mark.timeout(900)
+
+DISK_BYTES = 8 * 1024 * 1024  # of the disk that the store is on
+# A wall clock that is off by the seconds in a file, as after somebody set it. (libfaketime 0.9.10 shifts the clock that sleeps
+# go by as well, whatever it is told, so that Python's time.sleep fails with EINVAL.)
+CLOCK = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/time.h>
+#include <time.h>
+#include <unistd.h>
+static long shift(void) {
+    char text[32] = {0};
+    const char *path = getenv("CLOCK_SHIFT");
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0) return 0;
+    if (read(file, text, sizeof text - 1) < 0) text[0] = 0;
+    close(file);
+    return atol(text);
+}
+int clock_gettime(clockid_t which, struct timespec *now) {
+    static int (*real)(clockid_t, struct timespec *);
+    if (!real) real = dlsym(RTLD_NEXT, "clock_gettime");
+    int failed = real(which, now);
+    if (!failed && (which == CLOCK_REALTIME || which == CLOCK_REALTIME_COARSE)) now->tv_sec += shift();
+    return failed;
+}
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec precise;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &precise);
+    now->tv_sec = precise.tv_sec;
+    now->tv_usec = precise.tv_nsec / 1000;
+    return 0;
+}
+time_t time(time_t *now) {
+    struct timespec precise;
+    clock_gettime(CLOCK_REALTIME, &precise);
+    if (now) *now = precise.tv_sec;
+    return precise.tv_sec;
+}
+"""
+
+
+def led_run(stand: Stand, **limits: object) -> subprocess.Popen[bytes]:
+    """Start a supervisor and a run of two stepping ranks on two nodes."""
+    stand.write_cluster(nodes=2, slots=1, limits={"checks": [], **limits})
+    stand.write_script(STEPPING)
+    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    supervisor = stand.start("supervise")
+    stand.until(stand.view, "a first View")
+    handed = stand.stoker("run", "run.yaml", "--detach")
+    assert handed.returncode == 0, handed
+    return supervisor
+
+
+def finish(stand: Stand, supervisor: subprocess.Popen[bytes]) -> None:
+    """Let the ranks reach their goal, then end the cluster in order."""
+    (stand.folder / "enough").touch()
+    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert stand.stoker("shutdown").returncode == 0
+    assert supervisor.wait(60) == 0
+
+
+def await_steps(stand: Stand, more: int) -> None:
+    """Wait until rank 0 has made so many more steps, whoever looks on."""
+    goal = len(steps_of(stand.folder, 0)) + more
+    stand.until(lambda: len(steps_of(stand.folder, 0)) >= goal or None, f"step {goal}")
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to make a clock")
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: Stand) -> None:
+    """The supervisor's clock alone is set an hour on, two back, and on again: no incident, no node suspected, the same ranks."""
+    first = led_run(stand, silence_seconds=2.0)
+    before = stand.training(past_step=1)
+    first.kill()
+    first.wait()  # its agents have the machine's own clock, and keep it
+    shift = stand.folder / "shift"
+    shift.write_text("+0\n")
+    supervisor = _with_clock(stand, shift)
+    stand.wait(lambda view: f":{supervisor.pid}:" in view.holder or None, "a View")
+    for jump in ("+3600", "-3600", "+7200", "+0"):
+        shift.write_text(f"{jump}\n")
+        await_steps(stand, 150)
+        stand.wait(
+            lambda view, jump=jump: (  # type: ignore[misc]
+                abs(view.wall - time.time() - int(jump)) < 600 or None
+            ),
+            f"a View by a clock that is {jump} s off",
+        )
+        view = stand.view()
+        assert view is not None
+        assert [node.state for node in view.nodes] == ["active", "active"], jump
+    stand.training(past_step=run_of(stand.view()).step + 5)
+    assert stand.observer.starts() == {str(before.attempt): 2}
+    assert supervisor.poll() is None
+    assert incidents_of(stand.view()) == ()
+    finish(stand, supervisor)
+
+
+def test_a_full_disk_under_the_store_is_waited_for(stand: Stand) -> None:
+    """Ranks go on while nothing can be written; one that dies meanwhile is recovered once there is room; nothing is lost."""
+    with small_disk(stand.state / "store") as disk:
+        supervisor = led_run(stand, silence_seconds=2.0)
+        before = stand.training(past_step=1)
+        filled = fill(disk)
+        await_steps(stand, 150)
+        assert stand.observer.gang() == before.pids
+        assert supervisor.poll() is None
+        kill(before.pids[1])
+        stand.until(lambda: not stand.observer.gang() or None, "a broken gang")
+        assert len(stand.observer.starts()) == 1
+        filled.unlink()
+        after = stand.training(past_step=1, after=before.attempt)
+        assert stand.observer.starts() == {str(before.attempt): 2, str(after.attempt): 2}
+        finish(stand, supervisor)
+        found = [(i.fault, i.state) for i in incidents_of(stand.view())]
+        assert found == [("rank_crash", "resolved")]
+        assert "disk is full" in stand.output()
+        stand.store.close()
+
+
+def _with_clock(stand: Stand, shift: Path) -> subprocess.Popen[bytes]:
+    """Start a supervisor whose wall clock is off by what a file says, read anew each time."""
+    source, library = stand.folder / "clock.c", stand.folder / "clock.so"
+    source.write_text(CLOCK)
+    compiler = shutil.which("cc")
+    assert compiler is not None
+    subprocess.run(
+        [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(source), "-ldl"], check=True
+    )
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    environment |= {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
+    with (stand.folder / "output").open("ab") as output:
+        return subprocess.Popen(
+            [STOKER, "supervise"],
+            cwd=stand.folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """Mount a small file system of memory there while the block runs."""
+    folder.mkdir(parents=True)
+    mount = shutil.which("mount")
+    options = f"size={DISK_BYTES}"
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("a file system can be mounted by root only")
+    done = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", options, "stoker-test", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {done.stderr}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte of a disk free; return the file to remove."""
+    path = disk / "filled"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return path

@@ -1,0 +1,122 @@
+"""A newer supervisor takes over from the release before it while training goes on, with that release's agents and ranks at work."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from runner.facts import records as r
+from runner.facts.requests import StopRun
+from runner.store.journal import Journal
+from tests.e2e.scripts import STEPPING, steps_of
+from tests.e2e.stand import Stand, incidents_of, kill, run_of
+
+pytestmark = pytest.mark.timeout(900)
+
+# The last commit of the release before: no tokens, no lives, no checks of nodes.
+RELEASE = "70f33b6"
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Path:
+    """Give the code of the release before, in a folder of its own."""
+    packed = subprocess.run(
+        ["git", "archive", RELEASE, "runner", "runbooks"],
+        cwd=ROOT,
+        capture_output=True,
+        check=False,
+    )
+    if packed.returncode != 0:
+        pytest.skip(f"the history of {ROOT} does not reach back to {RELEASE}: {packed.stderr!r}")
+    folder = tmp_path / "release"
+    with tarfile.open(fileobj=io.BytesIO(packed.stdout)) as archive:
+        archive.extractall(folder, filter="data")
+    return folder
+
+
+def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
+    stand: Stand, release: Path
+) -> None:
+    """Old agents and ranks go on untouched; a request is answered, a rank that dies is recovered; the journal of both is one."""
+    stand.write_cluster(nodes=2, slots=1)
+    stand.write_script(STEPPING)
+    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    old = _older(stand, release, "supervise")
+    stand.until(stand.view, "a first View")
+    handed = subprocess.run(
+        [sys.executable, "-P", "-m", "runner.cli.main", "run", "run.yaml", "--detach"],
+        cwd=stand.folder,
+        env={**os.environ, "PYTHONPATH": str(release)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert handed.returncode == 0, handed
+    before = stand.training(past_step=1)
+    view = stand.view()
+    assert view is not None
+    agents = {node.node: node.agent_pid for node in view.nodes}
+    for pid in agents.values():
+        assert f"PYTHONPATH={release}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+
+    old.kill()
+    old.wait()
+    new = stand.start("supervise")
+    stand.wait(lambda view: f":{new.pid}:" in view.holder or None, "a View of the new supervisor")
+    view = stand.view()
+    assert view is not None
+    assert view.unsigned  # those agents do not sign, and are heard all the same
+    after = stand.training(past_step=run_of(stand.view()).step + 20)
+    assert after.pids == before.pids
+    answer = stand.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
+    assert answer.state == "refused"
+
+    kill(after.pids[1])
+    recovered = stand.training(past_step=run_of(stand.view()).best_step, after=before.attempt)
+    assert recovered.pids.keys() == before.pids.keys()
+    view = stand.view()
+    assert view is not None
+    assert {node.node: node.agent_pid for node in view.nodes} == agents
+
+    (stand.folder / "enough").touch()
+    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert stand.stoker("shutdown").returncode == 0
+    assert new.wait(30) == 0
+    assert stand.observer.starts() == {str(before.attempt): 2, str(recovered.attempt): 2}
+    for rank in (0, 1):
+        mine = [step for step in steps_of(stand.folder, rank) if step.pid == before.pids[rank]]
+        assert [step.step for step in mine] == list(range(1, len(mine) + 1))
+    assert [(i.fault, i.state) for i in incidents_of(stand.view())] == [("rank_crash", "resolved")]
+
+    entries = list(Journal(stand.store).replay())
+    assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
+    led = [entry.input for entry in entries if isinstance(entry.input, r.SupervisorStarted)]
+    assert [int(started.holder.split(":")[1]) for started in led] == [old.pid, new.pid]
+    assert [len(started.holder.split(":")) for started in led] == [
+        3,
+        4,
+    ]  # each wrote in its own way
+    story = stand.stoker("story")
+    assert story.returncode == 0, story
+
+
+def _older(stand: Stand, release: Path, *words: str) -> subprocess.Popen[bytes]:
+    """Start a command of the release before; what it starts in turn is of that release, too."""
+    with (stand.folder / "output").open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", "runner.cli.main", *words],
+            cwd=stand.folder,
+            env={**os.environ, "PYTHONPATH": str(release), "PYTHONUNBUFFERED": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
