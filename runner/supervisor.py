@@ -26,8 +26,10 @@ from runner.act.perform import Performer
 from runner.act.performances import performances
 from runner.act.places import LocalPlace, Place, check_local_nodes, claim_local_nodes
 from runner.act.registers import Registers
+from runner.act.views import Views, period
 from runner.agent.identity import write_durably
 from runner.archivist import Archivist
+from runner.arrivals import Arrivals, Rhythm
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
@@ -38,6 +40,7 @@ from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.signals import Heartbeat, NodeJoined, NodeLeft
+from runner.facts.view import View
 from runner.forgetting import EXIT_CODE, check_remembers, mark_of, stop_all_action
 from runner.intake import BEATS, SAID, Intake, Refused
 from runner.leader import Leadership, holder_name, version
@@ -55,14 +58,17 @@ _LOG = logging.getLogger("stoker")
 
 # Facts waiting for a turn; a full inbox makes the edges wait; chosen, not measured.
 INBOX_SIZE = 10_000
+# Reads that wait for a turn, before no more is read: what is behind stays in the store, and not in our memory; chosen.
+MAX_READS_WAITING = 16
+EDGE_SECONDS = 5.0  # for a thread to end; chosen, not measured
 READ_SECONDS = 60.0  # one blocking read of the store; only bounds how long a lost wake-up can last
-VIEW_SECONDS = 0.5  # between two Views at least; chosen, not measured
 # The loop being this late means that we stood still: at most this long, or this share of the silence limit; chosen.
 PAUSE_SECONDS = 2.0
 PAUSE_SHARE = 0.25
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
 STREAMS = ("signals", "requests")
+WORD = "view.word"  # a register nobody reads, written to see whether the store takes anything
 
 
 class Supervisor:
@@ -91,6 +97,8 @@ class Supervisor:
         self._signer, self._intake = signer, Intake(signer)
         self._detectors = Detectors(cluster.silence_seconds)
         self._performer = Performer(performances(place, store, lease, signer), self._inbox.put)
+        self._arrivals, self._rhythm = Arrivals(), Rhythm()
+        self._views = Views(store, lease, self._inbox.put)
         self._heard = Heard()
         self._registers = Registers(cluster, signer)
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
@@ -129,21 +137,25 @@ class Supervisor:
                 self._performer.submit(action)
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
         reader.start()
+        self._views.start()
         self._awake_at = time.monotonic()
         try:
             while not self._stopping.is_set() and not self._turns.controller.has_closed:
                 self._turn_of_loop()
-            self._publish_view(force=True)
+            self._views.stop(EDGE_SECONDS)
+            with contextlib.suppress(StoreUnavailable):
+                self._views.put(self._draw())
             if not self._stopping.is_set() or state.closing:
-                self._archivist.close(5.0)
+                self._archivist.close(EDGE_SECONDS)
                 with contextlib.suppress(StoreUnavailable):
                     self._turns.snapshot()
         finally:
             self._stopping.set()
             self._store.wake()
-            self._archivist.close(5.0)
+            self._archivist.close(EDGE_SECONDS)
             self._mark.close()
-            reader.join(timeout=5.0)
+            self._views.stop(EDGE_SECONDS)
+            reader.join(timeout=EDGE_SECONDS)
 
     def give_up(self, error: StoreCorrupt) -> int:
         """Say that the store is not what it was, so that nobody acts on it; return the code to exit with."""
@@ -168,14 +180,19 @@ class Supervisor:
         self._own_up_to_outage()
         now = self._clock.now()
         self._detectors.watch(self._turns.controller.watch())
-        timeout = self._next_due() - now
+        timeout = 0.0 if self._arrivals else self._next_due() - now
         planned = time.monotonic() + max(timeout, 0.0)
         fact = None
         with contextlib.suppress(queue.Empty):
-            fact = self._inbox.get(timeout=timeout) if timeout > 0 else self._inbox.get_nowait()
+            if timeout > 0:
+                fact = self._inbox.get(timeout=timeout)
+            elif not self._arrivals.is_full:
+                fact = self._inbox.get_nowait()
         self._notice_pause(max(planned, self._awake_at))
         if fact is not None:
             self._take_in(fact)
+        for stream, number, payload in self._arrivals.portion():
+            self._take_item(stream, number, payload, self._clock.now())
         self._notice_pause(self._awake_at)
         self._detectors.watch(self._turns.controller.watch())
         self._doubt_silence()
@@ -215,7 +232,7 @@ class Supervisor:
             return
         try:
             self._store.renew(self._lease)
-            self._write_view()
+            self._store.put(WORD, b"", fence=self._lease)  # volatile, as heartbeats are
         except StoreUnavailable as error:
             self._sit_out(error)
             self._own_up_to_outage()
@@ -248,10 +265,9 @@ class Supervisor:
         cursors["beats"] = self._last_beat()
         lost_since: float | None = None
         while not self._stopping.is_set():
+            wanted, wait_seconds = self._rhythm.wanted(cursors, time.monotonic(), READ_SECONDS)
             try:
-                batch = self._store.read(
-                    streams=cursors, registers={}, timeout_seconds=READ_SECONDS
-                )
+                batch = self._store.read(streams=wanted, registers={}, timeout_seconds=wait_seconds)
             except StoreUnavailable as error:
                 lost_since = lost_since or time.monotonic()
                 time.sleep(min(error.delay_seconds, 1.0))
@@ -263,7 +279,10 @@ class Supervisor:
                 seconds, lost_since = time.monotonic() - lost_since, None
                 self._inbox.put(r.Paused(seconds=seconds, reason="the store was out of reach"))
             if batch:
+                while self._inbox.qsize() >= MAX_READS_WAITING and not self._stopping.is_set():
+                    time.sleep(0.01)
                 self._inbox.put(batch)
+                self._rhythm.read(batch, time.monotonic(), len(state.nodes))
                 for name, items in batch.items.items():
                     cursors[name] = items[-1].number
 
@@ -277,9 +296,7 @@ class Supervisor:
         if isinstance(fact, Exception):
             raise fact
         if isinstance(fact, Batch):
-            for stream, items in sorted(fact.items.items(), key=lambda entry: entry[0] == "beats"):
-                for item in items:
-                    self._take_item(stream, item.number, item.payload, now)
+            self._arrivals.add(fact)
         elif isinstance(fact, r.Paused):
             self._shift(fact.seconds, fact.reason)
         else:
@@ -340,15 +357,14 @@ class Supervisor:
         except StoreUnavailable as error:
             _LOG.warning("store: %s; registers are still to be written", error)
 
-    def _publish_view(self, *, force: bool = False) -> None:
+    def _publish_view(self) -> None:
         now = self._clock.now()
-        if not force and (not self._view_dirty or now < self._view_due):
-            return
-        with contextlib.suppress(StoreUnavailable):
-            self._write_view()
-        self._view_dirty, self._view_due = False, now + VIEW_SECONDS
+        if self._view_dirty and now >= self._view_due:
+            self._views.write(self._draw())
+            num_nodes = len(self._turns.controller.state.nodes)
+            self._view_dirty, self._view_due = False, now + period(num_nodes)
 
-    def _write_view(self) -> None:
+    def _draw(self) -> View:
         now = self._clock.now()
         times = self._process.cpu_times()
         about: Mapping[str, object] = {
@@ -360,8 +376,7 @@ class Supervisor:
             "refused_messages": dict(self._intake.refused),
         }
         state, ledger = self._turns.controller.state, self._turns.ledger
-        view = draw(state, self._cluster, ledger, self._heard, now=now, about=about)
-        self._store.put("view", wire.encode(view), fence=self._lease)
+        return draw(state, self._cluster, ledger, self._heard, now=now, about=about)
 
 
 class _Ending:
