@@ -15,7 +15,7 @@ from zlib import crc32
 from runner.errors import StoreCorrupt
 from runner.store.store import Item, Register
 
-_FIELD = re.compile(rb"crc:([0-9a-f]{8})")
+_FIELD = re.compile(rb"crc:[0-9a-f]{8}")
 
 Entry = Sequence[Any]  # [id, [field, payload, ...]] as Redis has it
 
@@ -33,7 +33,7 @@ def items_of(stream: str, entries: Sequence[Entry], *, start: int | None) -> tup
         found = _number(entry)
         if number is not None and found <= number:
             continue  # `5-1` beside `5-0`: not ours, and there is no number for it
-        payload, is_ours = _opened(f"stream {stream!r}: item {found}", entry)
+        payload, is_ours = _opened("stream", stream, entry)
         if number is not None and found != number + 1 and is_ours:
             raise StoreCorrupt(
                 f"stream {stream!r}: item {number + 1} is missing, {found} follows; put back a copy"
@@ -50,21 +50,22 @@ def follow_each_other(entries: Sequence[Entry], start: int) -> bool:
 
 def register_of(name: str, entry: Entry) -> Register:
     """Return a register's value; raise StoreCorrupt for one that is damaged."""
-    return Register(_number(entry), _opened(f"register {name!r}", entry)[0])
+    return Register(_number(entry), _opened("register", name, entry)[0])
 
 
 def _number(entry: Entry) -> int:
-    return int(entry[0].partition(b"-")[0])
+    return int(entry[0][:-2] if entry[0].endswith(b"-0") else entry[0].partition(b"-")[0])
 
 
-def _opened(what: str, entry: Entry) -> tuple[bytes, bool]:
+def _opened(kind: str, name: str, entry: Entry) -> tuple[bytes, bool]:
     """Return the payload, and whether it is one that a store wrote."""
     words = entry[1]
+    if len(words) == 2 and words[0] == field_of(words[1]):
+        return words[1], True
     match = _FIELD.fullmatch(words[0]) if len(words) == 2 else None
     if match is None:
         return b" ".join(words), False
-    if crc32(words[1]) != int(match[1], 16):
-        raise StoreCorrupt(
-            f"{what} is not what was written, its checksum is wrong; put back a copy, and test the server's disk and memory"
-        )
-    return words[1], True
+    what = f"{kind} {name!r}" + (f": item {_number(entry)}" if kind == "stream" else "")
+    raise StoreCorrupt(
+        f"{what} is not what was written, its checksum is wrong; put back a copy, and test the server's disk and memory"
+    )

@@ -20,10 +20,10 @@ from typing import Any
 Command = Sequence[bytes | str | int]
 
 _READ_BYTES = 1 << 16
-_KINDS = (b"", b"+", b"-", b":", b"$", b"*")
+_TEXT, _ERROR, _NUMBER, _BULK, _LIST = _KINDS = tuple(b"+-:$*")
 # After a handshake the server says whether it takes our certificate: its session tickets come, or an alert; chosen.
 _VERDICT_SECONDS = 0.2
-# The slowest network that a large payload still gets through, in addition to the time-out; chosen, not measured.
+# The slowest network and disk that a large payload still gets through, in addition to the time-out; chosen, not measured.
 _FLOOR_BYTES_PER_SECOND = 8e6
 
 
@@ -66,17 +66,19 @@ class Link:
 
     def call(self, *commands: Command) -> list[Any]:
         """Send commands together and return their replies, each of which may be a Refused."""
-        self.send(*commands)
-        return [self.receive() for _ in commands]
+        extra_seconds = self.send(*commands)
+        return [self.receive(extra_seconds) for _ in commands]
 
-    def send(self, *commands: Command) -> None:
-        """Send commands whose replies are received later."""
+    def send(self, *commands: Command) -> float:
+        """Send commands whose replies are received later; return what time more their size may cost, there as well as here."""
         data = b"".join(_packed(command) for command in commands)
-        self._stream.settimeout(self._timeout_seconds + len(data) / _FLOOR_BYTES_PER_SECOND)
+        extra_seconds = len(data) / _FLOOR_BYTES_PER_SECOND
+        self._stream.settimeout(self._timeout_seconds + extra_seconds)
         try:
             self._stream.sendall(data)
         except OSError as error:
             raise LinkLost(_said(error, "it takes nothing")) from error
+        return extra_seconds
 
     def receive(self, extra_seconds: float = 0.0) -> Any:
         """Return the next reply: bytes, a number, None, a list of such, or Refused; `extra_seconds`: it may come later."""
@@ -99,34 +101,38 @@ class Link:
         self._stream.close()
 
     def _reply(self) -> Any:
-        line = self._line()
-        kind, rest = line[:1], line[1:]
-        if kind == b"$":
-            return self._bulk(_number(rest))
-        if kind == b":":
-            return _number(rest)
-        if kind == b"*":
-            length = _number(rest)
-            return None if length < 0 else [self._reply() for _ in range(length)]
-        if kind == b"+":
-            return rest
-        if kind == b"-":
+        # One function with few calls: a supervisor of 2,000 nodes reads ten thousand of these a second.
+        end = self._buffer.find(b"\r\n", self._at)
+        if end < 0:
+            end = self._end_of_line()
+        kind, rest = self._buffer[self._at], self._buffer[self._at + 1 : end]
+        self._at = end + 2
+        if kind == _TEXT:
+            return bytes(rest)
+        if kind == _ERROR:
             return Refused(rest.decode(errors="replace"))
-        raise NotRedis(f"it says {line[:40]!r}")
+        try:
+            number = int(rest)
+        except ValueError as error:
+            raise NotRedis(f"it says {bytes(rest[:40])!r} for a number") from error
+        if kind == _BULK:
+            return None if number < 0 else self._bulk(number)
+        if kind == _NUMBER:
+            return number
+        if kind == _LIST:
+            return None if number < 0 else [self._reply() for _ in range(number)]
+        raise NotRedis(f"it says {bytes(rest[:40])!r}")
 
-    def _line(self) -> bytes:
+    def _end_of_line(self) -> int:
+        """Wait for the end of the line that has begun."""
         while (end := self._buffer.find(b"\r\n", self._at)) < 0:
             begun = bytes(self._buffer[self._at : self._at + 40])
-            if len(self._buffer) - self._at > _READ_BYTES or begun[:1] not in _KINDS:
+            if len(self._buffer) - self._at > _READ_BYTES or (begun and begun[0] not in _KINDS):
                 raise NotRedis(f"it says {begun!r}")
             self._fill(_READ_BYTES)
-        line = bytes(self._buffer[self._at : end])
-        self._at = end + 2
-        return line
+        return end
 
-    def _bulk(self, length: int) -> bytes | None:
-        if length < 0:
-            return None
+    def _bulk(self, length: int) -> bytes:
         end = self._at + length
         while (missing := end + 2 - len(self._buffer)) > 0:
             self._fill(max(missing, _READ_BYTES))
@@ -233,13 +239,6 @@ def _packed(command: Command) -> bytes:
         data = word if isinstance(word, bytes) else str(word).encode()
         parts += (b"$%d\r\n" % len(data), data, b"\r\n")
     return b"".join(parts)
-
-
-def _number(text: bytes) -> int:
-    try:
-        return int(text)
-    except ValueError as error:
-        raise NotRedis(f"it says {text[:40]!r} for a number") from error
 
 
 def _said(error: OSError, otherwise: str) -> str:

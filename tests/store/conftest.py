@@ -11,7 +11,7 @@ from runner.store.memory import MemoryStore
 from runner.store.redis import RedisStore
 from runner.store.sqlite import SqliteStore
 from runner.store.store import Store
-from tests.store.redis_server import NoRedis, RedisServer
+from tests.store.redis_server import CALL_SECONDS, NoRedis, RedisServer
 from tests.store.rig import Rig, SteppedClock
 
 _CLUSTERS = (f"c{number}" for number in itertools.count(1))
@@ -66,7 +66,7 @@ def maker(request: pytest.FixtureRequest, folder: Path, clock: SteppedClock) -> 
     name = "redis_server" if request.param == "redis" else "secured_server"
     server: RedisServer = request.getfixturevalue(name)
     cluster = next(_CLUSTERS)
-    return lambda: RedisStore(server.spec(), cluster, clock=clock)
+    return lambda: RedisStore(server.spec(), cluster, clock=clock, deadline_seconds=CALL_SECONDS)
 
 
 @pytest.fixture

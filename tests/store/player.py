@@ -22,7 +22,7 @@ runner.store.sqlite.POLL_SECONDS = 3600.0
 runner.store.redis.SLICE_SECONDS = 3600.0
 
 
-def opened(where: str, *, deadline_seconds: float = 1.0) -> Store:
+def opened(where: str, *, deadline_seconds: float = 10.0) -> Store:
     """Open the store that is meant."""
     if where.startswith("redis://"):
         address, _, cluster = where.removeprefix("redis://").partition("/")
@@ -90,7 +90,7 @@ def wait(where: str, stream: str) -> None:
 
 def lead(where: str, num_appends: str) -> None:
     """Contend for a lease that runs out all the time; append its token under it until that often done."""
-    store = opened(where, deadline_seconds=10.0)
+    store = opened(where)
     dice = random.Random(os.getpid())
     while store.last("tokens") < int(num_appends):
         try:

@@ -18,6 +18,7 @@ DEPLOYED = Path(__file__).parents[2] / "deploy"
 USER, PASSWORD = "stoker", "open-sesame-0123"
 ADMIN_PASSWORD = "look-after-0123"
 START_SECONDS = 30.0  # a loaded machine takes its time
+CALL_SECONDS = 20.0  # likewise; the deadline of handles in tests where nothing stands still
 
 
 class NoRedis(Exception):

@@ -20,7 +20,7 @@ from runner.store.redis_scripts import APPEND
 from runner.store.redis_seat import evaluate
 from runner.store.resp import LinkLost, Names, Refused, connected
 from runner.store.store import LeaseHeld
-from tests.store.redis_server import RedisServer
+from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import payloads, start_player
 
 LONG_SECONDS = 60.0  # nobody here waits that long
@@ -36,7 +36,15 @@ def server(tmp_path: Path) -> Iterator[RedisServer]:
 @pytest.fixture
 def store(server: RedisServer) -> Iterator[RedisStore]:
     """Give a handle on a fresh store."""
-    store = RedisStore(server.spec(), "fire")
+    store = RedisStore(server.spec(), "fire", deadline_seconds=CALL_SECONDS)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def impatient(server: RedisServer) -> Iterator[RedisStore]:
+    """Give one with a deadline that a test can wait for, and a loaded machine keep."""
+    store = RedisStore(server.spec(), "fire", deadline_seconds=5.0)
     yield store
     store.close()
 
@@ -44,6 +52,14 @@ def store(server: RedisServer) -> Iterator[RedisStore]:
 def where(server: RedisServer, cluster: str = "fire") -> str:
     """Name the store for a player."""
     return f"redis://{server.address}/{cluster}"
+
+
+def wait_until_blocked(server: RedisServer) -> None:
+    """Wait until somebody waits at the server."""
+    until = time.monotonic() + LONG_SECONDS
+    while not any("b" in client["flags"] for client in server.client().client_list()):
+        assert time.monotonic() < until
+        time.sleep(0.02)
 
 
 # ---- processes
@@ -121,7 +137,7 @@ def test_a_blocked_read_ends_with_the_server(server: RedisServer, store: RedisSt
 
     thread = threading.Thread(target=wait)
     thread.start()
-    time.sleep(0.2)
+    wait_until_blocked(server)
     server.kill()
     thread.join(LONG_SECONDS)
     assert len(failure) == 1
@@ -144,10 +160,11 @@ def test_a_call_after_a_restart_is_not_lost(server: RedisServer, store: RedisSto
 
 
 def test_a_paused_server_keeps_nobody(
-    server: RedisServer, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+    server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls and blocked reads, of threads that are connected and of new ones, end as unavailable; then all is as before."""
     monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 0.5)
+    store = impatient
     lease = store.acquire_lease("lead", "a", ttl_seconds=60)
     store.append("inbox", b"a", fence=lease)
     server.pause()
@@ -171,7 +188,7 @@ def test_a_paused_server_keeps_nobody(
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(LONG_SECONDS)
         assert not thread.is_alive()
     assert None not in ended
     server.resume()
@@ -181,38 +198,40 @@ def test_a_paused_server_keeps_nobody(
 
 
 def test_a_read_that_is_paused_while_it_waits_ends(
-    server: RedisServer, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+    server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that stops while a reader waits is found out when the slice is over; `wake` and `close` need no server at all."""
-    monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 0.5)
+    monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 2.0)
 
-    def wait(found: list[object]) -> None:
+    def wait(handle: RedisStore, found: list[object]) -> None:
         try:
             found.append(
-                store.read(streams={"inbox": 0}, registers={}, timeout_seconds=LONG_SECONDS)
+                handle.read(streams={"inbox": 0}, registers={}, timeout_seconds=LONG_SECONDS)
             )
         except StoreUnavailable as error:
             found.append(error)
 
     first: list[object] = []
-    thread = threading.Thread(target=wait, args=(first,))
+    thread = threading.Thread(target=wait, args=(impatient, first))
     thread.start()
-    time.sleep(0.2)
+    wait_until_blocked(server)
     server.pause()
-    thread.join(20)
+    thread.join(LONG_SECONDS)
     assert isinstance(first[0], StoreUnavailable)
     server.resume()
     monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 3600.0)
-    for end in (store.wake, store.close):
+    for end in ("wake", "close"):
         found: list[object] = []
-        thread = threading.Thread(target=wait, args=(found,))
+        handle = RedisStore(server.spec(), "fire", deadline_seconds=CALL_SECONDS)
+        thread = threading.Thread(target=wait, args=(handle, found))
         thread.start()
-        time.sleep(0.2)
+        wait_until_blocked(server)
         server.pause()
-        end()
-        thread.join(20)
+        handle.wake() if end == "wake" else handle.close()
+        thread.join(LONG_SECONDS)
         assert [bool(batch) for batch in found] == [False]
         server.resume()
+        handle.close()
 
 
 # ---- a server that forgot

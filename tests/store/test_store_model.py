@@ -21,7 +21,7 @@ from runner.store.memory import MemoryStore
 from runner.store.redis import RedisStore
 from runner.store.sqlite import SqliteStore
 from runner.store.store import Item, Lease, LeaseHeld, Store, is_volatile_register
-from tests.store.redis_server import RedisServer
+from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import SteppedClock
 
 ALL_STREAMS = ("inbox", "journal", "beats.n1", "beats")
@@ -246,7 +246,10 @@ def on_servers(
 
     def make(clock: SteppedClock) -> tuple[Store, Store, Callable[[], None]]:
         cluster = f"model-{next(_CLUSTERS)}"
-        handles = [RedisStore(server.spec(), cluster, clock=clock) for _ in range(2)]
+        handles = [
+            RedisStore(server.spec(), cluster, clock=clock, deadline_seconds=CALL_SECONDS)
+            for _ in range(2)
+        ]
 
         def clean_up() -> None:
             for handle in handles:
