@@ -13,7 +13,7 @@ from runner.agent.link import Place
 from runner.errors import StokerError, UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.wire import decode
-from runner.store.opening import open_store
+from runner.store.opening import open_store_in_time
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
             slots=options.slots or cluster.local.slots,
             address=options.address,
         )
-        with closing(open_store(cluster)) as store:
+        with closing(open_store_in_time(cluster, logging.warning)) as store:
             return Agent(store, place).run()
     except UserError as error:
         sys.stderr.write(f"{error}\n")

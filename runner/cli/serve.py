@@ -17,7 +17,7 @@ from runner.cli.options import cluster_option, examples
 from runner.errors import UserError
 from runner.facts import wire
 from runner.signing import signer_of
-from runner.store.opening import check_durable
+from runner.store.opening import check_durable, open_store_in_time
 
 _NODE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,59}")
 
@@ -51,6 +51,8 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     from runner.serve.metrics import serving_metrics
 
     cluster = with_token(find_cluster(where))
+    if standby:  # it is there for when others fail, also when the store is back before them
+        open_store_in_time(cluster, show.print_note).close()
     with store_of(cluster, create=True) as store:
         if not volatile_store:
             check_durable(store)

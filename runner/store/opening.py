@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from runner.errors import UserError
+from runner.errors import StoreUnavailable, UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.store.sqlite import SqliteStore
 from runner.store.store import Store
+
+MAX_DELAY_SECONDS = 2.0  # between two tries to reach a server; chosen
 
 
 def store_folder(cluster: ClusterSpec) -> Path:
@@ -32,6 +36,22 @@ def open_store(cluster: ClusterSpec, *, create: bool = True) -> Store:
             "start it with `stoker run` or `stoker supervise`"
         )
     return SqliteStore(store_folder(cluster), create=create)
+
+
+def open_store_in_time(cluster: ClusterSpec, say: Callable[[str], None]) -> Store:
+    """Open a handle; wait for a server that is out of reach, however long that takes, having told `say` so once.
+
+    For those who are to be there when it is back: agents, whose ranks go on meanwhile, and standbys.
+    """
+    is_away = False
+    while True:
+        try:
+            return open_store(cluster)
+        except StoreUnavailable as error:
+            if not is_away:
+                say(f"{error}; waiting for it")
+            is_away = True
+            time.sleep(min(error.delay_seconds, MAX_DELAY_SECONDS))
 
 
 def check_durable(store: Store) -> None:

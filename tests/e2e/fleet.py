@@ -155,8 +155,13 @@ class FleetRounds(Rounds):
         self.goes_on(before)
 
     def leads(self, view: View) -> bool:
-        """Whether one of our supervisors has drawn this View."""
-        return any(f":{process.pid}:" in view.holder for process in self.supervisors)
+        """Whether one of our supervisors has drawn this View, and the other one stands by."""
+        leading = [process for process in self.supervisors if f":{process.pid}:" in view.holder]
+        standing_by = self.stand.store.registers("view.standby.")
+        others = [process for process in self.supervisors if process not in leading]
+        return len(leading) == len(others) == 1 and any(
+            f":{others[0].pid}:" in name for name in standing_by
+        )
 
     def end(self) -> None:
         """End the supervisors that are left, in order."""
