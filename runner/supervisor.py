@@ -456,7 +456,7 @@ def _lead(
     taken: tuple[Lease, Turns] | None = None,
 ) -> int:
     lease, followed = taken or (None, None)
-    with Leadership(cluster, store, lease) as lead, serving():
+    with serving(), Leadership(cluster, store, lease) as lead:
         claim_local_nodes(cluster, store, lead.lease)
         # What agents of this machine go by.
         write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())

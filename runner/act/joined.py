@@ -77,28 +77,30 @@ class JoinedPlace:
     def stop_agent(self, node: str) -> Outcome:
         """Ask the agent to leave, and wait until it has; one that is not heard cannot be asked."""
         asked_at = time.monotonic()
-        task = Task(
-            id=f"leave-{node}-{asked_at:.6f}",
-            node=node,
-            task="leave",
-            deadline_seconds=LEAVE_SECONDS,
+        with self._changed:
+            # A supervisor that has just begun has yet to hear anybody.
+            self._changed.wait_for(lambda: self._is_heard(node), self._cluster.silence_seconds)
+            life = self._beats[node][1].life if self._is_heard(node) else ""
+        if life:
+            self._ask_to_leave(node, life)
+            with self._changed:
+                if self._changed.wait_for(
+                    lambda: self._left.get(node, 0.0) > asked_at, LEAVE_SECONDS
+                ):
+                    return "done", {}, "left in order"
+        message = (
+            f"{node} was asked to leave and has not said that it did"
+            if life
+            else f"{node} is not heard, so it cannot be asked to leave"
         )
+        way_out = f"should its agent still run, end it there: `systemctl stop stoker-agent@{node}`"
+        return "failed", {}, f"{message}; {way_out}"
+
+    def _ask_to_leave(self, node: str, life: str) -> None:
+        """Send a task for this one life of the agent: nobody who plays it back ends a later one."""
+        task = Task(id=f"leave-{life}", node=node, task="leave", args={"life": life})
         stream = f"tasks/{node}"
         self._store.append(stream, self._signer.sign(stream, wire.encode(task)), fence=self._lease)
-        # One that is not heard is waited for, too: a supervisor that has just begun has yet to hear anybody.
-        patience_seconds = self._cluster.silence_seconds
-        with self._changed:
-            while (waited_seconds := time.monotonic() - asked_at) < LEAVE_SECONDS:
-                if self._left.get(node, 0.0) > asked_at:
-                    return "done", {}, "left in order"
-                if waited_seconds > patience_seconds and self._is_silent(node, patience_seconds):
-                    break
-                self._changed.wait(self._cluster.heartbeat_seconds)
-        message = (
-            f"{node} was asked to leave and has not said that it did; should its agent still run, end it on its own machine: "
-            f"`systemctl stop stoker-agent@{node}`"
-        )
-        return "failed", {}, message
 
     def probe_node(self, node: str) -> Outcome:
         """Tell whether the node is heard, and which ranks its agent sees; nothing else can be known from here."""
@@ -122,9 +124,9 @@ class JoinedPlace:
         message = "its agent is not heard, and there is no other way to look at it"
         return "done", {"reachable": False}, message
 
-    def _is_silent(self, node: str, seconds: float) -> bool:
+    def _is_heard(self, node: str) -> bool:
         beat = self._beats.get(node)
-        return beat is None or time.monotonic() - beat[0] > seconds
+        return beat is not None and time.monotonic() - beat[0] <= self._cluster.silence_seconds
 
 
 class Places:

@@ -298,6 +298,7 @@ class Agent:
         reason = tasks.refusal(
             task,
             node=self._place.node,
+            life=self._session.source.life,
             epoch=self._identity.epoch,
             gang=gang,
             has_waited=not self._has_listened or self._has_just_resumed(since_resumed),

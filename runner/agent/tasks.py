@@ -17,8 +17,10 @@ ONCE = ("drill", "leave")  # must not be done a second time by a later life
 _RANK_DRILLS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 
 
-def refusal(task: Task, *, node: str, epoch: int, gang: Gang | None, has_waited: bool) -> str:
-    """Say why a task is not to be done; empty when it is. `epoch`: the highest this node obeyed.
+def refusal(
+    task: Task, *, node: str, life: str, epoch: int, gang: Gang | None, has_waited: bool
+) -> str:
+    """Say why a task is not to be done; empty when it is. `epoch`: the highest this node obeyed; `life`: this agent's.
 
     `has_waited`: it may have lain there for any time, since no agent was listening. A drill is refused then: it was
     meant for what ran when it was asked for.
@@ -31,7 +33,9 @@ def refusal(task: Task, *, node: str, epoch: int, gang: Gang | None, has_waited:
         return ""  # does no harm, however late
     if has_waited and (task.task == "drill" or not task.epoch):
         return f"task {task.id} waited while no agent was listening here; ask again"
-    if task.task == "leave" or (task.task == "drill" and task.args.get("fault") in STRIKES):
+    if task.task == "leave":  # said to one life, so that nobody who plays it back ends a later one
+        return "" if task.args.get("life") == life else f"task {task.id} was for an earlier agent"
+    if task.task == "drill" and task.args.get("fault") in STRIKES:
         return ""
     if gang is None:
         return f"no ranks run on node {node!r}"

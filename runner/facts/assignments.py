@@ -108,8 +108,8 @@ class Task:
     `drill`: args {"fault": "kill-rank"|"stop-rank", "rank": int}, {"fault": "kill-node"} or {"fault": "kill-agent"}: real faults.
     A drill that ends the agent is answered before it strikes.
     `check`: args {"checks": names of health checks}; answered with detail {"outcome": "PASS"|"FAIL"|"UNKNOWN", "checks": verdicts}.
-    `leave`: end ranks, keeper and agent in order, as SIGTERM would; NodeLeft is the answer. It is how agents that no place can
-    reach are told that the cluster shuts down.
+    `leave`: args {"life": the agent's}; end ranks, keeper and agent in order, as SIGTERM would; NodeLeft is the answer. It is how
+    agents that no place can reach are told that the cluster shuts down.
     """
 
     id: str

@@ -74,13 +74,20 @@ class SupervisorChild:
         Raises SupervisorRefused with its message when it refused the cluster's settings, SupervisorLost when it does not
         come up for another reason.
         """
+        from runner.leader import holder_pid
+
         if leader_of(self._store).alive:
             return
         self._spawn()
         assert self._process is not None  # spawned just now
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
-            if leader_of(self._store).alive:
+            leader = leader_of(self._store)
+            if leader.alive:
+                if holder_pid(leader.holder) != self._process.pid:
+                    # Somebody else's was quicker: ours is refused, and that one is not ours to end.
+                    self._process.wait(START_SECONDS)
+                    self._process = None
                 return
             code = self._process.poll()
             if code == codes.BAD_INPUT:

@@ -1,0 +1,189 @@
+"""Nodes that are other machines: their agents are started there, with cluster.yaml, the token and the password file alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from runner.facts.wire import to_plain
+from tests.e2e.scripts import STEPPING
+from tests.e2e.stand import STOKER, Stand, kill, node_of, run_of
+from tests.store.redis_server import NoRedis, RedisServer
+
+pytestmark = pytest.mark.timeout(900)
+
+LIMITS = {
+    "checks": [],
+    "heartbeat_seconds": 0.2,
+    "silence_seconds": 8.0,  # an agent is started again within it, on a loaded machine too
+    "lease_seconds": 2.0,
+    "hard_cap_seconds": 60.0,
+}
+
+
+class Machines:
+    """Folders that play machines: nothing of the supervisor's state is in them."""
+
+    def __init__(self, stand: Stand, redis: RedisServer) -> None:
+        self.stand, self.redis = stand, redis
+        self.agents: dict[str, subprocess.Popen[bytes]] = {}
+        self.fields = {
+            "name": stand.name,
+            "local": {"nodes": 0, "slots": 1},
+            "token_file": "token",
+            **LIMITS,
+        }
+        self._write(stand.folder)
+        made = stand.stoker("token", "--cluster", "cluster.yaml", "--json")
+        assert json.loads(made.stdout) == {"token_file": str(stand.folder / "token"), "made": True}
+
+    def _write(self, folder: Path) -> None:
+        """Put on a machine what it needs: the cluster's file, and the files that it names."""
+        folder.mkdir(parents=True, exist_ok=True)
+        store = to_plain(self.redis.spec(password_file="password"))
+        text = yaml.safe_dump({**self.fields, "store": store})
+        (folder / "cluster.yaml").write_text(text)
+        shutil.copy2(self.redis.folder / "password", folder / "password")
+
+    def start(self, node: str) -> subprocess.Popen[bytes]:
+        """Start a node's agent on its own machine, by hand."""
+        folder = self.stand.folder / f"machine-{node}"
+        self._write(folder)
+        shutil.copy2(self.stand.folder / "token", folder / "token")
+        with (folder / "log").open("ab") as log:
+            self.agents[node] = subprocess.Popen(
+                [STOKER, "agent", "--cluster", "cluster.yaml", "--node", node],
+                cwd=folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+        return self.agents[node]
+
+    def note(self, node: str, name: str) -> int:
+        """Return the pid that a node's agent or keeper has written down."""
+        state = self.stand.folder / f"machine-{node}" / ".stoker" / self.stand.name
+        return int(json.loads((state / "nodes" / node / name).read_text())["pid"])
+
+
+@pytest.fixture
+def machines(stand: Stand, tmp_path: Path) -> Iterator[Machines]:
+    """A cluster with a Redis store that wants a password, and no node of its own."""
+    try:
+        server = RedisServer(tmp_path / "redis", acl=True, cluster=stand.name)
+    except NoRedis as error:
+        pytest.skip(str(error))
+    with server:
+        found = Machines(stand, server)
+        yield found
+        for agent in found.agents.values():
+            agent.poll()
+
+
+def await_states(stand: Stand, *states: str) -> None:
+    """Wait until the nodes, by name, are in these states."""
+    stand.wait(
+        lambda view: (
+            tuple(node.state for node in sorted(view.nodes, key=lambda node: node.node)) == states
+            or None
+        ),
+        f"nodes {states}",
+    )
+
+
+def led(machines: Machines) -> subprocess.Popen[bytes]:
+    """Start a supervisor and the agents of two machines, and hand in a run on both."""
+    stand = machines.stand
+    supervisor = stand.start("supervise")
+    stand.until(stand.view, "a first View")
+    for node in ("m1", "m2"):
+        machines.start(node)
+    await_states(stand, "spare", "spare")
+    assert node_of(stand.view(), "m1").address == "127.0.0.1"
+    stand.write_script(STEPPING)
+    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    handed = stand.stoker("run", "run.yaml", "--detach")
+    assert handed.returncode == 0, handed
+    return supervisor
+
+
+def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: Machines) -> None:
+    """An agent that dies is brought back and adopts; a machine that dies is waited for; a shutdown ends agents nobody can reach."""
+    stand = machines.stand
+    supervisor = led(machines)
+    before = stand.training(past_step=1)
+
+    kill(machines.note("m1", "agent.lock"))  # what an init system does next:
+    machines.agents["m1"].wait()
+    machines.start("m1")
+    pid = stand.wait(
+        lambda view: (
+            (
+                node_of(view, "m1").agent_pid == machines.agents["m1"].pid
+                and node_of(view, "m1").state == "active"
+            )
+            or None
+        ),
+        "another agent on m1",
+    )
+    assert pid
+    after = stand.training(past_step=run_of(stand.view()).step + 10)
+    assert after.pids == before.pids
+
+    agent, keeper = machines.note("m2", "agent.lock"), machines.note("m2", "keeper.json")
+    kill(agent)
+    kill(keeper)
+    machines.agents["m2"].wait()
+    stand.wait(lambda view: node_of(view, "m2").state in ("suspect", "lost") or None, "m2 is gone")
+    stand.wait(lambda view: run_of(view).state == "waiting" or None, "the run waits for a node")
+    machines.start("m2")
+    last = stand.training(after=before.attempt)
+    assert last.pids[0] != before.pids[0]
+
+    (stand.folder / "enough").touch()
+    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    ended = stand.stoker("shutdown")
+    assert ended.returncode == 0, ended
+    assert supervisor.wait(60) == 0
+    for node in ("m1", "m2"):
+        assert machines.agents[node].wait(60) == 0, f"agent of {node}"
+
+
+def test_without_the_token_nobody_leads_joins_or_asks(machines: Machines) -> None:
+    """The token is missing: supervisor, agent and request are refused in one line that names the file and the way out."""
+    stand = machines.stand
+    (stand.folder / "token").unlink()
+    for words in (("supervise",), ("agent", "--node", "m1")):
+        refused = stand.stoker(*words)
+        assert refused.returncode == 2, refused
+        assert str(stand.folder / "token") in refused.stderr
+        assert "stoker token" in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+
+
+def test_an_agent_with_another_clusters_token_is_not_heard(machines: Machines) -> None:
+    """It reaches the store, and what it says is passed over: no node of that name ever joins."""
+    stand = machines.stand
+    supervisor = stand.start("supervise")
+    stand.until(stand.view, "a first View")
+    token = (stand.folder / "token").read_text()
+    (stand.folder / "token").write_text("somebody else's token, long enough\n")
+    stranger = machines.start("m1")
+    stand.wait(lambda view: view.refused_messages.get("unsigned", 0) >= 3 or None, "refusals")
+    view = stand.view()
+    assert view is not None
+    assert not view.nodes
+    kill(stranger.pid)
+    stranger.wait()
+    kill(machines.note("m1", "keeper.json"))
+    (stand.folder / "token").write_text(token)
+    assert stand.stoker("shutdown").returncode == 0
+    assert supervisor.wait(60) == 0
