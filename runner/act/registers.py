@@ -7,13 +7,16 @@ admitted, planned or over; so what each was told last is remembered, and only no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
+from typing import Any
 
-from runner.decide.placement import Preloads, assignment_of
+from runner.decide.placement import Plans, Preloads, assignment_of
 from runner.decide.state import State
 from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.ids import AttemptId
 from runner.facts.requests import Answer
 from runner.signing import UNSIGNED, Signer
 
@@ -41,13 +44,13 @@ class Registers:
 
     def want_all(self, state: State) -> None:
         """Want every node's assignment written: whoever takes over does not know what was."""
-        preloads = Preloads(state)
+        drawn = _Drawn(self._cluster, state)
         for name in state.nodes:
-            self._want(name, state, preloads)
+            self._want(name, drawn)
 
     def follow(self, records: Iterable[object], state: State) -> None:
         """Want written what these records changed; `state` is as after them."""
-        preloads: Preloads | None = None
+        drawn: _Drawn | None = None
         asked = dict[str, None]()  # nodes whose warm process may be another now
         for record in records:
             if isinstance(record, r.RequestNoted):
@@ -55,16 +58,16 @@ class Registers:
             elif isinstance(
                 record, r.Assigned | r.NodeRegistered
             ):  # the register names who is to obey
-                preloads = preloads or Preloads(state)
-                self._want(record.node, state, preloads)
+                drawn = drawn or _Drawn(self._cluster, state)
+                self._want(record.node, drawn)
             elif isinstance(record, _CONCERN_ALL):
                 asked |= dict.fromkeys(state.nodes)
             elif isinstance(record, _CONCERN_ONE):
                 asked[record.node] = None
         for name in asked:
-            preloads = preloads or Preloads(state)
-            if _number(preloads, state, name) != self._warm_for.get(name, 0):
-                self._want(name, state, preloads)
+            drawn = drawn or _Drawn(self._cluster, state)
+            if drawn.warm_for(name) != self._warm_for.get(name, 0):
+                self._want(name, drawn)
 
     def write(self, put_many: Callable[[Mapping[str, bytes]], object]) -> None:
         """Write what is due, many registers in one step of the store; what fails, and what comes after it, stays due.
@@ -77,17 +80,43 @@ class Registers:
             for name in some:
                 del self._due[name]
 
-    def _want(self, name: str, state: State, preloads: Preloads) -> None:
-        assignment = assignment_of(state, self._cluster, state.nodes[name], preloads=preloads)
+    def _want(self, name: str, drawn: _Drawn) -> None:
         register = f"assignment/{name}"
-        self._due[register] = self._signer.sign(register, wire.encode(assignment))
-        self._warm_for[name] = _number(preloads, state, name)
+        self._due[register] = self._signer.sign(register, drawn.encoded(name))
+        self._warm_for[name] = drawn.warm_for(name)
 
     def _want_answer(self, noted: r.RequestNoted) -> None:
         answer = Answer(id=noted.id, state=noted.state, message=noted.message, run=noted.run)
         self._due[f"answer/{noted.id}"] = wire.encode(answer)
 
 
-def _number(preloads: Preloads, state: State, name: str) -> int:
-    run = preloads.run_for(state.nodes[name])
-    return run.run if run is not None else 0
+class _Drawn:
+    """Assignments of one state. What the nodes of a gang have in common is worked out, and turned into JSON, once."""
+
+    def __init__(self, cluster: ClusterSpec, state: State) -> None:
+        self._cluster, self._state = cluster, state
+        self._preloads, self._plans = Preloads(state), Plans(cluster)
+        self._common: dict[AttemptId, dict[str, Any]] = {}  # plans as JSON can hold them
+
+    def warm_for(self, name: str) -> int:
+        """Return the run that a node is to be warm for; 0: none."""
+        run = self._preloads.run_for(self._state.nodes[name])
+        return run.run if run is not None else 0
+
+    def encoded(self, name: str) -> bytes:
+        """Return what a node's register is to hold, not signed."""
+        assignment = assignment_of(
+            self._state,
+            self._cluster,
+            self._state.nodes[name],
+            preloads=self._preloads,
+            plans=self._plans,
+        )
+        plan = assignment.plan
+        if plan is None:
+            return wire.encode(assignment)
+        if plan.attempt not in self._common:
+            self._common[plan.attempt] = wire.to_plain(plan)
+        message = wire.to_message(replace(assignment, plan=None))
+        message["plan"] = {**self._common[plan.attempt], "node_rank": plan.node_rank}
+        return wire.encode_message(message)

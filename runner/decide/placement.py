@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner.decide.state import Node, Run, State
+from runner.decide.state import Attempt, Node, Run, State
 from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan, spec_hash
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
@@ -59,11 +59,16 @@ def _plain(value: Any) -> Any:
 
 
 def assignment_of(
-    state: State, cluster: ClusterSpec, node: Node, *, preloads: Preloads
+    state: State,
+    cluster: ClusterSpec,
+    node: Node,
+    *,
+    preloads: Preloads,
+    plans: Plans | None = None,
 ) -> Assignment:
     """Return what the node's register must hold: the state in full, so that publishing twice is harmless.
 
-    `preloads` is that of `state`; whoever asks for many nodes makes it once.
+    `preloads` and `plans` are those of `state`; whoever asks for many nodes makes them once.
     """
     imports_for = preloads.run_for(node)
     warm = _warm_plan(cluster, imports_for) if imports_for is not None else None
@@ -80,6 +85,27 @@ def assignment_of(
             warm=warm,
             life=node.life,
         )
+    plan = (plans or Plans(cluster)).plan_of(run, attempt, node.node)
+    return Assignment(node=node.node, epoch=node.epoch, plan=plan, warm=warm, life=node.life)
+
+
+class Plans:
+    """What each node of a gang is to launch, as the state is now. All but the place is worked out once for a whole gang."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self._cluster = cluster
+        self._known: dict[AttemptId, tuple[LaunchPlan, dict[str, int]]] = {}
+
+    def plan_of(self, run: Run, attempt: Attempt, node: str) -> LaunchPlan:
+        """Return the plan of a node of the run's current attempt."""
+        if attempt.attempt not in self._known:
+            places = {name: place for place, name in enumerate(attempt.nodes)}
+            self._known[attempt.attempt] = (_first_plan(self._cluster, run, attempt), places)
+        first, places = self._known[attempt.attempt]
+        return replace(first, node_rank=places[node]) if places[node] else first
+
+
+def _first_plan(cluster: ClusterSpec, run: Run, attempt: Attempt) -> LaunchPlan:
     plan = LaunchPlan(
         attempt=attempt.attempt,
         run=run.spec.name,
@@ -87,7 +113,7 @@ def assignment_of(
         environment=_environment(cluster, run),
         working_directory=_working_directory(cluster, run),
         python=run.spec.python,
-        node_rank=attempt.nodes.index(node.node),
+        node_rank=0,
         num_nodes=len(attempt.nodes),
         ranks_per_node=run.spec.ranks_per_node,
         master_address=attempt.master_address,
@@ -99,8 +125,7 @@ def assignment_of(
         remedies=attempt.remedies,
         user=run.user,
     )
-    plan = replace(plan, spec_hash=spec_hash(plan))
-    return Assignment(node=node.node, epoch=node.epoch, plan=plan, warm=warm, life=node.life)
+    return replace(plan, spec_hash=spec_hash(plan))
 
 
 def _environment(cluster: ClusterSpec, run: Run) -> dict[str, str]:

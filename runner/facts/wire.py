@@ -58,7 +58,12 @@ def kind_of(fact: object) -> str:
 
 def encode(fact: object) -> bytes:
     """Encode a registered message as one JSON line without the newline."""
-    return _JSON(to_message(fact)).encode()
+    return encode_message(to_message(fact))
+
+
+def encode_message(plain: Mapping[str, Any]) -> bytes:
+    """Encode what `to_message` returned."""
+    return _JSON(plain).encode()
 
 
 def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
