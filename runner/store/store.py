@@ -182,8 +182,10 @@ class Store(Protocol):
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
         """Take a lease that is free, has run out, or is held by this very `holder`; raise LeaseHeld otherwise.
 
-        `holder` names one life of one process. The token rises by one each time. Time is that of the store's machine, by a
-        clock that settings of the wall clock do not move, and runs out at once when that machine was started anew.
+        `holder` names one life of one process. The token rises by one each time. Time is that of the store's machine. Of files:
+        by a clock that settings of the wall clock do not move, and it runs out at once when that machine was started anew.
+        Of Redis: by the server's wall clock, which put back costs at most the time to live, put forward ends it early; a server
+        that was started anew gives the holder its time to live once more. Whatever happens, the token fences.
         """
         ...
 
