@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decide.state import Incident, Run, State
+from runner.decide.state import Incident, Node, Run, State
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionKind
 from runner.facts.cluster_spec import ClusterSpec
@@ -37,6 +37,7 @@ class Draft:
     _actions: int = 0
     _incidents: int = 0
     _epochs: int = 0
+    _leaving: list[Node] | None = None
 
     def add(self, *records: object) -> None:
         """Put records into the decision, in order."""
@@ -100,6 +101,13 @@ class Draft:
             fingerprint=about.get("fingerprint", ""),
             step=about.get("step"),
         )
+
+    @property
+    def leaving(self) -> list[Node]:
+        """Return the nodes on their way out: nearly always none, and asked for each run after each input."""
+        if self._leaving is None:
+            self._leaving = [n for n in self.state.nodes.values() if n.leaving is not None]
+        return self._leaving
 
     def is_live(self, incident: Incident) -> bool:
         """Whether an incident still asks for something, after what this decision has said of it so far."""

@@ -35,7 +35,10 @@ def recognise(state: State, hardware: str, parts: Sequence[str]) -> str:
     wanted = dict.fromkeys(parts)
     boards = _of_kind(parts, "board")
     found: dict[str, Hardware] = {}
-    for known in sorted(state.hardware.values(), key=lambda known: not known.verdict):
+    alike = [
+        known for known in state.hardware.values() if not wanted.keys().isdisjoint(known.parts)
+    ]
+    for known in sorted(alike, key=lambda known: not known.verdict):
         shared = {part.partition(":")[0]: None for part in known.parts if part in wanted}
         others = _of_kind(known.parts, "board")
         if "board" in shared:

@@ -69,11 +69,13 @@ def settle(draft: Draft) -> None:
         run.state == "waiting" or (run.attempt is not None and run.attempt.state in STEADY)
         for run in runs
     )
+    if not settled or not (runs or state.pool_low):
+        return
     spares = num_spares(state)
     enough = spares >= wanted and all(run.state == "active" for run in runs)
-    if enough and settled and (state.pool_low or (runs and not state.pool_reached)):
+    if enough and (state.pool_low or not state.pool_reached):
         draft.add(r.PoolNoted(low=False, spares=spares, wanted=wanted))
-    elif spares < wanted and runs and settled and state.pool_reached and not _may_be_more(state):
+    elif spares < wanted and runs and state.pool_reached and not _may_be_more(state):
         draft.add(r.PoolNoted(low=True, spares=spares, wanted=wanted))
         advice = recommended_spares(draft.policy.cluster, serving(state))
         left = f"spares: {spares} left, {wanted} should be (spares_low)"

@@ -202,7 +202,7 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
         "stopped"
         if run.stop_requests or draft.state.closing
         else "moved"
-        if any(draft.state.nodes[name].leaving is not None for name in attempt.nodes)
+        if any(node.node in attempt.nodes for node in draft.leaving)
         else "reconfigured"
         if run.reconfigured
         else None
@@ -223,7 +223,7 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
 
 def _by_time(draft: Draft, attempt: Attempt) -> float:
     """Return when the first of the attempt's leaving nodes goes in any case; infinity: whenever it is done."""
-    leaving = [draft.state.nodes[name].leaving for name in attempt.nodes]
+    leaving = [node.leaving for node in draft.leaving if node.node in attempt.nodes]
     times = [way.by_time for way in leaving if way is not None and way.by_time is not None]
     return min(times, default=math.inf)
 
