@@ -20,8 +20,17 @@ def store_folder(cluster: ClusterSpec) -> Path:
 
 
 def exists(cluster: ClusterSpec) -> bool:
-    """Whether the cluster's store can have been written to: a folder that is there, or a server's address."""
-    return bool(cluster.store.address) or store_folder(cluster).is_dir()
+    """Whether the cluster's store was ever written to; a server that is out of reach may hold one."""
+    if not cluster.store.address:
+        return store_folder(cluster).is_dir()
+    from runner.store.redis import RedisStore
+    from runner.store.redis_welcome import NeverStarted
+
+    try:
+        RedisStore(cluster.store, cluster.name, create=False).close()
+    except NeverStarted:
+        return False
+    return True
 
 
 def open_store(cluster: ClusterSpec, *, create: bool = True) -> Store:
@@ -30,7 +39,7 @@ def open_store(cluster: ClusterSpec, *, create: bool = True) -> Store:
         from runner.store.redis import RedisStore  # brings ssl: only where it is needed
 
         return RedisStore(cluster.store, cluster.name, create=create)
-    if not create and not exists(cluster):
+    if not create and not store_folder(cluster).is_dir():
         raise UserError(
             f"cluster {cluster.name!r} was never started: there is no store in {store_folder(cluster)}; "
             "start it with `stoker run` or `stoker supervise`"

@@ -15,11 +15,15 @@ SCHEMA_VERSION = 1
 OLDEST = (7, 0)  # EVALSHA_RO, and keys of scripts that rights are checked for
 
 
+class NeverStarted(UserError):
+    """The server holds nothing of the cluster."""
+
+
 class Welcome:
     """Remembers which store a handle is on, and the highest life of its server."""
 
     def __init__(self, server: str, cluster: str, *, create: bool) -> None:
-        """`server`: what to call it in errors. Without `create`, a store that is not there raises UserError."""
+        """`server`: what to call it in errors. Without `create`, a store that is not there raises NeverStarted."""
         self._server, self._cluster, self._create = server, cluster, create
         self._id = ""
         self.life = 0
@@ -30,7 +34,7 @@ class Welcome:
         _, store_id, life, begun, schema = evaluate(link, HELLO, (keys.meta,))
         self._check_same(store_id.decode())
         if not store_id and not self._create:
-            raise UserError(
+            raise NeverStarted(
                 f"cluster {self._cluster!r} was never started: {self._server} holds nothing of it; start it with "
                 "`stoker supervise`, or see to store.address and store.database"
             )

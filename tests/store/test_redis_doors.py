@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import StoreUnavailable, UserError
-from runner.facts.cluster_spec import StoreSpec
-from runner.store.opening import check_durable
+from runner.facts.cluster_spec import ClusterSpec, StoreSpec
+from runner.store.opening import check_durable, exists, open_store
 from runner.store.redis import RedisStore
 from tests.store.redis_server import PASSWORD, RedisServer, free_port, write_secret
 from tests.store.rig import payloads
@@ -234,7 +234,11 @@ def test_a_store_that_nobody_started_is_not_made_by_looking(redis_server: RedisS
     """Opened without `create`, the server is left as it is."""
     with pytest.raises(UserError, match="cluster 'unheard-of' was never started"):
         RedisStore(redis_server.spec(), "unheard-of", create=False)
+    cluster = ClusterSpec(name="unheard-of", store=redis_server.spec())
+    assert not exists(cluster)
     assert redis_server.client().keys("stoker:unheard-of:*") == []
+    open_store(cluster).close()
+    assert exists(cluster)
 
 
 def test_another_database_is_another_store(redis_server: RedisServer) -> None:
