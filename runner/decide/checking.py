@@ -17,7 +17,10 @@ MAX_SAID = 300  # characters of what checks said, in pages and reasons; chosen, 
 
 
 def settle(draft: Draft, node: Node) -> None:
-    """Have a node checked that is to be, once at a time; where no checks are wanted any more it is a spare."""
+    """Have a node checked that is to be, once at a time; where no checks are wanted any more it is a spare.
+
+    A check outlives the agent it was sent to: the next one answers it, or its deadline passes and it is tried again.
+    """
     checks = draft.policy.cluster.checks
     if not checks:
         reason = "the cluster wants no checks"
@@ -41,13 +44,6 @@ def settle(draft: Draft, node: Node) -> None:
         args=args,
         deadline_seconds=draft.policy.cluster.check_seconds,
     )
-
-
-def begin_anew(draft: Draft, node: Node) -> None:
-    """Forget the check that an agent did not live to answer: the next one is asked again."""
-    for action in draft.state.open_actions("node_task", node=node.node, task="check"):
-        message = f"{node.node} has another agent now"
-        draft.add(r.ActionEnded(id=action.id, outcome="unknown", message=message))
 
 
 def on_checked(draft: Draft, action: Action, result: ActionResult) -> None:

@@ -6,7 +6,7 @@ refused hardware is known under any name.
 
 from __future__ import annotations
 
-from runner.decide import checking, hardware, service
+from runner.decide import hardware, service
 from runner.decide.blame import strike
 from runner.decide.draft import Draft
 from runner.decide.nodes import free_state, has_left, is_up, live_attempt
@@ -36,7 +36,6 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
         if node.uncleared is not None and joined.attempt is None:
             draft.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
         leave_crowd(draft, node)
-        checking.begin_anew(draft, node)
     if refused_as:
         _keep_out(draft, node, joined, reason=refused_as)
         return
