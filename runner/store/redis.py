@@ -4,6 +4,8 @@ Everything of a cluster has keys that begin with `stoker:<cluster>:`; what they 
 has keys of the server's present life, since a server that was started anew may bring old ones back. What was acknowledged is on
 the server's disk only if the server is set up so (deploy/redis.conf). Nobody follows a failover: a replica may lack what was
 acknowledged, the last journal entry and the lease's token included.
+
+One file, though a long one: each method of the seam is some keys and arguments for its script, and they are read side by side.
 """
 
 from __future__ import annotations
