@@ -1,8 +1,7 @@
-"""A connection to a Redis server: commands out, replies in, and no wait without an end.
+"""Connections to a Redis server: commands out, replies in, and no wait without an end.
 
-Of our own, since what a store needs of Redis is small: the usual client costs 250 ms and 14 MB to import, ten times the time to
-read a thousand items, and decides by itself when to connect and to try again. The protocol is RESP2, which every server speaks:
-https://redis.io/docs/latest/develop/reference/protocol-spec/
+redis-py packs the commands and parses the replies (hiredis does it, in C). Its clients and pools are not used: they connect and
+try again as they see fit, for 34 s on a cut link, and a store must know what was acknowledged and what was not.
 """
 
 from __future__ import annotations
@@ -17,10 +16,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from redis import connection as redis_py
+from redis import exceptions
+
 Command = Sequence[bytes | str | int]
 
-_READ_BYTES = 1 << 16
-_TEXT, _ERROR, _NUMBER, _BULK, _LIST = _KINDS = tuple(b"+-:$*")
+_RESP2 = 2  # the protocol that every server speaks, and in which nothing comes unasked
 # After a handshake the server says whether it takes our certificate: its session tickets come, or an alert; chosen.
 _VERDICT_SECONDS = 0.2
 # The slowest network and disk that a large payload still gets through, in addition to the time-out; chosen, not measured.
@@ -47,22 +48,20 @@ class Refused(Exception):
 class Link:
     """One connection, owned by one thread. After LinkLost or NotRedis it is of no use any more."""
 
-    def __init__(self, stream: socket.socket, *, timeout_seconds: float) -> None:
+    def __init__(self, connection: _Connection, *, timeout_seconds: float) -> None:
         """`timeout_seconds`: how long the server may be silent in the middle of a call."""
-        self._stream = stream
+        self._connection = connection
         self._timeout_seconds = timeout_seconds
-        self._buffer = bytearray()
-        self._at = 0  # how far the buffer is read
         self._poll = select.poll()
-        self._poll.register(stream, select.POLLIN)
+        self._poll.register(connection.stream, select.POLLIN)
 
     def fileno(self) -> int:
         """Return the descriptor to watch."""
-        return self._stream.fileno()
+        return self._connection.stream.fileno()
 
     def is_stale(self) -> bool:
         """Say whether the other side has closed, or said something that nobody asked for. Between two calls only."""
-        return bool(self._poll.poll(0)) or self._at < len(self._buffer)
+        return bool(self._poll.poll(0))
 
     def call(self, *commands: Command) -> list[Any]:
         """Send commands together and return their replies, each of which may be a Refused."""
@@ -71,86 +70,50 @@ class Link:
 
     def send(self, *commands: Command) -> float:
         """Send commands whose replies are received later; return what time more their size may cost, there as well as here."""
-        data = b"".join(_packed(command) for command in commands)
-        extra_seconds = len(data) / _FLOOR_BYTES_PER_SECOND
-        self._stream.settimeout(self._timeout_seconds + extra_seconds)
+        packed = self._connection.pack_commands(commands)
+        extra_seconds = sum(map(len, packed)) / _FLOOR_BYTES_PER_SECOND
+        self._connection.stream.settimeout(self._timeout_seconds + extra_seconds)
         try:
-            self._stream.sendall(data)
-        except OSError as error:
-            raise LinkLost(_said(error, "it takes nothing")) from error
+            self._connection.send_packed_command(packed, check_health=False)
+        except exceptions.RedisError as error:
+            raise _translated(error, "it takes nothing") from error
         return extra_seconds
 
     def receive(self, extra_seconds: float = 0.0) -> Any:
         """Return the next reply: bytes, a number, None, a list of such, or Refused; `extra_seconds`: it may come later."""
-        self._stream.settimeout(self._timeout_seconds + extra_seconds)
-        reply = self._reply()
-        del self._buffer[: self._at]
-        self._at = 0
-        return reply
+        patience_seconds = self._timeout_seconds + extra_seconds
+        try:
+            return self._connection.read_response(disable_decoding=True, timeout=patience_seconds)
+        except exceptions.RedisError as error:
+            wrong = _translated(error, "it does not answer")
+            if isinstance(wrong, Refused):
+                return wrong
+            raise wrong from error
 
     def tls(self) -> tuple[str, float] | None:
         """Return the version of TLS and when the server's certificate ends, in seconds since 1970; None without TLS."""
-        if not isinstance(self._stream, ssl.SSLSocket):
+        stream = self._connection.stream
+        if not isinstance(stream, ssl.SSLSocket):
             return None
-        certificate = self._stream.getpeercert() or {}
+        certificate = stream.getpeercert() or {}
         ends = ssl.cert_time_to_seconds(str(certificate["notAfter"]))
-        return str(self._stream.version()), float(ends)
+        return str(stream.version()), float(ends)
 
     def close(self) -> None:
         """Let go. In the child of a fork the parent's connection goes on."""
-        self._stream.close()
+        self._connection.disconnect()
 
-    def _reply(self) -> Any:
-        # One function with few calls: a supervisor of 2,000 nodes reads ten thousand of these a second.
-        end = self._buffer.find(b"\r\n", self._at)
-        if end < 0:
-            end = self._end_of_line()
-        kind, rest = self._buffer[self._at], self._buffer[self._at + 1 : end]
-        self._at = end + 2
-        if kind == _TEXT:
-            return bytes(rest)
-        if kind == _ERROR:
-            return Refused(rest.decode(errors="replace"))
-        try:
-            number = int(rest)
-        except ValueError as error:
-            raise NotRedis(f"it says {bytes(rest[:40])!r} for a number") from error
-        if kind == _BULK:
-            return None if number < 0 else self._bulk(number)
-        if kind == _NUMBER:
-            return number
-        if kind == _LIST:
-            return None if number < 0 else [self._reply() for _ in range(number)]
-        raise NotRedis(f"it says {bytes(rest[:40])!r}")
 
-    def _end_of_line(self) -> int:
-        """Wait for the end of the line that has begun."""
-        while (end := self._buffer.find(b"\r\n", self._at)) < 0:
-            begun = bytes(self._buffer[self._at : self._at + 40])
-            if len(self._buffer) - self._at > _READ_BYTES or (begun and begun[0] not in _KINDS):
-                raise NotRedis(f"it says {begun!r}")
-            self._fill(_READ_BYTES)
-        return end
+class _Connection(redis_py.Connection):
+    """redis-py's connection, over a socket that is open already and is opened only once."""
 
-    def _bulk(self, length: int) -> bytes:
-        end = self._at + length
-        while (missing := end + 2 - len(self._buffer)) > 0:
-            self._fill(max(missing, _READ_BYTES))
-        with memoryview(self._buffer) as view:
-            payload = bytes(view[self._at : end])
-        self._at = end + 2
-        return payload
+    def __init__(self, stream: socket.socket, *, timeout_seconds: float) -> None:
+        self.stream = stream
+        super().__init__(socket_timeout=timeout_seconds, protocol=_RESP2, driver_info=None)
+        self.connect()
 
-    def _fill(self, most_bytes: int) -> None:
-        try:
-            data = self._stream.recv(min(most_bytes, 1 << 20))
-        except OSError as error:
-            if isinstance(error, ssl.SSLError) and not isinstance(error, TimeoutError):
-                raise  # it says why, and the opener knows which setting is meant
-            raise LinkLost(_said(error, "it does not answer")) from error
-        if not data:
-            raise LinkLost("it closed the connection")
-        self._buffer += data
+    def _connect(self) -> socket.socket:
+        return self.stream
 
 
 class Names:
@@ -215,7 +178,9 @@ def connected(
     except OSError as error:
         stream.close()
         raise LinkLost(_said(error, "it ended the connection")) from error
-    return Link(stream, timeout_seconds=timeout_seconds)
+    return Link(
+        _Connection(stream, timeout_seconds=timeout_seconds), timeout_seconds=timeout_seconds
+    )
 
 
 def _take_verdict(stream: ssl.SSLSocket) -> None:
@@ -233,12 +198,19 @@ def _take_verdict(stream: ssl.SSLSocket) -> None:
         raise NotRedis("it speaks before it is asked")
 
 
-def _packed(command: Command) -> bytes:
-    parts = [b"*%d\r\n" % len(command)]
-    for word in command:
-        data = word if isinstance(word, bytes) else str(word).encode()
-        parts += (b"$%d\r\n" % len(data), data, b"\r\n")
-    return b"".join(parts)
+def _translated(error: exceptions.RedisError, otherwise: str) -> Exception:
+    """Return what redis-py's error means: Refused, LinkLost, NotRedis, or the ssl.SSLError behind it."""
+    if isinstance(error, exceptions.ResponseError) or error.status_code is not None:
+        return Refused(" ".join(filter(None, (error.status_code, str(error)))))
+    if isinstance(error, exceptions.InvalidResponse):
+        return NotRedis(f"it says what is no reply ({error})")
+    cause = error.__context__
+    if isinstance(cause, ssl.SSLError) and not isinstance(cause, TimeoutError):
+        return cause  # it says why, and the opener knows which setting is meant
+    if "closed" in str(error):
+        return LinkLost("it closed the connection")
+    is_late = isinstance(error, exceptions.TimeoutError)
+    return LinkLost(f"{otherwise} in time" if is_late else f"{otherwise}: {cause or error}")
 
 
 def _said(error: OSError, otherwise: str) -> str:
