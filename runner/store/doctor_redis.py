@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator
 from runner.errors import StokerError
 from runner.store.doctor import FAIL, PASS, UNKNOWN, Verdict
 from runner.store.redis import RedisStore
+from runner.store.redis_connection import Names, Refused
 from runner.store.redis_durability import BULK, info_of, judge_durability, settings_of
 from runner.store.redis_keys import keys_of
 from runner.store.redis_scripts import APPEND
-from runner.store.resp import Names, Refused
 
 MOST_OFFSET_SECONDS = (
     2.0  # between the server's clock and ours: leases do not mind, people do; chosen

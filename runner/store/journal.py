@@ -168,7 +168,9 @@ class Journal:
                 f"put back a newer copy"
             )
         while True:
-            last = self.last()  # before the look: what is appended after it is none that was trimmed
+            last = (
+                self.last()
+            )  # before the look: what is appended after it is none that was trimmed
             batch = self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0)
             items = batch.items[JOURNAL] if batch else ()
             stored_from = items[0].number if items else last + 1

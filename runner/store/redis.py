@@ -22,12 +22,12 @@ from runner.errors import PermanentError, StoreCorrupt, StoreUnavailable
 from runner.facts.cluster_spec import StoreSpec
 from runner.facts.wire import MAX_MESSAGE_BYTES
 from runner.store import redis_scripts as scripts
+from runner.store.redis_connection import Link, Names
 from runner.store.redis_entries import field_of, follow_each_other, items_of, register_of
 from runner.store.redis_keys import Keys, keys_of
 from runner.store.redis_link import Server
 from runner.store.redis_seat import Seat
 from runner.store.redis_welcome import Welcome
-from runner.store.resp import Link, Names
 from runner.store.seen import Seen
 from runner.store.store import (
     JOURNAL,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from runner.store.redis import RedisStore
-from runner.store.resp import Refused
+from runner.store.redis_connection import Refused
 from runner.store.store import MAX_LARGE_BYTES
 
 # A journal entry or a register, with room for what stands around it.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runner.errors import StokerError, StoreCorrupt, StoreUnavailable, UserError
 from runner.facts.cluster_spec import StoreSpec, split_address
-from runner.store.resp import Command, Link, Names, NotRedis, Refused, connected
+from runner.store.redis_connection import Command, Link, Names, NotRedis, Refused, connected
 
 _MANUAL = "docs/redis.md says how a server is set up"
 

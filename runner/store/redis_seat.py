@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from runner.errors import UserError
+from runner.store.redis_connection import Command, Link, LinkLost, NotRedis, Refused
 from runner.store.redis_scripts import Script
-from runner.store.resp import Command, Link, LinkLost, NotRedis, Refused
 
 _RAW_ERRORS = (LinkLost, NotRedis, Refused, ssl.SSLError)
 

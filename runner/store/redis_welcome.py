@@ -6,10 +6,10 @@ import os
 import re
 
 from runner.errors import StoreCorrupt, StoreForgot, UserError
+from runner.store.redis_connection import Link, Refused
 from runner.store.redis_keys import Keys
 from runner.store.redis_scripts import BEGIN, HELLO
 from runner.store.redis_seat import evaluate
-from runner.store.resp import Link, Refused
 
 SCHEMA_VERSION = 1
 OLDEST = (7, 0)  # EVALSHA_RO, and keys of scripts that rights are checked for

@@ -15,10 +15,10 @@ import pytest
 import runner.store.redis
 from runner.errors import Fenced, StoreCorrupt, StoreForgot, StoreUnavailable
 from runner.store.redis import RedisStore
+from runner.store.redis_connection import LinkLost, Names, Refused, connected
 from runner.store.redis_keys import keys_of
 from runner.store.redis_scripts import APPEND
 from runner.store.redis_seat import evaluate
-from runner.store.resp import LinkLost, Names, Refused, connected
 from runner.store.store import LeaseHeld
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import payloads, start_player
