@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-NO_BENCHMARKS = {"__init__", "__main__", "clusters", "forks", "report"}
+NO_BENCHMARKS = {"__init__", "__main__", "clusters", "forks", "long_journal", "report"}
 
 
 def names() -> list[str]:

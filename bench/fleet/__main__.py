@@ -1,0 +1,223 @@
+"""What a fleet costs its supervisor, and how soon it is answered: `python -m bench.fleet`; `--curve` goes up to 10,000 nodes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.fleet.measures import Decisions, Steady, crash_rounds, deaths, start_runs, steady
+from bench.fleet.plot import Panel, plot
+from bench.fleet.stage import Stage, stage
+from bench.report import Report, quantile
+
+NODES, SECONDS, ROUNDS, DEATHS, GANG_ROUNDS = 2000, 60.0, 200, 5, 3
+CURVE, CURVE_SECONDS, CURVE_ROUNDS = (250, 500, 1000, 2000, 4000, 7000, 10_000), 20.0, 20
+MAX_CORES, MAX_MB, MAX_MS = 0.3, 300.0, 100.0
+WITHIN = 0.99
+# More than this of a core used by others: what is measured is their work too; chosen.
+BUSY_CORES = 0.2
+DRAWING = Path(__file__).parents[1] / "results" / "fleet.svg"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """What was measured at one size."""
+
+    nodes: int
+    steady: Steady
+    decisions: Decisions
+
+
+def measure_fleet(report: Report, given: argparse.Namespace) -> None:
+    """Measure a fleet in gangs of eight nodes: cost, decisions, deaths."""
+    with stage(given.nodes) as stand:
+        report.figure(f"{given.nodes} nodes join and pass their checks", stand.join(), "s")
+        report.figure(
+            "all of them in gangs of 8, up and at their first step", start_runs(stand), "s"
+        )
+        found = steady(stand, given.seconds)
+        _note_load(report, found)
+        report.figure("supervisor", found.cores["supervisor"], "cores", at_most=MAX_CORES)
+        report.figure("redis-server", found.cores["redis"], "cores")
+        report.figure("all agents together", found.cores["agents"], "cores")
+        report.figure("heartbeats that got through", found.beats_ratio * 100, "%")
+        decisions = crash_rounds(stand, given.rounds)
+        _figures_of(report, decisions)
+        limit = stand.cluster.silence_seconds + 1.0
+        name = "a dead node: from its last word to its incident, slowest"
+        report.figure(name, max(deaths(stand, given.deaths)), "s", at_most=limit)
+        report.figure(
+            "supervisor, most memory ever resident", stand.peak_mb(), "MB", at_most=MAX_MB
+        )
+
+
+def measure_gang(report: Report, given: argparse.Namespace) -> None:
+    """Measure one gang that takes nearly all nodes: each decision writes thousands of registers."""
+    with stage(given.nodes) as stand:
+        stand.join()
+        size = max(1, int(given.nodes * 0.98))
+        report.figure(
+            f"one gang of {size} nodes, from the request to its first step",
+            start_runs(stand, nodes_per_run=size),
+            "s",
+        )
+        decisions = crash_rounds(stand, given.gang_rounds)
+        report.figure_of(
+            "a rank's death to the last idle assignment written", decisions.idle_ms, "ms"
+        )
+        report.figure_of(
+            "last node clear to the last launch assignment written", decisions.launch_ms, "ms"
+        )
+
+
+def measure_curve(report: Report, sizes: list[int]) -> None:
+    """Measure fleets of several sizes, draw them, and say what bends first."""
+    points = []
+    for nodes in sizes:
+        try:
+            with stage(nodes) as stand:
+                joined = stand.join()
+                up = start_runs(stand)
+                found = steady(stand, CURVE_SECONDS)
+                points.append(_point(stand, nodes, found))
+        except RuntimeError as error:
+            report.miss(f"{nodes} nodes", str(error).splitlines()[0])
+            break
+        _note_load(report, found)
+        _say(report, points[-1], joined=joined, up=up)
+    if points:
+        DRAWING.write_text(_drawn(points))
+        report.note(f"what bends first: {bend(points)}")
+
+
+def bend(points: list[Point]) -> str:
+    """Say at which size the first of the limits is passed, and which part of the machine was the busiest there."""
+    cores = len(os.sched_getaffinity(0))
+    for point in points:
+        used = point.steady.cores
+        busiest = max(used, key=lambda part: used[part])
+        passed = [
+            (
+                used["supervisor"] > MAX_CORES,
+                f"the supervisor takes {used['supervisor']:.2f} cores",
+            ),
+            (point.steady.beats_ratio < WITHIN, f"{point.steady.beats_ratio:.1%} of beats get in"),
+            (_p99(point) > MAX_MS, f"99 % of decisions take up to {_p99(point):.0f} ms"),
+            (
+                sum(used.values()) > 0.9 * cores,
+                f"{sum(used.values()):.2f} of {cores} cores are used",
+            ),
+        ]
+        said = [what for is_passed, what in passed if is_passed]
+        if said:
+            return f"at {point.nodes} nodes {'; '.join(said)} (busiest: {busiest})"
+    return f"nothing, up to {points[-1].nodes} nodes"
+
+
+def _point(stand: Stage, nodes: int, found: Steady) -> Point:
+    return Point(nodes=nodes, steady=found, decisions=crash_rounds(stand, CURVE_ROUNDS))
+
+
+def _p99(point: Point) -> float:
+    return quantile(point.decisions.all_ms, WITHIN)
+
+
+def _say(report: Report, point: Point, *, joined: float, up: float) -> None:
+    cores = ", ".join(f"{part} {used:.2f}" for part, used in point.steady.cores.items())
+    median = quantile(point.decisions.all_ms, 0.5)
+    report.note(
+        f"{point.nodes} nodes | joined in {joined:.0f} s, gangs up in {up:.0f} s | cores: {cores} | "
+        f"{point.steady.beats_ratio:.1%} of beats | {point.steady.peak_mb:.0f} MB | "
+        f"decisions {median:.0f} ms, 99 %: {_p99(point):.0f} ms"
+    )
+
+
+def _drawn(points: list[Point]) -> str:
+    cores = Panel(
+        title="Cores used by supervisor, Redis and all agents together (log scale), over nodes",
+        unit="cores",
+        lines={
+            part: [point.steady.cores[part] for point in points]
+            for part in ("supervisor", "redis", "agents")
+        },
+        limit=MAX_CORES,
+    )
+    decisions = Panel(
+        title="Milliseconds from a signal to the last assignment written (log scale), over nodes",
+        unit="ms",
+        lines={
+            "median": [quantile(point.decisions.all_ms, 0.5) for point in points],
+            "99 %": [_p99(point) for point in points],
+        },
+        limit=MAX_MS,
+    )
+    return plot([point.nodes for point in points], [cores, decisions])
+
+
+def _figures_of(report: Report, decisions: Decisions) -> None:
+    for what, values in (
+        ("a rank's death to its gang told to end", decisions.idle_ms),
+        ("last node clear to its gang launched again", decisions.launch_ms),
+    ):
+        report.figure(f"{what}, median of {len(values)}", quantile(values, 0.5), "ms")
+        report.figure(f"{what}, 99 %", quantile(values, WITHIN), "ms")
+    report.figure(
+        f"all {len(decisions.all_ms)} decisions, 99 %",
+        quantile(decisions.all_ms, WITHIN),
+        "ms",
+        at_most=MAX_MS,
+    )
+
+
+def _note_load(report: Report, found: Steady) -> None:
+    if found.others_cores > BUSY_CORES:
+        report.note(
+            f"TOO BUSY TO BELIEVE: others used {found.others_cores:.2f} cores meanwhile; measure again on a quiet machine"
+        )
+    else:
+        report.note(f"others used {found.others_cores:.2f} cores meanwhile")
+
+
+def _given() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--nodes", type=int, default=NODES, help="size of the fleet (%(default)s)")
+    parser.add_argument("--seconds", type=float, default=SECONDS, help="of work that is watched")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="ranks that are killed")
+    parser.add_argument("--deaths", type=int, default=DEATHS, help="nodes that fall silent")
+    parser.add_argument("--gang-rounds", type=int, default=GANG_ROUNDS, help="in the one gang")
+    parser.add_argument(
+        "--curve",
+        nargs="?",
+        const=",".join(map(str, CURVE)),
+        help="sizes to measure and to draw into bench/results/fleet.svg (without a list: %(const)s)",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Measure; return 1 if a limit was missed."""
+    given = _given()
+    cores = len(os.sched_getaffinity(0))
+    report = Report(
+        "a large fleet",
+        f"{given.curve or given.nodes} agents' own sessions with made-up ranks, 1,000 in a process, signed, one heartbeat "
+        f"a second each; redis-server 7 with appendfsync always, supervisor and agents on the same {cores} cores; processor "
+        "time from /proc; decisions one after the other, from the store's acknowledgment of the signal to the read of the "
+        "last register written because of it",
+    )
+    begun = time.monotonic()
+    if given.curve:
+        measure_curve(report, [int(size) for size in given.curve.split(",")])
+    else:
+        measure_fleet(report, given)
+        measure_gang(report, given)
+    report.note(f"measured in {time.monotonic() - begun:.0f} s")
+    return min(report.num_missed, 1)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,264 @@
+"""Plays agents: `python -m bench.fleet.agents CLUSTER.yaml FIRST COUNT`. Sessions as agents have them, ranks that are made up.
+
+Each agent joins, passes its checks, speaks once a heartbeat, and makes its assignments true at once. Orders come as lines of JSON
+on stdin (`crash`, `mute`, `stop`), what happened goes out as lines of JSON on stdout, with the time on the monotonic clock, which
+all processes of a machine share.
+"""
+
+from __future__ import annotations
+
+import json
+import queue
+import sys
+import threading
+import time
+from contextlib import closing
+from typing import Any
+
+from runner.agent.courier import Courier
+from runner.agent.session import Session, Source, new_life
+from runner.facts.actions import ActionResult
+from runner.facts.assignments import Assignment, LaunchPlan, Task
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.signals import (
+    Heartbeat,
+    NodeJoined,
+    Progress,
+    RankExited,
+    RanksGone,
+    RanksStarted,
+    StepRecord,
+)
+from runner.load import load_cluster
+from runner.signing import signer_of
+from runner.store.opening import open_store
+
+SESSIONS_PER_COURIER = (
+    250  # so that one that waits for the store holds up no more than these; chosen
+)
+PROGRESS_SECONDS = 5.0  # as real agents mark progress
+SLOTS = 8
+FIRST_PID = 1000
+
+
+def say(**fields: Any) -> None:
+    """Tell whoever measures, in one line."""
+    sys.stdout.write(json.dumps({**fields, "at": time.monotonic()}) + "\n")
+    sys.stdout.flush()
+
+
+class FakeAgent:
+    """One agent. The owner's thread calls `look` and `obey`; its courier's threads post into `news`."""
+
+    def __init__(self, node: str, courier: Courier, cluster: ClusterSpec, **settings: Any) -> None:
+        self.node, self.news = node, settings["news"]
+        self.session = Session(
+            courier,
+            Source(node=node, incarnation=1, life=new_life()),
+            self,
+            signer=settings["signer"],
+            rejoin_seconds=cluster.silence_seconds,
+        )
+        self.plan: LaunchPlan | None = None
+        self.epoch = self.step = 0
+        self.started_at = self.marked_at = 0.0
+        self.is_mute = False
+
+    def start(self) -> None:
+        """Join."""
+        self.session.start()
+        self.session.join(self._joined(), time.monotonic())
+
+    # ---- once a heartbeat
+
+    def look(self, now: float) -> None:
+        """Speak."""
+        if self.is_mute:
+            return
+        if self.session.wants_join(now):
+            self.session.join(self._joined(), now)
+        plan, stamp = self.plan, self.session.stamp()
+        if plan is None:
+            self.session.beat(Heartbeat(**stamp, epoch=self.epoch, agent_resident_bytes=50_000_000))
+            return
+        self.step = int(now - self.started_at)
+        steps = (
+            StepRecord(step=self.step, loss=2.5, grad_norm=0.7, lr=1e-4, tokens_per_second=1e5),
+        )
+        self.session.beat(
+            Heartbeat(
+                **stamp,
+                epoch=self.epoch,
+                attempt=plan.attempt,
+                ranks_alive=tuple(plan.ranks),
+                phases={str(rank): "step" for rank in plan.ranks},
+                steps=steps if self.step else (),
+                last_step=self.step or None,
+                agent_resident_bytes=50_000_000,
+            )
+        )
+        if plan.node_rank == 0 and self.step and now >= self.marked_at + PROGRESS_SECONDS:
+            self.marked_at = now
+            mark = Progress(**self.session.stamp(), attempt=plan.attempt, step=self.step, loss=2.5)
+            self.session.tell(mark)
+
+    # ---- what comes in
+
+    def on_assignment(self, assignment: Assignment) -> None:
+        """Have it made true."""
+        self.news.put((self, assignment))
+
+    def on_task(self, task: Task, number: int) -> None:
+        """Have it answered."""
+        self.news.put((self, task))
+
+    def on_confirmed(self, asked: int) -> None:
+        """Nothing waits for it."""
+
+    def on_junk(self, reason: str) -> None:
+        """Nobody makes any: it would be a fault of ours."""
+        say(what="junk", node=self.node, reason=reason)
+
+    def on_acknowledged(self, facts: list[object]) -> None:
+        """Say when the store had what decisions follow from."""
+        for fact in facts:
+            if isinstance(fact, RankExited | RanksGone | RanksStarted):
+                say(what=type(fact).__name__, node=self.node, attempt=str(fact.attempt))
+
+    def on_displaced(self, life: str) -> None:
+        """Nobody does: it would be a fault of ours."""
+        say(what="displaced", node=self.node, reason=life)
+
+    def obey(self, news: Assignment | Task) -> None:
+        """Make an assignment true, or answer a task."""
+        if isinstance(news, Task):
+            is_check = news.task == "check"
+            detail: dict[str, Any] = {"outcome": "PASS", "checks": []} if is_check else {}
+            self.session.tell(ActionResult(id=news.id, outcome="done", detail=detail))
+        elif self.session.is_mine(news) and news.epoch >= self.epoch and not self.is_mute:
+            self._assigned(news)
+
+    def _assigned(self, assignment: Assignment) -> None:
+        plan, before = assignment.plan, self.plan
+        if plan is not None and (before is None or before.attempt != plan.attempt):
+            self.plan, self.epoch, self.step = plan, assignment.epoch, 0
+            self.started_at = self.marked_at = time.monotonic()
+            pids = {str(rank): FIRST_PID + rank for rank in plan.ranks}
+            stamp = self.session.stamp()
+            self.session.tell(
+                RanksStarted(**stamp, epoch=self.epoch, attempt=plan.attempt, pids=pids)
+            )
+        elif plan is None and before is not None and assignment.attempt is not None:
+            gone = RanksGone(
+                **self.session.stamp(),
+                epoch=self.epoch,
+                attempt=before.attempt,
+                last_step=self.step or None,
+            )
+            self.plan, self.epoch = None, assignment.epoch
+            self.session.tell(gone)
+
+    def crash(self) -> None:
+        """Lose a rank."""
+        plan = self.plan
+        if plan is None:
+            say(what="nothing to crash", node=self.node)
+            return
+        self.session.tell(
+            RankExited(
+                **self.session.stamp(),
+                epoch=self.epoch,
+                attempt=plan.attempt,
+                rank=plan.ranks[0],
+                exit_code=1,
+                last_step=self.step or None,
+                stderr_tail="Error: made up",
+            )
+        )
+
+    def _joined(self) -> NodeJoined:
+        number = self.node[1:]
+        return NodeJoined(
+            **self.session.stamp(),
+            hardware=f"board:fleet-{number}",
+            parts=(f"board:fleet-{number}",),
+            slots=SLOTS,
+            address="127.0.0.1",
+            pid=FIRST_PID,
+        )
+
+
+class Fleet:
+    """The agents of this process, and the thread that owns them."""
+
+    def __init__(self, cluster: ClusterSpec, first: int, count: int) -> None:
+        self._cluster = cluster
+        self._news: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._store = open_store(cluster)
+        signer = signer_of(cluster)
+        self._couriers: list[Courier] = []
+        self._agents: dict[str, FakeAgent] = {}
+        for number in range(first, first + count):
+            if len(self._agents) % SESSIONS_PER_COURIER == 0:
+                # A handle of its own: what wakes one reader need not wake the others.
+                self._couriers.append(Courier(open_store(cluster)))
+            name = f"n{number}"
+            self._agents[name] = FakeAgent(
+                name, self._couriers[-1], cluster, signer=signer, news=self._news
+            )
+
+    def run(self) -> None:
+        """Play until told to stop."""
+        for agent in self._agents.values():
+            agent.start()
+        for courier in self._couriers:
+            courier.start()
+        threading.Thread(target=self._listen, daemon=True).start()
+        agents, every = list(self._agents.values()), self._cluster.heartbeat_seconds
+        begun, spoken = time.monotonic(), 0
+        while True:
+            now = time.monotonic()
+            # Evenly over the second, as agents that were started one by one are; those that are late speak now.
+            due = int((now - begun) / every * len(agents))
+            spoken = max(spoken, due - len(agents))
+            for index in range(spoken, due):
+                agents[index % len(agents)].look(now)
+            spoken = due
+            try:
+                news = self._news.get(timeout=max(0.0, min(0.02, every / len(agents))))
+            except queue.Empty:
+                continue
+            if not self._take(news):
+                return
+
+    def _take(self, news: Any) -> bool:
+        """Do what came; False to stop."""
+        if isinstance(news, tuple):
+            agent, message = news
+            agent.obey(message)
+        elif news["do"] == "stop":
+            return False
+        elif news["do"] == "crash":
+            self._agents[news["node"]].crash()
+        elif news["do"] == "mute":
+            self._agents[news["node"]].is_mute = True
+            say(what="muted", node=news["node"])
+        return True
+
+    def _listen(self) -> None:
+        for line in sys.stdin:
+            self._news.put(json.loads(line))
+        self._news.put({"do": "stop"})
+
+
+def main(path: str, first: int, count: int) -> None:
+    """Play agents n<first>, n<first+1>, ... until stdin ends or says stop."""
+    cluster = load_cluster(path)
+    fleet = Fleet(cluster, first, count)
+    with closing(fleet._store):
+        say(what="begun", count=count)
+        fleet.run()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

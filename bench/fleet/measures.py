@@ -1,0 +1,205 @@
+"""What is measured of a fleet: what it costs when all is well, how soon decisions are made, and how soon a death is known."""
+
+from __future__ import annotations
+
+import queue
+import random
+import time
+from dataclasses import dataclass, field
+
+from bench.fleet.stage import Event, Stage
+from runner.facts import wire
+from runner.facts.assignments import Assignment
+from runner.facts.records import IncidentOpened
+from runner.facts.requests import StartRun
+from runner.facts.run_spec import RunSpec
+from runner.facts.view import View
+from runner.signing import signer_of
+from runner.store.journal import decode_entry
+from runner.store.store import JOURNAL, MAX_LARGE_BYTES
+
+NODES_PER_RUN, RANKS_PER_NODE = 8, 8
+SPARES_RATIO = 0.02  # of all nodes: those that no run takes
+ROUND_SECONDS = 60.0  # for one round of a crash; far above what it takes
+SETTLE_SECONDS = 10.0  # after the last gang is up
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Steady:
+    """What each part cost while nothing happened: cores (1.0 is one core in full), and the beats that got through."""
+
+    seconds: float
+    cores: dict[str, float]
+    beats_ratio: float  # heartbeats that the store took, of those that were due
+    peak_mb: float
+    others_cores: (
+        float  # what everybody else on the machine used: if it is much, no figure is to be believed
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class Decisions:
+    """Milliseconds from a signal that the store had acknowledged to the last register written because of it."""
+
+    idle_ms: list[float] = field(default_factory=list)  # a rank's death -> its gang is told to end
+    launch_ms: list[float] = field(default_factory=list)  # last node clear -> its gang is launched
+
+    @property
+    def all_ms(self) -> list[float]:
+        """Both kinds."""
+        return self.idle_ms + self.launch_ms
+
+
+def busy_cores() -> float:
+    """Return the processor seconds that the whole machine has used so far, time stolen by its host included."""
+    fields = [int(word) for word in open("/proc/stat").readline().split()[1:]]  # noqa: SIM115
+    return (sum(fields[:3]) + sum(fields[5:8])) / 100.0
+
+
+def steady(stage: Stage, seconds: float) -> Steady:
+    """Watch a fleet at work for a while."""
+    begun, before = time.monotonic(), stage.cpu()
+    beats, busy = stage.store.last("beats"), busy_cores()
+    time.sleep(seconds)
+    after, took = stage.cpu(), time.monotonic() - begun
+    cores = {part: (after[part] - before[part]) / took for part in after}
+    due = stage.count * took / stage.cluster.heartbeat_seconds
+    return Steady(
+        seconds=took,
+        cores=cores,
+        beats_ratio=(stage.store.last("beats") - beats) / due,
+        peak_mb=stage.peak_mb(),
+        others_cores=max(0.0, (busy_cores() - busy) / took - sum(cores.values())),
+    )
+
+
+def start_runs(stage: Stage, *, nodes_per_run: int = NODES_PER_RUN) -> float:
+    """Put all nodes but the spares to work; return the seconds until every gang has made its first step."""
+    begun = time.monotonic()
+    num = max(1, int(stage.count * (1 - SPARES_RATIO)) // nodes_per_run)
+    for number in range(1, num + 1):
+        spec = RunSpec(
+            name=f"r{number}",
+            nodes=nodes_per_run,
+            ranks_per_node=RANKS_PER_NODE,
+            command=("true",),
+            working_directory="/",
+            # A gang that is struck again and again, and makes a step each time, is to be launched each time.
+            max_attempts_without_progress=1000,
+        )
+        stage.ask(StartRun(id=f"q{number}", by="bench", spec=spec))
+    stage.wait_for(lambda view: _are_up(view, num), f"{num} gangs up")
+    return time.monotonic() - begun
+
+
+def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
+    """Kill a rank of some gang, over and over; say how soon its nodes were told to end, and to begin again."""
+    dice, found = random.Random(seed), Decisions()
+    view = stage.view()
+    assert view is not None
+    runs = list(view.runs)
+    dice.shuffle(runs)
+    for number in range(rounds):
+        run = runs[number % len(runs)]
+        nodes = run.nodes
+        registers = {f"assignment/{name}": 0 for name in nodes}
+        _read(stage, registers)
+        victim = dice.choice(nodes)
+        _drain(stage)
+        stage.order(victim, "crash")
+        told = {"idle": _written(stage, registers, is_idle=True)}
+        told["launch"] = _written(stage, registers, is_idle=False)
+        exited = _event(stage, "RankExited", [victim])
+        gone = _event(stage, "RanksGone", list(nodes), seen=exited[1])
+        _event(
+            stage, "RanksStarted", list(nodes), seen=gone[1]
+        )  # or the next death would strike nobody
+        found.idle_ms.append((told["idle"] - exited[0]) * 1e3)
+        found.launch_ms.append((told["launch"] - gone[0]) * 1e3)
+    return found
+
+
+def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
+    """Have spares fall silent, one by one; return the seconds from the last word of each to its incident."""
+    view = stage.view()
+    assert view is not None
+    names = [node.node for node in view.nodes if node.state == "spare"][:count]
+    found = []
+    for name in names:
+        cursor = stage.store.last(JOURNAL)
+        stage.order(name, "mute")
+        muted_at = _event(stage, "muted", [name])[0]
+        found.append(_incident_at(stage, name, cursor) - muted_at)
+        time.sleep(random.Random(f"{seed} {name}").random() * stage.cluster.heartbeat_seconds)
+    return found
+
+
+def _are_up(view: View, num: int) -> bool:
+    up = sum(run.attempt_state == "running" and run.step > 0 for run in view.runs)
+    return up == num
+
+
+def _read(stage: Stage, registers: dict[str, int]) -> dict[str, Assignment]:
+    """Wait for news of these registers; note their versions, and return what they hold."""
+    batch = stage.store.read(streams={}, registers=registers, timeout_seconds=ROUND_SECONDS)
+    if not batch:
+        raise RuntimeError(f"nothing written within {ROUND_SECONDS:g} s\n{stage.report()}")
+    found, signer = {}, signer_of(stage.cluster)
+    for name, register in batch.registers.items():
+        registers[name] = register.version
+        payload = signer.verify(name, register.payload)
+        found[name] = wire.decode(payload, limit_bytes=MAX_LARGE_BYTES)
+    return found
+
+
+def _written(stage: Stage, registers: dict[str, int], *, is_idle: bool) -> float:
+    """Wait until all of these registers hold an assignment of a kind; return when the last of them was read."""
+    left = dict(registers)
+    while left:
+        for name, assignment in _read(stage, left).items():
+            if (assignment.plan is None) == is_idle:
+                registers[name] = left.pop(name)
+    return time.monotonic()
+
+
+def _event(
+    stage: Stage, what: str, nodes: list[str], *, seen: list[Event] | None = None
+) -> tuple[float, list[Event]]:
+    """Wait until each of these nodes has said something; return when the last did, and all else that was said meanwhile."""
+    left: dict[str, None] = dict.fromkeys(nodes)
+    others: list[Event] = []
+    at = 0.0
+    for event in seen or []:
+        if event["what"] == what and event["node"] in left:
+            del left[event["node"]]
+            at = max(at, event["at"])
+    while left:
+        try:
+            event = stage.events.get(timeout=ROUND_SECONDS)
+        except queue.Empty:
+            raise RuntimeError(f"{what}: nothing from {list(left)[:5]}\n{stage.report()}") from None
+        if event["what"] == what and event["node"] in left:
+            del left[event["node"]]
+            at = max(at, event["at"])
+        else:
+            others.append(event)
+    return at, others
+
+
+def _drain(stage: Stage) -> None:
+    while not stage.events.empty():
+        stage.events.get()
+
+
+def _incident_at(stage: Stage, node: str, cursor: int) -> float:
+    """Return when the journal was seen to hold the incident of a silent node."""
+    until = time.monotonic() + ROUND_SECONDS
+    while time.monotonic() < until:
+        batch = stage.store.read(streams={JOURNAL: cursor}, registers={}, timeout_seconds=1.0)
+        now = time.monotonic()
+        for item in batch.items.get(JOURNAL, ()):
+            cursor = item.number
+            for record in decode_entry(item).records:
+                if isinstance(record, IncidentOpened) and record.node == node:
+                    return now
+    raise RuntimeError(f"no incident of {node}\n{stage.report()}")

@@ -1,0 +1,175 @@
+"""What a measurement stands on: a Redis server, a supervisor and the processes that play agents, all of them real processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import yaml
+
+from bench.clusters import cpu_seconds
+from runner.facts import wire
+from runner.facts.requests import Request
+from runner.facts.view import View
+from runner.load import load_cluster
+from runner.serve.published import read_view
+from runner.signing import signer_of
+from runner.store.opening import open_store
+from tests.store.redis_server import RedisServer
+
+STOKER = str(Path(sys.executable).parent / "stoker")
+AGENTS_PER_PROCESS = 1000  # chosen: two processes for 2,000 agents, as there are two cores
+WAIT_SECONDS = 600.0  # for the fleet to be there, or a gang to be up; far above what it takes
+END_SECONDS = 20.0
+
+Event = dict[str, Any]
+
+
+class Stage:
+    """A cluster of `count` nodes, n1, n2, ..., each with eight slots; as shipped but for where its nodes are."""
+
+    def __init__(self, folder: Path, redis: RedisServer, count: int) -> None:
+        self.folder, self.redis, self.count = folder, redis, count
+        self.name = f"fleet-{uuid.uuid4().hex[:8]}"
+        self.path = folder / "cluster.yaml"
+        fields = {
+            "name": self.name,
+            "local": {"nodes": 0},
+            "store": wire.to_plain(redis.spec()),
+            "spares_low": 0,
+        }
+        self.path.write_text(yaml.safe_dump(fields))
+        self._run("token", "--cluster", str(self.path))
+        self.cluster = load_cluster(self.path)
+        self.events: queue.Queue[Event] = queue.Queue()
+        self.supervisor = self._start(STOKER, "supervise", "--cluster", str(self.path))
+        self.agents: list[subprocess.Popen[bytes]] = []
+        self._agent_of: dict[str, IO[bytes]] = {}
+        self.store = open_store(self.cluster)
+
+    # ---- beginning and ending
+
+    def join(self) -> float:
+        """Start all agents; return the seconds until every node is a spare."""
+        begun = time.monotonic()
+        for first in range(1, self.count + 1, AGENTS_PER_PROCESS):
+            num = min(AGENTS_PER_PROCESS, self.count + 1 - first)
+            process = self._start(
+                *(sys.executable, "-m", "bench.fleet.agents", str(self.path), str(first), str(num)),
+                is_talking=True,
+            )
+            assert process.stdin is not None
+            self._agent_of |= {f"n{number}": process.stdin for number in range(first, first + num)}
+            self.agents.append(process)
+            threading.Thread(target=self._hear, args=(process,), daemon=True).start()
+        self.wait_for(
+            lambda view: sum(node.state == "spare" for node in view.nodes) == self.count,
+            f"{self.count} spares",
+        )
+        return time.monotonic() - begun
+
+    def end(self) -> None:
+        """End all processes."""
+        for process in (*self.agents, self.supervisor):
+            process.terminate()
+        for process in (*self.agents, self.supervisor):
+            try:
+                process.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.store.close()
+
+    # ---- saying and seeing
+
+    def order(self, node: str, what: str) -> None:
+        """Have an agent do something."""
+        pipe = self._agent_of[node]
+        pipe.write(json.dumps({"do": what, "node": node}).encode() + b"\n")
+        pipe.flush()
+
+    def ask(self, request: Request) -> float:
+        """Hand a request in; return when the store had it (monotonic seconds)."""
+        self.store.append(
+            "requests", signer_of(self.cluster).sign("requests", wire.encode(request))
+        )
+        return time.monotonic()
+
+    def view(self) -> View | None:
+        """Return what the supervisor published last."""
+        return read_view(self.store)
+
+    def wait_for(self, holds: Callable[[View], bool], what: str) -> View:
+        """Wait until the View shows something; raise RuntimeError with what there is when it does not."""
+        until = time.monotonic() + WAIT_SECONDS
+        view = self.view()
+        while view is None or not holds(view):
+            if time.monotonic() > until or self.supervisor.poll() is not None:
+                raise RuntimeError(f"{what}: not within {WAIT_SECONDS:g} s\n{self.report()}")
+            time.sleep(0.2)
+            view = self.view()
+        return view
+
+    def report(self) -> str:
+        """Say what the supervisor said."""
+        return (self.folder / "output").read_text(errors="replace")[-3000:]
+
+    def cpu(self) -> dict[str, float]:
+        """Return processor seconds that each part has used so far."""
+        return {
+            "supervisor": cpu_seconds(self.supervisor.pid),
+            "redis": cpu_seconds(self.redis.pid),
+            "agents": sum(cpu_seconds(process.pid) for process in self.agents),
+        }
+
+    def peak_mb(self) -> float:
+        """Return the most memory the supervisor ever had resident, in 10^6 bytes."""
+        for line in Path(f"/proc/{self.supervisor.pid}/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024 / 1e6
+        raise RuntimeError("no VmHWM: not a Linux process")
+
+    def _run(self, *words: str) -> None:
+        done = subprocess.run([STOKER, *words], capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"stoker {words[0]} ended with {done.returncode}: {done.stderr}")
+
+    def _start(self, *command: str, is_talking: bool = False) -> subprocess.Popen[bytes]:
+        with (self.folder / "output").open("ab") as output:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE if is_talking else subprocess.DEVNULL,
+                stdout=subprocess.PIPE if is_talking else output,
+                stderr=output,
+                env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
+            )
+
+    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            self.events.put(json.loads(line))
+
+
+@contextmanager
+def stage(count: int) -> Iterator[Stage]:
+    """Set a stage with `count` nodes that have joined and passed their checks; end all of it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="stoker-fleet-") as name,
+        RedisServer(Path(name) / "redis") as redis,
+    ):
+        stand = Stage(Path(name), redis, count)
+        try:
+            yield stand
+        finally:
+            stand.end()
