@@ -50,7 +50,7 @@ def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostStand]
                 host.kill()
             left = stand.end()
         assert not left, f"left behind: {left}"
-        stand.observer.check()
+        stand.observer.check(out_of_reach=True)
 
 
 def are(view: View, state: str, *names: str) -> bool:
