@@ -27,9 +27,7 @@ def settle(draft: Draft, node: Node) -> None:
         draft.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
         return
     state = draft.state
-    if state.open_actions("node_task", node=node.node, task="check") or state.open_actions(
-        "start_agent", node=node.node
-    ):
+    if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         return  # it is being checked, or its agent is on its way
     args = {
         "node": node.node,

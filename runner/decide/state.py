@@ -303,8 +303,13 @@ class OpenActions(dict[str, OpenAction]):
 
 
 def _sorted_under(action: Action) -> list[tuple[str, object]]:
-    node = action.args.get("node")
-    return [(action.action, None)] + ([(action.action, node)] if isinstance(node, str) else [])
+    node, task = action.args.get("node"), action.args.get("task")
+    keys: list[tuple[str, object]] = [(action.action, None)]
+    if isinstance(node, str):
+        keys.append((action.action, node))
+        if isinstance(task, str):
+            keys.append((f"{action.action}/{task}", node))
+    return keys
 
 
 @dataclass(slots=True, kw_only=True)
@@ -375,6 +380,10 @@ class State:
             for action in self._open.about(kind, args.get("node"))
             if all(action.args.get(key) == value for key, value in args.items())
         ]
+
+    def is_open(self, kind: str, node: str, task: str = "") -> bool:
+        """Whether an action of this kind about this node, or this task for it, has no outcome yet. As fast as can be."""
+        return bool(self._open.about(f"{kind}/{task}" if task else kind, node))
 
     def end_action(self, name: str) -> OpenAction | None:
         """Take an action out; `apply` alone does. None if it is not open."""

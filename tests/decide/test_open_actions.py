@@ -44,6 +44,7 @@ def test_actions_are_found_by_kind_and_node_whatever_became_of_others() -> None:
                     for more in ({}, {"task": "check"}, {"task": "drill"}):
                         found = each.open_actions(kind, node=name, **more)
                         assert found == looked_for(state, kind, node=name, **more)
+                        assert each.is_open(kind, name, more.get("task", "")) == bool(found)
 
 
 def test_one_node_s_actions_are_found_without_a_walk_over_those_of_all() -> None:
