@@ -39,6 +39,18 @@ local function now(given)
 end
 """
 
+# What is left of a lease's time, in us; `row`: its expires, ttl and life. A server that was started anew gives the holder one time
+# to live to come back; a clock that was put back does not make a lease last longer than it ever could. Either is written down when
+# it is first seen, by whoever looks: else each look would begin the time anew, and one who only looks would wait for ever.
+_LEFT = """
+local function left_of(lease, expires, ttl, began, life, time)
+  local left = tonumber(expires) - time
+  if began == life and left <= tonumber(ttl) then return left end
+  redis.call('HSET', lease, 'expires', string.format('%.0f', time + tonumber(ttl)), 'life', life)
+  return tonumber(ttl)
+end
+"""
+
 # How far numbers of entries go: beyond, a script's numbers would not be exact any more. Only others can have filled it so far.
 MAX_NUMBER = 2**53 - 1
 
@@ -249,19 +261,15 @@ return {'done', redis.call('HGET', KEYS[1], 'version') or '0', found}
     changes=False,
 )
 
-# KEYS: lease, meta. ARGV: holder, time to live in us, now in us ('': by the server's clock). A server that was started anew gives
-# the holder one time to live to come back; a clock that was put back does not make a lease last longer than it ever could.
+# KEYS: lease, meta. ARGV: holder, time to live in us, now in us ('': by the server's clock).
 ACQUIRE = _script(
-    """
+    _LEFT
+    + """
 local row = redis.call('HMGET', KEYS[1], 'holder', 'token', 'expires', 'ttl', 'life')
 local life = redis.call('HGET', KEYS[2], 'life') or '0'
 local time = now(ARGV[3])
 if row[1] and row[1] ~= ARGV[1] then
-  local left, ttl = tonumber(row[3]) - time, tonumber(row[4])
-  if row[5] ~= life or left > ttl then
-    left = ttl
-    redis.call('HSET', KEYS[1], 'expires', string.format('%.0f', time + ttl), 'life', life)
-  end
+  local left = left_of(KEYS[1], row[3], row[4], row[5], life, time)
   if left > 0 then return {'held', row[1], left} end
 end
 local token = tonumber(row[2] or '0') + 1
@@ -294,12 +302,11 @@ return {'done', 1}
 
 # KEYS: lease, meta. ARGV: now in us.
 HOLDER = _script(
-    """
+    _LEFT
+    + """
 local row = redis.call('HMGET', KEYS[1], 'holder', 'token', 'expires', 'ttl', 'life')
 if not row[1] then return {'done'} end
-local left, ttl = tonumber(row[3]) - now(ARGV[1]), tonumber(row[4])
-if row[5] ~= (redis.call('HGET', KEYS[2], 'life') or '0') then left = ttl end
-return {'done', row[1], row[2], math.max(0, math.min(left, ttl))}
-""",
-    changes=False,
+local life = redis.call('HGET', KEYS[2], 'life') or '0'
+return {'done', row[1], row[2], math.max(0, left_of(KEYS[1], row[3], row[4], row[5], life, now(ARGV[1])))}
+"""
 )

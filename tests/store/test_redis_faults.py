@@ -19,7 +19,7 @@ from runner.store.redis_connection import LinkLost, Names, Refused, connected
 from runner.store.redis_keys import keys_of
 from runner.store.redis_scripts import APPEND
 from runner.store.redis_seat import evaluate
-from runner.store.store import LeaseHeld
+from runner.store.store import LeaseHeld, LeaseHolder
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import payloads, start_player
 
@@ -529,6 +529,39 @@ def test_a_restarted_server_gives_the_holder_time_to_come_back(
     store.renew(lease)
     time.sleep(0.4)
     assert store.acquire_lease("lead", "b", ttl_seconds=5).token == 2
+
+
+def test_who_only_looks_at_a_lease_sees_it_run_out_after_a_restart(
+    server: RedisServer, store: RedisStore
+) -> None:
+    """A standby takes the lease when it sees that it has run out: a holder that died with the server gets one time to live."""
+    store.acquire_lease("lead", "a", ttl_seconds=0.3)
+    server.kill()
+    server.start()
+    ends = await_end(store, "lead")
+    assert ends.holder == "a"
+    assert store.acquire_lease("lead", "b", ttl_seconds=5).token == 2
+
+
+def test_who_only_looks_at_a_lease_sees_it_run_out_after_a_clock_was_put_back(
+    server: RedisServer, store: RedisStore
+) -> None:
+    """Looking again and again does not begin the time to live anew."""
+    store.acquire_lease("lead", "a", ttl_seconds=0.3)
+    set_expiry(server, 3600)
+    assert await_end(store, "lead").holder == "a"
+
+
+def await_end(store: RedisStore, name: str) -> LeaseHolder:
+    """Look at a lease, and nothing else, until it has run out."""
+    until = time.monotonic() + LONG_SECONDS
+    while time.monotonic() < until:
+        found = store.lease_holder(name)
+        assert found is not None
+        if found.expires_in_seconds == 0:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"lease {name!r} never runs out for one who only looks")
 
 
 # ---- memory, disk, forks
