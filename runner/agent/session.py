@@ -95,6 +95,8 @@ class Session:
             on_junk=listener.on_junk,
         )
         self._named_at = 0  # version of the register that named us last; 0: none has
+        self._named_epoch = 0  # the highest epoch of an assignment that named us
+        self._before_us = set[str]()  # lives that the register named before it named us
         self._is_answered = False
         self._is_anothers = False  # the register names another life, of which tasks are
         self._held: collections.deque[tuple[Task, int]] = collections.deque(maxlen=MAX_HELD)
@@ -182,9 +184,19 @@ class Session:
             return
         if message.life == self.source.life:
             self._named_at = number
+            self._named_epoch = max(self._named_epoch, message.epoch)
         elif message.life and 0 < self._named_at < number:
+            if message.epoch < self._named_epoch or message.life in self._before_us:
+                # Signed once, and put back by somebody who cannot sign.
+                life, epoch = message.life, message.epoch
+                self._listener.on_junk(
+                    f"replayed assignment {number}: it names life {life} by epoch {epoch}, which was before ours"
+                )
+                return
             self._listener.on_displaced(message.life)
             return
+        elif message.life and not self._named_at:
+            self._before_us.add(message.life)
         self._is_anothers = not self.is_mine(message)
         self._listener.on_assignment(message)
         if not self._is_anothers:

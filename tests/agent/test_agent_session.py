@@ -266,6 +266,24 @@ def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
     assert len(ears.assignments) == 2
 
 
+def test_nobody_is_displaced_by_an_assignment_that_was_put_back(talk: Talk) -> None:
+    """What named an earlier life, or was given out before ours was named, is junk; what comes after it still counts."""
+    ears = Ears()
+    talk.put("our last life", 7, signer=SIGNER)
+    session = talk.session(ears, signer=SIGNER)
+    wait_until(lambda: ears.assignments, "what was meant for an earlier life")
+    talk.put(session.source.life, 7, signer=SIGNER)
+    wait_until(lambda: len(ears.assignments) == 2, "an assignment")
+    talk.put("our last life", 7, signer=SIGNER)
+    wait_until(lambda: len(ears.junk) == 1 or ears.displaced, "a word about what was put back")
+    talk.put("a life long before", 6, signer=SIGNER)
+    wait_until(lambda: len(ears.junk) == 2 or ears.displaced, "another word")
+    assert ears.displaced == []
+    assert all(reason.startswith("replayed ") for reason in ears.junk)
+    talk.put("the next one", 7, signer=SIGNER)
+    wait_until(lambda: ears.displaced == ["the next one"], "being displaced")
+
+
 def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
     """300 sessions on one courier have two threads and one handle; each hears its own, and each word arrives."""
     before = threading.active_count()
