@@ -11,6 +11,7 @@ A journal with a `mark` remembers on its own machine how far the store got, and 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -30,6 +31,8 @@ from runner.store.snapshots import (
     sha256,
 )
 from runner.store.store import JOURNAL, MAX_LARGE_BYTES, Item, Lease, Store
+
+_LOG = logging.getLogger("stoker")
 
 ARCHIVE_INDEX = "journal.archive"
 ACCEPTED = "journal.accepted"
@@ -145,7 +148,10 @@ class Journal:
         return max(self.index().since(moment), self.begins_at())
 
     def payload(self, number: int) -> bytes | None:
-        """Return an entry's bytes; None when it is in a file that is not to be seen from here, or was never written."""
+        """Return an entry's bytes; None when it was never written, or is in a file that cannot be read here.
+
+        Whoever led from another machine, without a folder that both see, has put it into a file of his own.
+        """
         batch = self._store.read(
             streams={JOURNAL: min(number - 1, self.last())},
             registers={},
@@ -157,7 +163,11 @@ class Journal:
         segment = self.index().holding(number)
         if segment is None or self._archive is None or not self._archive.is_here():
             return None
-        return self._archive.read(segment)[number - segment.first]
+        try:
+            return self._archive.read(segment)[number - segment.first]
+        except (StoreCorrupt, StoreUnavailable) as error:
+            _LOG.warning("journal entry %d cannot be looked at: %s", number, error)
+            return None
 
     def replay(self, from_number: int = 1) -> Iterator[JournalEntry]:
         """Yield all entries from that number on, in order; raise StoreCorrupt at the first that is missing or unreadable."""

@@ -109,6 +109,24 @@ def test_a_mark_whose_entry_is_in_a_file_is_compared_there(tmp_path: Path) -> No
         Journal(store, archive=archive, mark=mark).check_mark()
 
 
+def test_a_mark_whose_entry_is_in_a_file_of_another_machine_keeps_nobody_from_leading(
+    tmp_path: Path,
+) -> None:
+    """Two machines with a folder each: what the other one moved out of the store is no sign of a store that forgot."""
+    store = MemoryStore()
+    ours, theirs = Archive(tmp_path / "ours", "c"), Archive(tmp_path / "theirs", "c")
+    written(store, tmp_path / "mark", 25)
+    ours.prepare()
+    lease = store.acquire_lease("lead", "a", ttl_seconds=5)
+    other = Journal(store, lease, archive=theirs, segment_entries=10)
+    for sequence in range(26, 36):
+        other.append(entry(sequence))
+    other.write_snapshot(Settle(), 34)
+    other.write_snapshot(Settle(), 35)
+    assert other.archive() == 30
+    Journal(store, archive=ours, mark=Mark(tmp_path / "mark")).check_mark()
+
+
 def test_what_was_not_acknowledged_is_not_marked(tmp_path: Path) -> None:
     """A refused append leaves the mark where it was."""
     store = MemoryStore()
