@@ -1,76 +1,90 @@
 """Arrivals: what the streams brought and nobody has taken yet. Words that decisions follow from go before heartbeats.
 
-A large fleet speaks thousands of times a second. What arrives is therefore taken in portions, and heartbeats are read once in a
-while, not one by one: a signal that arrives meanwhile waits for one portion, never for all of them.
+A large fleet speaks thousands of times a second, so heartbeats are read once in a while, not one by one. Words are taken for a
+moment at a time, and then all heartbeats that wait: however long a queue of words takes, no node goes unheard for it. And while
+heartbeats are behind, silence proves nothing: whoever judges it asks `is_behind`.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from runner.store.store import READ_LIMIT, Batch
 
 BEATS = "beats"
-# Of one portion: about as long to take, on the machine that `bench/results/fleet.txt` names; chosen.
-MAX_WORDS = 32
-MAX_BEATS = 256
-MAX_WAITING = 2 * READ_LIMIT  # what is behind stays in the store; chosen
+# Of words at a time, before heartbeats are taken; one word may take longer; chosen.
+WORDS_SECONDS = 0.05
+MAX_BEATS = (
+    2 * READ_LIMIT
+)  # that wait before no more are read; what is behind stays in the store; chosen
 # Between two reads of heartbeats: so long for each node of the fleet, and at most so long in all; chosen. A fleet of four is heard
 # as soon as it speaks, one of 2,000 five times a second.
 SECONDS_PER_NODE = 0.0001
 LONGEST_SECONDS = 0.2
+LOOK_SECONDS = 0.02  # until it is seen again whether there is room for more; chosen
 
 Arrival = tuple[str, int, bytes]  # stream, number, payload
+Clock = Callable[[], float]
 
 
 class Arrivals:
-    """Items in the order of their streams. One thread calls it."""
+    """Items in the order of their streams. One thread reads the store and adds, another takes; `clock`: monotonic seconds."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
         self._words: deque[Arrival] = deque()
         self._beats: deque[Arrival] = deque()
+        self._beats_due = 0.0
+        self._is_backlog = False  # the last read could not hold all heartbeats there were
+        self._asked_for_beats = False
 
     def __bool__(self) -> bool:
         return bool(self._words or self._beats)
 
     @property
-    def is_full(self) -> bool:
-        """Whether so much waits that no more is to be added."""
-        return len(self._words) + len(self._beats) >= MAX_WAITING
+    def is_behind(self) -> bool:
+        """Whether heartbeats wait, here or in the store: a node that is not heard may have spoken long ago."""
+        return self._is_backlog or bool(self._beats)
 
-    def add(self, batch: Batch) -> None:
-        """Take over what a read has found."""
+    # ---- whoever reads
+
+    def wanted(
+        self, cursors: Mapping[str, int], longest_seconds: float
+    ) -> tuple[dict[str, int], float]:
+        """Return the streams to read next, by the number read last, and for how long to wait; none: there is no room yet."""
+        pause_seconds = self._beats_due - self._clock()
+        takes_beats = pause_seconds <= 0 and len(self._beats) < MAX_BEATS
+        takes_words = len(self._words) < READ_LIMIT
+        self._asked_for_beats = takes_beats
+        names = [name for name in cursors if (takes_beats if name == BEATS else takes_words)]
+        if self._is_backlog and takes_beats:
+            longest_seconds = 0.0  # whether there are more is to be known now
+        elif not (takes_beats and takes_words):
+            longest_seconds = pause_seconds if takes_words and pause_seconds > 0 else LOOK_SECONDS
+        return {name: cursors[name] for name in names}, longest_seconds
+
+    def add(self, batch: Batch, num_nodes: int) -> None:
+        """Take over what a read has found, if anything; after heartbeats there is a pause, unless more of them wait already."""
         for stream, items in batch.items.items():
             waiting = self._beats if stream == BEATS else self._words
             waiting.extend((stream, item.number, item.payload) for item in items)
+        if num_beats := len(batch.items.get(BEATS, ())):
+            self._is_backlog = num_beats >= READ_LIMIT
+            pause_seconds = min(LONGEST_SECONDS, SECONDS_PER_NODE * num_nodes)
+            self._beats_due = self._clock() + (0.0 if self._is_backlog else pause_seconds)
+        elif self._asked_for_beats:
+            self._is_backlog = False
 
-    def portion(self) -> list[Arrival]:
-        """Take the next ones out: words first, and heartbeats however many words there are."""
-        return [
-            *(self._words.popleft() for _ in range(min(MAX_WORDS, len(self._words)))),
-            *(self._beats.popleft() for _ in range(min(MAX_BEATS, len(self._beats)))),
-        ]
+    # ---- whoever takes
 
-
-class Rhythm:
-    """Says which streams the next read is to wait for. One thread calls it."""
-
-    def __init__(self) -> None:
-        self._beats_due = 0.0  # monotonic seconds
-
-    def wanted(
-        self, cursors: Mapping[str, int], now: float, longest_seconds: float
-    ) -> tuple[dict[str, int], float]:
-        """Return the streams to read, by the number read last, and for how long to wait."""
-        wait_seconds = self._beats_due - now
-        if wait_seconds <= 0:
-            return dict(cursors), longest_seconds
-        words = {name: number for name, number in cursors.items() if name != BEATS}
-        return words, wait_seconds
-
-    def read(self, batch: Batch, now: float, num_nodes: int) -> None:
-        """Note what a read has found: after heartbeats there is a pause, unless more of them wait already."""
-        num_beats = len(batch.items.get(BEATS, ()))
-        if 0 < num_beats < READ_LIMIT:
-            self._beats_due = now + min(LONGEST_SECONDS, SECONDS_PER_NODE * num_nodes)
+    def portion(self) -> Iterator[Arrival]:
+        """Take words for a moment, the first one in any case; and then the heartbeats that wait by then."""
+        until = self._clock() + WORDS_SECONDS
+        while self._words:
+            yield self._words.popleft()
+            if self._clock() >= until:
+                break
+        for _ in range(len(self._beats)):
+            yield self._beats.popleft()

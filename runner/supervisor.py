@@ -29,7 +29,7 @@ from runner.act.registers import Registers
 from runner.act.views import Views, period
 from runner.agent.identity import write_durably
 from runner.archivist import Archivist
-from runner.arrivals import Arrivals, Rhythm
+from runner.arrivals import LOOK_SECONDS, Arrivals
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
@@ -51,15 +51,13 @@ from runner.store.archive import archive_of
 from runner.store.journal import Journal
 from runner.store.mark import Mark
 from runner.store.opening import open_store
-from runner.store.store import Batch, Lease, Store
+from runner.store.store import Lease, Store
 from runner.turns import Turns
 
 _LOG = logging.getLogger("stoker")
 
 # Facts waiting for a turn; a full inbox makes the edges wait; chosen, not measured.
 INBOX_SIZE = 10_000
-# Reads that wait for a turn, before no more is read: what is behind stays in the store, and not in our memory; chosen.
-MAX_READS_WAITING = 16
 EDGE_SECONDS = 5.0  # for a thread to end; chosen, not measured
 READ_SECONDS = 60.0  # one blocking read of the store; only bounds how long a lost wake-up can last
 # The loop being this late means that we stood still: at most this long, or this share of the silence limit; chosen.
@@ -68,6 +66,7 @@ PAUSE_SHARE = 0.25
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
 STREAMS = ("signals", "requests")
+ARRIVED = object()  # in the inbox: the arrivals are to be looked at
 WORD = "view.word"  # a register nobody reads, written to see whether the store takes anything
 
 
@@ -97,7 +96,7 @@ class Supervisor:
         self._signer, self._intake = signer, Intake(signer)
         self._detectors = Detectors(cluster.silence_seconds)
         self._performer = Performer(performances(place, store, lease, signer), self._inbox.put)
-        self._arrivals, self._rhythm = Arrivals(), Rhythm()
+        self._arrivals = Arrivals()
         self._views = Views(store, lease, self._inbox.put)
         self._heard = Heard()
         self._registers = Registers(cluster, signer)
@@ -181,12 +180,14 @@ class Supervisor:
         now = self._clock.now()
         self._detectors.watch(self._turns.controller.watch())
         timeout = 0.0 if self._arrivals else self._next_due() - now
+        if self._arrivals.is_behind and not self._arrivals:
+            timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
         planned = time.monotonic() + max(timeout, 0.0)
         fact = None
         with contextlib.suppress(queue.Empty):
             if timeout > 0:
                 fact = self._inbox.get(timeout=timeout)
-            elif not self._arrivals.is_full:
+            else:
                 fact = self._inbox.get_nowait()
         self._notice_pause(max(planned, self._awake_at))
         if fact is not None:
@@ -197,8 +198,9 @@ class Supervisor:
         self._detectors.watch(self._turns.controller.watch())
         self._doubt_silence()
         now = self._clock.now()
-        for finding in self._detectors.tick(now):
-            self._act(self._turns.take(finding, now))
+        if not self._arrivals.is_behind:  # whoever is not heard may have spoken long ago
+            for finding in self._detectors.tick(now):
+                self._act(self._turns.take(finding, now))
         wake_at = self._turns.controller.wake_at()
         if wake_at is not None and now >= wake_at:
             self._act(self._turns.take(r.Tick(), now))
@@ -228,7 +230,7 @@ class Supervisor:
     def _doubt_silence(self) -> None:
         """Before silence is held against anybody, see whether the store takes a word of ours: if not, nor does it take theirs."""
         times = (self._detectors.due_at(), self._turns.controller.wake_at())
-        if all(due is None or self._clock.now() < due for due in times):
+        if self._arrivals.is_behind or all(due is None or self._clock.now() < due for due in times):
             return
         try:
             self._store.renew(self._lease)
@@ -265,7 +267,10 @@ class Supervisor:
         cursors["beats"] = self._last_beat()
         lost_since: float | None = None
         while not self._stopping.is_set():
-            wanted, wait_seconds = self._rhythm.wanted(cursors, time.monotonic(), READ_SECONDS)
+            wanted, wait_seconds = self._arrivals.wanted(cursors, READ_SECONDS)
+            if not wanted:  # we are behind with both words and heartbeats
+                time.sleep(wait_seconds)
+                continue
             try:
                 batch = self._store.read(streams=wanted, registers={}, timeout_seconds=wait_seconds)
             except StoreUnavailable as error:
@@ -278,11 +283,10 @@ class Supervisor:
             if lost_since is not None:
                 seconds, lost_since = time.monotonic() - lost_since, None
                 self._inbox.put(r.Paused(seconds=seconds, reason="the store was out of reach"))
+            self._arrivals.add(batch, len(state.nodes))
             if batch:
-                while self._inbox.qsize() >= MAX_READS_WAITING and not self._stopping.is_set():
-                    time.sleep(0.01)
-                self._inbox.put(batch)
-                self._rhythm.read(batch, time.monotonic(), len(state.nodes))
+                if self._inbox.empty():  # whatever is in it wakes the loop as well
+                    self._inbox.put(ARRIVED)
                 for name, items in batch.items.items():
                     cursors[name] = items[-1].number
 
@@ -295,9 +299,9 @@ class Supervisor:
         now = self._clock.now()
         if isinstance(fact, Exception):
             raise fact
-        if isinstance(fact, Batch):
-            self._arrivals.add(fact)
-        elif isinstance(fact, r.Paused):
+        if fact is ARRIVED:
+            return
+        if isinstance(fact, r.Paused):
             self._shift(fact.seconds, fact.reason)
         else:
             self._act(self._turns.take(fact, now))

@@ -3,15 +3,17 @@ import pytest
 from runner.arrivals import (
     BEATS,
     LONGEST_SECONDS,
+    LOOK_SECONDS,
     MAX_BEATS,
-    MAX_WAITING,
-    MAX_WORDS,
+    WORDS_SECONDS,
     Arrivals,
-    Rhythm,
 )
 from runner.store.store import READ_LIMIT, Batch, Item
+from tests.store.rig import SteppedClock
 
 CURSORS = {"signals": 3, "requests": 4, BEATS: 5}
+WORDS = {"signals": 3, "requests": 4}
+LONG = 60.0
 
 
 def batch(**counts: int) -> Batch:
@@ -20,58 +22,99 @@ def batch(**counts: int) -> Batch:
         items={
             name: tuple(Item(number, name.encode()) for number in range(1, count + 1))
             for name, count in counts.items()
+            if count
         }
     )
 
 
-def test_a_word_waits_for_one_portion_of_heartbeats_at_most_and_heartbeats_for_no_flood_of_words() -> (
+def test_all_heartbeats_that_wait_are_taken_after_a_moment_of_words_however_slow_words_are() -> (
     None
 ):
-    """Each portion holds words, in their order, and then heartbeats, in theirs; nothing is lost or doubled."""
-    arrivals = Arrivals()
-    arrivals.add(batch(beats=1000))
-    assert [stream for stream, _, _ in arrivals.portion()] == [BEATS] * MAX_BEATS
-    arrivals.add(batch(signals=100, requests=1))
-    portions = []
+    """A hundred words of 20 ms each: each portion has a few of them and then every heartbeat; nothing is lost or doubled."""
+    clock = SteppedClock()
+    arrivals = Arrivals(clock)
+    arrivals.add(batch(signals=100, beats=300), 4)
+    words, portions = [], 0
     while arrivals:
-        portions.append(arrivals.portion())
-    assert all(portion[0][0] != BEATS for portion in portions[:3])
-    assert all(portion[-1][0] == BEATS for portion in portions[:2])
-    assert all(len(portion) <= MAX_WORDS + MAX_BEATS for portion in portions)
-    taken = [number for portion in portions for stream, number, _ in portion if stream == "signals"]
-    assert taken == list(range(1, 101))
-    beats = [number for portion in portions for stream, number, _ in portion if stream == BEATS]
-    assert beats == list(range(MAX_BEATS + 1, 1001))
+        taken = []
+        for stream, number, _ in arrivals.portion():
+            taken.append(stream)
+            if stream == "signals":
+                words.append(number)
+                clock.seconds += 0.02
+        portions += 1
+        assert 1 <= taken.count("signals") <= WORDS_SECONDS / 0.02 + 1
+        assert taken[-300:] == [BEATS] * 300
+        if words[-1] < 100:
+            arrivals.add(batch(beats=300), 4)
+    assert words == list(range(1, 101))
+    assert portions > 20
 
 
-def test_what_waits_is_bounded() -> None:
-    """Whoever is behind is told so, and stops adding."""
-    arrivals, rounds = Arrivals(), 0
-    while not arrivals.is_full:
-        arrivals.add(batch(beats=READ_LIMIT))
-        rounds += 1
-    assert rounds == MAX_WAITING / READ_LIMIT
-    arrivals.portion()
-    assert not arrivals.is_full
+def test_one_word_is_taken_even_if_it_takes_long() -> None:
+    """So that there is an end to any queue."""
+    clock = SteppedClock()
+    arrivals = Arrivals(clock)
+    arrivals.add(batch(requests=3), 4)
+    for left in (2, 1, 0):
+        for _ in arrivals.portion():
+            clock.seconds += 10.0
+        assert bool(arrivals) == (left > 0)
 
 
 def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time() -> None:
     """After heartbeats the next read waits for words alone, until the pause is over; a small fleet makes hardly any."""
-    rhythm = Rhythm()
-    assert rhythm.wanted(CURSORS, 100.0, 60.0) == (CURSORS, 60.0)
-    rhythm.read(batch(signals=3), 100.0, 5000)
-    assert rhythm.wanted(CURSORS, 100.0, 60.0) == (CURSORS, 60.0)
-    rhythm.read(batch(beats=3), 100.0, 5000)
-    words, wait_seconds = rhythm.wanted(CURSORS, 100.0, 60.0)
-    assert words == {"signals": 3, "requests": 4}
+    clock = SteppedClock()
+    arrivals = Arrivals(clock)
+    assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
+    arrivals.add(batch(signals=3), 5000)
+    assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
+    arrivals.add(batch(beats=3), 5000)
+    wanted, wait_seconds = arrivals.wanted(CURSORS, LONG)
+    assert wanted == WORDS
     assert wait_seconds == pytest.approx(LONGEST_SECONDS)
-    assert rhythm.wanted(CURSORS, 100.0 + LONGEST_SECONDS, 60.0) == (CURSORS, 60.0)
-    rhythm.read(batch(beats=3), 200.0, 4)
-    assert rhythm.wanted(CURSORS, 200.001, 60.0) == (CURSORS, 60.0)
+    clock.seconds += LONGEST_SECONDS
+    assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
+    arrivals.add(batch(beats=3), 4)
+    clock.seconds += 0.001
+    assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
 
 
-def test_there_is_no_pause_while_heartbeats_wait_that_one_read_could_not_hold() -> None:
-    """A backlog is read as fast as it can be."""
-    rhythm = Rhythm()
-    rhythm.read(batch(beats=READ_LIMIT), 100.0, 10_000)
-    assert rhythm.wanted(CURSORS, 100.0, 60.0) == (CURSORS, 60.0)
+def test_a_backlog_of_heartbeats_is_read_without_a_pause_and_silence_proves_nothing_until_it_is_taken() -> (
+    None
+):
+    """It is behind until a read could hold all there was, and all of that is taken."""
+    arrivals, behind = Arrivals(SteppedClock()), []
+    for more in (0, READ_LIMIT, 7):
+        assert arrivals.wanted(CURSORS, LONG) == (CURSORS, 0.0 if more == 7 else LONG)
+        arrivals.add(batch(beats=more), 10_000)
+        behind.append(arrivals.is_behind)
+        list(arrivals.portion())
+        behind.append(arrivals.is_behind)
+    assert behind == [False, False, True, True, True, False]
+
+
+def test_a_backlog_that_turns_out_to_be_none_is_over() -> None:
+    """A read held exactly as many as it could, and the next one finds no more: the fleet fell silent then."""
+    arrivals = Arrivals(SteppedClock())
+    arrivals.wanted(CURSORS, LONG)
+    arrivals.add(batch(beats=READ_LIMIT), 10_000)
+    list(arrivals.portion())
+    assert arrivals.wanted(CURSORS, LONG) == (CURSORS, 0.0)
+    arrivals.add(Batch(), 10_000)
+    assert not arrivals.is_behind
+    assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
+
+
+def test_what_waits_is_bounded_and_a_queue_of_the_one_keeps_nobody_from_reading_the_other() -> None:
+    """Words that wait do not keep heartbeats in the store, nor the other way round; with both there is nothing to read."""
+    arrivals = Arrivals(SteppedClock())
+    arrivals.add(batch(signals=READ_LIMIT), 4)
+    assert arrivals.wanted(CURSORS, LONG) == ({BEATS: 5}, LOOK_SECONDS)
+    for _ in range(MAX_BEATS // READ_LIMIT):
+        arrivals.add(batch(beats=READ_LIMIT), 4)
+    assert arrivals.wanted(CURSORS, LONG) == ({}, LOOK_SECONDS)
+    other = Arrivals(SteppedClock())
+    for _ in range(MAX_BEATS // READ_LIMIT):
+        other.add(batch(beats=READ_LIMIT), 4)
+    assert other.wanted(CURSORS, LONG) == (WORDS, LOOK_SECONDS)
