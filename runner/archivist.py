@@ -11,8 +11,8 @@ import json
 import logging
 import queue
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from runner.errors import StoreUnavailable, UserError
@@ -27,6 +27,7 @@ class Picture:
 
     plain: dict[str, Any]
     through: int
+    cursors: Mapping[str, int] = field(default_factory=dict)  # stream -> the newest word taken in
 
     def encoded(self) -> bytes:
         """Return it as the message it is."""
@@ -84,6 +85,7 @@ class Archivist:
     def _work(self, picture: Picture) -> None:
         if picture.through:
             self._journal.write_encoded_snapshot(picture.encoded(), picture.through)
+            self._journal.forget_words(picture.cursors)
         num_moved = self._journal.archive()
         if num_moved:
             _LOG.info("%d journal entries were moved to files", num_moved)

@@ -179,7 +179,7 @@ class Turns:
         state = self.controller.state
         plain = to_message(Recovery(state=state, ledger=self.ledger.dump()))
         self._pictured, self._pictured_bytes = state.sequence, self._journal.passed_bytes
-        return Picture(plain=plain, through=state.sequence)
+        return Picture(plain=plain, through=state.sequence, cursors=dict(state.cursors))
 
     def snapshot(self) -> None:
         """Write the state as it is now, so that the next recovery starts here."""

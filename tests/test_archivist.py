@@ -114,6 +114,24 @@ def test_the_next_life_has_the_same_state_and_books(tmp_path: Path) -> None:
     assert applied == after.controller.state.sequence
 
 
+def test_words_that_the_journal_has_taken_in_do_not_stay_in_the_store(tmp_path: Path) -> None:
+    """Streams of words are cut where the state's cursors were when the picture was taken, and no further."""
+    store, errors = MemoryStore(), list[Exception]()
+    turns, journal = opened(store, tmp_path)
+    archivist = Archivist(journal, errors.append)
+    archivist.start()
+    settle(archivist)
+    numbers = [store.append("signals", b"a word") for _ in range(30)]
+    for number in numbers[:20]:
+        turns.take(Paused(seconds=0.0, reason="x"), float(number), stream="signals", cursor=number)
+    archivist.take(turns.picture())
+    settle(archivist)
+    archivist.close(10)
+    assert not errors
+    left = store.read(streams={"signals": 0}, registers={}, timeout_seconds=0).items["signals"]
+    assert [item.number for item in left] == numbers[20:]
+
+
 def test_a_picture_is_of_its_moment(tmp_path: Path) -> None:
     """What is decided after it was taken does not come into it."""
     turns, _ = opened(MemoryStore(), tmp_path)

@@ -12,7 +12,7 @@ A journal with a `mark` remembers on its own machine how far the store got, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable, WireError
@@ -235,6 +235,11 @@ class Journal:
             self._store.put(ARCHIVE_INDEX, wire.encode(index), fence=self._writing_lease())
             self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
         return max(0, index.last + 1 - first)
+
+    def forget_words(self, cursors: Mapping[str, int]) -> None:
+        """Have the store forget words that the journal has taken in: nobody reads them again, and they fill its memory."""
+        for stream, through in cursors.items():
+            self._store.trim(stream, through, fence=self._writing_lease())
 
     def _segment_after(self, number: int) -> tuple[list[bytes], float]:
         """Return the entries of the segment that begins after an entry, and when its last one was written."""
