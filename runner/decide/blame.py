@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from dataclasses import replace
 
 from runner.decide.draft import Draft
 from runner.decide.ladder import end_attempt, give_up, respond
@@ -60,8 +61,7 @@ def strike(
             r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt)
         )
         reason = f"the same again ({mark}), no new step since step {known.step}"
-        fruitless = _fruitless(draft, run, attempt, reached=best)
-        _respond_or_stop(draft, run, known, reason=reason, fruitless=fruitless)
+        _answer(draft, run, attempt, known, reason=reason, reached=best)
         return
     incident = draft.open_incident(
         fault,
@@ -71,8 +71,7 @@ def strike(
         step=best,
         **{**who, "fingerprint": mark},
     )
-    fruitless = _fruitless(draft, run, attempt, reached=best)
-    _respond_or_stop(draft, run, incident, reason=evidence, fruitless=fruitless)
+    _answer(draft, run, attempt, incident, reason=evidence, reached=best)
 
 
 def _fruitless(draft: Draft, run: Run, attempt: Attempt, *, reached: int) -> int:
@@ -96,9 +95,28 @@ def _echo(
         draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
 
 
-def _respond_or_stop(
-    draft: Draft, run: Run, incident: Incident, *, reason: str, fruitless: int
+def _answer(
+    draft: Draft, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
 ) -> None:
+    """Answer what struck an attempt. Silence has ended nothing yet: a look from outside decides, not what an earlier one found."""
+    if incident.fault in NODE_SCOPED:
+        respond(draft, replace(incident, condition="always"), reason=reason)
+    else:
+        respond_or_stop(draft, run, attempt, incident, reason=reason, reached=reached)
+
+
+def respond_or_stop(
+    draft: Draft,
+    run: Run,
+    attempt: Attempt,
+    incident: Incident,
+    *,
+    reason: str,
+    reached: int | None = None,
+) -> None:
+    """Answer what ends this attempt, or give up if it is one too many without progress."""
+    best = max(run.best_step, attempt.last_step or 0) if reached is None else reached
+    fruitless = _fruitless(draft, run, attempt, reached=best)
     limit = run.spec.max_attempts_without_progress
     if fruitless >= limit:
         tried = f"{fruitless} attempts in a row ended without a new step (limit {limit})"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runner.decide import domains
-from runner.decide.blame import strike
+from runner.decide.blame import respond_or_stop, strike
 from runner.decide.draft import Draft
 from runner.decide.ladder import respond
 from runner.decide.nodes import free_state, live_attempt
@@ -224,7 +224,9 @@ def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str)
             fingerprint=f"node_silent:{node.node}",
         )
     )
-    fresh = known.fault != "node_silent"
+    # Each dead node is swapped by itself: how many died with it does not use up its tries.
+    another = condition == "node_dead" and known.node != node.node
+    fresh = known.fault != "node_silent" or another
     amended = replace(
         known,
         fault="node_silent",
@@ -234,7 +236,10 @@ def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str)
         rung=-1 if fresh else known.rung,
         tries=0 if fresh else known.tries,
     )
-    respond(draft, amended, reason=evidence)
+    if live is not None and live[1].state in ("launching", "running") and condition == "node_dead":
+        respond_or_stop(draft, *live, amended, reason=evidence)
+    else:
+        respond(draft, amended, reason=evidence)
     if amended.run is None and condition == "node_dead" and draft.is_live(amended):
         draft.add(
             r.IncidentChanged(

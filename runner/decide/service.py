@@ -242,9 +242,20 @@ def _start(draft: Draft, node: Node, request: ReadmitNode) -> None:
 
 
 def settle(draft: Draft, node: Node) -> None:
-    """Let a leaving node go once it serves nobody."""
-    if node.leaving is not None and run_served(draft.state, node) is None:
+    """Let a leaving node go once it serves nobody; one of a silent crowd once its gang is ending, for a person gave it up."""
+    if node.leaving is None:
+        return
+    run = run_served(draft.state, node)
+    if run is None or _is_given_up(draft, node, run):
         _go(draft, node, node.leaving)
+
+
+def _is_given_up(draft: Draft, node: Node, run: Run) -> bool:
+    """Whether a person wants a silent node out, which nothing else ever blames: its gang could not end without that word."""
+    by_person = node.leaving is not None and node.leaving.request is not None
+    is_silent = node.state == "suspect" and not node.held
+    ending = run.attempt is not None and run.attempt.state == "stopping"
+    return by_person and is_silent and ending and node.node in draft.state.silent_en_masse
 
 
 def _go(draft: Draft, node: Node, leaving: Leaving, *, ended: bool = False) -> None:

@@ -58,7 +58,8 @@ class Books:
     last: dict[int, AttemptId] = field(default_factory=dict)
     incidents: dict[str, str] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)
-    rungs: dict[tuple[str, str, int], int] = field(default_factory=dict)
+    rungs: dict[tuple[str, str, int, str | None], int] = field(default_factory=dict)
+    culprits: dict[str, str | None] = field(default_factory=dict)  # incident -> node
     requests: dict[str, str] = field(default_factory=dict)
     down_with: dict[str, str] = field(default_factory=dict)  # node -> failure domain
     hardware: dict[str, str] = field(default_factory=dict)  # node -> what stands there
@@ -180,6 +181,10 @@ class Books:
     def _incident_opened(self, record: r.IncidentOpened) -> None:
         check(record.incident not in self.incidents, f"{record.incident} was opened twice")
         self.incidents[record.incident] = "open"
+        self.culprits[record.incident] = record.node
+
+    def _incident_amended(self, record: r.IncidentAmended) -> None:
+        self.culprits[record.incident] = record.node or self.culprits[record.incident]
 
     def _incident_changed(self, record: r.IncidentChanged) -> None:
         before = self.incidents[record.incident]
@@ -191,7 +196,8 @@ class Books:
         self._move(incidents.TRANSITIONS, record.incident, before, "acting")
         self.incidents[record.incident] = "acting"
         book = next(book for book in self.policy.runbooks if book.name == record.runbook)
-        key = (record.incident, record.runbook, record.rung)
+        # Each node that dies in one incident is answered by itself.
+        key = (record.incident, record.runbook, record.rung, self.culprits[record.incident])
         self.rungs[key] = self.rungs.get(key, 0) + 1
         limit = book.ladder[record.rung].tries
         check(self.rungs[key] <= limit, f"{key} taken {self.rungs[key]} times, budget {limit}")
@@ -225,6 +231,7 @@ _HANDLERS: dict[type, Any] = {
     r.AttemptPrepared: Books._prepared,
     r.AttemptChanged: Books._attempt_changed,
     r.IncidentOpened: Books._incident_opened,
+    r.IncidentAmended: Books._incident_amended,
     r.IncidentChanged: Books._incident_changed,
     r.RungTaken: Books._rung_taken,
     r.ActionIssued: Books._action_issued,
