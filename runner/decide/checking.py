@@ -8,27 +8,36 @@ from typing import Any
 from runner.decide.draft import Draft
 from runner.decide.hardware import may_quarantine, offend
 from runner.decide.ladder import respond
-from runner.decide.state import Node
+from runner.decide.state import Node, State
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
 
+# At the same time: a fleet that comes at once is checked in turns, so that no answer waits behind those of all others until it
+# is too late; chosen, not measured.
+MAX_AT_ONCE = 64
 MAX_TRIES = 2  # checks in a row without a verdict, then the node is out; chosen, not measured
 MAX_SAID = 300  # characters of what checks said, in pages and reasons; chosen, not measured
 
 
-def settle(draft: Draft, node: Node) -> None:
+def room(state: State) -> int:
+    """Return how many more nodes may be checked now."""
+    return MAX_AT_ONCE - state.num_open("node_task", "check")
+
+
+def settle(draft: Draft, node: Node) -> bool:
     """Have a node checked that is to be, once at a time; where no checks are wanted any more it is a spare.
 
-    A check outlives the agent it was sent to: the next one answers it, or its deadline passes and it is tried again.
+    A check outlives the agent it was sent to: the next one answers it, or its deadline passes and it is tried again. Returns
+    whether a check begins.
     """
     checks = draft.policy.cluster.checks
     if not checks:
         reason = "the cluster wants no checks"
         draft.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
-        return
+        return False
     state = draft.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
-        return  # it is being checked, or its agent is on its way
+        return False  # it is being checked, or its agent is on its way
     args = {
         "node": node.node,
         "task": "check",
@@ -42,6 +51,7 @@ def settle(draft: Draft, node: Node) -> None:
         args=args,
         deadline_seconds=draft.policy.cluster.check_seconds,
     )
+    return True
 
 
 def on_checked(draft: Draft, action: Action, result: ActionResult) -> None:

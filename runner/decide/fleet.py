@@ -52,13 +52,15 @@ def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
 def settle(draft: Draft) -> None:
     """Start agents that are missing, look again at suspects, check and let go whom it concerns, and count the spares."""
     state, cluster = draft.state, draft.policy.cluster
+    room = checking.room(state)
     for node in state.nodes.values():
         if node.state in SETTLED and node.leaving is None:
             continue  # asked after every input, of thousands of nodes
         if node.leaving is not None:
             service.settle(draft, node)
         elif node.state == "checking" and not state.closing:
-            checking.settle(draft, node)
+            if room > 0:
+                room -= checking.settle(draft, node)
         elif node.state == "absent" and not state.closing:
             _start(draft, node)
         if is_in_doubt(node) and draft.now >= look_again_at(node, cluster):

@@ -308,7 +308,7 @@ def _sorted_under(action: Action) -> list[tuple[str, object]]:
     if isinstance(node, str):
         keys.append((action.action, node))
         if isinstance(task, str):
-            keys.append((f"{action.action}/{task}", node))
+            keys += [(f"{action.action}/{task}", node), (f"{action.action}/{task}", None)]
     return keys
 
 
@@ -384,6 +384,10 @@ class State:
     def is_open(self, kind: str, node: str, task: str = "") -> bool:
         """Whether an action of this kind about this node, or this task for it, has no outcome yet. As fast as can be."""
         return bool(self._open.about(f"{kind}/{task}" if task else kind, node))
+
+    def num_open(self, kind: str, task: str) -> int:
+        """Return how many actions of this kind have no outcome yet that are this task for some node."""
+        return len(self._open.about(f"{kind}/{task}"))
 
     def end_action(self, name: str) -> OpenAction | None:
         """Take an action out; `apply` alone does. None if it is not open."""

@@ -40,6 +40,8 @@ def test_actions_are_found_by_kind_and_node_whatever_became_of_others() -> None:
         for each in (state, again):
             for kind in KINDS:
                 assert each.open_actions(kind) == looked_for(state, kind)
+                checks = looked_for(state, kind, task="check")
+                assert each.num_open(kind, "check") == len(checks)
                 for name in names:
                     for more in ({}, {"task": "check"}, {"task": "drill"}):
                         found = each.open_actions(kind, node=name, **more)

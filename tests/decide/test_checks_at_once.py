@@ -1,0 +1,69 @@
+"""A fleet that comes at once is checked in turns."""
+
+from runner.decide.apply import apply_entry
+from runner.decide.checking import MAX_AT_ONCE
+from runner.decide.controller import Controller
+from runner.decide.draft import Policy
+from runner.decide.state import State
+from runner.facts import records as r
+from runner.facts.actions import ActionResult
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.signals import NodeJoined
+
+NODES = 3 * MAX_AT_ONCE + 5
+
+
+def take(controller: Controller, fact: object, now: float) -> None:
+    """Take an input in, and whatever follows from it, as turns do."""
+    while True:
+        records = controller.decide(fact, now)
+        entry = r.JournalEntry(
+            sequence=controller.state.sequence + 1, now=now, input=fact, records=records
+        )
+        controller.apply(entry)
+        if not records:
+            return
+        fact = r.Settle()
+
+
+def checks(state: State) -> list[str]:
+    """Name the actions that check nodes."""
+    return [action.id for action in state.open_actions("node_task", task="check")]
+
+
+def test_no_more_than_so_many_nodes_are_checked_at_once_and_all_of_them_in_the_end() -> None:
+    """Each answer lets the next one begin; none is forgotten."""
+    controller = Controller(Policy(cluster=ClusterSpec(name="c")))
+    for number in range(NODES):
+        joined = NodeJoined(
+            node=f"n{number}",
+            incarnation=1,
+            sequence=1,
+            hardware=f"board:{number}",
+            slots=1,
+            address="a",
+            pid=1,
+        )
+        take(controller, joined, 1.0)
+    most, answered = 0, 0
+    while open_checks := checks(controller.state):
+        most = max(most, len(open_checks))
+        done = ActionResult(id=open_checks[0], outcome="done", detail={"outcome": "PASS"})
+        take(controller, done, 2.0)
+        answered += 1
+    assert most == MAX_AT_ONCE
+    assert answered == NODES
+    assert all(node.state == "spare" for node in controller.state.nodes.values())
+
+
+def test_nodes_that_wait_for_their_check_begin_after_a_snapshot_too() -> None:
+    """What is open is known from the state alone."""
+    controller = Controller(Policy(cluster=ClusterSpec(name="c")))
+    state = controller.state
+    nodes = tuple(f"n{number}" for number in range(NODES))
+    expected = tuple(r.NodeExpected(node=name) for name in nodes)
+    changed = tuple(r.NodeChanged(node=name, state="checking", reason="") for name in nodes)
+    entry = r.JournalEntry(sequence=1, now=1.0, input=r.Settle(), records=(*expected, *changed))
+    apply_entry(state, entry)
+    take(controller, r.Settle(), 1.0)
+    assert len(checks(state)) == MAX_AT_ONCE
