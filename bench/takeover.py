@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -176,6 +177,7 @@ def main() -> int:
         "--mark-seconds", type=float, default=MARK_SECONDS, help="between two marks of progress"
     )
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     report = Report(
         "take-over",
         f"a journal of {given.days:g} days at {given.nodes} nodes (bench/long_journal.py, a mark of progress every "

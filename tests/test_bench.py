@@ -50,11 +50,13 @@ def test_every_benchmark_can_be_named() -> None:
     assert names() == [
         "agent",
         "check_recipes",
+        "fleet",
         "journal",
         "rank_edges",
         "recovery",
         "step_time",
         "supervision",
+        "takeover",
     ]
 
 

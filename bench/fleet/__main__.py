@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -201,6 +202,7 @@ def _given() -> argparse.Namespace:
 def main() -> int:
     """Measure; return 1 if a limit was missed."""
     given = _given()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     cores = len(os.sched_getaffinity(0))
     report = Report(
         "a large fleet",
