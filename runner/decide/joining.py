@@ -33,7 +33,11 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
     refused_as = _refused_as(draft, joined, known_as)
     _register(draft, joined, known_as)
     if node is not None:
-        if node.uncleared is not None and joined.attempt is None:
+        if (
+            node.uncleared is not None
+            and joined.attempt is None
+            and not _has_yet_to_start(draft, node)
+        ):
             draft.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
         leave_crowd(draft, node)
     if refused_as:
@@ -46,6 +50,13 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
     if node is None or node.state != "active" or not adopted:
         _place(draft, joined, node, adopted=adopted, same=same)
     _resolve(draft, joined, adopted=adopted)
+
+
+def _has_yet_to_start(draft: Draft, node: Node) -> bool:
+    """Whether it is told to start ranks and has not said that it did: its new agent may yet do so, or says that it cannot."""
+    attempt = draft.state.attempt_of(node.attempt) if node.attempt is not None else None
+    is_wanted = attempt is not None and attempt.state == "launching"
+    return is_wanted and attempt is not None and node.node not in attempt.launched
 
 
 def _is_old(node: Node, joined: NodeJoined) -> bool:
