@@ -42,6 +42,7 @@ class Heard:
         self.beats[beat.node], self.at[beat.node] = beat, now
         if beat.attempt is None:
             return
+        is_new = beat.attempt not in self.last
         for step in beat.steps:
             last = self.last.get(beat.attempt)
             if (
@@ -54,9 +55,11 @@ class Heard:
                 losses = self.losses.setdefault(beat.attempt.run, [])
                 losses.append(step.loss)
                 del losses[:-keep]
-        for old in [
-            name for name in self.last if name.run == beat.attempt.run and name < beat.attempt
-        ]:
+        if is_new and beat.attempt in self.last:  # else there is nothing older, with many runs
+            self._forget_before(beat.attempt)
+
+    def _forget_before(self, attempt: AttemptId) -> None:
+        for old in [name for name in self.last if name.run == attempt.run and name < attempt]:
             del self.last[old], self.last_at[old]
 
 
