@@ -280,16 +280,16 @@ def _attempt_changed(state: State, record: r.AttemptChanged) -> None:
     elif record.state == "asked":
         attempt.asked_at = state.now
     elif record.state == "ended":
-        _attempt_ended(state, attempt)
+        _attempt_ended(state, attempt, failed=record.failed)
 
 
-def _attempt_ended(state: State, attempt: Attempt) -> None:
+def _attempt_ended(state: State, attempt: Attempt, *, failed: bool) -> None:
     run = state.runs[attempt.attempt.run]
     if attempt.outcome in ("crashed", "hung", "lost"):
         advanced = attempt.last_step is not None and attempt.last_step > attempt.best_before
         progressed = advanced or run.has_proved_itself(state.now)
         run.fruitless_attempts = 0 if progressed else run.fruitless_attempts + 1
-    elif attempt.outcome == "withdrawn":
+    elif failed:
         run.failed_preparations += 1
 
 

@@ -295,7 +295,11 @@ def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
         reason = f"could not be prepared ({result.outcome}): {result.message}"
         draft.add(
             r.AttemptChanged(
-                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
+                attempt=attempt.attempt,
+                state="ended",
+                outcome="withdrawn",
+                reason=reason,
+                failed=True,
             )
         )
         if run.failed_preparations + 1 >= MAX_FAILED_PREPARATIONS:

@@ -129,7 +129,7 @@ def _register(draft: Draft, joined: NodeJoined, known_as: str) -> None:
         r.NodeRegistered(
             node=joined.node,
             incarnation=joined.incarnation,
-            hardware=known_as,
+            hardware=known_as or _named_before(draft, joined.node),
             slots=joined.slots,
             address=joined.address,
             pid=joined.pid,
@@ -137,6 +137,12 @@ def _register(draft: Draft, joined: NodeJoined, known_as: str) -> None:
             life=joined.life,
         )
     )
+
+
+def _named_before(draft: Draft, name: str) -> str:
+    """Return the hardware last seen under a name: an agent that names none takes nothing back."""
+    node = draft.state.nodes.get(name)
+    return node.hardware if node is not None else ""
 
 
 def _keep_out(draft: Draft, node: Node | None, joined: NodeJoined, *, reason: str) -> None:

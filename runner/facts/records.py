@@ -315,6 +315,7 @@ class AttemptChanged:
     reason: str = ""
     outcome: Outcome | None = None
     incident: str | None = None
+    failed: bool = False  # withdrawn because it could not be prepared, not for somebody else's sake
 
 
 @message("node_launched")

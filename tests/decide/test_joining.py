@@ -126,3 +126,11 @@ def test_the_agent_that_lost_its_name_ends() -> None:
     assert agents() == [True]
     world.run_until(8.0)
     assert agents() == [False, True]
+
+
+def test_an_agent_that_names_no_hardware_takes_nothing_back() -> None:
+    """The node keeps the hardware it was known by, so that offences and a person's pardon find it."""
+    desk = Desk()
+    desk.join("n1", "a", hardware="board:x")
+    desk.join("n1", "b", incarnation=2, hardware="")
+    assert desk.state.nodes["n1"].hardware == "board:x"

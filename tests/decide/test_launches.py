@@ -102,3 +102,14 @@ def test_the_built_in_trainer_is_known_to_report_steps() -> None:
     world = held()
     world.run_until(10.0)
     assert watched(world).speaks
+
+
+def test_an_attempt_that_gave_way_is_no_failed_preparation() -> None:
+    """Only what could not be prepared counts towards giving the run up, not what was withdrawn for another's sake."""
+    state = State(runs={1: Run(run=1, spec=RunSpec(name="a", command=("x",)))})
+    for restart, failed in enumerate((False, False, False, True)):
+        attempt = AttemptId(1, 1, restart)
+        apply_record(state, r.AttemptPlanned(attempt=attempt, epoch=1, nodes=(), reason=""))
+        ended = r.AttemptChanged(attempt=attempt, state="ended", outcome="withdrawn", failed=failed)
+        apply_record(state, ended)
+    assert state.runs[1].failed_preparations == 1
