@@ -63,6 +63,7 @@ READ_SECONDS = 60.0  # one blocking read of the store; only bounds how long a lo
 # The loop being this late means that we stood still: at most this long, or this share of the silence limit; chosen.
 PAUSE_SECONDS = 2.0
 PAUSE_SHARE = 0.25
+DEAF_SECONDS = 0.2  # between two turns of the loop while the reader has lost the store; chosen
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
 STREAMS = ("signals", "requests")
@@ -102,6 +103,7 @@ class Supervisor:
         self._registers = Registers(cluster, signer)
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
         self._awake_at = time.monotonic()  # when the loop was last seen to run
+        self._is_deaf = False  # the reader lost the store, and has not told yet for how long
         # Sat out in the middle of a turn, not told to the controller yet.
         self._outage_seconds = 0.0
         self._junk_due = 0.0
@@ -148,6 +150,10 @@ class Supervisor:
                 self._archivist.close(EDGE_SECONDS)
                 with contextlib.suppress(StoreUnavailable):
                     self._turns.snapshot()
+        except StoreUnavailable as error:
+            if not self._stopping.is_set():
+                raise
+            _LOG.warning("told to end while the store is away: %s", error)
         finally:
             self._stopping.set()
             self._store.wake()
@@ -182,6 +188,8 @@ class Supervisor:
         timeout = 0.0 if self._arrivals else self._next_due() - now
         if self._arrivals.is_behind and not self._arrivals:
             timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
+        if self._is_deaf:
+            timeout = max(timeout, DEAF_SECONDS)
         planned = time.monotonic() + max(timeout, 0.0)
         fact = None
         with contextlib.suppress(queue.Empty):
@@ -198,11 +206,12 @@ class Supervisor:
         self._detectors.watch(self._turns.controller.watch())
         self._doubt_silence()
         now = self._clock.now()
-        if not self._arrivals.is_behind:  # whoever is not heard may have spoken long ago
+        # Whoever is not heard may have spoken long ago.
+        if not self._arrivals.is_behind and not self._is_deaf:
             for finding in self._detectors.tick(now):
                 self._act(self._turns.take(finding, now))
         wake_at = self._turns.controller.wake_at()
-        if wake_at is not None and now >= wake_at:
+        if wake_at is not None and now >= wake_at and not self._is_deaf:
             self._act(self._turns.take(r.Tick(), now))
         self._publish()
         self._publish_view()
@@ -230,7 +239,9 @@ class Supervisor:
     def _doubt_silence(self) -> None:
         """Before silence is held against anybody, see whether the store takes a word of ours: if not, nor does it take theirs."""
         times = (self._detectors.due_at(), self._turns.controller.wake_at())
-        if self._arrivals.is_behind or all(due is None or self._clock.now() < due for due in times):
+        if self._arrivals.is_behind or self._is_deaf:
+            return  # nothing is held against anybody now
+        if all(due is None or self._clock.now() < due for due in times):
             return
         try:
             self._store.renew(self._lease)
@@ -257,6 +268,8 @@ class Supervisor:
         seconds = self._awake_at - before  # the call that failed took its time too
         self._outage_seconds += seconds
         self._detectors.shift(seconds)
+        if self._stopping.is_set():
+            raise error  # whoever comes next reads what the store took, and goes on from there
 
     # ---- in ---------------------------------------------------------------------------------------------------------
 
@@ -274,6 +287,7 @@ class Supervisor:
             try:
                 batch = self._store.read(streams=wanted, registers={}, timeout_seconds=wait_seconds)
             except StoreUnavailable as error:
+                self._is_deaf = True
                 lost_since = lost_since or time.monotonic()
                 time.sleep(min(error.delay_seconds, 1.0))
                 continue
@@ -302,6 +316,7 @@ class Supervisor:
         if fact is ARRIVED:
             return
         if isinstance(fact, r.Paused):
+            self._is_deaf = False  # the reader sets it anew if it has lost the store again
             self._shift(fact.seconds, fact.reason)
         else:
             self._act(self._turns.take(fact, now))

@@ -1,0 +1,114 @@
+"""What a supervisor does while its store is away: it can be told to end, and holds no silence against anybody."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.act.joined import JoinedPlace
+from runner.errors import StoreUnavailable
+from runner.facts import records as r
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.faults import Finding, MassSilence
+from runner.facts.signals import Heartbeat, NodeJoined
+from runner.facts.wire import encode
+from runner.leader import LEASE
+from runner.signing import UNSIGNED
+from runner.store.journal import Journal
+from runner.store.memory import MemoryStore
+from runner.store.store import Batch
+from runner.supervisor import Supervisor
+
+LONG_SECONDS = 60.0  # nobody here waits that long
+
+
+class HardOfHearing(MemoryStore):
+    """A store that takes words, and for a while does not answer whoever blocks in it."""
+
+    is_deaf = False
+
+    def read(self, **asked: Any) -> Batch:
+        """Read, or do not."""
+        if self.is_deaf and asked["timeout_seconds"] > 0:
+            raise StoreUnavailable("does not answer", delay_seconds=0.05)
+        batch = super().read(**asked)
+        if self.is_deaf and asked["timeout_seconds"] > 0:
+            raise StoreUnavailable("does not answer", delay_seconds=0.05)
+        return batch
+
+
+@dataclass(slots=True)
+class Stage:
+    """A supervisor in a thread, and a node that it hears."""
+
+    store: HardOfHearing
+    agents: MemoryStore
+    supervisor: Supervisor
+    thread: threading.Thread
+    sequence: int = 0
+
+    def say(self, stream: str, kind: Callable[..., object], **fields: object) -> None:
+        """Say something as the agent of n1."""
+        self.sequence += 1
+        said = kind(node="n1", incarnation=1, sequence=self.sequence, life="a", **fields)
+        self.agents.append(stream, encode(said))
+
+    def inputs(self, kind: type) -> list[object]:
+        """Return the inputs of a kind that were journalled."""
+        return [e.input for e in Journal(self.agents).replay() if isinstance(e.input, kind)]
+
+    def until(self, look: Callable[[], object], what: str) -> None:
+        """Wait for something."""
+        deadline = time.monotonic() + LONG_SECONDS
+        while not look():
+            assert time.monotonic() < deadline, f"waited in vain for {what}"
+            time.sleep(0.05)
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Iterator[Stage]:
+    """Give a supervisor that leads a cluster with one node, which has joined."""
+    cluster = ClusterSpec(name="c", state=str(tmp_path), silence_seconds=1.0, heartbeat_seconds=0.2)
+    store = HardOfHearing()
+    agents = store.another()
+    lease = store.acquire_lease(LEASE, "a", ttl_seconds=600)
+    place = JoinedPlace(cluster, store, lease, UNSIGNED)
+    supervisor = Supervisor(cluster, store, lease, place)
+    thread = threading.Thread(target=supervisor.run, daemon=True)
+    made = Stage(store, agents, supervisor, thread)
+    thread.start()
+    made.say("signals", NodeJoined, hardware="h", slots=1, address="127.0.0.1", pid=1)
+    made.say("beats", Heartbeat)
+    made.until(lambda: made.inputs(NodeJoined), "the node")
+    yield made
+    store.is_deaf = False
+    store.come_back()
+    supervisor.stop()
+    thread.join(LONG_SECONDS)
+
+
+def test_it_can_be_told_to_end_while_the_store_is_away(stage: Stage) -> None:
+    """Also in the middle of a turn, whose entry the store does not take: whoever comes next reads what it took."""
+    stage.store.go_down()
+    turn = r.Paused(seconds=0.1, reason="a turn to take")
+    stage.supervisor._inbox.put(turn)
+    stage.until(lambda: stage.supervisor._outage_seconds > 1, "a turn that waits for the store")
+    stage.supervisor.stop()
+    stage.thread.join(LONG_SECONDS)
+    assert not stage.thread.is_alive()
+
+
+def test_silence_is_held_against_nobody_while_we_do_not_hear(stage: Stage) -> None:
+    """A store that takes our words while our reads fail says nothing of a node: its words are in the store, unheard."""
+    stage.store.is_deaf = True
+    for _ in range(15):
+        stage.say("beats", Heartbeat)
+        time.sleep(0.2)
+    stage.store.is_deaf = False
+    stage.until(lambda: stage.inputs(r.Paused), "the outage to be owned up to")
+    assert not stage.inputs(Finding)
+    assert not stage.inputs(MassSilence)
