@@ -143,7 +143,10 @@ def _read(stage: Stage, registers: dict[str, int]) -> dict[str, Assignment]:
     """Wait for news of these registers; note their versions, and return what they hold."""
     batch = stage.store.read(streams={}, registers=registers, timeout_seconds=ROUND_SECONDS)
     if not batch:
-        raise RuntimeError(f"nothing written within {ROUND_SECONDS:g} s\n{stage.report()}")
+        said = [stage.events.get() for _ in range(min(10, stage.events.qsize()))]
+        raise RuntimeError(
+            f"{', '.join(registers)}: nothing written within {ROUND_SECONDS:g} s; agents said {said}\n{stage.report()}"
+        )
     found, signer = {}, signer_of(stage.cluster)
     for name, register in batch.registers.items():
         registers[name] = register.version
