@@ -23,6 +23,8 @@ MAX_BEATS = (
 # as soon as it speaks, one of 2,000 five times a second.
 SECONDS_PER_NODE = 0.0001
 LONGEST_SECONDS = 0.2
+# Of a queue of words, before deadlines are put off by it: the answer that is waited for may be in it; chosen.
+QUEUED_SECONDS = 1.0
 LOOK_SECONDS = 0.02  # until it is seen again whether there is room for more; chosen
 
 Arrival = tuple[str, int, bytes]  # stream, number, payload
@@ -37,6 +39,7 @@ class Arrivals:
         self._words: deque[Arrival] = deque()
         self._beats: deque[Arrival] = deque()
         self._beats_due = 0.0
+        self._queued_since: float | None = None
         self._is_backlog = False  # the last read could not hold all heartbeats there were
         self._asked_for_beats = False
 
@@ -47,6 +50,18 @@ class Arrivals:
     def is_behind(self) -> bool:
         """Whether heartbeats wait, here or in the store: a node that is not heard may have spoken long ago."""
         return self._is_backlog or bool(self._beats)
+
+    def queued_seconds(self) -> float:
+        """Return how long words have been waiting without a break since this was asked, if it is worth telling; else 0."""
+        now = self._clock()
+        if not self._words:
+            self._queued_since = None
+            return 0.0
+        since = self._queued_since = now if self._queued_since is None else self._queued_since
+        if now - since < QUEUED_SECONDS:
+            return 0.0
+        self._queued_since = now
+        return now - since
 
     # ---- whoever reads
 

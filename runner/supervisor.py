@@ -203,6 +203,7 @@ class Supervisor:
         for stream, number, payload in self._arrivals.portion():
             self._take_item(stream, number, payload, self._clock.now())
         self._notice_pause(self._awake_at)
+        self._allow_for_queue()
         self._detectors.watch(self._turns.controller.watch())
         self._doubt_silence()
         now = self._clock.now()
@@ -235,6 +236,12 @@ class Supervisor:
         if late_seconds >= self._pause_seconds:
             self._shift(late_seconds, "the supervisor stood still")
         self._awake_at = time.monotonic()
+
+    def _allow_for_queue(self) -> None:
+        """Put deadlines off while words wait for their turn: the answers may be among them."""
+        if seconds := self._arrivals.queued_seconds():
+            paused = r.Paused(seconds=seconds, reason="what nodes had said waited in a queue")
+            self._act(self._turns.take(paused, self._clock.now()))
 
     def _doubt_silence(self) -> None:
         """Before silence is held against anybody, see whether the store takes a word of ours: if not, nor does it take theirs."""

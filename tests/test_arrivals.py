@@ -5,6 +5,7 @@ from runner.arrivals import (
     LONGEST_SECONDS,
     LOOK_SECONDS,
     MAX_BEATS,
+    QUEUED_SECONDS,
     WORDS_SECONDS,
     Arrivals,
 )
@@ -118,3 +119,23 @@ def test_what_waits_is_bounded_and_a_queue_of_the_one_keeps_nobody_from_reading_
     for _ in range(MAX_BEATS // READ_LIMIT):
         other.add(batch(beats=READ_LIMIT), 4)
     assert other.wanted(CURSORS, LONG) == (WORDS, LOOK_SECONDS)
+
+
+def test_a_queue_of_words_is_told_of_in_full_second_by_second_and_a_short_one_is_not() -> None:
+    """What was told adds up to how long it lasted; a queue that ends and begins anew counts anew."""
+    clock = SteppedClock()
+    arrivals = Arrivals(clock)
+    assert arrivals.queued_seconds() == 0.0
+    arrivals.add(batch(signals=1000), 4)
+    told = []
+    for _ in range(40):
+        told.append(arrivals.queued_seconds())
+        clock.seconds += 0.3
+    assert sum(told) == pytest.approx(0.3 * 36)
+    assert all(seconds == 0.0 or seconds >= QUEUED_SECONDS for seconds in told)
+    while arrivals:
+        list(arrivals.portion())
+    assert arrivals.queued_seconds() == 0.0
+    clock.seconds += 100.0
+    arrivals.add(batch(signals=1), 4)
+    assert arrivals.queued_seconds() == 0.0
