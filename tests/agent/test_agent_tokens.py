@@ -148,10 +148,13 @@ def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
 
 
 def test_a_task_to_leave_ends_ranks_keeper_and_agent(node: Node) -> None:
-    """`leave` ends all in order, and NodeLeft answers it."""
+    """`leave`, said to this life of the agent, ends all in order, and NodeLeft answers it; for another life it does nothing."""
     agent = node.start_agent()
     node.launch(node.plan(SILENT), epoch=1)
-    node.ask("leave")
+    refused = node.answer(node.ask("leave", life="another"))
+    assert refused.outcome == "failed"
+    assert "earlier agent" in refused.message
+    node.ask("leave", life=node.wait_for("NodeJoined").life)
     assert agent.wait(60) == 0
     assert node.marked() == []
     node.wait_for("NodeLeft")
