@@ -29,6 +29,7 @@ from bench.recovery.stamps import (
 )
 from bench.recovery.watching import Reader, first_in_line
 from runner.facts.view import RunView, View
+from runner.signing import load_signer
 from runner.store.sqlite import SqliteStore
 from tests.e2e.stand import Stand, newest_run
 
@@ -141,7 +142,8 @@ def run_of_ours(shape: Shape, **fields: Any) -> Iterator[Ours]:
         store = stack.enter_context(closing(SqliteStore(stand.state / "store", create=False)))
         is_script = "command" in fields
         wants_warm = bool(fields.get("preload", not is_script))
-        yield Ours(stand, Reader(store, shape.names), shape, is_script, wants_warm)
+        reader = Reader(store, shape.names, load_signer(str(stand.state / "cluster.token")))
+        yield Ours(stand, reader, shape, is_script, wants_warm)
 
 
 def send(pid: int, number: signal.Signals, seen: Seen) -> None:

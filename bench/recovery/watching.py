@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from runner.facts import wire
+from runner.facts import records, wire  # noqa: F401 - whoever reads signals must know all kinds
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat, RanksStarted
-from runner.store.store import Store
+from runner.signing import Signer
+from runner.store.store import MAX_LARGE_BYTES, Store
 
 OBSERVER_PRIORITY = -10  # the unit of nice(2); chosen, not measured
 
@@ -18,8 +19,8 @@ OBSERVER_PRIORITY = -10  # the unit of nice(2); chosen, not measured
 class Reader:
     """Follows a cluster from outside. Remembers pids and nodes of ranks, who has a warm process, and who started without."""
 
-    def __init__(self, store: Store, nodes: Sequence[str]) -> None:
-        self._store = store
+    def __init__(self, store: Store, nodes: Sequence[str], signer: Signer) -> None:
+        self._store, self._signer = store, signer
         self._cursors = {"signals": 0, "beats": store.last("beats")}
         self._versions = {f"assignment/{node}": 0 for node in nodes}
         self.pids: dict[AttemptId, dict[int, int]] = {}
@@ -39,13 +40,16 @@ class Reader:
         for stream, items in batch.items.items():
             for item in items:
                 self._cursors[stream] = item.number
-                facts.append(wire.decode(item.payload))
+                facts.append(self._fact(stream, item.payload))
         for name, register in batch.registers.items():
             self._versions[name] = register.version
-            facts.append(wire.decode(register.payload))
+            facts.append(self._fact(name, register.payload))
         for fact in facts:
             self._remember(fact)
         return facts
+
+    def _fact(self, place: str, payload: bytes) -> Any:
+        return wire.decode(self._signer.verify(place, payload), limit_bytes=MAX_LARGE_BYTES)
 
     def catch_up(self) -> None:
         """Read all there is."""
