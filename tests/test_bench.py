@@ -125,6 +125,7 @@ def test_step_time_runs_both_sides(tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.trainer
 @pytest.mark.slow
+@pytest.mark.timeout(300)  # it trains for a while; a loaded machine takes its time
 def test_supervision_weighs_every_process() -> None:
     """Supervisor, agents and keepers are weighed, together and each, and a rank of the trainer tells its own cost."""
     figures = run_bench("supervision", "--seconds", "2", "--steps", "5")
