@@ -36,11 +36,13 @@ def test_rounds_of_kills_in_a_fleet_leave_the_run_as_it_must_be(
             lambda view: view if run_of(view).state == "finished" else None, "the end of the run"
         )
         last = check_chain(stand.folder)
-        state = "begin"
-        for step in range(1, last + 1):
-            state = expected_state(state, step)
         told = run_of(view).last
         assert told is not None
-        assert (told.step, told.loss) == (last, int(state[:8], 16) / 2**32)
+        # What was told last may be a heartbeat older than the end, which the ranks wrote down themselves: `check_chain`.
+        assert 0 < told.step <= last
+        state = "begin"
+        for step in range(1, told.step + 1):
+            state = expected_state(state, step)
+        assert told.loss == int(state[:8], 16) / 2**32
         assert {incident.state for incident in incidents_of(view)} <= {"resolved"}
         rounds.end()
