@@ -1,7 +1,7 @@
 """Apply: the one place where the controller's state changes, one small function per kind of record.
 
 Recovery is calling these again in the same order. So nothing here decides, and nothing here may fail on a record that an
-earlier release wrote.
+earlier release wrote. What concerns nodes is in `apply_nodes`.
 """
 
 from __future__ import annotations
@@ -9,20 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from runner.decide.apply_nodes import OF_NODES
 from runner.decide.state import (
     MAX_CHECK_SAID,
     MAX_INCIDENTS_KEPT,
     MAX_LIVES_KEPT,
-    MAX_OFFENCES_KEPT,
     MAX_REQUESTS_KEPT,
-    MAX_STRANGERS_KEPT,
     Attempt,
     CheckOutcome,
-    Hardware,
     Incident,
-    Leaving,
-    Node,
-    Offence,
     OpenAction,
     RequestStatus,
     Run,
@@ -42,7 +37,7 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     if entry.stream:
         state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
     if isinstance(entry.input, r.SupervisorStarted):
-        _count(state, "supervisor_starts")
+        state.count("supervisor_starts")
         state.listening_since = state.now
         for item in state.actions.values():  # it performs them again, and they get their time again
             item.issued_at = state.now
@@ -71,10 +66,6 @@ def apply_record(state: State, record: object) -> None:
     _APPLY[type(record)](state, record)
 
 
-def _count(state: State, counter: str) -> None:
-    state.counters[counter] = state.counters.get(counter, 0) + 1
-
-
 def _paused(state: State, paused: r.Paused) -> None:
     """Allow for a time in which nobody could answer us."""
     state.listening_since = state.now
@@ -84,141 +75,6 @@ def _paused(state: State, paused: r.Paused) -> None:
         attempt = run.attempt
         if attempt is not None and attempt.asked_at is not None:
             attempt.asked_at = min(state.now, attempt.asked_at + paused.seconds)
-
-
-def _node_expected(state: State, record: r.NodeExpected) -> None:
-    if record.node not in state.nodes:
-        state.nodes[record.node] = Node(node=record.node, index=len(state.nodes), since=state.now)
-
-
-def _node_registered(state: State, record: r.NodeRegistered) -> None:
-    _node_expected(state, r.NodeExpected(node=record.node))
-    node = state.nodes[record.node]
-    node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
-    node.address, node.pid, node.probes = record.address, record.pid, 0
-    node.life, node.refused_life, node.left_behind = record.life, "", []
-    node.refusals = 0
-    node.ended = False
-    state.strangers.pop(record.node, None)
-
-
-def _join_refused(state: State, record: r.JoinRefused) -> None:
-    if record.node in state.nodes:
-        node = state.nodes[record.node]
-        node.refusals = node.refusals + 1 if node.refused_life == record.life else 1
-        node.refused_life = record.life
-    else:
-        state.strangers.pop(record.node, None)
-        state.strangers[record.node] = record.life
-        for name in list(state.strangers)[:-MAX_STRANGERS_KEPT]:
-            del state.strangers[name]
-    _count(state, "joins_refused")
-
-
-def _node_leaving(state: State, record: r.NodeLeaving) -> None:
-    state.nodes[record.node].leaving = (
-        None
-        if record.to is None
-        else Leaving(
-            to=record.to,
-            since=state.now,
-            reason=record.reason,
-            spare=record.spare,
-            request=record.request,
-            by_time=record.by_time,
-        )
-    )
-
-
-def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
-    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    for name in known.nodes:  # it stands there no more
-        before = state.nodes.get(name)
-        if name != record.node and before is not None and before.hardware == record.hardware:
-            before.hardware = ""
-    known.parts = list(record.parts)
-    known.nodes = [name for name in known.nodes if name != record.node] + [record.node]
-
-
-def _offence_noted(state: State, record: r.OffenceNoted) -> None:
-    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    offence = Offence(
-        at=state.now,
-        node=record.node,
-        fault=record.fault,
-        evidence=record.evidence,
-        incident=record.incident,
-    )
-    known.offences = [*known.offences, offence][-MAX_OFFENCES_KEPT:]
-    _count(state, "offences")
-
-
-def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
-    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    known.verdict, known.reason, known.by = record.verdict, record.reason, record.by
-    known.judged_at = state.now
-    if not record.verdict:
-        known.offences = []
-
-
-def _pool_noted(state: State, record: r.PoolNoted) -> None:
-    state.pool_low, state.pool_reached = record.low, not record.low
-
-
-def _domain_noted(state: State, record: r.DomainNoted) -> None:
-    name = f"{record.domain} {record.name}"
-    if record.nodes:
-        if name not in state.domains_down:
-            _count(state, "domains_down")
-        state.domains_down[name] = list(record.nodes)
-    else:
-        state.domains_down.pop(name, None)
-    if record.back:
-        state.domains_back.setdefault(name, state.now)
-    else:
-        state.domains_back.pop(name, None)
-
-
-def _node_changed(state: State, record: r.NodeChanged) -> None:
-    node = state.nodes[record.node]
-    is_again = node.state == record.state
-    if not is_again:
-        node.since = state.now
-    if record.state == "checking":
-        node.unchecked, node.check_tries = True, node.check_tries + 1 if is_again else 0
-    elif record.state in ("spare", "active"):
-        node.unchecked = False
-    is_up = record.state in ("spare", "active")
-    if record.state == "suspect" and node.state == "lost":
-        node.unchecked = True  # should it be heard after all, it comes back by its checks
-    node.domain_down = record.domain
-    node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
-    node.state, node.reason, node.held = record.state, record.reason, record.held
-    node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
-    if record.state != "suspect":
-        node.unreachable = 0
-    if node.leaving is not None and record.state in (node.leaving.to, "left", "retired"):
-        node.leaving = None
-    _count(state, f"nodes_{record.state}")
-
-
-def _assigned(state: State, record: r.Assigned) -> None:
-    node = state.nodes[record.node]
-    node.epoch, node.attempt = record.epoch, record.attempt
-    node.grace_seconds, node.stacks_seconds = record.grace_seconds, record.stacks_seconds
-    if record.attempt is not None:
-        node.uncleared = record.attempt
-    state.next_epoch = max(state.next_epoch, record.epoch + 1)
-
-
-def _node_cleared(state: State, record: r.NodeCleared) -> None:
-    node = state.nodes[record.node]
-    if node.uncleared == record.attempt:
-        node.uncleared = None
-        node.left_behind = list(record.left_behind)
-    attempt = state.attempt_of(record.attempt)
-    if attempt is not None:
-        attempt.dead_rank_seen = True
 
 
 def _run_admitted(state: State, record: r.RunAdmitted) -> None:
@@ -250,7 +106,7 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
     run.num_attempts += 1
     run.reconfigured = run.skips_names = False
     state.next_epoch = max(state.next_epoch, record.epoch + 1)
-    _count(state, "attempts")
+    state.count("attempts")
 
 
 def _attempt_prepared(state: State, record: r.AttemptPrepared) -> None:
@@ -347,7 +203,7 @@ def _checkpoint_noted(state: State, record: r.CheckpointNoted) -> None:
     run.checkpoints.append(record.checkpoint)
     run.checkpoints.sort(key=lambda checkpoint: (checkpoint.step, checkpoint.attempt))
     if record.checkpoint.trust is Trust.REFUSED:
-        _count(state, "checkpoints_refused")
+        state.count("checkpoints_refused")
 
 
 def _checkpoint_forgotten(state: State, record: r.CheckpointForgotten) -> None:
@@ -384,7 +240,7 @@ def _incident_opened(state: State, record: r.IncidentOpened) -> None:
     state.next_incident += 1
     if record.run is not None:
         state.runs[record.run].incident = record.incident
-    _count(state, f"incidents_{record.fault}")
+    state.count(f"incidents_{record.fault}")
     closed = [name for name, incident in state.incidents.items() if not incident.is_live]
     for name in closed[: max(0, len(state.incidents) - MAX_INCIDENTS_KEPT)]:
         del state.incidents[name]
@@ -411,7 +267,7 @@ def _rung_taken(state: State, record: r.RungTaken) -> None:
     incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
     incident.did.append(record.do)
     incident.state = "acting"
-    _count(state, f"rungs_{record.do}")
+    state.count(f"rungs_{record.do}")
 
 
 def _incident_changed(state: State, record: r.IncidentChanged) -> None:
@@ -429,7 +285,7 @@ def _action_issued(state: State, record: r.ActionIssued) -> None:
     state.next_action += 1
     if record.action.action == "probe_node":
         state.nodes[record.action.args["node"]].probed_at = state.now
-    _count(state, f"actions_{record.action.action}")
+    state.count(f"actions_{record.action.action}")
 
 
 def _action_ended(state: State, record: r.ActionEnded) -> None:
@@ -445,7 +301,7 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
             outcome=str(record.detail.get("outcome", "")),
             said=record.message[:MAX_CHECK_SAID],
         )
-    _count(state, f"actions_{record.outcome}")
+    state.count(f"actions_{record.outcome}")
 
 
 def _request_noted(state: State, record: r.RequestNoted) -> None:
@@ -470,13 +326,6 @@ def _request_noted(state: State, record: r.RequestNoted) -> None:
         del state.requests[id_]
 
 
-def _mass_silence_noted(state: State, record: r.MassSilenceNoted) -> None:
-    for name in state.silent_en_masse:  # looks at one of many said nothing about it
-        if name in state.nodes:
-            state.nodes[name].unreachable = 0
-    state.silent_en_masse = list(record.nodes)
-
-
 def _decision_failed(state: State, record: r.DecisionFailed) -> None:
     state.decision_failures += 1
 
@@ -492,7 +341,7 @@ def _numbers_raised(state: State, record: NumbersRaised) -> None:
         state.cursors[stream] = min(number, state.cursors.get(stream, 0))
     for run in state.runs.values():
         run.skips_names = True
-    _count(state, "stores_accepted")
+    state.count("stores_accepted")
 
 
 def _opened(state: State, record: r.Opened) -> None:
@@ -500,18 +349,7 @@ def _opened(state: State, record: r.Opened) -> None:
 
 
 _APPLY: dict[type, Callable[[State, Any], None]] = {
-    r.NodeExpected: _node_expected,
-    r.NodeRegistered: _node_registered,
-    r.JoinRefused: _join_refused,
-    r.NodeLeaving: _node_leaving,
-    r.HardwareSeen: _hardware_seen,
-    r.OffenceNoted: _offence_noted,
-    r.HardwareJudged: _hardware_judged,
-    r.PoolNoted: _pool_noted,
-    r.DomainNoted: _domain_noted,
-    r.NodeChanged: _node_changed,
-    r.Assigned: _assigned,
-    r.NodeCleared: _node_cleared,
+    **OF_NODES,
     r.RunAdmitted: _run_admitted,
     r.RunChanged: _run_changed,
     r.AttemptPlanned: _attempt_planned,
@@ -533,7 +371,6 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.ActionIssued: _action_issued,
     r.ActionEnded: _action_ended,
     r.RequestNoted: _request_noted,
-    r.MassSilenceNoted: _mass_silence_noted,
     r.DecisionFailed: _decision_failed,
     NumbersRaised: _numbers_raised,
     r.Closing: _closing,

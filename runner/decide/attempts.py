@@ -236,16 +236,7 @@ def on_settings(draft: Draft, settings: SettingsInEffect) -> None:
         )
         state: r.RequestStateName = "failed" if wrong else "done"
         message = f"{wrong}; {text}" if wrong else text
-        draft.add(
-            r.RequestNoted(
-                id=request.id,
-                request=request.request,
-                by=request.by,
-                run=run.run,
-                state=state,
-                message=message,
-            )
-        )
+        draft.answer(request, state, message)
         if wrong:
             draft.page(f"{settings.attempt}: {message}", run=run.run)
 

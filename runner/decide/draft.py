@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decide.state import Incident, Node, Run, State
+from runner.decide.state import Incident, Node, RequestStatus, Run, State
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionKind
 from runner.facts.cluster_spec import ClusterSpec
@@ -84,6 +84,20 @@ class Draft:
     def page(self, message: str, *, run: int | None = None, incident: str | None = None) -> None:
         """Tell a person."""
         self.issue("page", message, args={"message": message}, run=run, incident=incident)
+
+    def answer(self, asked: RequestStatus, state: r.RequestStateName, message: str) -> None:
+        """Say what became of a request that stands open."""
+        self.add(
+            r.RequestNoted(
+                id=asked.id,
+                request=asked.request,
+                by=asked.by,
+                state=state,
+                message=message,
+                run=asked.run,
+                node=asked.node,
+            )
+        )
 
     def open_incident(self, fault: str, evidence: str, **about: Any) -> Incident:
         """Open an incident; return how it will look once applied, for the ladder to work on."""

@@ -90,15 +90,7 @@ def settle_closing(draft: Draft) -> None:
     everybody_left = all(has_left(node) for node in state.nodes.values())
     request = state.requests.get(state.closing_request)
     if everybody_left and request is not None and request.state == "open":
-        draft.add(
-            r.RequestNoted(
-                id=request.id,
-                request=request.request,
-                by=request.by,
-                state="done",
-                message="shut down",
-            )
-        )
+        draft.answer(request, "done", "shut down")
 
 
 def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None:

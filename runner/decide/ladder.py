@@ -135,16 +135,8 @@ def end_run(
     for request_id in (*run.stop_requests, *run.settings_requests):
         request = draft.state.requests[request_id]
         is_done = request.request == "stop_run" and state != "failed"
-        draft.add(
-            r.RequestNoted(
-                id=request.id,
-                request=request.request,
-                by=request.by,
-                run=run.run,
-                state="done" if is_done else "failed",
-                message=message or f"the run {state}: {reason}",
-            )
-        )
+        said = message or f"the run {state}: {reason}"
+        draft.answer(request, "done" if is_done else "failed", said)
 
 
 def end_attempt(

@@ -299,13 +299,4 @@ def on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
     state: r.RequestStateName = "done" if result.outcome in ("done", "unknown") else "failed"
     what = action.args["args"].get("fault", "")
     text = f"{what} on {action.args['node']}: {result.outcome} {result.message}".rstrip()
-    draft.add(
-        r.RequestNoted(
-            id=request.id,
-            request=request.request,
-            by=request.by,
-            state=state,
-            message=text,
-            run=request.run,
-        )
-    )
+    draft.answer(request, state, text)

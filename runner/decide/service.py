@@ -334,16 +334,7 @@ def _answer_all(draft: Draft, node: Node, state: r.RequestStateName, message: st
     """Answer everybody who asked for a way out of this node's and waits."""
     for asked in draft.state.requests.values():
         if asked.state == "open" and asked.node == node.node and _is_way_out(asked):
-            draft.add(
-                r.RequestNoted(
-                    id=asked.id,
-                    request=asked.request,
-                    by=asked.by,
-                    state=state,
-                    message=message,
-                    node=node.node,
-                )
-            )
+            draft.answer(asked, state, message)
 
 
 def _is_way_out(asked: RequestStatus) -> bool:

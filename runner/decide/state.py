@@ -367,6 +367,10 @@ class State:
         if not isinstance(self.actions, OpenActions):
             self.actions = OpenActions(self.actions)
 
+    def count(self, counter: str) -> None:
+        """Count one more of something, for metrics."""
+        self.counters[counter] = self.counters.get(counter, 0) + 1
+
     def attempt_of(self, attempt: AttemptId) -> Attempt | None:
         """Return the attempt if it is its run's newest, else None: older ones are history."""
         run = self.runs.get(attempt.run)

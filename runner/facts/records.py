@@ -1,7 +1,7 @@
 """Records: what the controller decided. The journal is a list of entries: an input, and the records it led to.
 
 `apply(record)` is the only thing that changes the controller's state, so recovery is replaying records, never deciding again.
-Kinds and fields are only ever added.
+Kinds and fields are only ever added. One file, past the usual length: it is the whole vocabulary of decisions, without logic.
 """
 
 from __future__ import annotations
