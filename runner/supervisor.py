@@ -10,24 +10,18 @@ from __future__ import annotations
 import contextlib
 import logging
 import queue
-import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Mapping
 from functools import partial
-from pathlib import Path
-from typing import Any, Self
 
 import psutil
 
-from runner.act.joined import JoinedPlace, Places
 from runner.act.perform import Performer
 from runner.act.performances import performances
-from runner.act.places import LocalPlace, Place, check_local_nodes, claim_local_nodes
+from runner.act.places import Place
 from runner.act.registers import Registers
 from runner.act.views import Views, period
-from runner.agent.identity import write_durably
 from runner.archivist import Archivist
 from runner.arrivals import LOOK_SECONDS, Arrivals
 from runner.clock import Clock
@@ -35,22 +29,19 @@ from runner.decide.controller import Controller
 from runner.decide.draft import Policy
 from runner.decide.view import Heard, draw
 from runner.detect.detectors import Detectors
-from runner.errors import Fenced, StoreCorrupt, StoreForgot, StoreUnavailable, UserError
+from runner.errors import StoreCorrupt, StoreForgot, StoreUnavailable
 from runner.facts import records as r
-from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.view import View
 from runner.forgetting import EXIT_CODE, check_remembers, mark_of, stop_all_action
 from runner.intake import BEATS, SAID, Intake, Refused
-from runner.leader import Leadership, holder_name, version
+from runner.leader import version
 from runner.load import load_runbooks
-from runner.signing import UNSIGNED, Signer, signer_of
-from runner.standby import Standby
+from runner.signing import UNSIGNED, Signer
 from runner.store.archive import archive_of
 from runner.store.journal import Journal
 from runner.store.mark import Mark
-from runner.store.opening import open_store
 from runner.store.store import Lease, Store
 from runner.turns import Turns
 
@@ -405,135 +396,6 @@ class Supervisor:
         return draw(state, self._cluster, ledger, self._heard, now=now, about=about)
 
 
-class _Ending:
-    """Ctrl-C and SIGTERM, from the start of this process to its end: whoever is at work is told, and whoever comes after."""
-
-    def __init__(self) -> None:
-        self._was_told = False
-        self._tell: Callable[[], None] = lambda: None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> Self:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, lambda *_: self._told())
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def tell(self, stop: Callable[[], None]) -> None:
-        """Call `stop` when told to end from now on; at once, if that has happened."""
-        self._tell = stop
-        if self._was_told:
-            stop()
-
-    def _told(self) -> None:
-        self._was_told = True
-        self._tell()
-
-
-def main(
-    cluster: ClusterSpec,
-    *,
-    standby: bool = False,
-    serving: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
-) -> int:
-    """Lead this cluster until it is shut down (0) or somebody else leads (1); `standby`: once nobody else does.
-
-    `serving` is entered while it leads. Raises UserError when somebody leads already, or when the cluster cannot be led from here.
-    """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
-    Path(cluster.state).mkdir(parents=True, exist_ok=True)
-    signer = needed_signer(cluster)
-    with contextlib.closing(open_store(cluster)) as store, _Ending() as ending:
-        check_local_nodes(cluster, store)
-        if not standby:
-            return _lead(cluster, store, ending, signer=signer, serving=serving)
-        journal = Journal(store, archive=archive_of(cluster))
-        waiting = Standby(cluster, store, journal, policy_of(cluster))
-        ending.tell(waiting.stop)
-        try:
-            lease = waiting.wait()
-        except StoreCorrupt as error:
-            state = waiting.turns.controller.state
-            known = {"acknowledged": state.sequence, "epoch": state.next_epoch - 1}
-            stop_all_action(store, error, holder=holder_name(), **known)
-            return EXIT_CODE
-        if lease is None:
-            return 0
-        return _lead(
-            cluster,
-            store,
-            ending,
-            signer=signer,
-            serving=partial(_serving_if_possible, serving),
-            taken=(lease, waiting.turns),
-        )
-
-
-def _lead(
-    cluster: ClusterSpec,
-    store: Store,
-    ending: _Ending,
-    *,
-    signer: Signer,
-    serving: Callable[[], AbstractContextManager[object]],
-    taken: tuple[Lease, Turns] | None = None,
-) -> int:
-    lease, followed = taken or (None, None)
-    with serving(), Leadership(cluster, store, lease) as lead:
-        claim_local_nodes(cluster, store, lead.lease)
-        # What agents of this machine go by.
-        write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
-        place = place_of(cluster, store, lead.lease, signer)
-        supervisor = Supervisor(cluster, store, lead.lease, place, signer=signer, followed=followed)
-        lead.keep(on_loss=supervisor.stop)
-        ending.tell(supervisor.stop)
-        try:
-            supervisor.run()
-        except StoreCorrupt as error:
-            return supervisor.give_up(error)
-        except Fenced as error:
-            _LOG.error("another supervisor leads: %s", error)
-            return 1
-        if lead.forgot is not None:
-            return supervisor.give_up(lead.forgot)
-        if lead.is_lost:
-            _LOG.warning("the lease was lost: another supervisor leads")
-            return 1
-    return 0
-
-
 def policy_of(cluster: ClusterSpec) -> Policy:
     """Return what decisions about a cluster go by."""
     return Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))
-
-
-def needed_signer(cluster: ClusterSpec) -> Signer:
-    """Return the cluster's signer; raise UserError without a token where strangers may reach the store."""
-    signer = signer_of(cluster)
-    if cluster.store.address and not signer.is_active:
-        raise UserError(
-            "token_file: a cluster whose store other machines reach needs a token; make one with `stoker token`, and copy it "
-            "to every machine"
-        )
-    return signer
-
-
-def place_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> Place:
-    """Return how the cluster's nodes are reached: all of them are on this machine, unless the store is for several."""
-    if not cluster.store.address:
-        return LocalPlace(cluster)
-    return Places(LocalPlace(cluster), JoinedPlace(cluster, store, lease, signer))
-
-
-@contextlib.contextmanager
-def _serving_if_possible(serving: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Serve; but lead in any case: whoever was served metrics before may still have the port."""
-    with contextlib.ExitStack() as stack:
-        try:
-            stack.enter_context(serving())
-        except UserError as error:
-            _LOG.warning("%s; leading without", error)
-        yield

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.agent.identity import write_durably
+from runner.durably import write_durably
 from runner.errors import PermanentError
 
 log = logging.getLogger("stoker.agent")

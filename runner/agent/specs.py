@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from runner.agent.identity import write_durably
+from runner.durably import write_durably
 from runner.errors import PermanentError
 from runner.facts.assignments import LaunchPlan, spec_hash
 

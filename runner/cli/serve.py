@@ -47,7 +47,7 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     --standby, on this machine or another that reaches the store, that is at most `lease_seconds` later. A standby ends by Ctrl-C,
     and with the cluster's shutdown.
     """
-    from runner import supervisor
+    from runner.leading import lead
     from runner.serve.metrics import serving_metrics
 
     cluster = with_token(find_cluster(where))
@@ -59,7 +59,7 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
         if not (standby and is_led(cluster)):
             keep_spec(cluster)
         serving = partial(serving_metrics, store, port=cluster.metrics_port)
-        code = supervisor.main(cluster, standby=standby, serving=serving)
+        code = lead(cluster, standby=standby, serving=serving)
     click.get_current_context().exit(code)
 
 
@@ -92,7 +92,7 @@ def agent(
     cluster.yaml and the files that it names: the cluster's token, and the store's password.
     """
     from runner.agent.__main__ import main as run_agent
-    from runner.agent.identity import write_durably
+    from runner.durably import write_durably
 
     check_node_name(node)
     cluster = find_cluster(where)

@@ -1,4 +1,7 @@
-"""What facts mean to a person: one phrase per kind, for the story. Text from the world is made printable and short here."""
+"""What facts mean to a person: one phrase per kind, for the story. Text from the world is made printable and short here.
+
+A table, and long for that reason alone: a kind without a phrase fails a test.
+"""
 
 from __future__ import annotations
 

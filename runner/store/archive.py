@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import os
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from runner.durably import write_durably
 from runner.errors import StoreCorrupt, StoreUnavailable, UserError, WireError
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
@@ -103,7 +103,7 @@ class Archive:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not owner.exists():
-                _write_durably(owner, self._cluster.encode() + b"\n")
+                write_durably(owner, self._cluster.encode() + b"\n")
             found = owner.read_text().strip()
         except OSError as error:
             raise StoreUnavailable(f"journal folder {self.folder}: {error}; see to it") from error
@@ -131,7 +131,7 @@ class Archive:
         head = wire.encode(SegmentHead(seal=seal)) + b"\n"
         path = self.folder / seal.name
         try:
-            _write_durably(path, gzip.compress(head + body, _LEVEL, mtime=0))
+            write_durably(path, gzip.compress(head + body, _LEVEL, mtime=0))
         except OSError as error:
             raise StoreUnavailable(f"journal file {path}: {error}; see to its disk") from error
         try:
@@ -198,18 +198,3 @@ def archive_of(cluster: ClusterSpec) -> Archive:
     """Return where a cluster's old entries are."""
     folder = cluster.journal_folder or f"{cluster.state}/journal"
     return Archive(Path(folder), cluster.name)
-
-
-def _write_durably(path: Path, data: bytes) -> None:
-    """Write a file so that a power cut leaves it whole or not there."""
-    scratch = path.with_name(f"{path.name}.part")
-    with scratch.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.rename(path)
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

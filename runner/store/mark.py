@@ -11,10 +11,10 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from runner.durably import overwrite_sector
 from runner.errors import PermanentError, StoreUnavailable
 
 MARK_FILE = "journal.mark"  # in the state folder
-_BYTES = 512  # one sector of any disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,10 +56,7 @@ class Mark:
         os.close(self._file)
 
     def _write(self, newest: HighWater) -> None:
-        text = json.dumps(asdict(newest)).ljust(_BYTES - 1) + "\n"
-        assert len(text) == _BYTES, f"a mark of {len(text)} characters does not fit its sector"
-        os.pwrite(self._file, text.encode(), 0)
-        os.fdatasync(self._file)
+        overwrite_sector(self._file, asdict(newest))
 
 
 def read_mark(path: Path) -> HighWater:
