@@ -16,6 +16,7 @@ import pytest
 from runner.facts.ids import AttemptId
 from tests.agent.node import SILENT, SPEAKER, WAIT_SECONDS, Node, is_alive, wait_until
 from tests.agent.test_agent_fence import locked_store
+from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.e2e
 
@@ -67,43 +68,35 @@ TELLS_TIME = "import time\nwhile True: print(time.time(), flush=True); time.slee
 
 
 @pytest.fixture
-def small_disk(make_node: Callable[..., Node]) -> Iterator[Node]:
+def cramped(make_node: Callable[..., Node]) -> Iterator[Node]:
     """Give a node whose folder is on a disk of 1 MB of its own; its store is elsewhere."""
-    if os.geteuid() != 0:
-        pytest.skip("needs root, to mount a small disk")
     node = make_node()
-    node.folder.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(node.folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"cannot mount a small disk here: {mounted.stderr.strip()}")
-    try:
+    with small_disk(node.folder, size_bytes=1 << 20):
         yield node
-    finally:
         node.end()
-        subprocess.run(["umount", str(node.folder)], check=True)
 
 
 def fill(folder: Path) -> Path:
-    """Fill a disk to its last byte; return the file that did it."""
-    path = folder / "ballast"
-    with path.open("wb", buffering=0) as file:
-        for size in (65536, 4096, 1):
-            try:
-                while file.write(b"x" * size):
-                    pass
-            except OSError:
-                continue
+    """Fill a node's disk to its last byte; return the file that did it.
+
+    Twice, since what the spool holds at the first time is given back once it is acknowledged.
+    """
+    path, spool = folder / "ballast", folder / "outbox.jsonl"
+    for _ in range(2):
+        with path.open("ab", buffering=0) as file:
+            for size in (65536, 4096, 1):
+                try:
+                    while file.write(b"x" * size):
+                        pass
+                except OSError:
+                    continue
+        wait_until(lambda: not spool.stat().st_size, "the spool is empty")
     return path
 
 
-def test_a_full_disk_ends_nobody(small_disk: Node) -> None:
+def test_a_full_disk_ends_nobody(cramped: Node) -> None:
     """On a full disk signals go out, ranks end and begin as they should, and it is said once; with room it is caught up."""
-    node = small_disk
+    node = cramped
     agent = node.start_agent()
     first = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
     ballast = fill(node.folder)
@@ -123,9 +116,9 @@ def test_a_full_disk_ends_nobody(small_disk: Node) -> None:
     assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 3
 
 
-def test_signals_of_a_full_disk_are_written_down_later(small_disk: Node) -> None:
+def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
     """What waited in memory, since neither store nor disk took it, is in the spool once there is room, and outlives the agent."""
-    node = small_disk
+    node = cramped
     node.start_agent()
     pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
     node.wait_for("Progress")
@@ -164,9 +157,9 @@ def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
     assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 4
 
 
-def test_output_that_a_full_disk_takes_no_more_is_lost_alone(small_disk: Node) -> None:
+def test_output_that_a_full_disk_takes_no_more_is_lost_alone(cramped: Node) -> None:
     """Ranks whose output files are on a full disk go on; an output that cannot be cut is said once."""
-    node = small_disk
+    node = cramped
     chatty = (
         "import os, sys\nos.set_blocking(1, True)\n"
         "def write():\n"

@@ -111,7 +111,7 @@ class FleetRounds(Rounds):
 
     def __init__(self, stand: Stand, redis: RedisServer, seed: int) -> None:
         super().__init__(stand, seed)
-        self.redis = redis
+        self.redis, self.targets = redis, TARGETS
         self.wanted = {**self.wanted, "supervisor": 2}
         self.supervisors: list[subprocess.Popen[bytes]] = []
 
@@ -171,12 +171,6 @@ class FleetRounds(Rounds):
             process.send_signal(signal.SIGTERM)
         for process in self.supervisors:
             process.wait(30)
-
-    def _draw(self) -> str:
-        if not self.pack:
-            self.pack = [name for name, times in TARGETS.items() for _ in range(times)]
-            self.rng.shuffle(self.pack)
-        return self.pack.pop()
 
     def _supervise(self) -> subprocess.Popen[bytes]:
         return self.stand.start("supervise", "--standby", "--cluster", "cluster.yaml")

@@ -198,6 +198,7 @@ class Rounds:
         self.rng = random.Random(seed)
         self.pack: list[str] = []
         self.done: list[str] = []
+        self.targets = TARGETS
         self.wanted = {"supervisor": 1, "agent": 2, "keeper": 2, "warm": 2, "rank": 2}
         self.supervisor: subprocess.Popen[bytes]
 
@@ -245,7 +246,7 @@ class Rounds:
     def _draw(self) -> str:
         """Draw from a shuffled pack, so that each kind comes up as often as it should also in few rounds."""
         if not self.pack:
-            self.pack = [name for name, times in TARGETS.items() for _ in range(times)]
+            self.pack = [name for name, times in self.targets.items() for _ in range(times)]
             self.rng.shuffle(self.pack)
         return self.pack.pop()
 

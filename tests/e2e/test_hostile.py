@@ -22,6 +22,7 @@ from runner.store import tables
 from runner.store.journal import Journal
 from tests.e2e.scripts import STEPPING
 from tests.e2e.stand import Stand, Training, incidents_of, kill, node_of, run_of
+from tests.e2e.stepping import led_run
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -29,14 +30,8 @@ NO_CHECKS: dict[str, object] = {"checks": []}
 
 
 def led(stand: Stand, **limits: object) -> tuple[subprocess.Popen[bytes], Training]:
-    """Start a supervisor and a run of two stepping ranks on two nodes."""
-    stand.write_cluster(nodes=2, slots=1, limits={**NO_CHECKS, **limits})
-    stand.write_script(STEPPING)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    supervisor = stand.start("supervise")
-    stand.until(stand.view, "a first View")
-    handed = stand.stoker("run", "run.yaml", "--detach")
-    assert handed.returncode == 0, handed
+    """Start a supervisor and a run, and wait until its ranks step."""
+    supervisor = led_run(stand, **{**NO_CHECKS, **limits})
     return supervisor, stand.training(past_step=1)
 
 

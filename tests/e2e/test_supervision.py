@@ -7,16 +7,15 @@ import os
 import random
 import signal
 import sqlite3
-import subprocess
-import sys
 import time
 from contextlib import ExitStack, closing
 
 import pytest
 
 from runner.facts.view import NodeView
-from tests.e2e.scripts import STEPPING, steps_of
+from tests.e2e.scripts import steps_of
 from tests.e2e.stand import Stand, incidents_of, kill, node_of, run_of
+from tests.e2e.stepping import finish, led_run
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -155,27 +154,6 @@ def test_a_lost_store_kills_no_rank_that_advances(stand: Stand, outage: str) -> 
     assert stand.observer.starts() == {"1.1.0": 2}
     assert_no_step_lost(stand, before.pids)
     assert [i.fault for i in incidents_of(stand.view())] == []
-
-
-def led_run(stand: Stand, **limits: float) -> subprocess.Popen[bytes]:
-    """Start a supervisor and hand it a run of two stepping ranks on two nodes; return the supervisor."""
-    stand.write_cluster(nodes=2, slots=1, limits=limits)
-    stand.write_script(STEPPING)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    supervisor = stand.start("supervise")
-    stand.until(stand.view, "a first View")
-    handed = stand.stoker("run", "run.yaml", "--detach")
-    assert handed.returncode == 0, handed
-    return supervisor
-
-
-def finish(stand: Stand, supervisor: subprocess.Popen[bytes]) -> None:
-    """Let the ranks reach their goal, then end the cluster in order."""
-    (stand.folder / "enough").touch()
-    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
-    ended = stand.stoker("shutdown")
-    assert ended.returncode == 0, ended
-    assert supervisor.wait(30) == 0
 
 
 def assert_no_step_lost(stand: Stand, pids: dict[int, int]) -> None:

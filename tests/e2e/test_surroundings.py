@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.scripts import STEPPING, steps_of
+from tests.e2e.scripts import steps_of
 from tests.e2e.stand import STOKER, Stand, incidents_of, kill, run_of
+from tests.e2e.stepping import finish, led_run
+from tests.small_disk import small_disk
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -62,26 +61,6 @@ time_t time(time_t *now) {
 """
 
 
-def led_run(stand: Stand, **limits: object) -> subprocess.Popen[bytes]:
-    """Start a supervisor and a run of two stepping ranks on two nodes."""
-    stand.write_cluster(nodes=2, slots=1, limits={"checks": [], **limits})
-    stand.write_script(STEPPING)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    supervisor = stand.start("supervise")
-    stand.until(stand.view, "a first View")
-    handed = stand.stoker("run", "run.yaml", "--detach")
-    assert handed.returncode == 0, handed
-    return supervisor
-
-
-def finish(stand: Stand, supervisor: subprocess.Popen[bytes]) -> None:
-    """Let the ranks reach their goal, then end the cluster in order."""
-    (stand.folder / "enough").touch()
-    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
-    assert stand.stoker("shutdown").returncode == 0
-    assert supervisor.wait(60) == 0
-
-
 def await_steps(stand: Stand, more: int) -> None:
     """Wait until rank 0 has made so many more steps, whoever looks on."""
     goal = len(steps_of(stand.folder, 0)) + more
@@ -91,7 +70,7 @@ def await_steps(stand: Stand, more: int) -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to make a clock")
 def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: Stand) -> None:
     """The supervisor's clock alone is set an hour on, two back, and on again: no incident, no node suspected, the same ranks."""
-    first = led_run(stand, silence_seconds=2.0)
+    first = led_run(stand, checks=[], silence_seconds=2.0)
     before = stand.training(past_step=1)
     first.kill()
     first.wait()  # its agents have the machine's own clock, and keep it
@@ -120,8 +99,8 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: Stand) -> None:
 
 def test_a_full_disk_under_the_store_is_waited_for(stand: Stand) -> None:
     """Ranks go on while nothing can be written; one that dies meanwhile is recovered once there is room; nothing is lost."""
-    with small_disk(stand.state / "store") as disk:
-        supervisor = led_run(stand, silence_seconds=2.0)
+    with small_disk(stand.state / "store", size_bytes=DISK_BYTES) as disk:
+        supervisor = led_run(stand, checks=[], silence_seconds=2.0)
         before = stand.training(past_step=1)
         filled = fill(disk)
         await_steps(stand, 150)
@@ -161,28 +140,6 @@ def _with_clock(stand: Stand, shift: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[Path]:
-    """Mount a small file system of memory there while the block runs."""
-    folder.mkdir(parents=True)
-    mount = shutil.which("mount")
-    options = f"size={DISK_BYTES}"
-    if mount is None or os.geteuid() != 0:
-        pytest.skip("a file system can be mounted by root only")
-    done = subprocess.run(
-        [mount, "-t", "tmpfs", "-o", options, "stoker-test", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode != 0:
-        pytest.skip(f"no file system can be mounted here: {done.stderr}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 def fill(disk: Path) -> Path:

@@ -4,7 +4,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from runner.store.redis_keys import keys_of
 from runner.store.redis_scripts import APPEND
 from runner.store.redis_seat import evaluate
 from runner.store.store import LeaseHeld, LeaseHolder
+from tests.small_disk import small_disk
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import payloads, start_player
 
@@ -590,13 +590,7 @@ def filled(store: RedisStore) -> int:
 
 def test_a_disk_that_fills_ends_the_server_and_loses_nothing(tmp_path: Path) -> None:
     """With appendfsync always it cannot go on; after room was made it starts with all that it acknowledged."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(disk)], check=False
-    ).returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
+    with small_disk(tmp_path / "disk", size_bytes=4 << 20) as disk:
         (disk / "ballast").write_bytes(b"x" * 2_000_000)
         server = RedisServer(disk / "redis")
         server.start()
@@ -612,8 +606,6 @@ def test_a_disk_that_fills_ends_the_server_and_loses_nothing(tmp_path: Path) -> 
         store.append("inbox", b"x")
         store.close()
         server.stop()
-    finally:
-        subprocess.run(["umount", "--lazy", str(disk)], check=True)
 
 
 def test_a_forked_child_has_connections_of_its_own(server: RedisServer, store: RedisStore) -> None:

@@ -19,6 +19,7 @@ import pytest
 from runner.errors import PermanentError, StokerError, StoreCorrupt, StoreUnavailable
 from runner.store.sqlite import SqliteStore
 from runner.store.store import LeaseHeld
+from tests.small_disk import small_disk
 from tests.store.rig import SteppedClock, payloads
 
 
@@ -292,14 +293,7 @@ except StoreUnavailable:
 
 def test_a_full_disk_is_named_and_gets_over_it(tmp_path: Path) -> None:
     """On a small file system of its own: "its disk is full" when it is, business as usual after room was made."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)], check=False
-    )
-    if mounted.returncode:
-        pytest.skip("needs the right to mount a tmpfs")
-    try:
+    with small_disk(tmp_path / "disk", size_bytes=2 << 20) as disk:
         (disk / "ballast").write_bytes(b"x" * 1_000_000)
         store = SqliteStore(disk)
         with pytest.raises(StoreUnavailable, match=r"disk is full.*make room"):
@@ -309,8 +303,6 @@ def test_a_full_disk_is_named_and_gets_over_it(tmp_path: Path) -> None:
         assert store.append("inbox", b"y") == last + 1
         assert len(payloads(store, "inbox")) == last + 1
         store.close()
-    finally:
-        subprocess.run(["umount", str(disk)], check=True)
 
 
 def test_what_a_reboot_means(tmp_path: Path) -> None:

@@ -1,0 +1,33 @@
+"""A small file system of its own, for what happens when a disk is full."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+@contextmanager
+def small_disk(folder: Path, *, size_bytes: int) -> Iterator[Path]:
+    """Mount a file system of memory on a folder, which is made, while the block runs; skip the test where that cannot be."""
+    folder.mkdir(parents=True, exist_ok=True)
+    mount = shutil.which("mount")
+    if mount is None or os.geteuid() != 0:
+        pytest.skip("a file system can be mounted by root only")
+    done = subprocess.run(
+        [mount, "-t", "tmpfs", "-o", f"size={size_bytes}", "stoker-test", str(folder)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
