@@ -18,7 +18,7 @@ help:
 	@echo "make test-fast  tests that need neither torch nor long runs (under 3 minutes)"
 	@echo "make check      ruff, format, mypy, import-linter"
 	@echo "make bench      figures with their method, PASS or MISS"
-	@echo "make soak       a thousand rounds of kills, and hundreds more at random moments"
+	@echo "make soak       a thousand rounds of kills, hundreds more at random moments, every fault in every story"
 	@echo "make docs       write the generated pages anew"
 	@echo "make format     let ruff format and repair"
 	@echo "make clean      remove the environment and all caches"
@@ -61,7 +61,7 @@ bench: $(STAMP)
 	@$(BIN)/python -m bench
 
 soak: $(STAMP)
-	@STOKER_SOAK=100 $(BIN)/python -m pytest -m "e2e" --timeout 3600
+	@STOKER_SOAK=100 $(BIN)/python -m pytest tests/e2e tests/decide --timeout 3600
 
 docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from zlib import crc32
 
 from runner.facts import records as r
 from runner.simulate.world import World
@@ -60,10 +61,13 @@ def shape(scenario: Scenario) -> str:
     return repr((scenario.cluster, scenario.echo_seconds, scenario.runs))
 
 
-def inject_all(scenario: Scenario, *, with_start: bool = True) -> Report:
+def inject_all(
+    scenario: Scenario, *, with_start: bool = True, with_each_kind: bool = True
+) -> Report:
     """Play the story undisturbed, then once for every fault at every place.
 
-    Without `with_start`, places in its start are left out, since another story of the same shape has had them.
+    Without `with_start`, places in its start are left out, since another story of the same shape has had them. Without
+    `with_each_kind`, an operation of the store gets one kind of fault: the kinds take turns, each story begins with another.
     """
     # Half as many heartbeats take a good part less time; they change nothing, so few faults could hide in them.
     scenario = replace(scenario, cluster={"heartbeat_seconds": 2.0, **scenario.cluster})
@@ -72,7 +76,8 @@ def inject_all(scenario: Scenario, *, with_start: bool = True) -> Report:
     expected, world = _play(scenario, faults=faults, point=None, started=started)
     begin = (0, 0) if with_start else started[0]
     failures, num_faults, num_recoveries = [], 0, 0
-    for place in _places(begin, (len(faults.operations), world.lead.points)):
+    turn = None if with_each_kind else crc32(scenario.name.encode())
+    for place in _places(begin, (len(faults.operations), world.lead.points), turn):
         num_faults += 1
         plan = {place.operation: place.fault} if place.fault is not None else {}
         try:
@@ -89,10 +94,14 @@ def inject_all(scenario: Scenario, *, with_start: bool = True) -> Report:
     )
 
 
-def _places(begin: tuple[int, int], end: tuple[int, int]) -> Iterator[Place]:
-    """Yield every fault past `begin` up to `end`: (operations, points)."""
+def _places(
+    begin: tuple[int, int], end: tuple[int, int], turn: int | None = None
+) -> Iterator[Place]:
+    """Yield every fault past `begin` up to `end`: (operations, points); with `turn`, one kind for each operation."""
+    kinds = tuple(Fault)
     for operation in range(begin[0] + 1, end[0] + 1):
-        for fault in Fault:
+        dealt = kinds if turn is None else (kinds[(turn + operation) % len(kinds)],)
+        for fault in dealt:
             yield Place(operation=operation, fault=fault)
     for point in range(begin[1] + 1, end[1] + 1):
         yield Place(point=point)
