@@ -128,9 +128,20 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
     if record.state != "suspect":
         node.unreachable = 0
+        node.gang_advanced_at, node.gang_step_seconds, node.kept_at = None, 0.0, None
     if node.leaving is not None and record.state in (node.leaving.to, "left", "retired"):
         node.leaving = None
     state.count(f"nodes_{record.state}")
+
+
+def _gang_advanced(state: State, record: r.GangAdvanced) -> None:
+    for name in record.nodes:
+        node = state.nodes[name]
+        node.gang_advanced_at, node.gang_step_seconds = state.now, record.step_seconds
+
+
+def _node_kept(state: State, record: r.NodeKept) -> None:
+    state.nodes[record.node].kept_at = state.now
 
 
 def _assigned(state: State, record: r.Assigned) -> None:
@@ -170,6 +181,8 @@ OF_NODES: dict[type, Callable[[State, Any], None]] = {
     r.PoolNoted: _pool_noted,
     r.DomainNoted: _domain_noted,
     r.NodeChanged: _node_changed,
+    r.GangAdvanced: _gang_advanced,
+    r.NodeKept: _node_kept,
     r.Assigned: _assigned,
     r.NodeCleared: _node_cleared,
     r.MassSilenceNoted: _mass_silence_noted,

@@ -29,7 +29,14 @@ from runner.decide.state import State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
-from runner.facts.faults import DomainSilence, Finding, GangTimed, MassSilence, NodeHeard
+from runner.facts.faults import (
+    DomainSilence,
+    Finding,
+    GangAdvances,
+    GangTimed,
+    MassSilence,
+    NodeHeard,
+)
 from runner.facts.requests import (
     ChangeLr,
     DrainNode,
@@ -268,6 +275,7 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     s.RanksGone: attempts.on_ranks_gone,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
+    GangAdvances: probing.on_gang_advances,
     GangTimed: attempts.on_gang_timed,
     s.SettingsInEffect: attempts.on_settings,
     s.CheckpointSealed: trust.on_checkpoint_sealed,

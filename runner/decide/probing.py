@@ -13,7 +13,7 @@ from runner.decide.state import GONE, Incident, Node, Run
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
 from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
+from runner.facts.faults import DomainSilence, Finding, GangAdvances, MassSilence, NodeHeard
 from runner.facts.signals import DevicesReleased
 
 # In a row that find a living agent which is not heard, or does not clear its node: then the node is given up; chosen.
@@ -57,6 +57,21 @@ def on_domain_silence(draft: Draft, silence: DomainSilence) -> None:
     """Look at all nodes of a silent domain from outside."""
     for node in domains.on_domain_silence(draft, silence):
         probe(draft, node, reason=f"{silence.domain} {silence.name} is silent")
+
+
+def on_gang_advances(draft: Draft, advances: GangAdvances) -> None:
+    """Note that nodes which are not heard have ranks that live: whoever looks at them in vain does not give them up."""
+    nodes = [draft.state.nodes[name] for name in advances.nodes if name in draft.state.nodes]
+    named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == advances.attempt]
+    if named:
+        draft.add(
+            r.GangAdvanced(
+                attempt=advances.attempt,
+                nodes=tuple(named),
+                step=advances.step,
+                step_seconds=advances.step_seconds,
+            )
+        )
 
 
 def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
@@ -167,6 +182,9 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
         return
     if not detail.get("reachable") and _may_be_one_of_many(draft, node):
         return  # it proves nothing about this one
+    if not detail.get("reachable") and _steps_on(draft, node):
+        _keep(draft, node)
+        return
     evidence = f"probe: {node.node} {_found(result)}"
     if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
         draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
@@ -181,6 +199,35 @@ def _may_be_one_of_many(draft: Draft, node: Node) -> bool:
     known_at = state.listening_since + cluster.silence_seconds + cluster.heartbeat_seconds
     soon = node.unreachable + 1 < MIN_UNREACHABLE or draft.now < known_at
     return node.node in state.silent_en_masse or soon
+
+
+def _steps_on(draft: Draft, node: Node) -> bool:
+    """Whether the gang it serves was seen to step not long ago: a synchronous gang that steps has all its ranks.
+
+    Steps that take long are no evidence either way, so what was seen counts for two more of them.
+    """
+    attempt = draft.state.attempt_of(node.attempt) if node.attempt is not None else None
+    if node.gang_advanced_at is None or attempt is None or not is_in_doubt(node):
+        return False
+    limit = 2 * (draft.policy.cluster.silence_seconds + node.gang_step_seconds)
+    is_up = attempt.state in ("launching", "running", "asked")
+    return is_up and draft.now < node.gang_advanced_at + limit
+
+
+def _keep(draft: Draft, node: Node) -> None:
+    """Leave a node that is out of reach in service, and tell a person, again after each hard cap."""
+    cluster = draft.policy.cluster
+    if node.kept_at is not None and draft.now < node.kept_at + cluster.hard_cap_seconds:
+        return
+    draft.add(r.NodeKept(node=node.node))
+    live = live_attempt(draft, node)
+    incident = incident_about(draft, node, live[0] if live else None)
+    draft.page(
+        f"{node.node} is not heard, its ranks step on; its agent or its way to the store is gone: "
+        f"restart its agent (`systemctl restart stoker-agent@{node.node}`)",
+        run=live[0].run if live else None,
+        incident=incident.incident if incident is not None else None,
+    )
 
 
 def _found(result: ActionResult) -> str:

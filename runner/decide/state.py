@@ -135,6 +135,9 @@ class Node:
     probes: int = 0  # probes in a row that found the agent alive though it does not answer
     held: bool = False  # suspect for its devices alone: it is heard, and takes no ranks until it says that they are free
     unreachable: int = 0  # probes in a row that could not reach the node
+    gang_advanced_at: float | None = None  # when its gang last made steps though it is not heard
+    gang_step_seconds: float = 0.0  # how long one of these steps took
+    kept_at: float | None = None  # when a person was last told that it stays in service for that
 
 
 @dataclass(slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from runner.detect.advances import Advances
 from runner.detect.progress import GangProgress
 from runner.detect.silence import Silence
 from runner.detect.starts import Starts
@@ -16,6 +17,7 @@ class Detectors:
         self.silence = Silence(silence_seconds)
         self.progress = GangProgress(silence_seconds)
         self.starts = Starts()
+        self.advances = Advances(silence_seconds)
         self._watch = Watch()
 
     def watch(self, watch: Watch) -> None:
@@ -31,6 +33,7 @@ class Detectors:
             *self.silence.heard(beat, self._watch, now),
             *self.progress.heard(beat, now),
             *self.starts.heard(beat, self._watch, now),
+            *self.advances.heard(beat, self._watch, self.silence, now),
         ]
 
     def tick(self, now: float) -> list[object]:
@@ -46,6 +49,7 @@ class Detectors:
         self.silence.begin_anew()
         self.progress.shift(seconds)
         self.starts.shift(seconds)
+        self.advances.shift()
 
     def due_at(self) -> float | None:
         """Return when `tick` has something to say at the earliest, if nothing is heard."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from runner.detect.domains import QUIET_SHARE, Hearing, Judgement, judge
 from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
 from runner.facts.signals import Heartbeat
@@ -116,6 +118,15 @@ class Silence:
             f"nothing heard from {name} for {silent:.1f} s (limit {self.silence_seconds:g} s)"
         )
         return Finding(fault="node_silent", evidence=evidence, node=name, silent_seconds=silent)
+
+    @property
+    def silent(self) -> Collection[str]:
+        """Nodes that were found silent and have not been heard since."""
+        return self._silent.keys()
+
+    def heard_at(self, node: str) -> float | None:
+        """Return when a node was last heard, or began to be listened for."""
+        return self._heard.get(node)
 
     def begin_anew(self) -> None:
         """Forget when nodes were heard: nobody listened (our own pause, a store outage), which proves nothing about them.

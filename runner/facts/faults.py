@@ -68,6 +68,17 @@ class DomainSilence:
     silent_seconds: float = 0.0  # the longest of them
 
 
+@message("gang_advances")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangAdvances:
+    """A gang makes steps though these nodes of it are not heard: it steps together, so their ranks live."""
+
+    attempt: AttemptId
+    nodes: tuple[str, ...]
+    step: int
+    step_seconds: float = 0.0  # that a step took on average, while they were not heard
+
+
 @message("gang_timed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangTimed:

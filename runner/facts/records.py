@@ -216,6 +216,25 @@ class NodeChanged:
     domain: str = ""  # "rack r2": it is lost with that failure domain, and not to blame
 
 
+@message("gang_advanced")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangAdvanced:
+    """The gang of these nodes, which are not heard, has made steps: their ranks live."""
+
+    attempt: AttemptId
+    nodes: tuple[str, ...]
+    step: int
+    step_seconds: float = 0.0
+
+
+@message("node_kept")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKept:
+    """A person was told that a node is out of reach and stays in service, since its gang makes steps."""
+
+    node: str
+
+
 @message("assigned")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:

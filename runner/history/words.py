@@ -14,7 +14,14 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
-from runner.facts.faults import DomainSilence, Finding, GangTimed, MassSilence, NodeHeard
+from runner.facts.faults import (
+    DomainSilence,
+    Finding,
+    GangAdvances,
+    GangTimed,
+    MassSilence,
+    NodeHeard,
+)
 from runner.facts.forgotten import NumbersRaised, StoreAccepted
 
 MAX_TEXT = 240  # characters of one piece of foreign text; chosen, not measured
@@ -196,6 +203,9 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.Notice: _notice,
     s.Junk: lambda f: f"{f.node}: {f.count} messages that were none: {printable(f.reason)}",
     Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
+    GangAdvances: lambda f: (
+        f"{f.attempt} has made step {f.step} though {names(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
+    ),
     GangTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
     NodeHeard: lambda f: f"{f.node} is heard again",
     MassSilence: _mass_silence,
@@ -393,6 +403,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.PoolNoted: _pool_noted,
     r.DomainNoted: _domain_noted,
     r.NodeChanged: lambda d: f"{d.node} is {d.state}{_because(d.reason)}",
+    r.NodeKept: lambda d: f"{d.node} stays in service: it is out of reach, and its gang steps on",
     r.NodeCleared: _node_cleared,
     r.NodeLaunched: _node_launched,
     r.RunAdmitted: _run_admitted,

@@ -110,13 +110,13 @@ class Gangs:
     # ---- what can be seen from outside ------------------------------------------------------------------------------
 
     def ranks(self, attempt: AttemptId, *, running: bool = False) -> list[int]:
-        """Return the ranks of an attempt that are alive (`running`: and not stopped)."""
+        """Return the ranks of an attempt that are alive (`running`: not stopped, and in reach of their peers)."""
         return [
             rank
             for machine in self._machines.values()
             if machine.share is not None and machine.share.plan.attempt == attempt
             for rank, how in machine.share.ranks.items()
-            if how == "running" or not running
+            if not running or (how == "running" and not machine.isolated)
         ]
 
     def live(self, run: int) -> list[AttemptId]:

@@ -62,7 +62,8 @@ class Machine:
         self.life = ""
         self.agent = False
         self.keeper = False
-        self.cut = False  # its link: it neither hears nor is heard
+        self.cut = False  # its link: it neither hears nor is heard, and no probe reaches it
+        self.isolated = False  # its ranks do not reach their peers either
         self.mute = False  # its agent hangs: alive, and deaf and dumb
         self.program_missing = False
         self.undying: tuple[int, ...] = ()  # ranks that outlive SIGKILL
@@ -164,6 +165,12 @@ class Machine:
             self.flush()
         self.die()
 
+    def isolate(self) -> None:
+        """Neither hear nor be heard, by the peers of its ranks neither."""
+        self.cut = self.isolated = True
+        if self.share is not None:
+            self._world.rank_died(self.share.plan.attempt)
+
     def _lose_ranks(self) -> None:
         share = self.share
         if share is not None:
@@ -179,7 +186,7 @@ class Machine:
 
     def mend(self) -> None:
         """Hear and be heard again."""
-        self.cut = False
+        self.cut = self.isolated = False
         self.resume()
 
     def resume(self) -> None:

@@ -324,6 +324,10 @@ class World:
         """The node lives on and can neither hear nor be heard."""
         self.machines[node].cut = True
 
+    def isolate_node(self, node: str) -> None:
+        """The node lives on and nobody reaches it, the peers of its ranks neither."""
+        self.machines[node].isolate()
+
     def mend_link(self, node: str) -> None:
         """The node hears and is heard again."""
         self.machines[node].mend()

@@ -16,7 +16,7 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.faults import DomainSilence, Fault, Finding, MassSilence, NodeHeard
+from runner.facts.faults import DomainSilence, Fault, Finding, GangAdvances, MassSilence, NodeHeard
 from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 from runner.store.journal import Journal
@@ -322,6 +322,10 @@ class Noise:
             return
         if how % 4 == 0:
             self.take(MassSilence(nodes=NODES[: pick % 5]))
+            return
+        if how % 16 == 7:
+            attempt, _ = self.attempt(pick)
+            self.take(GangAdvances(attempt=attempt, nodes=NODES[pick % 3 :][:2], step=pick % 50))
             return
         name = self.node(pick)
         known = self.state.nodes.get(name, Node(node=name, index=0))

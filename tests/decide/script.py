@@ -290,6 +290,7 @@ DEEDS: Mapping[str, Maker] = {
     "kill-node": _named("kill_node"),
     "boot-node": _named("boot_node"),
     "cut-link": _named("cut_link"),
+    "isolate-node": _named("isolate_node"),
     "mend-link": _named("mend_link"),
     "hang-agent": _named("hang_agent"),
     "free-agent": _named("free_agent"),

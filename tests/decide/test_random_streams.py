@@ -136,6 +136,12 @@ inputs = st.one_of(
     ),
     st.builds(f.NodeHeard, **heard_from),
     st.builds(
+        f.GangAdvances,
+        attempt=attempt,
+        nodes=st.lists(node, max_size=3, unique=True).map(tuple),
+        step=st.integers(0, 50),
+    ),
+    st.builds(
         f.DomainSilence,
         domain=st.sampled_from(["rack", "switch"]),
         name=st.sampled_from(["r1", "r2"]),

@@ -13,7 +13,14 @@ from runner.facts import requests as q
 from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
-from runner.facts.faults import DomainSilence, Finding, GangTimed, MassSilence, NodeHeard
+from runner.facts.faults import (
+    DomainSilence,
+    Finding,
+    GangAdvances,
+    GangTimed,
+    MassSilence,
+    NodeHeard,
+)
 from runner.facts.ids import AttemptId
 from runner.facts.wire import kind_of
 from runner.history.ledger import Ledger
@@ -168,6 +175,9 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.SettingsInEffect: lambda fact: f"settings {fact.attempt} lr {fact.values.get('lr'):g}",
     s.CheckpointSealed: lambda fact: f"sealed step {fact.step}",
     Finding: _finding,
+    GangAdvances: lambda fact: (
+        f"gang_advances {fact.attempt} step {fact.step} without {' '.join(fact.nodes)}"
+    ),
     GangTimed: lambda fact: f"gang_timed {fact.attempt}",
     NodeHeard: lambda fact: f"node_heard {fact.node}",
     DomainSilence: lambda fact: f"domain_silence {fact.domain} {fact.name} {' '.join(fact.nodes)}",
@@ -262,6 +272,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
     r.OffenceNoted: lambda x: f"offence of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
+    r.NodeKept: lambda x: f"{x.node} kept",
     r.NodeCleared: lambda x: (
         f"{x.node} clear" + (" (seen by probe)" if x.seen_by == "probe" else "")
     ),

@@ -1,0 +1,84 @@
+"""Advances: steps that a gang makes without a node being heard are told; what may have been under way is not."""
+
+from __future__ import annotations
+
+from runner.detect.detectors import Detectors
+from runner.facts.faults import GangAdvances
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat
+from runner.facts.watch import Watch, WatchedAttempt
+
+LIMIT = 5.0
+GANG = AttemptId(1, 1, 0)
+
+
+def watching(*nodes: str) -> Detectors:
+    """Make detectors that watch one gang."""
+    detectors = Detectors(LIMIT)
+    watched = WatchedAttempt(
+        attempt=GANG, nodes=nodes, since=0.0, start_seconds=0.0, progress_seconds=0.0
+    )
+    detectors.watch(Watch(nodes=nodes, attempts=(watched,)))
+    return detectors
+
+
+def beat(detectors: Detectors, node: str, now: float, step: int) -> list[GangAdvances]:
+    """Let a node be heard, and time pass; return what is said of its gang."""
+    heartbeat = Heartbeat(node=node, incarnation=1, attempt=GANG, last_step=step)
+    found = [*detectors.heard(heartbeat, now), *detectors.tick(now)]
+    return [item for item in found if isinstance(item, GangAdvances)]
+
+
+def without_n2(detectors: Detectors, *, steps: list[int]) -> list[tuple[int, GangAdvances]]:
+    """Hear n2 at time 0 and never again, the others each second with these steps; return what is said, and when."""
+    said = []
+    beat(detectors, "n2", 0.0, steps[0])
+    for second, step in enumerate(steps):
+        for node in ("n1", "n3", "n4"):
+            said += [(second, item) for item in beat(detectors, node, float(second), step)]
+    return said
+
+
+def test_a_gang_that_steps_without_a_node_is_told_of_once_per_limit() -> None:
+    """It is said as soon as the node is found silent, and again a whole limit later, with the pace of the steps."""
+    said = without_n2(watching("n1", "n2", "n3", "n4"), steps=list(range(12)))
+    assert [second for second, _ in said] == [6, 11]
+    assert all(item.nodes == ("n2",) and item.step_seconds == 1.0 for _, item in said)
+
+
+def test_steps_made_before_a_node_can_have_died_prove_nothing() -> None:
+    """Hundreds of steps until a heartbeat after its last word, and one that was under way, are no sign of its ranks."""
+    steps = [0, 300, 300, 300, 301, *[301] * 10]
+    assert without_n2(watching("n1", "n2", "n3", "n4"), steps=steps) == []
+
+
+def test_a_step_more_is_no_evidence_two_are() -> None:
+    """Nodes of one gang may be one step apart."""
+    one = [0, 5, 5, 5, 5, 6, *[6] * 6]
+    assert without_n2(watching("n1", "n2", "n3", "n4"), steps=one) == []
+    two = [0, 5, 5, 5, 5, 6, 6, 7, *[7] * 6]
+    said = without_n2(watching("n1", "n2", "n3", "n4"), steps=two)
+    assert [(second, item.step) for second, item in said] == [(7, 7)]
+
+
+def test_a_node_that_was_heard_between_two_silences_starts_anew() -> None:
+    """Steps of its first silence are no evidence in the second."""
+    detectors = watching("n1", "n2", "n3", "n4")
+    assert without_n2(detectors, steps=list(range(10)))
+    beat(detectors, "n2", 10.0, 10)
+    said = [
+        item
+        for second in range(10, 25)
+        for node in ("n1", "n3", "n4")
+        for item in beat(detectors, node, float(second), 10)
+    ]
+    assert said == []
+
+
+def test_nothing_is_made_of_a_time_in_which_nobody_listened() -> None:
+    """After a pause, steps count from half a limit after it."""
+    detectors = watching("n1", "n2", "n3", "n4")
+    without_n2(detectors, steps=[0] * 6)
+    detectors.shift(60.0)
+    said = [(at, beat(detectors, "n1", at, 600)) for at in (66.0, 67.0, 68.0, 69.0, 70.0)]
+    assert not any(items for _, items in said)
