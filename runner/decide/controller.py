@@ -171,6 +171,7 @@ class Controller:
         return Watch(
             nodes=nodes,
             lost=lost,
+            left=tuple(n.node for n in self.state.nodes.values() if n.state == "left"),
             lives=lives,
             domains=self.policy.cluster.domains,
             attempts=tuple(watched),

@@ -108,9 +108,16 @@ class Silence:
         self._may_go = False
 
     def _crowd(self, watch: Watch, due: dict[str, bool]) -> tuple[str, ...]:
-        """Return the nodes that are silent together, or none. A node leaves the crowd only by being heard."""
+        """Return the nodes that are silent together, or none. A node leaves by being heard, or by its word that it ends.
+
+        One that is watched no more, unheard, leaves those that are left no less a crowd: they were one of all that were watched
+        when it formed.
+        """
         silent = tuple(name for name in watch.nodes if name in self._silent or name in due)
-        return silent if _is_mass(len(silent), len(watch.nodes)) else ()
+        still = [name for name in self._en_masse if name in self._silent and name not in watch.left]
+        crowd = tuple(dict.fromkeys((*still, *silent)))
+        watched = dict.fromkeys((*watch.nodes, *still))
+        return crowd if silent and _is_mass(len(crowd), len(watched)) else ()
 
     def _finding(self, name: str, now: float) -> Finding:
         silent = now - self._heard[name]

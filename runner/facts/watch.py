@@ -32,6 +32,7 @@ class Watch:
 
     nodes: tuple[str, ...] = ()
     lost: tuple[str, ...] = ()  # given up; worth a word if they are heard again
+    left: tuple[str, ...] = ()  # their agents said that they end: silence is to be expected
     lives: Mapping[str, str] = field(
         default_factory=dict
     )  # node -> life of its agent; others are not it

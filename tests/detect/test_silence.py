@@ -102,3 +102,22 @@ def test_it_says_when_to_look_again() -> None:
     assert silence.due_at(watch) == LIMIT
     silence.tick(watch, LIMIT)
     assert silence.due_at(watch) == 2.0 + LIMIT
+
+
+def test_a_crowd_of_which_some_are_taken_out_is_still_one() -> None:
+    """Those of a silent crowd that are watched no more, unheard, do not turn the rest into culprits; being heard does."""
+    nodes = tuple(f"n{index}" for index in range(1, 8))
+    silence, watch = listening(*nodes)
+    speaking, quiet = nodes[:3], nodes[3:]
+    crowds = []
+    for second in range(1, 12):
+        for node in speaking:
+            silence.heard(beat(node), watch, float(second))
+        if second == 7:  # two of the four are drained: two of five would be no crowd
+            watch = Watch(nodes=nodes[:5])
+        found = silence.tick(watch, second + 0.5)
+        crowds += [item.nodes for item in found if isinstance(item, MassSilence)]
+    assert crowds == [quiet]
+    for node in (*speaking, "n4", "n5"):
+        silence.heard(beat(node), watch, 12.0)
+    assert MassSilence() in silence.tick(watch, 12.5)
