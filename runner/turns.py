@@ -107,6 +107,8 @@ class Turns:
     def _settled(self, fact: object, now: float) -> list[object]:
         """Ask what follows from the state until nothing more does."""
         records: list[object] = []
+        if self.controller.is_settled:
+            return records
         for _ in range(MAX_SETTLE_ROUNDS):
             more = self._turn(r.Settle(), now)
             records += more

@@ -78,6 +78,7 @@ class Controller:
         # What follows from the state as it is, worked out at most once between two entries: None until it is asked for.
         self._watch: Watch | None = None
         self._wakes: tuple[float | None] | None = None
+        self._is_settled = False
 
     def decide(self, fact: object, now: float) -> tuple[object, ...]:
         """Return the records that this input leads to. Changes nothing; unknown kinds lead to nothing."""
@@ -85,6 +86,8 @@ class Controller:
         handler = _INPUTS.get(type(fact))
         if handler is not None and not self._is_anothers(fact):
             handler(draft, fact)
+        if type(fact) is r.Settle and not draft.records:
+            self._is_settled = True
         return tuple(draft.records)
 
     def _is_anothers(self, fact: object) -> bool:
@@ -96,8 +99,31 @@ class Controller:
 
     def apply(self, entry: r.JournalEntry) -> None:
         """Apply one journal entry, new or replayed."""
-        self._watch = self._wakes = None
+        if not (self._is_settled and self._only_marks_progress(entry)):
+            self._watch = self._wakes = None
+            self._is_settled = False
         apply_entry(self.state, entry)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing follows from the state: it was asked, and since then runs made steps, and nothing fell due.
+
+        Hundreds of runs mark their progress again and again; looking at every node and run each time would be most of the work.
+        """
+        return self._is_settled
+
+    def _only_marks_progress(self, entry: r.JournalEntry) -> bool:
+        """Whether an entry says that gangs that step have made more steps, before anything falls due: nobody waits for that."""
+        if type(entry.input) is not s.Progress:
+            return False
+        for record in entry.records:
+            if type(record) is not r.Advanced:
+                return False
+            attempt = self.state.attempt_of(record.attempt)
+            if attempt is None or attempt.last_step is None:
+                return False
+        wake_at = self.wake_at()
+        return wake_at is None or entry.now < wake_at
 
     def wake_at(self) -> float | None:
         """Return the earliest time at which something is due that no signal will announce; it may have passed."""

@@ -19,6 +19,7 @@ FOLLOWED_SECONDS = 1.0
 LEAST_WRITES = 20
 LEAST_WRITING_SECONDS = 10.0
 ANNOUNCED = ("evaluate", "checkpoint")
+LEAST_FLOOR_SECONDS = min(rule.floor_seconds for rule in RULES.values())
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,6 +51,12 @@ class _Gang:
     def run(self) -> int:
         """Number of its run."""
         return self.watched.attempt.run
+
+    @property
+    def least_limit(self) -> float:
+        """The shortest quiet, in seconds, that any learned limit may be."""
+        watched = self.watched
+        return min(LEAST_FLOOR_SECONDS, watched.start_seconds, watched.progress_seconds)
 
     @property
     def is_starting(self) -> bool:
@@ -87,22 +94,33 @@ class GangProgress:
         self._paces: dict[tuple[int, str], Pace] = {}  # by run and rule
         self._speaking: dict[int, bool] = {}
         self._announcing: dict[int, bool] = {}  # was seen in an evaluation or a checkpoint
+        # While this is watched, no fixed limit is passed before then: many gangs are not walked in vain.
+        self._calm: tuple[Watch | None, float] = (None, 0.0)
+        self._latest = 0.0  # when anybody was heard last
 
     def heard(self, beat: Heartbeat, now: float) -> list[Finding]:
         """Note steps, phases, writes and stopped ranks; say who is stopped, and whether the gang is quiet for too long."""
+        self._latest = now
         gang = self._gangs.get(beat.attempt) if beat.attempt is not None else None
         if gang is None:
             return []
+        before = (gang.speaks, gang.last_step is None, len(gang.heard))
         self._follow_node(gang, beat, now)
         if beat.phases or beat.last_step is not None:
             gang.speaks = self._speaking[gang.run] = True
             self._follow_steps(gang, beat, now)
         elif not gang.speaks:
             self._follow_writes(gang, beat, now)
+        if before != (gang.speaks, gang.last_step is None, len(gang.heard)):
+            self._calm = (None, 0.0)  # a limit holds that did not, or another one
+        if not beat.ranks_stopped:
+            return self._judge(gang, now)
         return [*_stopped(gang, beat), *self._judge(gang, now)]
 
     def tick(self, watch: Watch, now: float) -> list[Finding]:
         """Return findings about gangs past their fixed limit."""
+        if self._calm[0] is watch and now < self._calm[1]:
+            return []
         self._follow(watch, now)
         found = []
         for watched in watch.attempts:
@@ -114,15 +132,23 @@ class GangProgress:
                     f"(limit {limit:g} s, set in run.yaml)"
                 )
                 found.append(_no_progress(gang, evidence, now - since))
+        due = self._first_due(watch)
+        self._calm = (watch, math.inf if due is None else due)
         return found
 
     def shift(self, seconds: float) -> None:
         """Allow for a time in which nobody listened."""
+        self._calm = (None, 0.0)
         for gang in self._gangs.values():
             gang.shift(seconds)
 
     def due_at(self, watch: Watch) -> float | None:
-        """Return when the next gang passes its fixed limit if it makes no step."""
+        """Return when the next gang passes its fixed limit if it makes no step, or a time before that."""
+        if self._calm[0] is watch and self._calm[1] > self._latest:
+            return self._calm[1] if self._calm[1] < math.inf else None
+        return self._first_due(watch)
+
+    def _first_due(self, watch: Watch) -> float | None:
         times = []
         for watched in watch.attempts:
             gang = self._gangs.get(watched.attempt)
@@ -147,7 +173,7 @@ class GangProgress:
 
     def _follow_steps(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
         if beat.phases:
-            own = _first_phase(beat.phases.values())
+            own = _first_phase(frozenset(beat.phases.values()))
             before = gang.phases.get(beat.node)
             if before != own:
                 gang.phases[beat.node] = own
@@ -214,10 +240,10 @@ class GangProgress:
     # ---- learned limits ---------------------------------------------------------------------------------------------
 
     def _judge(self, gang: _Gang, now: float) -> list[Finding]:
-        limit = self._learned_limit(gang)
-        if limit is None or gang.sign_at is None or gang.watched.since is None:
+        if gang.sign_at is None or now - gang.sign_at < gang.least_limit:
             return []
-        if gang.found.get("no_progress"):
+        limit = self._learned_limit(gang)
+        if limit is None or gang.watched.since is None or gang.found.get("no_progress"):
             return []
         if now - gang.sign_at < limit.seconds:
             return []
@@ -292,7 +318,10 @@ def _phase_of(gang: _Gang, last_step: int | None) -> str:
 
 
 def _first_phase(named: Collection[str]) -> str:
-    return next((phase for phase in PHASES if phase in named), "step")
+    for phase in PHASES:
+        if phase in named:
+            return phase
+    return "step"
 
 
 def _fixed_limit(watched: WatchedAttempt, gang: _Gang) -> tuple[float, float, str]:

@@ -28,12 +28,13 @@ class Silence:
         self._may_go = False  # an awaited one spoke: whoever is held back may have no reason left
         # While this is watched and nobody is silent, nobody can be before then: a large fleet is not walked in vain.
         self._calm: tuple[Watch | None, float] = (None, 0.0)
+        self._latest = 0.0  # when anybody was heard last
         self._lost: tuple[Watch | None, dict[str, None]] = (None, {})
 
     def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[NodeHeard]:
         """Note a heartbeat; say so if its node had been silent, or was given up."""
         before = self._heard.get(beat.node)
-        self._heard[beat.node] = now
+        self._heard[beat.node] = self._latest = now
         came_back = self._silent.pop(beat.node, None) is not None
         self._held.pop(beat.node, None)
         self._may_go = self._may_go or beat.node in self._awaited
@@ -50,8 +51,9 @@ class Silence:
         if self._calm[0] is watch and now < self._calm[1]:
             return []
         found = self._look(watch, now)
-        is_calm = not (found or self._silent or self._held or self._en_masse)
-        self._calm = (watch, self.due_at(watch) or 0.0) if is_calm else (None, 0.0)
+        self._calm = (None, 0.0)
+        if not (found or self._silent or self._held or self._en_masse):
+            self._calm = (watch, self._first_due(watch) or 0.0)
         return found
 
     def _look(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
@@ -145,7 +147,16 @@ class Silence:
         self._held, self._awaited, self._may_go = {}, {}, False
 
     def due_at(self, watch: Watch) -> float | None:
-        """Return when the next node becomes silent, or is to be named again, if nothing is heard."""
+        """Return when the next node becomes silent, or is to be named again, if nothing is heard; or a time before that.
+
+        While all is calm, only what was worked out earlier is told, for as long as it is yet to come: whoever was heard since then
+        is due later.
+        """
+        if self._calm[0] is watch and self._calm[1] > self._latest:
+            return self._calm[1]
+        return self._first_due(watch)
+
+    def _first_due(self, watch: Watch) -> float | None:
         held = {} if self._may_go else self._held
         times = [
             held.get(name, self._due(name, self._heard[name]))

@@ -5,7 +5,8 @@ an unknown kind, or bytes that are no message, raise WireError, which the reader
 only ever added: the golden journals of all releases must decode for ever.
 
 A supervisor of 2,000 nodes reads as many messages a second: so how a type is written and read is worked out once per type,
-and kept as a function (`_writer`, `_reader`).
+and kept as a function (`_writer`, `_reader`), and the JSON itself is msgspec's (bench/codec.py). What msgspec does not take, the
+standard library is asked about: text that is not Unicode (a rank's stderr, escaped), and every error.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, TypeVar, cast, get_args, get_origin
 
+import msgspec
+
 from runner.errors import WireError
 from runner.facts.ids import AttemptId
 
@@ -31,8 +34,12 @@ MAX_ATTEMPTS_REMEMBERED = 4096  # ids of attempts as text, read once; chosen, no
 
 T = TypeVar("T")
 _Function = Callable[[Any], Any]
+_Put = Callable[[Any, Any], None]
+_ATOMS = {str: True, int: True, bool: True, type(None): True}  # written as they are
 _NO_TYPE = object()  # no value has it as its type
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_FAST_ENCODE = msgspec.json.Encoder().encode
+_FAST_DECODE = msgspec.json.Decoder().decode
 _KINDS: dict[str, type] = {}
 _NAMES: dict[type, str] = {}
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -63,7 +70,10 @@ def encode(fact: object) -> bytes:
 
 def encode_message(plain: Mapping[str, Any]) -> bytes:
     """Encode what `to_message` returned."""
-    return _JSON(plain).encode()
+    try:
+        return _FAST_ENCODE(plain)
+    except (ValueError, TypeError, OverflowError):  # a lone surrogate, for one
+        return _JSON(plain).encode()
 
 
 def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
@@ -71,7 +81,7 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
     if len(data) > limit_bytes:
         raise WireError(f"message of {len(data)} bytes; at most {limit_bytes} are read")
     try:
-        plain = json.loads(data)
+        plain = _parsed(data)
     except (ValueError, RecursionError) as error:
         raise WireError(
             f"not a JSON message: {bytes(data[:80], 'utf-8') if isinstance(data, str) else data[:80]!r} ({error})"
@@ -81,6 +91,13 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
     except (ValueError, OverflowError, RecursionError) as error:
         # JSON that no field can hold: a key that is no number, a number no float holds, messages in messages in messages.
         raise WireError(f"{str(plain)[:80]!r} is no message ({error})") from error
+
+
+def _parsed(data: bytes | str) -> Any:
+    try:
+        return _FAST_DECODE(data)
+    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        return json.loads(data)
 
 
 def to_message(fact: object) -> dict[str, Any]:
@@ -131,7 +148,10 @@ def _writer(kind: Any) -> _Function:
     if dataclasses.is_dataclass(kind):
         return _fields_writer(cast(type, kind))
     if issubclass(kind, Mapping):
-        return lambda value: {str(key): to_plain(item) for key, item in value.items()}
+        return lambda value: {
+            str(key): item if type(item) in _ATOMS else to_plain(item)
+            for key, item in value.items()
+        }
     if issubclass(kind, list | tuple):
         return _plain_list
     return _refuse
@@ -152,7 +172,14 @@ def _plain_float(value: float) -> float | str:
 
 
 def _plain_list(value: Iterable[Any]) -> list[Any]:
-    return [to_message(item) if type(item) in _NAMES else to_plain(item) for item in value]
+    return [
+        item
+        if type(item) in _ATOMS
+        else to_message(item)
+        if type(item) in _NAMES
+        else to_plain(item)
+        for item in value
+    ]
 
 
 def _fields_writer(cls: type) -> _Function:
@@ -314,28 +341,63 @@ def _read_attempt(plain: Any) -> AttemptId:
 
 
 def _fields_reader(target: Any) -> _Function:
-    what = f"an object for {target.__name__}"
+    """Fields are put where they belong one by one: a frozen dataclass's own constructor takes three times as long."""
+    what, new = f"an object for {target.__name__}", target.__new__
+    finish = getattr(target, "__post_init__", None)
 
     def read(plain: Any) -> Any:
-        _expect(isinstance(plain, dict), what, plain)
-        fields, known = {}, _field_readers(target)
+        if type(plain) is not dict:
+            _expect(False, what, plain)
+        made, known = new(target), _field_readers(target)
         for name, item in plain.items():
             if name in known:
-                exact, reader = known[name]
-                fields[name] = item if type(item) is exact else reader(item)
-        try:
-            return target(**fields)
-        except TypeError as error:
-            raise WireError(f"{target.__name__}: {error}") from error
+                exact, reader, put = known[name]
+                put(made, item if type(item) is exact else reader(item))
+        for name, put, default, factory in _missing(target):
+            if name not in plain:
+                if factory is not None:
+                    put(made, factory())
+                elif default is dataclasses.MISSING:
+                    raise WireError(f"{target.__name__}: {name!r} is missing")
+                else:
+                    put(made, default)
+        if finish is not None:
+            finish(made)
+        return made
 
     return read
 
 
 @cache  # apart from `_fields_reader`, since a class may hold fields of its own kind
-def _field_readers(target: Any) -> dict[str, tuple[Any, _Function]]:
-    """Return of each field the one type that needs no further look, and the reader of all others."""
+def _field_readers(target: Any) -> dict[str, tuple[Any, _Function, _Put]]:
+    """Return of each field the one type that needs no further look, the reader of all others, and how it is set."""
     hints = _hints(target)
-    return {name: (_exact(hints[name]), _reader(hints[name])) for name, _ in _defaults(target)}
+    return {
+        name: (_exact(hints[name]), _reader(hints[name]), _put(target, name))
+        for name, _ in _defaults(target)
+    }
+
+
+@cache
+def _missing(target: Any) -> tuple[tuple[str, _Put, Any, Any], ...]:
+    """Return of each field how it is set and to what, where a message does not name it: its default, or what a factory makes."""
+    return tuple(
+        (
+            field.name,
+            _put(target, field.name),
+            field.default,
+            None if field.default_factory is dataclasses.MISSING else field.default_factory,
+        )
+        for field in dataclasses.fields(target)
+    )
+
+
+def _put(target: Any, name: str) -> _Put:
+    """Return what sets a field of a new object, frozen or not."""
+    slot = getattr(target, name, None) if "__slots__" in target.__dict__ else None
+    if isinstance(slot, types.MemberDescriptorType):
+        return slot.__set__
+    return lambda made, item: object.__setattr__(made, name, item)
 
 
 def _exact(hint: Any) -> Any:

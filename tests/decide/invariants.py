@@ -12,6 +12,7 @@ from typing import Any
 
 from runner.decide import attempts, fleet, runs
 from runner.decide.apply import apply_entry
+from runner.decide.controller import Controller
 from runner.decide.draft import Policy
 from runner.decide.placement import Preloads, assignment_of
 from runner.decide.state import State
@@ -253,6 +254,7 @@ class Watching:
         """Check an entry."""
         self._durable.append(entry)
         self.books.take(entry)
+        check_kept(world.lead.controller, entry)
         for record in entry.records:
             if isinstance(record, r.RunChanged) and record.state == "finished":
                 check_goal(world, record.run)
@@ -279,6 +281,16 @@ class Watching:
             if entry.sequence == before.sequence + 1:
                 apply_entry(before, entry)
         check(wire.encode(before) == wire.encode(after), "state after recovery is another")
+
+
+def check_kept(controller: Controller, entry: r.JournalEntry) -> None:
+    """What a controller kept over an entry, since it follows from that no less, is what it would work out now."""
+    if not controller.is_settled:
+        return
+    check(not controller.decide(r.Settle(), entry.now), f"something follows from {entry}")
+    anew = Controller(controller.policy, controller.state)
+    check(controller.watch() == anew.watch(), f"another watch after {entry}")
+    check(controller.wake_at() == anew.wake_at(), f"it wakes at another time after {entry}")
 
 
 def check_goal(world: World, run: int) -> None:

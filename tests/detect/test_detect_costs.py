@@ -78,7 +78,7 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
 
 @pytest.mark.parametrize("seed", range(8))
 def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
-    """A detector that is shown a fresh watch at each turn, and so looks each time, says nothing else."""
+    """A detector that is shown a fresh watch at each turn, and so looks each time, says nothing else, nor is due sooner."""
     dice = random.Random(seed)
     names = tuple(f"n{number}" for number in range(12))
     domains = {"rack": {"r1": names[:4], "r2": names[4:8]}}
@@ -104,7 +104,8 @@ def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
                 assert heard == looking.heard(beat(name), replace(watch), now)
         found: list[object] = [*skipping.tick(watch, now)]
         said.append((now, found, [*looking.tick(replace(watch), now)]))
-        assert skipping.due_at(watch) == looking.due_at(watch)
+        ours, theirs = skipping.due_at(watch), looking.due_at(replace(watch))
+        assert ours == theirs or (ours is not None and theirs is not None and now < ours < theirs)
     assert all(ours == theirs for _, ours, theirs in said)
     assert any(ours for _, ours, _ in said)
 
