@@ -65,14 +65,15 @@ class LocalPlace:
     def __init__(self, cluster: ClusterSpec) -> None:
         """Nothing is started yet."""
         self._cluster = cluster
+        local = cluster.local
+        self._nodes = tuple(f"n{index}" for index in range(1, local.nodes + local.spares + 1))
         self._children: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
 
     @property
     def nodes(self) -> tuple[str, ...]:
         """Nodes and spares, in order."""
-        local = self._cluster.local
-        return tuple(f"n{index}" for index in range(1, local.nodes + local.spares + 1))
+        return self._nodes
 
     def hear(self, signal: Signal) -> None:
         """Nothing: /proc knows better."""

@@ -15,6 +15,7 @@ import dataclasses
 import enum
 import json
 import math
+import operator
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
@@ -37,6 +38,7 @@ _Function = Callable[[Any], Any]
 _Put = Callable[[Any, Any], None]
 _ATOMS = {str: True, int: True, bool: True, type(None): True}  # written as they are
 _NO_TYPE = object()  # no value has it as its type
+_ABSENT = object()  # no message holds it
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
 _FAST_ENCODE = msgspec.json.Encoder().encode
 _FAST_DECODE = msgspec.json.Decoder().decode
@@ -188,11 +190,13 @@ def _fields_writer(cls: type) -> _Function:
         (name, default, default is dataclasses.MISSING or bool(default), _is_any(cls, name))
         for name, default in _defaults(cls)
     )
+    # One name alone would not come as a tuple.
+    items_of = operator.attrgetter(*(name for name, *_ in fields)) if len(fields) > 1 else None
 
     def write(value: Any) -> dict[str, Any]:
         plain = {}
-        for name, default, is_always_written, is_any in fields:
-            item = getattr(value, name)
+        items = items_of(value) if items_of is not None else [getattr(value, f[0]) for f in fields]
+        for (name, default, is_always_written, is_any), item in zip(fields, items, strict=True):
             if item is default and not is_always_written:
                 continue  # by far the most frequent: an empty field
             kind: Any = type(item)
@@ -272,9 +276,12 @@ def _union_reader(target: Any) -> _Function:
 
 def _list_reader(made: type, item_type: Any) -> _Function:
     read_item, exact = _reader(item_type), _exact(item_type)
+    only = {exact}
 
     def read(plain: Any) -> Any:
         _expect(isinstance(plain, list), "a list", plain)
+        if only == {*map(type, plain)}:
+            return made(plain)
         return made([item if type(item) is exact else read_item(item) for item in plain])
 
     return read
@@ -282,9 +289,12 @@ def _list_reader(made: type, item_type: Any) -> _Function:
 
 def _mapping_reader(key_type: Any, item_type: Any) -> _Function:
     read_item, exact = _reader(item_type), _exact(item_type)
+    only = {exact} if key_type is str else {_NO_TYPE}
 
     def read(plain: Any) -> Any:
         _expect(isinstance(plain, dict), "an object", plain)
+        if only == {*map(type, plain.values())}:
+            return dict(plain)
         return {
             (key if key_type is str else from_plain_key(key_type, key)): (
                 item if type(item) is exact else read_item(item)
@@ -348,19 +358,17 @@ def _fields_reader(target: Any) -> _Function:
     def read(plain: Any) -> Any:
         if type(plain) is not dict:
             _expect(False, what, plain)
-        made, known = new(target), _field_readers(target)
-        for name, item in plain.items():
-            if name in known:
-                exact, reader, put = known[name]
+        made, get = new(target), plain.get
+        for name, exact, reader, put, default, factory in _field_readers(target):
+            item = get(name, _ABSENT)
+            if item is not _ABSENT:
                 put(made, item if type(item) is exact else reader(item))
-        for name, put, default, factory in _missing(target):
-            if name not in plain:
-                if factory is not None:
-                    put(made, factory())
-                elif default is dataclasses.MISSING:
-                    raise WireError(f"{target.__name__}: {name!r} is missing")
-                else:
-                    put(made, default)
+            elif factory is not None:
+                put(made, factory())
+            elif default is dataclasses.MISSING:
+                raise WireError(f"{target.__name__}: {name!r} is missing")
+            else:
+                put(made, default)
         if finish is not None:
             finish(made)
         return made
@@ -369,21 +377,17 @@ def _fields_reader(target: Any) -> _Function:
 
 
 @cache  # apart from `_fields_reader`, since a class may hold fields of its own kind
-def _field_readers(target: Any) -> dict[str, tuple[Any, _Function, _Put]]:
-    """Return of each field the one type that needs no further look, the reader of all others, and how it is set."""
+def _field_readers(target: Any) -> tuple[tuple[str, Any, _Function, _Put, Any, Any], ...]:
+    """Return of each field the one type that needs no further look, the reader of all others, how it is set, and its default.
+
+    The default is a value, or what a factory makes for each new object.
+    """
     hints = _hints(target)
-    return {
-        name: (_exact(hints[name]), _reader(hints[name]), _put(target, name))
-        for name, _ in _defaults(target)
-    }
-
-
-@cache
-def _missing(target: Any) -> tuple[tuple[str, _Put, Any, Any], ...]:
-    """Return of each field how it is set and to what, where a message does not name it: its default, or what a factory makes."""
     return tuple(
         (
             field.name,
+            _exact(hints[field.name]),
+            _reader(hints[field.name]),
             _put(target, field.name),
             field.default,
             None if field.default_factory is dataclasses.MISSING else field.default_factory,
