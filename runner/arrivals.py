@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 
 from runner.store.store import READ_LIMIT, Batch
 
@@ -25,6 +25,7 @@ SECONDS_PER_NODE = 0.0001
 LONGEST_SECONDS = 0.2
 # Of a queue of words, before deadlines are put off by it: the answer that is waited for may be in it; chosen.
 QUEUED_SECONDS = 1.0
+MAX_TOGETHER = 16  # words that are written in one step of the store, and heartbeats until words are looked for; chosen
 LOOK_SECONDS = 0.02  # until it is seen again whether there is room for more; chosen
 
 Arrival = tuple[str, int, bytes]  # stream, number, payload
@@ -94,12 +95,27 @@ class Arrivals:
 
     # ---- whoever takes
 
-    def portion(self) -> Iterator[Arrival]:
-        """Take words for a moment, the first one in any case; and then the heartbeats that wait by then."""
-        until = self._clock() + WORDS_SECONDS
-        while self._words:
-            yield self._words.popleft()
-            if self._clock() >= until:
-                break
-        for _ in range(len(self._beats)):
-            yield self._beats.popleft()
+    def portion(self) -> Iterator[list[Arrival]]:
+        """Take words for a moment, some in any case; and then the heartbeats that wait by now. Each group is all words, or none is.
+
+        Words that come meanwhile go before the next heartbeats, as long as that moment lasts.
+        """
+        left_seconds = yield from self._some_words(WORDS_SECONDS)
+        num_beats = len(self._beats)
+        while num_beats > 0:
+            beats = _taken(self._beats, min(num_beats, MAX_TOGETHER))
+            num_beats -= len(beats)
+            yield beats
+            left_seconds = yield from self._some_words(left_seconds)
+
+    def _some_words(self, seconds: float) -> Generator[list[Arrival], None, float]:
+        """Take words for so long; return how much of it is left."""
+        while self._words and seconds > 0:
+            begun = self._clock()
+            yield _taken(self._words, MAX_TOGETHER)
+            seconds -= self._clock() - begun
+        return seconds
+
+
+def _taken(waiting: deque[Arrival], most: int) -> list[Arrival]:
+    return [waiting.popleft() for _ in range(min(most, len(waiting)))]

@@ -10,6 +10,7 @@ import contextlib
 import gc
 import logging
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from functools import partial
@@ -33,9 +34,12 @@ from runner.store.store import Lease, Store
 from runner.supervisor import Supervisor, policy_of
 from runner.turns import Turns
 
-# Allocations until young objects are looked through, and rounds until older ones are. A fleet's heartbeats are thousands of objects a
-# second that live for one second, and form no cycles: looked through as seldom, they are gone before. Chosen; bench/fleet.
+# Allocations until young objects are looked through, and rounds until older ones are. A fleet's heartbeats are thousands of objects
+# a second that live for one second, and form no cycles: looked through so seldom, they are gone before. Chosen; bench/fleet.
 GC_THRESHOLDS = (50_000, 20, 50)
+# For which a thread keeps the interpreter to itself while others wait: each answer of the store would wait for as long while a View
+# is encoded (Python's own 5 ms, several times a decision). Chosen; bench/fleet.
+SWITCH_SECONDS = 0.0005
 
 _LOG = logging.getLogger("stoker")
 
@@ -126,6 +130,7 @@ def _lead(
         lead.keep(on_loss=supervisor.stop)
         ending.tell(supervisor.stop)
         gc.set_threshold(*GC_THRESHOLDS)
+        sys.setswitchinterval(SWITCH_SECONDS)
         try:
             supervisor.run()
         except StoreCorrupt as error:

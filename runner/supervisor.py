@@ -23,7 +23,7 @@ from runner.act.places import Place
 from runner.act.registers import Registers
 from runner.act.views import Views, period
 from runner.archivist import Archivist
-from runner.arrivals import LOOK_SECONDS, Arrivals
+from runner.arrivals import LOOK_SECONDS, Arrival, Arrivals
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
@@ -160,7 +160,7 @@ class Supervisor:
             self._store,
             error,
             holder=self._lease.holder,
-            acknowledged=state.sequence,
+            acknowledged=self._turns.durable_sequence,
             epoch=state.next_epoch - 1,
         )
         return EXIT_CODE
@@ -191,8 +191,8 @@ class Supervisor:
         self._notice_pause(max(planned, self._awake_at))
         if fact is not None:
             self._take_in(fact)
-        for stream, number, payload in self._arrivals.portion():
-            self._take_item(stream, number, payload, self._clock.now())
+        for group in self._arrivals.portion():
+            self._take_group(group)
         self._notice_pause(self._awake_at)
         self._allow_for_queue()
         self._detectors.watch(self._turns.controller.watch())
@@ -319,7 +319,22 @@ class Supervisor:
         else:
             self._act(self._turns.take(fact, now))
 
-    def _take_item(self, stream: str, number: int, payload: bytes, now: float) -> None:
+    def _take_group(self, group: list[Arrival]) -> None:
+        """Take heartbeats one by one, or words together: what follows from those is acted on once all of it is durable."""
+        now = self._clock.now()
+        if group[0][0] == BEATS:
+            for item in group:
+                if followed := self._take_item(*item, now):
+                    self._act(followed)
+            return
+        records: list[object] = []
+        with self._turns.together():
+            for item in group:
+                records += self._take_item(*item, now)
+        self._act(records)
+
+    def _take_item(self, stream: str, number: int, payload: bytes, now: float) -> list[object]:
+        """Take in what an item is; return the records that it led to."""
         try:
             fact = self._intake.take(stream, payload, self._turns.controller.state)
         except StoreForgot:
@@ -328,29 +343,28 @@ class Supervisor:
             )  # Fenced: it is we who are behind, for somebody else leads
             raise
         except Refused as refused:
-            self._pass_over(stream, number, refused, now)
-            return
+            return self._pass_over(stream, number, refused, now)
         if isinstance(fact, Heartbeat | NodeJoined | NodeLeft):
             self._place.hear(fact)
-        if isinstance(fact, Heartbeat):
-            self._heard.take(fact, now)
-            self._view_dirty = True
-            for finding in self._detectors.heard(fact, now):
-                self._act(self._turns.take(finding, now))
-        else:
-            self._act(self._turns.take(fact, now, stream=stream, cursor=number))
+        if not isinstance(fact, Heartbeat):
+            return self._turns.take(fact, now, stream=stream, cursor=number)
+        self._heard.take(fact, now)
+        self._view_dirty = True
+        records: list[object] = []
+        for finding in self._detectors.heard(fact, now):
+            records += self._turns.take(finding, now)
+        return records
 
-    def _pass_over(self, stream: str, number: int, refused: Refused, now: float) -> None:
+    def _pass_over(self, stream: str, number: int, refused: Refused, now: float) -> list[object]:
         """Go on without a message that is none; say so once in a while, however much of it comes: it must not fill the journal."""
         self._view_dirty = True
         if refused.reason not in SAID or now < self._junk_due:
-            return
+            return []
         self._junk_due = now + JUNK_SECONDS
         unreadable = r.Unreadable(stream=stream, reason=str(refused)[:300])
         if stream == BEATS:  # volatile: nothing of it is remembered
-            self._act(self._turns.take(unreadable, now))
-        else:
-            self._act(self._turns.take(unreadable, now, stream=stream, cursor=number))
+            return self._turns.take(unreadable, now)
+        return self._turns.take(unreadable, now, stream=stream, cursor=number)
 
     # ---- out --------------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ touches a controller's doors or writes the journal.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -67,6 +68,26 @@ class Turns:
         self._pictured = 0  # entry after which the last picture was taken
         self._pictured_bytes = 0  # of entries until then, as far as they passed through our hands
         self._is_unmarked = False
+        self._written_together: list[r.JournalEntry] | None = None  # applied, not durable yet
+
+    @contextlib.contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what is taken in here in one step of the store, when all is taken: until then nothing of it may be acted on.
+
+        Each is decided on the state that those before it led to, as ever. If taking fails, nothing of it is written: this state is
+        ahead of the journal then, and whoever has it must end.
+        """
+        self._written_together = []
+        yield
+        entries, self._written_together = self._written_together, None
+        if entries:
+            self._make_durable(entries)
+            self._keep_mark()
+
+    @property
+    def durable_sequence(self) -> int:
+        """Number of the newest entry that the journal is known to hold."""
+        return self.controller.state.sequence - len(self._written_together or ())
 
     def recover(self, *, at_most: int | None = None) -> int:
         """Bring the controller to where the journal ends, by applying alone; return the number of entries applied.
@@ -101,7 +122,8 @@ class Turns:
         if stream and cursor <= self.controller.state.cursors.get(stream, 0):
             return []
         records = self._turn(fact, now, stream=stream, cursor=cursor) + self._settled(fact, now)
-        self._keep_mark()
+        if self._written_together is None:
+            self._keep_mark()
         return records
 
     def _settled(self, fact: object, now: float) -> list[object]:
@@ -153,18 +175,27 @@ class Turns:
             cursor=cursor,
             records=decided,
         )
-        while True:
-            try:
-                self._journal.append(entry)
-                break
-            except StoreUnavailable as error:
-                # Not acknowledged is not "not done": the same entry again is written once.
-                self._on_outage(error)
-        self._apply(entry)
+        if self._written_together is None:
+            self._make_durable([entry], is_applied=False)
+        else:
+            self.controller.apply(entry)
+            self._written_together.append(entry)
         return list(decided)
 
-    def _apply(self, entry: r.JournalEntry) -> None:
-        self.controller.apply(entry)
+    def _make_durable(self, entries: list[r.JournalEntry], *, is_applied: bool = True) -> None:
+        while True:
+            try:
+                self._journal.append_many(entries)
+                break
+            except StoreUnavailable as error:
+                # Not acknowledged is not "not done": the same entries again are written once.
+                self._on_outage(error)
+        for entry in entries:
+            self._apply(entry, is_applied=is_applied)
+
+    def _apply(self, entry: r.JournalEntry, *, is_applied: bool = False) -> None:
+        if not is_applied:
+            self.controller.apply(entry)
         self.ledger.apply(entry)
         self._on_entry(entry)
 

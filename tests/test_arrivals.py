@@ -1,3 +1,6 @@
+from collections.abc import Iterator
+from itertools import chain
+
 import pytest
 
 from runner.arrivals import (
@@ -5,8 +8,9 @@ from runner.arrivals import (
     LONGEST_SECONDS,
     LOOK_SECONDS,
     MAX_BEATS,
+    MAX_TOGETHER,
     QUEUED_SECONDS,
-    WORDS_SECONDS,
+    Arrival,
     Arrivals,
 )
 from runner.store.store import READ_LIMIT, Batch, Item
@@ -38,29 +42,49 @@ def test_all_heartbeats_that_wait_are_taken_after_a_moment_of_words_however_slow
     words, portions = [], 0
     while arrivals:
         taken = []
-        for stream, number, _ in arrivals.portion():
+        for stream, number, _ in chain.from_iterable(arrivals.portion()):
             taken.append(stream)
             if stream == "signals":
                 words.append(number)
                 clock.seconds += 0.02
         portions += 1
-        assert 1 <= taken.count("signals") <= WORDS_SECONDS / 0.02 + 1
+        assert 1 <= taken.count("signals") <= MAX_TOGETHER
         assert taken[-300:] == [BEATS] * 300
         if words[-1] < 100:
             arrivals.add(batch(beats=300), 4)
     assert words == list(range(1, 101))
-    assert portions > 20
+    assert portions == 7
 
 
 def test_one_word_is_taken_even_if_it_takes_long() -> None:
     """So that there is an end to any queue."""
     clock = SteppedClock()
     arrivals = Arrivals(clock)
-    arrivals.add(batch(requests=3), 4)
+    arrivals.add(batch(requests=3 * MAX_TOGETHER), 4)
     for left in (2, 1, 0):
-        for _ in arrivals.portion():
-            clock.seconds += 10.0
+        (group,) = [list(group) for group in _slowly(arrivals, clock)]
+        assert len(group) == MAX_TOGETHER
         assert bool(arrivals) == (left > 0)
+
+
+def test_words_that_come_while_heartbeats_are_taken_go_before_the_next_of_them() -> None:
+    """A decision does not wait for the heartbeats of the whole fleet."""
+    arrivals = Arrivals(SteppedClock())
+    arrivals.add(batch(beats=3 * MAX_TOGETHER), 4)
+    portion = arrivals.portion()
+    assert {stream for stream, _, _ in next(portion)} == {BEATS}
+    arrivals.add(batch(signals=2), 4)
+    assert [(stream, number) for stream, number, _ in next(portion)] == [
+        ("signals", 1),
+        ("signals", 2),
+    ]
+    assert [len(group) for group in portion] == [MAX_TOGETHER, MAX_TOGETHER]
+
+
+def _slowly(arrivals: Arrivals, clock: SteppedClock) -> Iterator[list[Arrival]]:
+    for group in arrivals.portion():
+        clock.seconds += 10.0
+        yield group
 
 
 def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time() -> None:

@@ -121,9 +121,11 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
 
 def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
     """Have spares fall silent, one by one; return the seconds from the last word of each to its incident."""
-    view = stage.view()
-    assert view is not None
-    names = [node.node for node in view.nodes if node.state == "spare"][:count]
+    view = stage.wait_for(
+        lambda view: all(run.attempt_state == "running" for run in view.runs), "all gangs up again"
+    )
+    at_work = {name for run in view.runs for name in run.nodes}
+    names = [node.node for node in view.nodes if node.node not in at_work][:count]
     found = []
     for name in names:
         cursor = stage.store.last(JOURNAL)

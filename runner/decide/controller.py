@@ -7,6 +7,7 @@ nothing more follows. `wake_at` says when to come back with a `Tick`.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from runner.decide import (
@@ -77,6 +78,7 @@ class Controller:
         self._state = state
         # What follows from the state as it is, worked out at most once between two entries: None until it is asked for.
         self._watch: Watch | None = None
+        self._watched_before = Watch()
         self._wakes: tuple[float | None] | None = None
         self._is_settled = False
 
@@ -132,9 +134,15 @@ class Controller:
         return self._wakes[0]
 
     def watch(self) -> Watch:
-        """Return what the detectors are to watch now: the same object for as long as the state is the same."""
+        """Return what the detectors are to watch now: the same object for as long as the state is the same.
+
+        Where only runs have changed, its nodes and their lives are the same objects as before.
+        """
         if self._watch is None:
-            self._watch = self._work_out_watch()
+            watch, before = self._work_out_watch(), self._watched_before
+            if watch.nodes == before.nodes and watch.lives == before.lives:
+                watch = replace(watch, nodes=before.nodes, lives=before.lives)
+            self._watch = self._watched_before = watch
         return self._watch
 
     def _work_out_wake_at(self) -> float | None:

@@ -192,6 +192,8 @@ def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
 
 
 def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
+    if _is_steady(draft, run, attempt):
+        return
     codes = list(attempt.exits.values())
     if len(codes) == run.spec.world_size and all(
         code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
@@ -219,6 +221,19 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
     ):
         reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
         end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
+
+
+def _is_steady(draft: Draft, run: Run, attempt: Attempt) -> bool:
+    """Whether nobody wants anything of a running attempt: asked after every input, of hundreds of them."""
+    return not (
+        attempt.exits
+        or run.incident is not None
+        or run.stop_requests
+        or run.reconfigured
+        or attempt.state == "asked"
+        or draft.state.closing
+        or draft.leaving
+    )
 
 
 def _by_time(draft: Draft, attempt: Attempt) -> float:

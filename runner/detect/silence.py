@@ -26,8 +26,9 @@ class Silence:
         self._held: dict[str, float] = {}  # silent, its domain may be -> when it is named anyway
         self._awaited: dict[str, bool] = {}  # whose next word, or silence, decides about those
         self._may_go = False  # an awaited one spoke: whoever is held back may have no reason left
-        # While this is watched and nobody is silent, nobody can be before then: a large fleet is not walked in vain.
-        self._calm: tuple[Watch | None, float] = (None, 0.0)
+        # While these nodes are watched, of these lives, and nobody is silent, nobody can be before then: a large fleet is not
+        # walked in vain.
+        self._calm: tuple[object, object, float] = (None, None, 0.0)
         self._latest = 0.0  # when anybody was heard last
         self._lost: tuple[Watch | None, dict[str, None]] = (None, {})
 
@@ -48,13 +49,16 @@ class Silence:
 
     def tick(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
         """Return findings about nodes, and domains, that have just become silent."""
-        if self._calm[0] is watch and now < self._calm[1]:
+        if self._is_calm(watch) and now < self._calm[2]:
             return []
         found = self._look(watch, now)
-        self._calm = (None, 0.0)
+        self._calm = (None, None, 0.0)
         if not (found or self._silent or self._held or self._en_masse):
-            self._calm = (watch, self._first_due(watch) or 0.0)
+            self._calm = (watch.nodes, watch.lives, self._first_due(watch) or 0.0)
         return found
+
+    def _is_calm(self, watch: Watch) -> bool:
+        return self._calm[0] is watch.nodes and self._calm[1] is watch.lives
 
     def _look(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
         """Look at every node there is."""
@@ -143,7 +147,7 @@ class Silence:
         Each node gets the whole limit again, as it does from a new supervisor: what it said meanwhile has yet to arrive.
         """
         self._heard.clear()
-        self._calm = (None, 0.0)
+        self._calm = (None, None, 0.0)
         self._held, self._awaited, self._may_go = {}, {}, False
 
     def due_at(self, watch: Watch) -> float | None:
@@ -152,8 +156,8 @@ class Silence:
         While all is calm, only what was worked out earlier is told, for as long as it is yet to come: whoever was heard since then
         is due later.
         """
-        if self._calm[0] is watch and self._calm[1] > self._latest:
-            return self._calm[1]
+        if self._is_calm(watch) and self._calm[2] > self._latest:
+            return self._calm[2]
         return self._first_due(watch)
 
     def _first_due(self, watch: Watch) -> float | None:

@@ -232,18 +232,23 @@ class Lead:
         except StoreUnavailable:
             return  # whoever brings it back rings
         for stream, items in batch.items.items():
-            for item in items:
-                fact = wire.decode(item.payload)
-                self._take(fact, stream=stream, cursor=item.number)
+            records: list[object] = []
+            with self.turns.together():
+                for item in items:
+                    records += self._taken(wire.decode(item.payload), stream, item.number)
+            self._act(records)
 
-    def _take(self, fact: object, *, stream: str = "", cursor: int = 0) -> None:
+    def _take(self, fact: object) -> None:
+        self._act(self._taken(fact, "", 0))
+
+    def _taken(self, fact: object, stream: str, cursor: int) -> list[object]:
         is_outcome = isinstance(fact, ActionResult)
         if is_outcome:
             self.point()
         records = self.turns.take(fact, self._edges.agenda.now, stream=stream, cursor=cursor)
         if is_outcome:
             self.point()
-        self._act(records)
+        return records
 
     def _take_beat(self, beat: Heartbeat) -> None:
         self._wake_at()

@@ -12,7 +12,7 @@ A journal with a `mark` remembers on its own machine how far the store got, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable, WireError
@@ -72,11 +72,19 @@ class Journal:
         After StoreUnavailable, append the same entry again: it is written once. Raises Fenced when another supervisor
         took over, StoreCorrupt when the entry's number holds another entry, StoreForgot when entries before it are gone.
         """
-        payload = wire.encode(entry)
-        self._store.append(JOURNAL, payload, fence=self._writing_lease(), at=entry.sequence)
-        self.passed_bytes += len(payload)
+        self.append_many((entry,))
+
+    def append_many(self, entries: Sequence[JournalEntry]) -> None:
+        """Make entries that follow each other durable, all or none; see `append`."""
+        payloads = [wire.encode(entry) for entry in entries]
+        fence, first, last = self._writing_lease(), entries[0].sequence, entries[-1].sequence
+        if len(payloads) == 1:
+            self._store.append(JOURNAL, payloads[0], fence=fence, at=first)
+        else:
+            self._store.append_many(JOURNAL, payloads, fence=fence, at=first)
+        self.passed_bytes += sum(map(len, payloads))
         if self._mark is not None:
-            self._newest = HighWater(sequence=entry.sequence, sha256=sha256(payload))
+            self._newest = HighWater(sequence=last, sha256=sha256(payloads[-1]))
 
     def keep_mark(self, *, next_epoch: int) -> None:
         """Remember the newest acknowledged entry on this machine, and the next epoch; nothing without a mark.

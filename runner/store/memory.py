@@ -106,26 +106,39 @@ class MemoryStore:
         self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
     ) -> int:
         """Append one payload; see `Store.append`."""
-        check_payloads(check_name(stream), (payload,))
-        with self._changing("append", stream, fence) as contents:
-            rows = contents.streams.setdefault(stream, _Stream())
-            if at is not None and at != rows.last + 1:
-                if (
-                    not rows.trimmed < at <= rows.last
-                    or rows.payloads[at - rows.trimmed - 1] != payload
-                ):
-                    raise not_the_same(stream, at, last=rows.last, trimmed=rows.trimmed)
-                return at
-            _extend(stream, rows, (payload,))
-            return rows.last
+        return self._append("append", stream, (payload,), fence=fence, at=at)
 
     def append_many(
-        self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None = None
+        self,
+        stream: str,
+        payloads: Sequence[bytes],
+        *,
+        fence: Lease | None = None,
+        at: int | None = None,
     ) -> int:
         """Append all payloads or none; see `Store.append_many`."""
+        return self._append(
+            "append_many", stream, payloads, fence=fence, at=at if payloads else None
+        )
+
+    def _append(
+        self,
+        method: str,
+        stream: str,
+        payloads: Sequence[bytes],
+        *,
+        fence: Lease | None,
+        at: int | None,
+    ) -> int:
         check_payloads(check_name(stream), payloads)
-        with self._changing("append_many", stream, fence) as contents:
+        with self._changing(method, stream, fence) as contents:
             rows = contents.streams.setdefault(stream, _Stream())
+            if at is not None and at != rows.last + 1:
+                begin, end = at - rows.trimmed - 1, at + len(payloads) - 1
+                there = rows.payloads[max(begin, 0) : begin + len(payloads)]
+                if not rows.trimmed < at <= end <= rows.last or there != [*payloads]:
+                    raise not_the_same(stream, at, last=rows.last, trimmed=rows.trimmed)
+                return end
             _extend(stream, rows, payloads)
             return rows.last
 

@@ -110,10 +110,15 @@ class RedisStore:
         return self._append(stream, (payload,), fence=fence, at=at)
 
     def append_many(
-        self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None = None
+        self,
+        stream: str,
+        payloads: Sequence[bytes],
+        *,
+        fence: Lease | None = None,
+        at: int | None = None,
     ) -> int:
         """Append all payloads or none; see `Store.append_many`."""
-        return self._append(stream, payloads, fence=fence, at=None)
+        return self._append(stream, payloads, fence=fence, at=at if payloads else None)
 
     def _append(
         self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None, at: int | None

@@ -107,8 +107,14 @@ if volatile and last == 0 then last = tonumber(ARGV[5]) end
 if last < tonumber(ARGV[3]) then return {'less', last} end
 local at = tonumber(ARGV[2])
 if at > 0 and at ~= last + 1 then
-  local found = redis.call('XRANGE', KEYS[1], id(at), id(at))
-  if found[1] and found[1][2][1] == ARGV[11] and found[1][2][2] == ARGV[12] then return {'done', at} end
+  local num = (#ARGV - 10) / 2
+  local found = redis.call('XRANGE', KEYS[1], id(at), id(at + num - 1))
+  local same = #found == num
+  for i = 1, #found do
+    local entry = found[i][2]
+    same = same and entry[1] == ARGV[9 + 2 * i] and entry[2] == ARGV[10 + 2 * i]
+  end
+  if same then return {'done', at + num - 1} end
   return {'differs', last, redis.call('HGET', KEYS[2], ARGV[1]) or '0'}
 end
 for i = 12, #ARGV, 2 do

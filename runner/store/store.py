@@ -115,9 +115,17 @@ class Store(Protocol):
         ...
 
     def append_many(
-        self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None = None
+        self,
+        stream: str,
+        payloads: Sequence[bytes],
+        *,
+        fence: Lease | None = None,
+        at: int | None = None,
     ) -> int:
-        """Append all payloads or none, in one step; return the number of the stream's last item."""
+        """Append all payloads or none, in one step; return the number of the stream's last item.
+
+        With `at`, they get that number and those after it, or none, as in `append`; returned is the number of the last one.
+        """
         ...
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:

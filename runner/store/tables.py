@@ -49,10 +49,14 @@ def append(
     """Append payloads and return the number of the last item; `seen` is how far the stream reached at least."""
     base, last, trimmed = _stream(rows, stream, seen=seen)
     if at is not None and at != last + 1:
-        row = rows.execute("SELECT payload FROM items WHERE key = ?", (base + at,)).fetchone()
-        if row is None or row[0] != payloads[0] or not trimmed < at <= last:
+        end = at + len(payloads) - 1
+        found = rows.execute(
+            "SELECT payload FROM items WHERE key BETWEEN ? AND ? ORDER BY key",
+            (base + at, base + end),
+        ).fetchall()
+        if not trimmed < at <= end <= last or [row[0] for row in found] != [*payloads]:
             raise not_the_same(stream, at, last=last, trimmed=trimmed)
-        return at
+        return end
     if not payloads:
         return last
     if not base:

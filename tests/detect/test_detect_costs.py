@@ -76,6 +76,11 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
     assert Counted.walks <= 10 + 20 / LIMIT * 4
 
 
+def fresh(watch: Watch) -> Watch:
+    """Return one that is equal, and looks as if it were another."""
+    return replace(watch, nodes=(*watch.nodes[:1], *watch.nodes[1:]), lives=dict(watch.lives))
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
     """A detector that is shown a fresh watch at each turn, and so looks each time, says nothing else, nor is due sooner."""
@@ -101,10 +106,10 @@ def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
         for name in dice.sample(names, 2):
             if quiet_until[name] <= now:
                 heard = skipping.heard(beat(name), watch, now)
-                assert heard == looking.heard(beat(name), replace(watch), now)
+                assert heard == looking.heard(beat(name), fresh(watch), now)
         found: list[object] = [*skipping.tick(watch, now)]
-        said.append((now, found, [*looking.tick(replace(watch), now)]))
-        ours, theirs = skipping.due_at(watch), looking.due_at(replace(watch))
+        said.append((now, found, [*looking.tick(fresh(watch), now)]))
+        ours, theirs = skipping.due_at(watch), looking.due_at(fresh(watch))
         assert ours == theirs or (ours is not None and theirs is not None and now < ours < theirs)
     assert all(ours == theirs for _, ours, theirs in said)
     assert any(ours for _, ours, _ in said)

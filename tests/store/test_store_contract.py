@@ -44,6 +44,22 @@ def test_another_handle_sees_what_was_appended(rig: Rig) -> None:
     assert payloads(first, "inbox") == [b"a", b"b"]
 
 
+def test_append_many_at_a_number_is_done_once_and_all_or_nothing(store: Store) -> None:
+    """Said again, nothing is added; where only some of it is there, or another, it is refused."""
+    assert store.append_many("inbox", [b"a", b"b"], at=1) == 2
+    assert store.append_many("inbox", [b"a", b"b"], at=1) == 2
+    assert store.append_many("inbox", [b"b"], at=2) == 2
+    for other, at in (
+        ([b"a", b"b", b"c"], 1),
+        ([b"b", b"c"], 2),
+        ([b"a", b"x"], 1),
+        ([b"c"], 4),
+    ):
+        with pytest.raises(StoreCorrupt):
+            store.append_many("inbox", other, at=at)
+    assert store.append_many("inbox", [b"c"], at=3) == 3
+
+
 def test_append_many_appends_all_in_order(store: Store) -> None:
     """Several payloads get consecutive numbers; none at all changes nothing."""
     assert store.append_many("inbox", []) == 0

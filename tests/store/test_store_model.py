@@ -89,6 +89,25 @@ class StoreMachine(RuleBasedStateMachine):
             with pytest.raises(StoreCorrupt):
                 self.swap().append(stream, payload, at=at)
 
+    @rule(
+        stream=STREAMS,
+        payloads=st.lists(PAYLOADS, min_size=1, max_size=3),
+        offset=st.integers(-3, 3),
+    )
+    def append_many_at(self, stream: str, payloads: list[bytes], offset: int) -> None:
+        """Append several at a number around the next one: all of them anew, or all of them there."""
+        at = max(self.ends.get(stream, 0) + offset, 1)
+        end = at + len(payloads) - 1
+        there = {item.number: item.payload for item in self.items.get(stream, [])}
+        if at == self.ends.get(stream, 0) + 1:
+            assert self.swap().append_many(stream, payloads, at=at) == end
+            self.extend(stream, payloads)
+        elif [there.get(at + place) for place in range(len(payloads))] == payloads:
+            assert self.swap().append_many(stream, payloads, at=at) == end
+        else:
+            with pytest.raises(StoreCorrupt):
+                self.swap().append_many(stream, payloads, at=at)
+
     def extend(self, stream: str, payloads: list[bytes]) -> None:
         """Append in the model."""
         for payload in payloads:
