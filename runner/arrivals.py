@@ -15,17 +15,17 @@ from runner.store.store import READ_LIMIT, Batch
 
 BEATS = "beats"
 # Of words at a time, before heartbeats are taken; one word may take longer; chosen.
-WORDS_SECONDS = 0.05
+WORDS_SECONDS = 0.2
 MAX_BEATS = (
     2 * READ_LIMIT
 )  # that wait before no more are read; what is behind stays in the store; chosen
 # Between two reads of heartbeats: so long for each node of the fleet, and at most so long in all; chosen. A fleet of four is heard
-# as soon as it speaks, one of 2,000 five times a second.
-SECONDS_PER_NODE = 0.0001
-LONGEST_SECONDS = 0.2
+# as soon as it speaks, one of 2,000 ten times a second: heartbeats that come all at once hold up a decision (bench/fleet).
+SECONDS_PER_NODE = 0.00005
+LONGEST_SECONDS = 0.1
 # Of a queue of words, before deadlines are put off by it: the answer that is waited for may be in it; chosen.
 QUEUED_SECONDS = 1.0
-MAX_TOGETHER = 16  # words that are written in one step of the store, and heartbeats until words are looked for; chosen
+MAX_TOGETHER = 16  # words until what they led to is written and done, and heartbeats until words are looked for; chosen
 LOOK_SECONDS = 0.02  # until it is seen again whether there is room for more; chosen
 
 Arrival = tuple[str, int, bytes]  # stream, number, payload

@@ -27,7 +27,7 @@ from runner.arrivals import LOOK_SECONDS, Arrival, Arrivals
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
-from runner.decide.view import Heard, draw
+from runner.decide.view import Drawing, Heard, drawn
 from runner.detect.detectors import Detectors
 from runner.errors import StoreCorrupt, StoreForgot, StoreUnavailable
 from runner.facts import records as r
@@ -57,6 +57,7 @@ PAUSE_SHARE = 0.25
 DEAF_SECONDS = 0.2  # between two turns of the loop while the reader has lost the store; chosen
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
+NODES_AT_ONCE = 250  # of a View, before it is seen whether there is something to decide; chosen
 STREAMS = ("signals", "requests")
 ARRIVED = object()  # in the inbox: the arrivals are to be looked at
 WORD = "view.word"  # a register nobody reads, written to see whether the store takes anything
@@ -100,6 +101,7 @@ class Supervisor:
         self._junk_due = 0.0
         self._view_due = 0.0
         self._view_dirty = True
+        self._drawing: Drawing | None = None  # of the next View, begun and not done
         self._stopping = threading.Event()
         self._process = psutil.Process()
 
@@ -176,7 +178,7 @@ class Supervisor:
         self._own_up_to_outage()
         now = self._clock.now()
         self._detectors.watch(self._turns.controller.watch())
-        timeout = 0.0 if self._arrivals else self._next_due() - now
+        timeout = 0.0 if self._arrivals or self._drawing is not None else self._next_due() - now
         if self._arrivals.is_behind and not self._arrivals:
             timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
         if self._is_deaf:
@@ -189,10 +191,15 @@ class Supervisor:
             else:
                 fact = self._inbox.get_nowait()
         self._notice_pause(max(planned, self._awake_at))
-        if fact is not None:
-            self._take_in(fact)
-        for group in self._arrivals.portion():
-            self._take_group(group)
+        self._act(self._take_in(fact))
+        with self._turns.together() as commit:
+            for group in self._arrivals.portion():
+                records = self._take_group(group)
+                while not self._inbox.empty():  # outcomes wait for no heartbeat either
+                    records += self._take_in(self._inbox.get_nowait())
+                if any(type(record) is not r.Advanced for record in records):
+                    commit()
+                    self._act(records)
         self._notice_pause(self._awake_at)
         self._allow_for_queue()
         self._detectors.watch(self._turns.controller.watch())
@@ -255,8 +262,11 @@ class Supervisor:
             self._shift(seconds, "the store was out of reach")
 
     def _shift(self, seconds: float, reason: str) -> None:
-        self._detectors.shift(seconds)
-        self._act(self._turns.take(r.Paused(seconds=seconds, reason=reason), self._clock.now()))
+        self._act(self._take_pause(r.Paused(seconds=seconds, reason=reason)))
+
+    def _take_pause(self, paused: r.Paused) -> list[object]:
+        self._detectors.shift(paused.seconds)
+        return self._turns.take(paused, self._clock.now())
 
     def _sit_out(self, error: StoreUnavailable) -> None:
         """Wait for the store in the middle of a turn; whatever is silent meanwhile is not to blame."""
@@ -307,31 +317,24 @@ class Supervisor:
             return self._store.last("beats")
         return 0
 
-    def _take_in(self, fact: object) -> None:
-        now = self._clock.now()
+    def _take_in(self, fact: object) -> list[object]:
+        """Take in what a thread of ours has to say; return the records that it led to."""
         if isinstance(fact, Exception):
             raise fact
-        if fact is ARRIVED:
-            return
+        if fact is None or fact is ARRIVED:
+            return []
         if isinstance(fact, r.Paused):
             self._is_deaf = False  # the reader sets it anew if it has lost the store again
-            self._shift(fact.seconds, fact.reason)
-        else:
-            self._act(self._turns.take(fact, now))
+            return self._take_pause(fact)
+        return self._turns.take(fact, self._clock.now())
 
-    def _take_group(self, group: list[Arrival]) -> None:
-        """Take heartbeats one by one, or words together: what follows from those is acted on once all of it is durable."""
+    def _take_group(self, group: list[Arrival]) -> list[object]:
+        """Take in what items are; return the records that they led to."""
         now = self._clock.now()
-        if group[0][0] == BEATS:
-            for item in group:
-                if followed := self._take_item(*item, now):
-                    self._act(followed)
-            return
         records: list[object] = []
-        with self._turns.together():
-            for item in group:
-                records += self._take_item(*item, now)
-        self._act(records)
+        for item in group:
+            records += self._take_item(*item, now)
+        return records
 
     def _take_item(self, stream: str, number: int, payload: bytes, now: float) -> list[object]:
         """Take in what an item is; return the records that it led to."""
@@ -390,13 +393,22 @@ class Supervisor:
 
     def _publish_view(self) -> None:
         now = self._clock.now()
-        if self._view_dirty and now >= self._view_due:
-            self._views.write(self._draw())
-            num_nodes = len(self._turns.controller.state.nodes)
-            self._view_dirty, self._view_due = False, now + period(num_nodes)
+        state = self._turns.controller.state
+        if self._drawing is None and self._view_dirty and now >= self._view_due:
+            self._drawing = Drawing(state, self._cluster, self._heard, now)
+            self._view_dirty, self._view_due = False, now + period(len(state.nodes))
+        if self._drawing is not None and self._drawing.go_on(now, NODES_AT_ONCE):
+            self._views.write(self._drawn(self._drawing))
+            self._drawing = None
 
     def _draw(self) -> View:
-        now = self._clock.now()
+        """Draw a View in one go."""
+        state = self._turns.controller.state
+        drawing = Drawing(state, self._cluster, self._heard, self._clock.now())
+        drawing.go_on(self._clock.now(), len(state.nodes))
+        return self._drawn(drawing)
+
+    def _drawn(self, drawing: Drawing) -> View:
         times = self._process.cpu_times()
         about: Mapping[str, object] = {
             "wall": time.time(),
@@ -406,8 +418,7 @@ class Supervisor:
             "unsigned": not self._signer.is_active,
             "refused_messages": dict(self._intake.refused),
         }
-        state, ledger = self._turns.controller.state, self._turns.ledger
-        return draw(state, self._cluster, ledger, self._heard, now=now, about=about)
+        return drawn(drawing, self._turns.ledger, now=self._clock.now(), about=about)
 
 
 def policy_of(cluster: ClusterSpec) -> Policy:

@@ -71,17 +71,21 @@ class Turns:
         self._written_together: list[r.JournalEntry] | None = None  # applied, not durable yet
 
     @contextlib.contextmanager
-    def together(self) -> Iterator[None]:
-        """Write what is taken in here in one step of the store, when all is taken: until then nothing of it may be acted on.
+    def together(self) -> Iterator[Callable[[], None]]:
+        """Write what is taken in here in few steps of the store: at the end, and whenever what is yielded is called.
 
-        Each is decided on the state that those before it led to, as ever. If taking fails, nothing of it is written: this state is
-        ahead of the journal then, and whoever has it must end.
+        Until then nothing of it may be acted on. Each is decided on the state that those before it led to, as ever. If taking
+        fails, the rest is not written: this state is ahead of the journal then, and whoever has it must end.
         """
         self._written_together = []
-        yield
-        entries, self._written_together = self._written_together, None
-        if entries:
-            self._make_durable(entries)
+        yield self._commit
+        self._commit()
+        self._written_together = None
+
+    def _commit(self) -> None:
+        if self._written_together:
+            self._make_durable(self._written_together)
+            self._written_together = []
             self._keep_mark()
 
     @property
@@ -105,7 +109,8 @@ class Turns:
             self._pictured = snapshot.through
         applied = 0
         for entry in self._journal.replay(self.controller.state.sequence + 1):
-            self._apply(entry)
+            self.controller.apply(entry)
+            self._note(entry)
             applied += 1
         return applied
 
@@ -117,14 +122,17 @@ class Turns:
     def take(self, fact: object, now: float, *, stream: str = "", cursor: int = 0) -> list[object]:
         """Take one input in, and whatever follows from the state after it; return all records, to be acted on in order.
 
+        All of it is written in one step, here or, if words are taken `together`, with theirs.
         An input read from a stream that is behind the inbox cursor was taken before: it leads to nothing.
         """
         if stream and cursor <= self.controller.state.cursors.get(stream, 0):
             return []
-        records = self._turn(fact, now, stream=stream, cursor=cursor) + self._settled(fact, now)
         if self._written_together is None:
-            self._keep_mark()
-        return records
+            with self.together():
+                return self._turn(fact, now, stream=stream, cursor=cursor) + self._settled(
+                    fact, now
+                )
+        return self._turn(fact, now, stream=stream, cursor=cursor) + self._settled(fact, now)
 
     def _settled(self, fact: object, now: float) -> list[object]:
         """Ask what follows from the state until nothing more does."""
@@ -175,14 +183,12 @@ class Turns:
             cursor=cursor,
             records=decided,
         )
-        if self._written_together is None:
-            self._make_durable([entry], is_applied=False)
-        else:
-            self.controller.apply(entry)
-            self._written_together.append(entry)
+        assert self._written_together is not None
+        self.controller.apply(entry)
+        self._written_together.append(entry)
         return list(decided)
 
-    def _make_durable(self, entries: list[r.JournalEntry], *, is_applied: bool = True) -> None:
+    def _make_durable(self, entries: list[r.JournalEntry]) -> None:
         while True:
             try:
                 self._journal.append_many(entries)
@@ -191,11 +197,9 @@ class Turns:
                 # Not acknowledged is not "not done": the same entries again are written once.
                 self._on_outage(error)
         for entry in entries:
-            self._apply(entry, is_applied=is_applied)
+            self._note(entry)
 
-    def _apply(self, entry: r.JournalEntry, *, is_applied: bool = False) -> None:
-        if not is_applied:
-            self.controller.apply(entry)
+    def _note(self, entry: r.JournalEntry) -> None:
         self.ledger.apply(entry)
         self._on_entry(entry)
 

@@ -17,7 +17,7 @@ from runner.store.store import Lease, Store
 VIEW = "view"
 # Between two Views at least: so long, or so long for each node, and never longer than `stoker status` takes for old; chosen.
 SHORTEST_SECONDS = 0.5
-SECONDS_PER_NODE = 0.0015
+SECONDS_PER_NODE = 0.0019
 LONGEST_SECONDS = 4.0
 
 

@@ -26,7 +26,7 @@ from runner.decide.apply import apply_entry
 from runner.decide.choice import in_order
 from runner.decide.draft import Draft, Policy
 from runner.decide.nodes import has_left
-from runner.decide.state import State
+from runner.decide.state import Attempt, Run, State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
@@ -38,6 +38,7 @@ from runner.facts.faults import (
     MassSilence,
     NodeHeard,
 )
+from runner.facts.ids import AttemptId
 from runner.facts.requests import (
     ChangeLr,
     DrainNode,
@@ -61,6 +62,10 @@ WATCHED = (
 )  # states of nodes that must be heard
 
 
+# What of a gang may change while it is watched: see `WatchedAttempt`.
+_Changing = tuple[float | None, bool, bool, bool, bool]
+
+
 class Controller:
     """The durable state of a cluster and the decisions about it. Pure: no clock, no I/O."""
 
@@ -79,6 +84,7 @@ class Controller:
         # What follows from the state as it is, worked out at most once between two entries: None until it is asked for.
         self._watch: Watch | None = None
         self._watched_before = Watch()
+        self._gangs_before: dict[int, tuple[AttemptId, _Changing, WatchedAttempt]] = {}
         self._wakes: tuple[float | None] | None = None
         self._is_settled = False
 
@@ -181,35 +187,54 @@ class Controller:
         return min(due, default=None)
 
     def _work_out_watch(self) -> Watch:
-        nodes = tuple(n.node for n in self.state.nodes.values() if n.state in WATCHED)
-        watched = []
-        for run in self.state.runs.values():
-            attempt = run.attempt
-            if attempt is not None and attempt.state in ("launching", "running", "asked"):
-                watched.append(
-                    WatchedAttempt(
-                        attempt=attempt.attempt,
-                        nodes=tuple(attempt.nodes),
-                        since=attempt.up_since,
-                        start_seconds=run.spec.start_seconds,
-                        progress_seconds=run.spec.progress_seconds,
-                        speaks=run.reports_steps,
-                        has_stepped=attempt.last_step is not None,
-                        is_ending=bool(attempt.exits),
-                        is_timed=bool(attempt.start),
-                    )
-                )
-        # A new supervisor's detectors never found the suspects silent; so they, too, are named as worth a word.
-        lost = tuple(n.node for n in self.state.nodes.values() if n.state in ("lost", "suspect"))
-        lives = {n.node: n.life for n in self.state.nodes.values() if n.life}
+        nodes, lost, left, lives = [], [], [], {}
+        for node in self.state.nodes.values():
+            if node.state in WATCHED:
+                nodes.append(node.node)
+            # A new supervisor's detectors never found the suspects silent; so they, too, are named as worth a word.
+            if node.state in ("lost", "suspect"):
+                lost.append(node.node)
+            elif node.state == "left":
+                left.append(node.node)
+            if node.life:
+                lives[node.node] = node.life
+        watched = [
+            self._watched(run, run.attempt)
+            for run in self.state.runs.values()
+            if run.attempt is not None and run.attempt.state in ("launching", "running", "asked")
+        ]
         return Watch(
-            nodes=nodes,
-            lost=lost,
-            left=tuple(n.node for n in self.state.nodes.values() if n.state == "left"),
+            nodes=tuple(nodes),
+            lost=tuple(lost),
+            left=tuple(left),
             lives=lives,
             domains=self.policy.cluster.domains,
             attempts=tuple(watched),
         )
+
+    def _watched(self, run: Run, attempt: Attempt) -> WatchedAttempt:
+        """Return what there is to watch of a gang: the same as before, if it is."""
+        before = self._gangs_before.get(run.run)
+        has_stepped, is_ending = attempt.last_step is not None, bool(attempt.exits)
+        changing = (
+            *(attempt.up_since, run.reports_steps),
+            *(has_stepped, is_ending, bool(attempt.start)),
+        )
+        if before is not None and before[0] == attempt.attempt and before[1] == changing:
+            return before[2]
+        watched = WatchedAttempt(
+            attempt=attempt.attempt,
+            nodes=tuple(attempt.nodes),
+            since=attempt.up_since,
+            start_seconds=run.spec.start_seconds,
+            progress_seconds=run.spec.progress_seconds,
+            speaks=run.reports_steps,
+            has_stepped=has_stepped,
+            is_ending=is_ending,
+            is_timed=bool(attempt.start),
+        )
+        self._gangs_before[run.run] = (attempt.attempt, changing, watched)
+        return watched
 
     @property
     def has_closed(self) -> bool:
@@ -231,10 +256,12 @@ def _settle(draft: Draft, fact: object) -> None:
         fleet.settle(draft)
     if not draft.records:
         domains.settle(draft)
-    for run in in_order(draft.state.runs.values()):
+    if draft.records:
+        return
+    for run in in_order(runs.unsettled(draft)):
+        runs.settle(draft, run)
         if draft.records:
             return
-        runs.settle(draft, run)
     if not draft.records:
         fleet.settle_closing(draft)
 

@@ -7,6 +7,7 @@ good by asking again. What nodes say of an attempt is in `attempts`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from runner.decide import trust
 from runner.decide.attempts import EXIT_FINISHED, EXIT_STOPPED, RUNNING
@@ -30,6 +31,23 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
     "stopped": (),
     "failed": (),
 }
+
+
+def unsettled(draft: Draft) -> Iterator[Run]:
+    """Yield the runs of which `settle` may have something to say: asked after every input, of hundreds of them."""
+    is_calm = not (draft.state.closing or draft.leaving)
+    for run in draft.state.runs.values():
+        attempt = run.attempt
+        if not (
+            is_calm
+            and attempt is not None
+            and attempt.state in RUNNING
+            and not attempt.exits
+            and run.incident is None
+            and not run.stop_requests
+            and not run.reconfigured
+        ):
+            yield run
 
 
 def settle(draft: Draft, run: Run) -> None:
@@ -192,8 +210,6 @@ def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
 
 
 def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
-    if _is_steady(draft, run, attempt):
-        return
     codes = list(attempt.exits.values())
     if len(codes) == run.spec.world_size and all(
         code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
@@ -221,19 +237,6 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
     ):
         reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
         end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
-
-
-def _is_steady(draft: Draft, run: Run, attempt: Attempt) -> bool:
-    """Whether nobody wants anything of a running attempt: asked after every input, of hundreds of them."""
-    return not (
-        attempt.exits
-        or run.incident is not None
-        or run.stop_requests
-        or run.reconfigured
-        or attempt.state == "asked"
-        or draft.state.closing
-        or draft.leaving
-    )
 
 
 def _by_time(draft: Draft, attempt: Attempt) -> float:

@@ -63,6 +63,28 @@ class Heard:
             del self.last[old], self.last_at[old]
 
 
+class Drawing:
+    """A View whose nodes are drawn some at a time: of thousands of them, nobody who decides is kept waiting.
+
+    Each is drawn as it is at that moment. A small fleet is drawn in one go.
+    """
+
+    def __init__(self, state: State, cluster: ClusterSpec, heard: Heard, now: float) -> None:
+        self.state, self.cluster, self.heard = state, cluster, heard
+        self._left = list(state.nodes.values())[::-1]
+        self._offences = counting_offences(state, cluster, now)
+        self._domains = nearest_domains(cluster)
+        self.nodes: list[NodeView] = []
+
+    def go_on(self, now: float, most: int) -> bool:
+        """Draw so many more; return whether all are."""
+        for node in (self._left.pop() for _ in range(min(most, len(self._left)))):
+            offences = self._offences.get(node.hardware, 0)
+            domain = self._domains.get(node.node, "")
+            self.nodes.append(_node(node, self.heard, now, offences=offences, domain=domain))
+        return not self._left
+
+
 def draw(
     state: State,
     cluster: ClusterSpec,
@@ -72,25 +94,24 @@ def draw(
     now: float,
     about: Mapping[str, object],
 ) -> View:
-    """Return the View. `about` holds the supervisor's own fields (holder, wall, resident bytes, ...)."""
+    """Return the View, drawn in one go; see `drawn`."""
+    drawing = Drawing(state, cluster, heard, now)
+    drawing.go_on(now, len(state.nodes))
+    return drawn(drawing, ledger, now=now, about=about)
+
+
+def drawn(drawing: Drawing, ledger: Ledger, *, now: float, about: Mapping[str, object]) -> View:
+    """Return the View with the nodes drawn so far. `about` holds the supervisor's own fields (holder, wall, ...)."""
+    state, cluster, heard = drawing.state, drawing.cluster, drawing.heard
     incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))
     warm_for = _warm_versions(state, heard)
-    offences, domains = counting_offences(state, cluster, now), nearest_domains(cluster)
+    offences = counting_offences(state, cluster, now)
     return View(
         cluster=cluster.name,
         now=now,
         journal_sequence=state.sequence,
         closing=state.closing,
-        nodes=tuple(
-            _node(
-                node,
-                heard,
-                now,
-                offences=offences.get(node.hardware, 0),
-                domain=domains.get(node.node, ""),
-            )
-            for node in state.nodes.values()
-        ),
+        nodes=tuple(drawing.nodes),
         runs=tuple(
             _run(
                 run,

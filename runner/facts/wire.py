@@ -11,6 +11,7 @@ standard library is asked about: text that is not Unicode (a rank's stderr, esca
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import json
@@ -21,8 +22,6 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache, lru_cache
 from typing import Any, TypeVar, cast, get_args, get_origin
-
-import msgspec
 
 from runner.errors import WireError
 from runner.facts.ids import AttemptId
@@ -40,8 +39,12 @@ _ATOMS = {str: True, int: True, bool: True, type(None): True}  # written as they
 _NO_TYPE = object()  # no value has it as its type
 _ABSENT = object()  # no message holds it
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_FAST_ENCODE = msgspec.json.Encoder().encode
-_FAST_DECODE = msgspec.json.Decoder().decode
+_encode_fast: Callable[[Any], bytes] | None = None
+_decode_fast: Callable[[bytes | str], Any] | None = None
+with contextlib.suppress(ImportError):  # ranks seal with nothing but the standard library
+    import msgspec
+
+    _encode_fast, _decode_fast = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
 _KINDS: dict[str, type] = {}
 _NAMES: dict[type, str] = {}
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -72,10 +75,10 @@ def encode(fact: object) -> bytes:
 
 def encode_message(plain: Mapping[str, Any]) -> bytes:
     """Encode what `to_message` returned."""
-    try:
-        return _FAST_ENCODE(plain)
-    except (ValueError, TypeError, OverflowError):  # a lone surrogate, for one
-        return _JSON(plain).encode()
+    if _encode_fast is not None:
+        with contextlib.suppress(ValueError, TypeError, OverflowError):  # a lone surrogate, for one
+            return _encode_fast(plain)
+    return _JSON(plain).encode()
 
 
 def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
@@ -96,10 +99,12 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
 
 
 def _parsed(data: bytes | str) -> Any:
-    try:
-        return _FAST_DECODE(data)
-    except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
-        return json.loads(data)
+    if _decode_fast is not None:
+        try:
+            return _decode_fast(data)
+        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+            pass
+    return json.loads(data)
 
 
 def to_message(fact: object) -> dict[str, Any]:
