@@ -26,7 +26,8 @@ from runner.decide.apply import apply_entry
 from runner.decide.choice import in_order
 from runner.decide.draft import Draft, Policy
 from runner.decide.nodes import has_left
-from runner.decide.state import Attempt, Run, State
+from runner.decide.pool import STEADY
+from runner.decide.state import GONE, Attempt, Run, State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
@@ -107,31 +108,53 @@ class Controller:
 
     def apply(self, entry: r.JournalEntry) -> None:
         """Apply one journal entry, new or replayed."""
-        if not (self._is_settled and self._only_marks_progress(entry)):
+        if not (self._is_settled and self._leads_to_nothing(entry)):
             self._watch = self._wakes = None
             self._is_settled = False
         apply_entry(self.state, entry)
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing follows from the state: it was asked, and since then runs made steps, and nothing fell due.
+        """Whether nothing follows from the state: it was asked, and what came since then leads to nothing.
 
-        Hundreds of runs mark their progress again and again; looking at every node and run each time would be most of the work.
+        Hundreds of runs mark their progress again and again, and gangs of thousands of nodes end; looking at every node and run
+        each time would be most of the work.
         """
         return self._is_settled
 
-    def _only_marks_progress(self, entry: r.JournalEntry) -> bool:
-        """Whether an entry says that gangs that step have made more steps, before anything falls due: nobody waits for that."""
-        if type(entry.input) is not s.Progress:
+    def _leads_to_nothing(self, entry: r.JournalEntry) -> bool:
+        """Whether an entry says, before anything falls due, no more than that gangs go on: nobody waits for that.
+
+        Gangs that step have made more steps; a gang that ends has one node less to wait for, and others still.
+        """
+        if not isinstance(entry.input, s.Progress | s.RanksGone):
             return False
         for record in entry.records:
-            if type(record) is not r.Advanced:
-                return False
-            attempt = self.state.attempt_of(record.attempt)
-            if attempt is None or attempt.last_step is None:
+            if type(record) is r.Advanced:
+                attempt = self.state.attempt_of(record.attempt)
+                if attempt is None or attempt.last_step is None:
+                    return False
+            elif type(record) is not r.NodeCleared or not self._waits_for_more(record):
                 return False
         wake_at = self.wake_at()
         return wake_at is None or entry.now < wake_at
+
+    def _waits_for_more(self, cleared: r.NodeCleared) -> bool:
+        """Whether nodes are left that an attempt which ends has to wait for, and nobody wants this one."""
+        attempt, nodes = self.state.attempt_of(cleared.attempt), self.state.nodes
+        node = nodes[cleared.node]
+        if attempt is None or attempt.state != "stopping" or node.leaving or node.state != "active":
+            return False
+        if any(
+            run.run != attempt.attempt.run and _wants_nodes(run) for run in self.state.runs.values()
+        ):
+            return False
+        return any(
+            name != cleared.node
+            and nodes[name].uncleared == cleared.attempt
+            and nodes[name].state not in GONE
+            for name in reversed(attempt.nodes)
+        )
 
     def wake_at(self) -> float | None:
         """Return the earliest time at which something is due that no signal will announce; it may have passed."""
@@ -247,6 +270,12 @@ class Controller:
             and not state.actions
             and all(q.state != "open" for q in state.requests.values())
         )
+
+
+def _wants_nodes(run: Run) -> bool:
+    """Whether a run is between two attempts, so that a node which comes free may be what it waits for."""
+    has_them = run.attempt is not None and run.attempt.state in (*STEADY, "stopping")
+    return run.state in ("active", "waiting") and not has_them
 
 
 def _settle(draft: Draft, fact: object) -> None:

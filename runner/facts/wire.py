@@ -5,7 +5,7 @@ an unknown kind, or bytes that are no message, raise WireError, which the reader
 only ever added: the golden journals of all releases must decode for ever.
 
 A supervisor of 2,000 nodes reads as many messages a second: so how a type is written and read is worked out once per type,
-and kept as a function (`_writer`, `_reader`), and the JSON itself is msgspec's (bench/codec.py). What msgspec does not take, the
+and kept as a function (`_writer`, `_reader`), and the JSON itself is msgspec's. What msgspec does not take, the
 standard library is asked about: text that is not Unicode (a rank's stderr, escaped), and every error.
 """
 

@@ -287,7 +287,8 @@ def check_kept(controller: Controller, entry: r.JournalEntry) -> None:
     """What a controller kept over an entry, since it follows from that no less, is what it would work out now."""
     if not controller.is_settled:
         return
-    check(not controller.decide(r.Settle(), entry.now), f"something follows from {entry}")
+    follows = controller.decide(r.Settle(), entry.now)
+    check(not follows, f"from {entry} follows {follows}")
     anew = Controller(controller.policy, controller.state)
     check(controller.watch() == anew.watch(), f"another watch after {entry}")
     check(controller.wake_at() == anew.wake_at(), f"it wakes at another time after {entry}")
