@@ -1,7 +1,8 @@
 """Turns: the one way an input becomes a journal entry, a new state, and effects.
 
-decide -> append (fenced, durable) -> apply -> hand the records out. The supervisor and the simulator take turns; nobody else
-touches a controller's doors or writes the journal.
+decide -> apply -> append (fenced, durable) -> hand the records out. What is taken in together is appended in one step, and nothing
+is done before that: a state that never became durable dies with its process. The supervisor and the simulator take turns; nobody
+else touches a controller's doors or writes the journal.
 """
 
 from __future__ import annotations

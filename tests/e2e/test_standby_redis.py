@@ -1,0 +1,85 @@
+"""A leader, a standby and their store, which stands still or dies with the leader: one of them leads after it, no rank notices."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.fleet import goes_on, redis_server, write_redis_cluster
+from tests.e2e.scripts import STEPPING, steps_of
+from tests.e2e.stand import Stand, Training, incidents_of
+from tests.e2e.test_standby import await_standby, tokens
+from tests.store.redis_server import RedisServer
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+LEASE_SECONDS = 2.0
+Supervisors = tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
+
+
+@contextmanager
+def at_work(stand: Stand, folder: Path) -> Iterator[tuple[RedisServer, Supervisors, Training]]:
+    """Have a run of two nodes train under a leader, with a standby, on a Redis server."""
+    with redis_server(folder / "redis") as redis:
+        local = {"nodes": 2, "slots": 1}
+        write_redis_cluster(stand, redis, local=local, lease_seconds=LEASE_SECONDS, checks=[])
+        stand.write_script(STEPPING)
+        command = f"{sys.executable} train.py"
+        stand.write_run(command=command, nodes=2, working_directory=str(stand.folder))
+        leader = stand.start("supervise")
+        stand.until(stand.view, "a first View")
+        standby = stand.start("supervise", "--standby")
+        await_standby(stand, standby)
+        handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+        assert handed.returncode == 0, handed
+        yield redis, (leader, standby), stand.training(past_step=3)
+        (stand.folder / "enough").touch()
+        stand.wait(lambda view: view.runs[0].state == "finished", "the end of the run")
+        assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
+
+
+def steps_heard_of(stand: Stand, before: Training) -> None:
+    """The same ranks of the same attempt make steps that a supervisor hears of; nobody is blamed."""
+    newest = max(steps_of(stand.folder, rank)[-1].step for rank in before.pids)
+    goes_on(stand, replace(before, step=newest))
+    assert not incidents_of(stand.view())
+
+
+def test_a_store_that_stands_still_beyond_the_lease_leaves_one_leader_and_the_run_as_it_was(
+    stand: Stand, tmp_path: Path
+) -> None:
+    """SIGSTOP of Redis for three times the lease: leader and standby are cut off alike; after SIGCONT one of them leads."""
+    with at_work(stand, tmp_path) as (redis, supervisors, before):
+        steps = len(steps_of(stand.folder, 0))
+        redis.pause()
+        time.sleep(3 * LEASE_SECONDS)
+        redis.resume()
+        assert len(steps_of(stand.folder, 0)) > steps  # they had stepped on meanwhile
+        steps_heard_of(stand, before)
+        view = stand.view()
+        assert view is not None
+        leads = [each for each in supervisors if f":{each.pid}:" in view.holder]
+        assert len(leads) == 1
+        ended = [each for each in supervisors if each.poll() is not None]
+        assert not set(leads) & set(ended)
+        assert tokens(stand)[-1][0] == leads[0].pid
+
+
+def test_a_standby_leads_after_leader_and_store_died_together(stand: Stand, tmp_path: Path) -> None:
+    """SIGKILL to both in one moment: the server comes back from its disk, the standby leads, every step goes on."""
+    with at_work(stand, tmp_path) as (redis, (leader, standby), before):
+        leader.kill()
+        redis.kill()
+        leader.wait()
+        time.sleep(LEASE_SECONDS)
+        redis.start()
+        stand.wait(lambda view: f":{standby.pid}:" in view.holder or None, "the standby leads")
+        steps_heard_of(stand, before)
+        assert [pid for pid, _ in tokens(stand)] == [leader.pid, standby.pid]
