@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
+
 from runner.decide import trust
 from runner.decide.blame import fingerprint, strike
+from runner.decide.choice import listed
 from runner.decide.draft import Draft
 from runner.decide.hardware import offend
 from runner.decide.ladder import end_attempt, end_run
 from runner.decide.placement import output_folder
-from runner.decide.state import GONE, Attempt
+from runner.decide.state import GONE, Attempt, Run, State
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
+from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.faults import Finding, GangTimed
 from runner.facts.ids import AttemptId
 from runner.facts.signals import (
@@ -79,6 +83,42 @@ def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
         evidence=evidence,
         node=failed.node,
         fingerprint=mark,
+    )
+
+
+def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
+    """Return when the run's launch is overdue, in seconds on the controller's clock; infinity: never, or nothing is launched.
+
+    A node may wait for its devices, and for imports, which are part of a start. While nobody listened no node could say so.
+    """
+    attempt, start_seconds = run.attempt, run.spec.start_seconds
+    if attempt is None or attempt.state != "launching" or not start_seconds:
+        return math.inf
+    since = max(attempt.launched_at or 0.0, state.listening_since)
+    return since + cluster.device_release_seconds + start_seconds
+
+
+def strike_overdue(draft: Draft, run: Run, attempt: Attempt) -> None:
+    """End a launch in which nodes neither started their ranks nor said why.
+
+    They are out until they have passed their checks, unless most nodes are like them: then it is something that they share.
+    """
+    missing = [name for name in attempt.nodes if name not in attempt.launched]
+    seconds = draft.now - (attempt.launched_at or draft.now)
+    evidence = f"{listed(missing)} started no ranks for {seconds:.0f} s, and did not say why"
+    are_to_blame = 2 * len(missing) <= len(attempt.nodes)
+    for node in [draft.state.nodes[name] for name in missing if are_to_blame]:
+        if node.state == "active":
+            draft.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
+            offend(draft, node, fault="launch_failed", evidence=evidence)
+    strike(
+        draft,
+        run,
+        attempt,
+        fault="launch_failed",
+        evidence=evidence,
+        node=missing[0] if are_to_blame else None,
+        fingerprint=fingerprint("launch_failed", stderr_tail="overdue"),
     )
 
 

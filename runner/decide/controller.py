@@ -6,6 +6,7 @@ nothing more follows. `wake_at` says when to come back with a `Tick`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -191,7 +192,10 @@ class Controller:
                 for node in (self.state.nodes[name] for name in attempt.nodes):
                     delay_seconds = node.grace_seconds + node.stacks_seconds
                     times.append(since + delay_seconds + 2 * cluster.kill_wait_seconds)
-            elif attempt.state in ("launching", "running") and run.incident is not None:
+            elif attempt.state == "launching":
+                limit = attempts.launch_limit(self.state, cluster, run)
+                times += [limit] if limit < math.inf else []
+            elif attempt.state == "running" and run.incident is not None:
                 if attempt.up_since is not None:
                     times.append(attempt.up_since + run.spec.steady_seconds)
             elif attempt.state == "asked":

@@ -10,7 +10,13 @@ import math
 from collections.abc import Iterator
 
 from runner.decide import trust
-from runner.decide.attempts import EXIT_FINISHED, EXIT_STOPPED, RUNNING
+from runner.decide.attempts import (
+    EXIT_FINISHED,
+    EXIT_STOPPED,
+    RUNNING,
+    launch_limit,
+    strike_overdue,
+)
 from runner.decide.choice import Choice, called, choose_nodes, listed, who_has
 from runner.decide.draft import Draft
 from runner.decide.ladder import end_attempt, end_run, idle
@@ -35,13 +41,14 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 
 def unsettled(draft: Draft) -> Iterator[Run]:
     """Yield the runs of which `settle` may have something to say: asked after every input, of hundreds of them."""
-    is_calm = not (draft.state.closing or draft.leaving)
+    is_calm, cluster = not (draft.state.closing or draft.leaving), draft.policy.cluster
     for run in draft.state.runs.values():
         attempt = run.attempt
         if not (
             is_calm
             and attempt is not None
             and attempt.state in RUNNING
+            and draft.now < launch_limit(draft.state, cluster, run)
             and not attempt.exits
             and run.incident is None
             and not run.stop_requests
@@ -226,6 +233,9 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
         else None
     )
     if _is_time_up(draft, run, attempt):
+        return
+    if draft.now >= launch_limit(draft.state, draft.policy.cluster, run):
+        strike_overdue(draft, run, attempt)
         return
     if attempt.state in RUNNING and wanted is not None and _may_be_asked(attempt, wanted):
         _ask_to_stop(draft, run, attempt, wanted=wanted)

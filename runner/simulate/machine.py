@@ -67,6 +67,7 @@ class Machine:
         self.mute = False  # its agent hangs: alive, and deaf and dumb
         self.program_missing = False
         self.undying: tuple[int, ...] = ()  # ranks that outlive SIGKILL
+        self.is_stuck = False  # its agent begins launches, and gets nowhere
         self.devices_held = 0  # devices of which something keeps memory
         self.cold = ""  # why nothing can be forked from its warm process
         self.share: Share | None = None
@@ -305,6 +306,8 @@ class Machine:
         if self.devices_held:
             limit = self._world.cluster.device_release_seconds
             self._world.agenda.after(limit, lambda: self._give_up_waiting(wanted, plan.attempt))
+            return
+        if self.is_stuck:
             return
         self._launching = None
         if self.program_missing:

@@ -349,6 +349,10 @@ class World:
         """Ranks cannot be forked there any more; the words say why."""
         self.machines[node].cold = " ".join(words)
 
+    def stick_launches(self, node: str) -> None:
+        """Let launches on it never come to anything, without a word."""
+        self.machines[node].is_stuck = True
+
     def hold_devices(self, node: str, devices: int = 1) -> None:
         """Something keeps memory of so many of its devices."""
         self.machines[node].devices_held = devices

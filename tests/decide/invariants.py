@@ -248,11 +248,11 @@ class Watching:
         self.books = Books(policy=policy)
         self.num_recoveries = 0
         self._num_launches = 0
-        self._durable: list[r.JournalEntry] = []
+        self._state = State()  # what the journal says
 
     def entry(self, world: World, entry: r.JournalEntry) -> None:
         """Check an entry."""
-        self._durable.append(entry)
+        self._follow(entry)
         self.books.take(entry)
         check_kept(world.lead.controller, entry)
         for record in entry.records:
@@ -273,14 +273,17 @@ class Watching:
             check(len(live) <= 1, f"two live gangs at {world.now:.2f}: {live}")
 
     def recovered(self, world: World, before: State | None, after: State) -> None:
-        """Compare what a new supervisor knows with what the dead one knew, and what was durable besides."""
+        """Compare what a new supervisor knows with what the journal says: what the dead one knew besides is void."""
         if before is None:
             return
         self.num_recoveries += 1
-        for entry in self._durable + world.entries:
-            if entry.sequence == before.sequence + 1:
-                apply_entry(before, entry)
-        check(wire.encode(before) == wire.encode(after), "state after recovery is another")
+        for entry in world.entries:  # it was durable, though the dead one did not live to know
+            self._follow(entry)
+        check(wire.encode(self._state) == wire.encode(after), "state after recovery is another")
+
+    def _follow(self, entry: r.JournalEntry) -> None:
+        if entry.sequence == self._state.sequence + 1:
+            apply_entry(self._state, entry)
 
 
 def check_kept(controller: Controller, entry: r.JournalEntry) -> None:

@@ -296,6 +296,7 @@ DEEDS: Mapping[str, Maker] = {
     "free-agent": _named("free_agent"),
     "remove-program": _named("remove_program"),
     "cool-node": _named("cool_node"),
+    "stick-launches": _named("stick_launches"),
     "hold-devices": _named("hold_devices"),
     "free-devices": _named("free_devices"),
     "wedge-rank": _named("wedge_rank"),
