@@ -155,6 +155,7 @@ class Network:
         self._switch = f"stk{self._tag}"
         self._prefix = _free_prefix()
         self.address = f"{self._prefix}.1"
+        self.everybody = f"{self._prefix}.0/24"
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
         self.hosts = {
             name: Host(

@@ -12,7 +12,7 @@ import pytest
 from runner.facts.ids import AttemptId
 from runner.facts.view import View
 from tests.e2e.fleet import HostStand, goes_on, redis_server, write_redis_cluster
-from tests.e2e.hosts import network, why_not
+from tests.e2e.hosts import Host, network, why_not
 from tests.e2e.observer import RankSeen
 from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, check_chain
 from tests.e2e.stand import Training, incidents_of, node_of, run_of
@@ -133,6 +133,16 @@ def test_a_host_that_dies_is_swapped_and_checked_when_it_is_back(hosts: HostStan
     finish(hosts)
 
 
+def cut(hosts: HostStand, host: Host, how: str, peer: str) -> None:
+    """Cut a host off, from everybody or from one address."""
+    if how == "both ways":
+        host.cut()
+    elif how == "not heard":
+        host.silence(towards=peer)
+    else:
+        host.deafen(to=peer)
+
+
 @pytest.mark.parametrize("how", ["both ways", "not heard", "hears nothing"])
 def test_a_host_that_is_cut_off_is_swapped_and_clears_itself_when_it_is_back(
     hosts: HostStand, how: str
@@ -142,17 +152,35 @@ def test_a_host_that_is_cut_off_is_swapped_and_clears_itself_when_it_is_back(
     gone = run_of(hosts.view()).nodes[0]
     stranded = on(hosts, gone, before.attempt)
     host = hosts.host(gone)
-    if how == "both ways":
-        host.cut()
-    elif how == "not heard":
-        host.silence(towards=hosts.network.address)
-    else:
-        host.deafen(to=hosts.network.address)
+    cut(hosts, host, how, hosts.network.everybody)
     swapped(hosts, gone, before)
     host.mend()
     checked_and_spare(hosts, gone)
     assert stranded
     assert all(seen.is_gone for seen in stranded)
+    finish(hosts)
+
+
+@pytest.mark.parametrize("how", ["not heard", "hears nothing"])
+def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
+    hosts: HostStand, how: str
+) -> None:
+    """Its rank is seen to live by the steps of its gang: nothing is ended, a person is told, and mended it is in service again."""
+    before = begin(hosts)
+    away = run_of(hosts.view()).nodes[1]
+    host = hosts.host(away)
+    cut(hosts, host, how, hosts.network.address)
+    hosts.wait(lambda view: are(view, "suspect", away), f"{away} is not heard")
+
+    def is_told() -> bool:
+        told = hosts.stoker("story", "--cluster", "cluster.yaml").stdout
+        return f"{away} stays in service" in told
+
+    hosts.until(is_told, f"{away} is left in service")
+    during = goes_on(hosts, before)
+    host.mend()
+    hosts.wait(lambda view: are(view, "active", away), f"{away} is heard again")
+    goes_on(hosts, during)
     finish(hosts)
 
 
