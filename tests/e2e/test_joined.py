@@ -14,6 +14,7 @@ import yaml
 
 from runner.facts.wire import to_plain
 from tests.e2e.scripts import STEPPING
+from tests.e2e.soak import CHAIN
 from tests.e2e.stand import STOKER, Stand, kill, node_of, run_of
 from tests.store.redis_server import NoRedis, RedisServer
 
@@ -99,7 +100,7 @@ def await_states(stand: Stand, *states: str) -> None:
     )
 
 
-def led(machines: Machines) -> subprocess.Popen[bytes]:
+def led(machines: Machines, script: str = STEPPING) -> subprocess.Popen[bytes]:
     """Start a supervisor and the agents of two machines, and hand in a run on both."""
     stand = machines.stand
     supervisor = stand.start("supervise")
@@ -108,7 +109,7 @@ def led(machines: Machines) -> subprocess.Popen[bytes]:
         machines.start(node)
     await_states(stand, "spare", "spare")
     assert node_of(stand.view(), "m1").address == "127.0.0.1"
-    stand.write_script(STEPPING)
+    stand.write_script(script)
     stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
     handed = stand.stoker("run", "run.yaml", "--detach")
     assert handed.returncode == 0, handed
@@ -118,7 +119,7 @@ def led(machines: Machines) -> subprocess.Popen[bytes]:
 def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: Machines) -> None:
     """An agent that dies is brought back and adopts; a machine that dies is waited for; a shutdown ends agents nobody can reach."""
     stand = machines.stand
-    supervisor = led(machines)
+    supervisor = led(machines, CHAIN)  # whose ranks need each other
     before = stand.training(past_step=1)
 
     kill(machines.note("m1", "agent.lock"))  # what an init system does next:
