@@ -204,17 +204,14 @@ def _may_be_one_of_many(draft: Draft, node: Node) -> bool:
 def _steps_on(draft: Draft, node: Node) -> bool:
     """Whether the gang it serves was seen to step not long ago: a synchronous gang that steps has all its ranks.
 
-    Steps that take long are no evidence either way, so what was seen counts for two more of them. Ranks that do not need each
-    other would step on for ever without the node: after the hard cap it is given up all the same.
+    Steps that take long are no evidence either way, so what was seen counts for two more of them.
     """
     attempt = draft.state.attempt_of(node.attempt) if node.attempt is not None else None
     if node.gang_advanced_at is None or attempt is None or not is_in_doubt(node):
         return False
-    cluster = draft.policy.cluster
-    limit = 2 * (cluster.silence_seconds + node.gang_step_seconds)
+    limit = 2 * (draft.policy.cluster.silence_seconds + node.gang_step_seconds)
     is_up = attempt.state in ("launching", "running", "asked")
-    is_bearable = draft.now < node.since + cluster.hard_cap_seconds
-    return is_up and is_bearable and draft.now < node.gang_advanced_at + limit
+    return is_up and draft.now < node.gang_advanced_at + limit
 
 
 def _keep(draft: Draft, node: Node) -> None:
