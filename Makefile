@@ -61,7 +61,8 @@ bench: $(STAMP)
 	@$(BIN)/python -m bench
 
 soak: $(STAMP)
-	@STOKER_SOAK=100 $(BIN)/python -m pytest tests/e2e tests/decide --timeout 3600
+	@STOKER_SOAK=100 $(BIN)/python -m pytest -m "e2e" --timeout 3600
+	@STOKER_SOAK=100 $(BIN)/python -m pytest tests/decide --timeout 3600
 
 docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs

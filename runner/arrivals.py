@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from runner.store.store import READ_LIMIT, Batch
 
 BEATS = "beats"
-# Of words at a time, before heartbeats are taken; one word may take longer; chosen.
-WORDS_SECONDS = 0.2
+# Of words at a time, before heartbeats are taken; one group of them may take longer; chosen.
+WORDS_SECONDS = 0.05
 MAX_BEATS = (
     2 * READ_LIMIT
 )  # that wait before no more are read; what is behind stays in the store; chosen

@@ -12,28 +12,24 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Mapping
 from functools import partial
-
-import psutil
 
 from runner.act.perform import Performer
 from runner.act.performances import performances
 from runner.act.places import Place
 from runner.act.registers import Registers
-from runner.act.views import Views, period
+from runner.act.showing import Showing
+from runner.act.views import Views
 from runner.archivist import Archivist
 from runner.arrivals import LOOK_SECONDS, Arrival, Arrivals
 from runner.clock import Clock
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
-from runner.decide.view import Drawing, Heard, drawn
 from runner.detect.detectors import Detectors
 from runner.errors import StoreCorrupt, StoreForgot, StoreUnavailable
 from runner.facts import records as r
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.signals import Heartbeat, NodeJoined, NodeLeft
-from runner.facts.view import View
 from runner.forgetting import EXIT_CODE, check_remembers, mark_of, stop_all_action
 from runner.intake import BEATS, SAID, Intake, Refused
 from runner.leader import version
@@ -57,7 +53,6 @@ PAUSE_SHARE = 0.25
 DEAF_SECONDS = 0.2  # between two turns of the loop while the reader has lost the store; chosen
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
-NODES_AT_ONCE = 250  # of a View, before it is seen whether there is something to decide; chosen
 STREAMS = ("signals", "requests")
 ARRIVED = object()  # in the inbox: the arrivals are to be looked at
 WORD = "view.word"  # a register nobody reads, written to see whether the store takes anything
@@ -91,7 +86,7 @@ class Supervisor:
         self._performer = Performer(performances(place, store, lease, signer), self._inbox.put)
         self._arrivals = Arrivals()
         self._views = Views(store, lease, self._inbox.put)
-        self._heard = Heard()
+        self._showing = Showing(cluster, self._views, self._about)
         self._registers = Registers(cluster, signer)
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
         self._awake_at = time.monotonic()  # when the loop was last seen to run
@@ -99,11 +94,7 @@ class Supervisor:
         # Sat out in the middle of a turn, not told to the controller yet.
         self._outage_seconds = 0.0
         self._junk_due = 0.0
-        self._view_due = 0.0
-        self._view_dirty = True
-        self._drawing: Drawing | None = None  # of the next View, begun and not done
         self._stopping = threading.Event()
-        self._process = psutil.Process()
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
@@ -138,7 +129,7 @@ class Supervisor:
                 self._turn_of_loop()
             self._views.stop(EDGE_SECONDS)
             with contextlib.suppress(StoreUnavailable):
-                self._views.put(self._draw())
+                self._showing.show_the_last(state, self._turns.ledger, self._clock.now())
             if not self._stopping.is_set() or state.closing:
                 self._archivist.close(EDGE_SECONDS)
                 with contextlib.suppress(StoreUnavailable):
@@ -178,7 +169,7 @@ class Supervisor:
         self._own_up_to_outage()
         now = self._clock.now()
         self._detectors.watch(self._turns.controller.watch())
-        timeout = 0.0 if self._arrivals or self._drawing is not None else self._next_due() - now
+        timeout = 0.0 if self._arrivals else self._next_due() - now
         if self._arrivals.is_behind and not self._arrivals:
             timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
         if self._is_deaf:
@@ -200,6 +191,10 @@ class Supervisor:
                 if any(type(record) is not r.Advanced for record in records):
                     commit()
                     self._act(records)
+                elif (
+                    records
+                ):  # a mark of progress has no effect: it is written with what comes next
+                    self._showing.touch()
         self._notice_pause(self._awake_at)
         self._allow_for_queue()
         self._detectors.watch(self._turns.controller.watch())
@@ -213,17 +208,19 @@ class Supervisor:
         if wake_at is not None and now >= wake_at and not self._is_deaf:
             self._act(self._turns.take(r.Tick(), now))
         self._publish()
-        self._publish_view()
+        self._showing.go_on(self._turns.controller.state, self._turns.ledger, self._clock.now())
 
     def _next_due(self) -> float:
         times = [self._clock.now() + READ_SECONDS]
         times += [
             due
-            for due in (self._turns.controller.wake_at(), self._detectors.due_at())
+            for due in (
+                self._turns.controller.wake_at(),
+                self._detectors.due_at(),
+                self._showing.due_at(),
+            )
             if due is not None
         ]
-        if self._view_dirty:
-            times.append(self._view_due)
         if self._registers.is_due:
             times.append(self._clock.now() + 0.2)
         return min(times)
@@ -351,8 +348,7 @@ class Supervisor:
             self._place.hear(fact)
         if not isinstance(fact, Heartbeat):
             return self._turns.take(fact, now, stream=stream, cursor=number)
-        self._heard.take(fact, now)
-        self._view_dirty = True
+        self._showing.hear(fact, now)
         records: list[object] = []
         for finding in self._detectors.heard(fact, now):
             records += self._turns.take(finding, now)
@@ -360,7 +356,7 @@ class Supervisor:
 
     def _pass_over(self, stream: str, number: int, refused: Refused, now: float) -> list[object]:
         """Go on without a message that is none; say so once in a while, however much of it comes: it must not fill the journal."""
-        self._view_dirty = True
+        self._showing.touch()
         if refused.reason not in SAID or now < self._junk_due:
             return []
         self._junk_due = now + JUNK_SECONDS
@@ -373,8 +369,9 @@ class Supervisor:
 
     def _act(self, records: list[object]) -> None:
         """Perform the effects of records that are durable and applied."""
+        if records:
+            self._showing.touch()
         for record in records:
-            self._view_dirty = True
             if isinstance(record, r.ActionIssued):
                 self._performer.submit(record.action)
             elif isinstance(record, r.DecisionFailed):
@@ -391,34 +388,13 @@ class Supervisor:
         except StoreUnavailable as error:
             _LOG.warning("store: %s; registers are still to be written", error)
 
-    def _publish_view(self) -> None:
-        now = self._clock.now()
-        state = self._turns.controller.state
-        if self._drawing is None and self._view_dirty and now >= self._view_due:
-            self._drawing = Drawing(state, self._cluster, self._heard, now)
-            self._view_dirty, self._view_due = False, now + period(len(state.nodes))
-        if self._drawing is not None and self._drawing.go_on(now, NODES_AT_ONCE):
-            self._views.write(self._drawn(self._drawing))
-            self._drawing = None
-
-    def _draw(self) -> View:
-        """Draw a View in one go."""
-        state = self._turns.controller.state
-        drawing = Drawing(state, self._cluster, self._heard, self._clock.now())
-        drawing.go_on(self._clock.now(), len(state.nodes))
-        return self._drawn(drawing)
-
-    def _drawn(self, drawing: Drawing) -> View:
-        times = self._process.cpu_times()
-        about: Mapping[str, object] = {
-            "wall": time.time(),
+    def _about(self) -> dict[str, object]:
+        """Return what a View says of this supervisor."""
+        return {
             "holder": self._lease.holder,
-            "supervisor_resident_bytes": self._process.memory_info().rss,
-            "supervisor_cpu_seconds": times.user + times.system,
             "unsigned": not self._signer.is_active,
             "refused_messages": dict(self._intake.refused),
         }
-        return drawn(drawing, self._turns.ledger, now=self._clock.now(), about=about)
 
 
 def policy_of(cluster: ClusterSpec) -> Policy:

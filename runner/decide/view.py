@@ -71,14 +71,15 @@ class Drawing:
 
     def __init__(self, state: State, cluster: ClusterSpec, heard: Heard, now: float) -> None:
         self.state, self.cluster, self.heard = state, cluster, heard
-        self._left = list(state.nodes.values())[::-1]
+        self._left = list(state.nodes.values())[::-1]  # the next one last
         self._offences = counting_offences(state, cluster, now)
         self._domains = nearest_domains(cluster)
         self.nodes: list[NodeView] = []
 
     def go_on(self, now: float, most: int) -> bool:
         """Draw so many more; return whether all are."""
-        for node in (self._left.pop() for _ in range(min(most, len(self._left)))):
+        for _ in range(min(most, len(self._left))):
+            node = self._left.pop()
             offences = self._offences.get(node.hardware, 0)
             domain = self._domains.get(node.node, "")
             self.nodes.append(_node(node, self.heard, now, offences=offences, domain=domain))
@@ -94,13 +95,13 @@ def draw(
     now: float,
     about: Mapping[str, object],
 ) -> View:
-    """Return the View, drawn in one go; see `drawn`."""
+    """Return the View, drawn in one go; see `finished`."""
     drawing = Drawing(state, cluster, heard, now)
     drawing.go_on(now, len(state.nodes))
-    return drawn(drawing, ledger, now=now, about=about)
+    return finished(drawing, ledger, now=now, about=about)
 
 
-def drawn(drawing: Drawing, ledger: Ledger, *, now: float, about: Mapping[str, object]) -> View:
+def finished(drawing: Drawing, ledger: Ledger, *, now: float, about: Mapping[str, object]) -> View:
     """Return the View with the nodes drawn so far. `about` holds the supervisor's own fields (holder, wall, ...)."""
     state, cluster, heard = drawing.state, drawing.cluster, drawing.heard
     incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))

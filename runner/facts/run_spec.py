@@ -108,7 +108,8 @@ class RunSpec:
         Setting(
             "Time from when all ranks are started to the first step after which the gang counts as stuck (imports, "
             "rendezvous, loading a checkpoint); less once Stoker has seen how long this run takes. 0: never. Concerns ranks "
-            "that report steps, or did so in an earlier attempt.",
+            "that report steps, or did so in an earlier attempt. Of all runs: how long nodes may take to start their ranks, "
+            "besides the time for which they wait for devices.",
             unit="seconds",
             least=0,
             most=LONGEST_SECONDS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -28,6 +29,7 @@ from runner.store.store import Store
 from tests.e2e.observer import Observer, environment_of, stat_of
 
 STOKER = str(Path(sys.executable).parent / "stoker")
+LOOK_SECONDS = 1.0  # between two looks at how far a run is
 WAIT_SECONDS = 120.0  # for anything a test expects; far above what it takes, for a loaded machine
 LEFT_SECONDS = 5.0  # for what was ended to be gone
 SHARED_MEMORY = Path("/dev/shm")
@@ -114,12 +116,21 @@ class Stand:
     def finish(
         self, process: subprocess.Popen[bytes], *, seconds: float = WAIT_SECONDS
     ) -> tuple[int, str]:
-        """Wait for a command that stays; return exit code and everything such commands have said."""
-        try:
-            code = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(f"not over after {seconds:g} s:\n{self.report()}") from None
-        return code, self.output()
+        """Wait for a command that stays; return exit code and everything such commands have said.
+
+        It is given up when nothing has moved for so long: how fast a machine makes steps is not what is tested.
+        """
+        step, deadline = -1, time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(LOOK_SECONDS), self.output()
+            view = self.view()
+            newest = max((run.best_step for run in view.runs), default=-1) if view else -1
+            if newest > step:
+                step, deadline = newest, time.monotonic() + seconds
+            if time.monotonic() > deadline:
+                what = f"not over, and no step after {step}, for {seconds:g} s"
+                raise AssertionError(f"{what}:\n{self.report()}")
 
     def output(self) -> str:
         """Return what the commands that stay have said."""

@@ -1,0 +1,73 @@
+"""Showing: when a View is drawn, and how much of it at a time, so that nobody who decides is kept waiting for it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+
+import psutil
+
+from runner.act.views import Views, period
+from runner.decide.state import State
+from runner.decide.view import Drawing, Heard, draw, finished
+from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.signals import Heartbeat
+from runner.history.ledger import Ledger
+
+NODES_AT_ONCE = 250  # drawn before it is seen whether there is something to decide; chosen
+
+
+class Showing:
+    """Owned by the supervisor's loop; encoding and writing are the thread's of `Views`.
+
+    Times are seconds on the controller's clock.
+    """
+
+    def __init__(
+        self, cluster: ClusterSpec, views: Views, about: Callable[[], Mapping[str, object]]
+    ) -> None:
+        """`about` returns what a View says of the supervisor itself, but for its process and the time."""
+        self._cluster, self._views, self._about = cluster, views, about
+        self._heard = Heard()
+        self._drawing: Drawing | None = None  # begun, and not done
+        self._is_stale = True  # something has changed since the last one was begun
+        self._due = 0.0
+        self._process = psutil.Process()
+
+    def hear(self, beat: Heartbeat, now: float) -> None:
+        """Have what an agent sees shown."""
+        self._heard.take(beat, now)
+        self._is_stale = True
+
+    def touch(self) -> None:
+        """Have a View drawn that shows what has changed."""
+        self._is_stale = True
+
+    def due_at(self) -> float | None:
+        """Return when there is something to do, if anything; 0: now, for one is half drawn."""
+        if self._drawing is not None:
+            return 0.0
+        return self._due if self._is_stale else None
+
+    def go_on(self, state: State, ledger: Ledger, now: float) -> None:
+        """Begin a View if one is due, draw some more of it, and hand it over once it is done."""
+        if self._drawing is None and self._is_stale and now >= self._due:
+            self._drawing = Drawing(state, self._cluster, self._heard, now)
+            self._is_stale, self._due = False, now + period(len(state.nodes))
+        if self._drawing is not None and self._drawing.go_on(now, NODES_AT_ONCE):
+            self._views.write(finished(self._drawing, ledger, now=now, about=self._all_about()))
+            self._drawing = None
+
+    def show_the_last(self, state: State, ledger: Ledger, now: float) -> None:
+        """Draw and write one now, on the caller's thread; raises what the store does."""
+        about = self._all_about()
+        self._views.put(draw(state, self._cluster, ledger, self._heard, now=now, about=about))
+
+    def _all_about(self) -> dict[str, object]:
+        times = self._process.cpu_times()
+        return {
+            "wall": time.time(),
+            "supervisor_resident_bytes": self._process.memory_info().rss,
+            "supervisor_cpu_seconds": times.user + times.system,
+            **self._about(),
+        }
