@@ -30,11 +30,14 @@ def steps_told(view: View) -> dict[str, int]:
 
 
 def test_the_run_with_priority_gets_the_only_spare(stand: Stand) -> None:
-    """Two runs lose their node in the same instant: the more important one goes on, the other waits, and says for what."""
+    """Two runs lose their node while no supervisor looks: the more important one goes on, the other waits, and says for what.
+
+    So both losses are found in the same moment; found one after the other, the first would have the spare by right.
+    """
     limits = {"silence_seconds": 1.0, "checks": []}
     stand.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
     stand.write_script(STEPPING)
-    stand.start("supervise")
+    supervisor = stand.start("supervise")
     stand.until(stand.view, "a first View")
     for name, priority in (("minor", 0), ("major", 5)):
         (stand.folder / name).mkdir()
@@ -47,13 +50,17 @@ def test_the_run_with_priority_gets_the_only_spare(stand: Stand) -> None:
         lambda view: all(steps_told(view).get(name, 0) > 3 for name in ("minor", "major")),
         "both runs step",
     )
+    view = stand.view()
+    supervisor.kill()
+    supervisor.wait()
     for name in ("minor", "major"):
-        (node,) = run_named(stand.view(), name).nodes
+        (node,) = run_named(view, name).nodes
         folder = stand.state / "nodes" / node
         pids = [process.pid for process in stand.processes() if str(folder) in process.command]
         ranks = [seen.pid for seen in stand.observer.seen if seen.run == name and not seen.is_gone]
-        for pid in (node_of(stand.view(), node).agent_pid, *pids, *ranks):
+        for pid in (node_of(view, node).agent_pid, *pids, *ranks):
             kill(pid)
+    stand.start("supervise")
     step = len(steps_of(stand.folder / "major", 0))
     stand.wait(lambda view: run_named(view, "minor").state == "waiting", "the minor run waits")
     stand.until(lambda: len(steps_of(stand.folder / "major", 0)) > step + 5, "the major run steps")
