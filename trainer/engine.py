@@ -29,13 +29,11 @@ import torch
 import torch._dynamo  # imported by the first optimizer that is made
 import torch.distributed as dist
 
-# Ask the driver's library for GPUs rather than CUDA itself: a process that has initialised CUDA
-# cannot fork ranks.
-os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
-os.environ.setdefault("DS_LOG_LEVEL", "warning")
-if not torch.cuda.is_available():
-    os.environ["DS_ACCELERATOR"] = "cpu"
+from trainer.device import has_gpu
 
+# DeepSpeed would ask the driver which accelerator there is.
+os.environ["DS_ACCELERATOR"] = "cuda" if has_gpu() else "cpu"
+os.environ.setdefault("DS_LOG_LEVEL", "warning")
 
 import deepspeed
 import deepspeed.comm.mori  # imported by the first engine that is made, like the next

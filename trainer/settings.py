@@ -202,6 +202,13 @@ class Settings:
         default=False,
         metadata=about("keep only the input of each block and compute it again in backward"),
     )
+    repeatable: bool = field(
+        default=False,
+        metadata=about(
+            "on GPUs: kernels that give the same bits each time, so that a run that was interrupted equals one that "
+            "was not; somewhat slower. A CPU does so anyway"
+        ),
+    )
     group_timeout_seconds: float = field(
         default=600.0, metadata=about("longest wait in a collective", "seconds", more_than=0)
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime
 import os
 
-import torch
 import torch.distributed as dist
 
 from runner.errors import SpecError
 from trainer.collectives import Meter, TensorAxis
+from trainer.device import own_device
 from trainer.layout import Place, place_of, tensor_groups
 from trainer.settings import Settings
 
@@ -33,7 +33,7 @@ class World:
             )
         self.place: Place = place_of(rank, self.layout)
         self.timeout = datetime.timedelta(seconds=settings.group_timeout_seconds)
-        self.device = _own_device()
+        self.device = own_device(repeatable=settings.repeatable)
         self.meter = Meter(self.device)
         on_gpu = self.device.type == "cuda"
         self.backend = "nccl" if on_gpu else "gloo"
@@ -55,11 +55,3 @@ class World:
         """Wait for the others and take the process groups down."""
         dist.barrier(group=self.side_group)
         dist.destroy_process_group()
-
-
-def _own_device() -> torch.device:
-    if not torch.cuda.is_available():
-        return torch.device("cpu")
-    local_rank = int(os.environ["LOCAL_RANK"])
-    torch.cuda.set_device(local_rank)
-    return torch.device("cuda", local_rank)

@@ -125,12 +125,6 @@ def _descriptors() -> dict[int, str]:
     return found
 
 
-def _sees_gpus() -> bool:
-    hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    nvidia = any(re.fullmatch(r"nvidia\d+", name) for name in os.listdir("/dev"))
-    return (nvidia and not hidden) or os.path.exists("/dev/kfd")
-
-
 # ---- getting warm -----------------------------------------------------------------------------------------------------
 
 
@@ -148,10 +142,8 @@ class Warmth:
 
     def import_all(self) -> None:
         """Import the modules as the program itself would find them. Raises Odd when ranks cannot be forked afterwards."""
-        if _sees_gpus():
-            raise Odd(
-                "this node has GPUs, and forking from a warm process has not been measured on them"
-            )
+        if os.path.exists("/dev/kfd"):
+            raise Odd("this node has AMD GPUs, and forking has not been tried on them")
         self._set_search_path()
         opened, folder = _descriptors(), os.getcwd()
         for name in self.wish["preload"]:
