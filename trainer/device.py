@@ -1,7 +1,7 @@
 """The device a rank computes on, and what is known of it before CUDA is asked.
 
 A process that has talked to the driver, even to count its GPUs, has its files open and a thread of it, and cannot fork ranks. So
-whether there is a GPU is read from the device files. (DeepSpeed 0.19.8 starts NVML while it is imported all the same, as measured in
+whether there is a GPU is read from the device files. (DeepSpeed 0.19.8 starts NVML while it is imported all the same, as seen in
 `bench/results/gpu.txt`: on GPUs the trainer's ranks are fresh processes.)
 """
 
