@@ -51,6 +51,7 @@ def test_every_benchmark_can_be_named() -> None:
         "agent",
         "check_recipes",
         "fleet",
+        "gpu",
         "journal",
         "rank_edges",
         "recovery",
