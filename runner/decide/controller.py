@@ -24,7 +24,6 @@ from runner.decide import (
 from runner.decide.apply import apply_entry
 from runner.decide.choice import in_order
 from runner.decide.draft import Draft, Policy
-from runner.decide.nodes import has_left
 from runner.decide.outlook import Outlook
 from runner.decide.state import State
 from runner.facts import records as r
@@ -108,14 +107,7 @@ class Controller:
     @property
     def has_closed(self) -> bool:
         """Whether the cluster was asked to shut down and nothing is left to do."""
-        state = self.state
-        left = all(has_left(node) for node in state.nodes.values())
-        return (
-            state.closing
-            and left
-            and not state.actions
-            and all(q.state != "open" for q in state.requests.values())
-        )
+        return fleet.has_closed(self.state)
 
 
 def _settle(draft: Draft, fact: object) -> None:

@@ -11,7 +11,7 @@ from runner.decide.draft import Draft
 from runner.decide.ladder import respond
 from runner.decide.nodes import has_left
 from runner.decide.probing import incident_about, is_in_doubt, look_again_at, probe
-from runner.decide.state import GONE, OUT, Node
+from runner.decide.state import GONE, OUT, Node, State
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
 
@@ -35,12 +35,9 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 
 def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
     """Expect the nodes our places can start; a cluster that had shut down is open again."""
-    nodes = draft.state.nodes.values()
-    request = draft.state.requests.get(draft.state.closing_request)
-    answered = request is None or request.state != "open"  # else the shutdown has yet to end
-    if draft.state.closing and answered and all(has_left(node) for node in nodes):
+    if has_closed(draft.state):
         draft.add(r.Opened())
-        for node in nodes:
+        for node in draft.state.nodes.values():
             if node.state == "left":
                 reason = "the cluster is open again"
                 draft.add(r.NodeChanged(node=node.node, state="absent", reason=reason))
@@ -87,10 +84,19 @@ def settle_closing(draft: Draft) -> None:
     for node in state.nodes.values():
         if not has_left(node) and not state.open_actions("stop_agent", node=node.node):
             draft.issue("stop_agent", "the cluster shuts down", args={"node": node.node})
-    everybody_left = all(has_left(node) for node in state.nodes.values())
     request = state.requests.get(state.closing_request)
-    if everybody_left and request is not None and request.state == "open":
+    if _is_empty(state) and request is not None and request.state == "open":
         draft.answer(request, "done", "shut down")
+
+
+def has_closed(state: State) -> bool:
+    """Whether the cluster was asked to shut down and nothing is left to do: who leads it next opens it again."""
+    is_answered = all(request.state != "open" for request in state.requests.values())
+    return state.closing and is_answered and _is_empty(state) and not state.actions
+
+
+def _is_empty(state: State) -> bool:
+    return all(has_left(node) for node in state.nodes.values())
 
 
 def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None:
