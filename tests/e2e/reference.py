@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,15 @@ from runner import sealing
 from tests.e2e.stand import Stand, run_of
 
 STEPS = 130  # enough for all faults on a machine whose steps take a twentieth of a second
+# So that they take so long on a large machine, and not ten times as long on a small one, where four ranks share two cores.
+GLOBAL_BATCH = 4 if (os.cpu_count() or 1) <= 4 else 16
 CHECKPOINT_EVERY = 4
 TRAINER = {
     "recipe": "tiny_cpu",
     "steps": STEPS,
     "checkpoint_every": CHECKPOINT_EVERY,
     "validate_every": 0,
+    "batch": {"global_batch": GLOBAL_BATCH},
 }
 NODES, RANKS = 2, 2
 
