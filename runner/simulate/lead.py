@@ -60,7 +60,7 @@ class Edges(Protocol):
 
 
 class Lead:
-    """The supervisor of a simulated cluster. `crash_at` is the number of the point at which it dies, once."""
+    """The supervisor of a simulated cluster. `dies_at` says of each point, by its number, whether it dies there."""
 
     def __init__(
         self,
@@ -71,7 +71,7 @@ class Lead:
         snapshot_entries: int,
     ) -> None:
         self.policy = policy
-        self.crash_at: int | None = None
+        self.dies_at: Callable[[int], bool] = lambda point: False
         self.points = 0
         self.life = 0
         self.is_up = False
@@ -137,7 +137,7 @@ class Lead:
     def point(self) -> None:
         """A moment at which the supervisor can be killed."""
         self.points += 1
-        if self.points == self.crash_at:
+        if self.dies_at(self.points):
             raise Crash(f"at point {self.points}")
 
     def _take_over(self) -> None:

@@ -2,19 +2,25 @@
 
 Faults: the supervisor dies before or after a change of the store is done, or around an act or an outcome; the store refuses
 a change, or does it and loses the acknowledgment.
+
+A story is played once; at every place a child process branches off, which has the fault and plays on to the end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+import contextlib
+import gc
+import os
+import pickle
+from dataclasses import dataclass, field, replace
+from typing import NoReturn
 from zlib import crc32
 
 from runner.facts import records as r
 from runner.simulate.world import World
 from runner.store.faults import Fault, Faults
 from runner.store.memory import MemoryStore
-from tests.decide.invariants import Watching, check, check_end
+from tests.decide.invariants import Watching, check_end
 from tests.decide.script import Scenario
 
 # Until then every story on the same cluster and with the same runs goes alike, but for deeds that come sooner.
@@ -61,73 +67,123 @@ def shape(scenario: Scenario) -> str:
     return repr((scenario.cluster, scenario.echo_seconds, scenario.runs))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch:
+    """What came of one fault: how the story ended, or what went wrong."""
+
+    place: Place
+    ending: Ending | None
+    num_recoveries: int = 0
+    failure: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Branching(Faults):
+    """No faults, and at each place a child process that goes on with one, waited for before the play goes on without.
+
+    `turn`: every second place, and one kind of fault for an operation of the store, kinds and places taking turns from there;
+    None: everything. Nothing branches before `is_open`, nor in a child.
+    """
+
+    turn: int | None
+    is_open: bool
+    own: Place | None = None  # where this process, a child, has had its fault
+    branches: list[Branch] = field(default_factory=list)
+    pipe: int = -1  # a child's, to its parent
+
+    def next(self, method: str, name: str) -> Fault | None:
+        """Count an operation; in a child that branches off here, return its fault."""
+        super(Branching, self).next(method, name)
+        operation, kinds = len(self.operations), tuple(Fault)
+        if self.turn is not None:
+            turn, is_left_out = divmod(self.turn + operation, 2)
+            kinds = () if is_left_out else (kinds[turn % len(kinds)],)
+        for fault in kinds:
+            if self._branches_off(Place(operation=operation, fault=fault)):
+                return fault
+        return None
+
+    def dies_at(self, point: int) -> bool:
+        """Say whether the supervisor dies at a moment around an act or outcome: in the child that branches off here."""
+        is_left_out = self.turn is not None and (self.turn + point) % 2
+        return not is_left_out and self._branches_off(Place(point=point))
+
+    def _branches_off(self, place: Place) -> bool:
+        if not self.is_open or self.own is not None:
+            return False
+        reader, writer = os.pipe()
+        pid = os.fork()
+        if pid == 0:
+            os.close(reader)
+            self.own, self.pipe = place, writer
+            return True
+        os.close(writer)
+        with open(reader, "rb") as said:
+            told = said.read()
+        os.waitpid(pid, 0)
+        nothing = Branch(place=place, ending=None, failure="its process died")
+        self.branches.append(pickle.loads(told) if told else nothing)
+        return False
+
+
 def inject_all(
     scenario: Scenario, *, with_start: bool = True, with_each_kind: bool = True
 ) -> Report:
-    """Play the story undisturbed, then once for every fault at every place.
+    """Play the story undisturbed, and from every place on with every fault.
 
     Without `with_start`, places in its start are left out, since another story of the same shape has had them. Without
-    `with_each_kind`, an operation of the store gets one kind of fault: the kinds take turns, each story begins with another.
+    `with_each_kind`, every second place has one kind of fault: places and kinds take turns, each story begins with another.
     """
+    gc.collect()
+    gc.freeze()  # a collection in a child would touch, and so copy, every page
     # Half as many heartbeats take a good part less time; they change nothing, so few faults could hide in them.
     scenario = replace(scenario, cluster={"heartbeat_seconds": 2.0, **scenario.cluster})
-    faults = Faults()
-    started: list[tuple[int, int]] = []
-    expected, world = _play(scenario, faults=faults, point=None, started=started)
-    begin = (0, 0) if with_start else started[0]
-    failures, num_faults, num_recoveries = [], 0, 0
     turn = None if with_each_kind else crc32(scenario.name.encode())
-    for place in _places(begin, (len(faults.operations), world.lead.points), turn):
-        num_faults += 1
-        plan = {place.operation: place.fault} if place.fault is not None else {}
-        try:
-            found, world = _play(scenario, faults=Faults(plan=plan), point=place.point)
-            check(found == expected, f"{found}\ninstead of\n{expected}")
-            num_recoveries += world.lead.life
-        except Exception as error:  # noqa: BLE001 - every failure is one line of the report
-            failures.append(f"{place}: {type(error).__name__}: {error}")
+    faults = Branching(turn=turn, is_open=with_start)
+    try:
+        expected, world = _play(scenario, faults)
+    except BaseException as error:
+        if faults.own is None:
+            raise
+        _tell(
+            faults,
+            Branch(place=faults.own, ending=None, failure=f"{type(error).__name__}: {error}"),
+        )
+    if faults.own is not None:
+        _tell(faults, Branch(place=faults.own, ending=expected, num_recoveries=world.lead.life))
+    failures = []
+    for branch in faults.branches:
+        if branch.ending != expected:
+            why = branch.failure or f"{branch.ending}\ninstead of\n{expected}"
+            failures.append(f"{branch.place}: {why}")
     return Report(
         scenario=scenario.name,
-        num_faults=num_faults,
-        num_recoveries=num_recoveries,
+        num_faults=len(faults.branches),
+        num_recoveries=sum(branch.num_recoveries for branch in faults.branches),
         failures=tuple(failures),
     )
 
 
-def _places(
-    begin: tuple[int, int], end: tuple[int, int], turn: int | None = None
-) -> Iterator[Place]:
-    """Yield every fault past `begin` up to `end`: (operations, points); with `turn`, one kind for each operation."""
-    kinds = tuple(Fault)
-    for operation in range(begin[0] + 1, end[0] + 1):
-        dealt = kinds if turn is None else (kinds[(turn + operation) % len(kinds)],)
-        for fault in dealt:
-            yield Place(operation=operation, fault=fault)
-    for point in range(begin[1] + 1, end[1] + 1):
-        yield Place(point=point)
+def _tell(faults: Branching, branch: Branch) -> NoReturn:
+    """Tell the parent what came of this child, and end it without anything a process does at its end."""
+    try:
+        with contextlib.suppress(OSError), open(faults.pipe, "wb") as pipe:
+            pickle.dump(branch, pipe)
+    finally:
+        os._exit(0)
 
 
-def _play(
-    scenario: Scenario,
-    *,
-    faults: Faults,
-    point: int | None,
-    started: list[tuple[int, int]] | None = None,
-) -> tuple[Ending, World]:
-    """Play once, watched; the faults go on counting from one life of the supervisor to the next.
-
-    `started` gets the numbers of operations and points that the story's start had.
-    """
+def _play(scenario: Scenario, faults: Branching) -> tuple[Ending, World]:
+    """Play once, watched; the faults go on counting from one life of the supervisor to the next."""
     store = MemoryStore()
     world = scenario.build(
         watcher=Watching(scenario.policy),
         store=store,
         open_store=lambda _life: store.another(faults=faults),
     )
-    world.lead.crash_at = point
-    if started is not None:
-        soon = min([time for time, _ in scenario.deeds if time > 0] + [START_SECONDS])
-        world.at(soon, lambda: started.append((len(faults.operations), world.lead.points)))
+    world.lead.dies_at = faults.dies_at
+    soon = min([time for time, _ in scenario.deeds if time > 0] + [START_SECONDS])
+    world.at(soon, lambda: setattr(faults, "is_open", True))
     world.run_until(max(time for time, _ in scenario.deeds) + 3.0)
     while world.now < scenario.until + MARGIN_SECONDS and not _is_at_rest(world, scenario.until):
         world.run_until(world.now + 1.0)

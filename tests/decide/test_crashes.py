@@ -13,7 +13,7 @@ from tests.decide.crashes import Report, inject_all, shape
 from tests.decide.invariants import Watching
 from tests.decide.script import Scenario, scenarios
 
-# Every kind at every place is 28,000 plays: `make soak` has the time for them.
+# Every kind at every place is 28,000 plays: `make soak` has the time for them. Else it is one kind at every second place.
 WITH_EACH_KIND = "STOKER_SOAK" in os.environ
 LIMIT_SECONDS = 3600 if WITH_EACH_KIND else 600
 SHOWN = 3  # failures of one story that are printed
@@ -21,7 +21,7 @@ SHOWN = 3  # failures of one story that are printed
 
 @pytest.fixture(scope="module")
 def reports() -> dict[str, Report]:
-    """Play every story with a fault at every place, on all cores: forked, so that nothing is imported twice."""
+    """Play every story with its faults, on all cores: forked, so that nothing is imported twice."""
     stories = sorted(scenarios(), key=lambda scenario: -scenario.until)
     shapes: dict[str, str] = {}
     for story in stories:
@@ -46,7 +46,7 @@ def reports() -> dict[str, Report]:
 def test_one_fault_anywhere_changes_no_ending(
     scenario: Scenario, reports: dict[str, Report]
 ) -> None:
-    """Each persist, act and outcome is struck once: the run ends as undisturbed, and all that must hold holds."""
+    """Persists, acts and outcomes are struck, one in each play: the run ends as undisturbed, and all that must hold holds."""
     report = reports[scenario.name]
     more = len(report.failures) - SHOWN
     text = "\n".join((*report.failures[:SHOWN], f"... and {more} more" if more > 0 else ""))
