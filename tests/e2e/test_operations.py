@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runner import sealing
-from tests.e2e.reference import NODES, RANKS
+from tests.e2e.reference import NODES, RANKS, TRAINER
 from tests.e2e.scripts import STEPPING
 from tests.e2e.stand import Stand, kill, run_of
 
@@ -27,7 +27,7 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
 ) -> None:
     """`lr x0.9` is answered with the value read back; `stop` seals; a second start goes on there; Ctrl-C leaves nothing."""
     stand.write_cluster(nodes=NODES, slots=RANKS)
-    trainer = {"recipe": "tiny_cpu", "steps": 5000, "checkpoint_every": 0, "validate_every": 0}
+    trainer = {**TRAINER, "steps": 5000, "checkpoint_every": 0}
     stand.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
     run = stand.start("run", "run.yaml")
     first = stand.training(past_step=2)

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from runner.facts.view import NodeView, View
-from tests.e2e.reference import NODES, RANKS
+from tests.e2e.reference import NODES, RANKS, TRAINER
 from tests.e2e.stand import Stand, run_of
 
 
@@ -29,7 +29,7 @@ def ask(stand: Stand, *words: str) -> str:
 def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(stand: Stand) -> None:
     """A swap loses no step and blames nobody; refused hardware stays out until it is readmitted, retired hardware for good."""
     stand.write_cluster(nodes=NODES, slots=RANKS, spares=1)
-    trainer = {"recipe": "tiny_cpu", "steps": 5000, "checkpoint_every": 0, "validate_every": 0}
+    trainer = {**TRAINER, "steps": 5000, "checkpoint_every": 0}
     stand.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
     ask(stand, "run", "run.yaml", "--detach")
     first = stand.training(past_step=2)
