@@ -37,6 +37,7 @@ SESSIONS_PER_COURIER = (
     250  # so that one that waits for the store holds up no more than these; chosen
 )
 PROGRESS_SECONDS = 5.0  # as real agents mark progress
+TICK_SECONDS = 0.02  # between two looks at who is due to speak; chosen: a fiftieth of a heartbeat
 SLOTS = 8
 FIRST_PID = 1000
 
@@ -225,7 +226,7 @@ class Fleet:
                 agents[index % len(agents)].look(now)
             spoken = due
             try:
-                news = self._news.get(timeout=max(0.0, min(0.02, every / len(agents))))
+                news = self._news.get(timeout=TICK_SECONDS)
             except queue.Empty:
                 continue
             if not self._take(news):

@@ -1,10 +1,14 @@
-"""Perform: runs each action in a thread of its own and reports its outcome; one that hangs blocks nobody.
+"""Perform: runs each action in a thread that has no other to run, and reports its outcome; one that hangs blocks nobody.
+
+Threads that are done wait a while for the next action, since each has a connection to the store to itself.
 
 The deadline belongs to the controller, which counts an overdue action as unknown; a result that comes later is ignored there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +16,9 @@ from typing import Any, Literal
 
 from runner.errors import StokerError, TemporaryError
 from runner.facts.actions import Action, ActionResult
+
+MAX_IDLE = 8  # threads that wait for the next action; chosen: about as many as one decision makes
+IDLE_SECONDS = 10.0  # for which they wait; chosen
 
 Outcome = tuple[Literal["done", "failed"], Mapping[str, Any], str]
 Performance = Callable[[Action], Outcome | None]
@@ -26,12 +33,39 @@ class Performer:
         """`performances` maps a kind to what does it; None as its outcome means: somebody else will report (an agent)."""
         self._performances = performances
         self._report = report
+        self._lock = threading.Lock()
+        self._num_idle = 0  # threads that wait and have been promised nothing
+        self._promised: queue.SimpleQueue[Action] = queue.SimpleQueue()
 
     def submit(self, action: Action) -> None:
         """Start performing; returns at once."""
-        threading.Thread(
-            target=self._perform, args=(action,), name=f"act-{action.id}", daemon=True
-        ).start()
+        with self._lock:
+            if self._num_idle:
+                self._num_idle -= 1
+                self._promised.put(action)
+                return
+        threading.Thread(target=self._work, args=(action,), daemon=True).start()
+
+    def _work(self, action: Action | None) -> None:
+        while action is not None:
+            threading.current_thread().name = f"act-{action.id}"
+            self._perform(action)
+            action = self._next()
+
+    def _next(self) -> Action | None:
+        """Wait for another action; None when there are enough who wait, or none came for a while."""
+        with self._lock:
+            if self._num_idle >= MAX_IDLE:
+                return None
+            self._num_idle += 1
+        threading.current_thread().name = "act-idle"
+        with contextlib.suppress(queue.Empty):
+            return self._promised.get(timeout=IDLE_SECONDS)
+        with self._lock:
+            with contextlib.suppress(queue.Empty):
+                return self._promised.get_nowait()  # promised at the last moment
+            self._num_idle -= 1
+        return None
 
     def _perform(self, action: Action) -> None:
         performance = self._performances.get(action.action)

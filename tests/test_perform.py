@@ -1,0 +1,101 @@
+"""Actions are performed at once, whatever hangs, by threads that are used again."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from runner.act import perform
+from runner.act.perform import Outcome, Performer
+from runner.errors import StoreUnavailable
+from runner.facts.actions import Action, ActionResult
+
+WAIT_SECONDS = 30.0
+DONE: Outcome = ("done", {}, "")
+
+
+def action(number: int, kind: str = "page", seconds: float = 60.0) -> Action:
+    """Make an action."""
+    return Action(id=f"a{number}", action=kind, reason="", args={}, deadline_seconds=seconds)  # type: ignore[arg-type]
+
+
+def test_one_after_the_other_takes_one_thread() -> None:
+    """So an action finds a connection to the store that is there already."""
+    used = set[int]()
+    reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
+
+    def note(_: Action) -> Outcome:
+        used.add(threading.get_ident())
+        return DONE
+
+    performer = Performer({"page": note}, reports.put)
+    for number in range(50):
+        performer.submit(action(number))
+        assert reports.get(timeout=WAIT_SECONDS).id == f"a{number}"
+        while not performer._num_idle:  # it reports first, and then waits for more
+            pass
+    assert len(used) == 1
+
+
+def test_actions_that_hang_keep_nobody_waiting() -> None:
+    """However many hang, the next one is performed; once they go on, all have been reported, and few threads stay."""
+    go_on = threading.Event()
+    reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
+
+    def hang(_: Action) -> Outcome:
+        assert go_on.wait(WAIT_SECONDS)
+        return DONE
+
+    performer = Performer({"page": hang, "node_task": lambda _: DONE}, reports.put)
+    for number in range(100):
+        performer.submit(action(number))
+    performer.submit(action(100, "node_task"))
+    assert reports.get(timeout=WAIT_SECONDS).id == "a100"
+    go_on.set()
+    ids = {reports.get(timeout=WAIT_SECONDS).id for _ in range(100)}
+    assert ids == {f"a{number}" for number in range(100)}
+
+
+def test_threads_that_give_up_waiting_lose_no_action(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle threads end at any moment, actions come at any moment: each is performed, once."""
+    monkeypatch.setattr(perform, "IDLE_SECONDS", 0.0002)
+    monkeypatch.setattr(perform, "MAX_IDLE", 3)
+    reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
+    performer = Performer({"page": lambda _: DONE}, reports.put)
+
+    def submit(first: int) -> None:
+        for number in range(first, first + 500):
+            performer.submit(action(number))
+            threading.Event().wait(0.0002)
+
+    threads = [threading.Thread(target=submit, args=(first,)) for first in (0, 500, 1000, 1500)]
+    for thread in threads:
+        thread.start()
+    ids = [reports.get(timeout=WAIT_SECONDS).id for _ in range(2000)]
+    for thread in threads:
+        thread.join()
+    assert sorted(ids) == sorted(f"a{number}" for number in range(2000))
+    assert reports.empty()
+
+
+def test_what_goes_wrong_is_an_outcome() -> None:
+    """A kind nobody performs, a bug, a store that stays away beyond the deadline: said, and the thread lives on."""
+    reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
+
+    def fail(what: Action) -> Outcome:
+        if what.id == "a1":
+            raise ZeroDivisionError("division by zero")
+        raise StoreUnavailable("no answer", delay_seconds=0.01)
+
+    performer = Performer({"page": fail}, reports.put)
+    said = []
+    for what in (action(0, "node_task"), action(1), action(2, seconds=0.1)):
+        performer.submit(what)
+        result = reports.get(timeout=WAIT_SECONDS)
+        assert result.outcome == "failed"
+        said.append(result.message)
+    assert said[0] == "nothing here performs 'node_task'"
+    assert said[1] == "bug: ZeroDivisionError: division by zero"
+    assert said[2].startswith("StoreUnavailable: no answer")
