@@ -13,7 +13,7 @@ from runner.facts.assignments import Assignment
 from runner.facts.records import IncidentOpened
 from runner.facts.requests import StartRun
 from runner.facts.run_spec import RunSpec
-from runner.facts.view import View
+from runner.facts.view import RunView, View
 from runner.signing import signer_of
 from runner.store.journal import decode_entry
 from runner.store.store import JOURNAL, MAX_LARGE_BYTES
@@ -99,8 +99,14 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
     assert view is not None
     runs = list(view.runs)
     dice.shuffle(runs)
+    reached: dict[int, int] = {}  # run -> its furthest step when it was struck last
     for number in range(rounds):
         run = runs[number % len(runs)]
+        if (
+            run.run in reached
+        ):  # one that dies of the same without a new step is given up, and rightly
+            run = _advanced(stage, run.run, beyond=reached[run.run])
+        reached[run.run] = run.best_step
         nodes = run.nodes
         registers = {f"assignment/{name}": 0 for name in nodes}
         _read(stage, registers)
@@ -117,6 +123,17 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
         found.idle_ms.append((told["idle"] - exited[0]) * 1e3)
         found.launch_ms.append((told["launch"] - gone[0]) * 1e3)
     return found
+
+
+def _advanced(stage: Stage, number: int, *, beyond: int) -> RunView:
+    """Wait until a run has gone further than that; return it."""
+
+    def look(view: View) -> RunView:
+        return next(run for run in view.runs if run.run == number)
+
+    return look(
+        stage.wait_for(lambda view: look(view).best_step > beyond, f"run {number} past {beyond}")
+    )
 
 
 def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
@@ -147,7 +164,8 @@ def _read(stage: Stage, registers: dict[str, int]) -> dict[str, Assignment]:
     if not batch:
         said = [stage.events.get() for _ in range(min(10, stage.events.qsize()))]
         raise RuntimeError(
-            f"{', '.join(registers)}: nothing written within {ROUND_SECONDS:g} s; agents said {said}\n{stage.report()}"
+            f"{len(registers)} registers, {next(iter(registers))} among them: nothing written within {ROUND_SECONDS:g} s; "
+            f"agents said {said}\n{stage.report()}"
         )
     found, signer = {}, signer_of(stage.cluster)
     for name, register in batch.registers.items():
