@@ -1,8 +1,8 @@
 """Arrivals: what the streams brought and nobody has taken yet. Words that decisions follow from go before heartbeats.
 
 A large fleet speaks thousands of times a second, so heartbeats are read once in a while, not one by one. Words are taken for a
-moment at a time, and then all heartbeats that wait: however long a queue of words takes, no node goes unheard for it. And while
-heartbeats are behind, silence proves nothing: whoever judges it asks `is_behind`.
+moment at a time, and then all heartbeats that wait: however long a queue of words takes, no node goes unheard for it. And what
+nodes said while heartbeats are behind is not heard yet: whoever judges silence asks `lag_seconds`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,29 @@ class Arrivals:
         self._queued_since: float | None = None
         self._is_backlog = False  # the last read could not hold all heartbeats there were
         self._asked_for_beats = False
+        self._asked_at = 0.0
+        self._num_added = self._num_taken = 0  # heartbeats, ever
+        # How many had been added when a read had held all there were, and when it had begun: what was said before is among them.
+        self._marks: deque[tuple[int, float]] = deque()
+        self._heard_until = clock()
 
     def __bool__(self) -> bool:
         return bool(self._words or self._beats)
 
     @property
-    def is_behind(self) -> bool:
-        """Whether heartbeats wait, here or in the store: a node that is not heard may have spoken long ago."""
-        return self._is_backlog or bool(self._beats)
+    def is_backlog(self) -> bool:
+        """Whether heartbeats wait in the store, for who knows how long."""
+        return self._is_backlog
+
+    def lag_seconds(self) -> float | None:
+        """Return how long ago it was that all which nodes had said was taken; None while nobody can tell."""
+        if self._is_backlog:
+            return None
+        now = self._clock()
+        if not self._beats:
+            self._heard_until = now
+            self._marks.clear()
+        return now - self._heard_until
 
     def queued_seconds(self) -> float:
         """Return how long words have been waiting without a break since this was asked, if it is worth telling; else 0."""
@@ -73,7 +88,7 @@ class Arrivals:
         pause_seconds = self._beats_due - self._clock()
         takes_beats = pause_seconds <= 0 and len(self._beats) < MAX_BEATS
         takes_words = len(self._words) < READ_LIMIT
-        self._asked_for_beats = takes_beats
+        self._asked_for_beats, self._asked_at = takes_beats, self._clock()
         names = [name for name in cursors if (takes_beats if name == BEATS else takes_words)]
         if self._is_backlog and takes_beats:
             longest_seconds = 0.0  # whether there are more is to be known now
@@ -90,8 +105,11 @@ class Arrivals:
             self._is_backlog = num_beats >= READ_LIMIT
             pause_seconds = min(LONGEST_SECONDS, SECONDS_PER_NODE * num_nodes)
             self._beats_due = self._clock() + (0.0 if self._is_backlog else pause_seconds)
+            self._num_added += num_beats
         elif self._asked_for_beats:
             self._is_backlog = False
+        if self._asked_for_beats and not self._is_backlog:
+            self._marks.append((self._num_added, self._asked_at))
 
     # ---- whoever takes
 
@@ -106,7 +124,14 @@ class Arrivals:
             beats = _taken(self._beats, min(num_beats, MAX_TOGETHER))
             num_beats -= len(beats)
             yield beats
+            self._note_taken(len(beats))
             left_seconds = yield from self._some_words(left_seconds)
+
+    def _note_taken(self, num_beats: int) -> None:
+        self._num_taken += num_beats
+        while self._marks and self._marks[0][0] <= self._num_taken:
+            _, asked_at = self._marks.popleft()
+            self._heard_until = max(self._heard_until, asked_at)
 
     def _some_words(self, seconds: float) -> Generator[list[Arrival], None, float]:
         """Take words for so long; return how much of it is left."""

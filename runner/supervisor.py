@@ -170,7 +170,7 @@ class Supervisor:
         now = self._clock.now()
         self._detectors.watch(self._turns.controller.watch())
         timeout = 0.0 if self._arrivals else self._next_due() - now
-        if self._arrivals.is_behind and not self._arrivals:
+        if self._arrivals.is_backlog and not self._arrivals:
             timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
         if self._is_deaf:
             timeout = max(timeout, DEAF_SECONDS)
@@ -199,11 +199,10 @@ class Supervisor:
         self._allow_for_queue()
         self._detectors.watch(self._turns.controller.watch())
         self._doubt_silence()
+        heard_until = self._heard_until()
+        for finding in () if heard_until is None else self._detectors.tick(heard_until):
+            self._act(self._turns.take(finding, self._clock.now()))
         now = self._clock.now()
-        # Whoever is not heard may have spoken long ago.
-        if not self._arrivals.is_behind and not self._is_deaf:
-            for finding in self._detectors.tick(now):
-                self._act(self._turns.take(finding, now))
         wake_at = self._turns.controller.wake_at()
         if wake_at is not None and now >= wake_at and not self._is_deaf:
             self._act(self._turns.take(r.Tick(), now))
@@ -240,10 +239,12 @@ class Supervisor:
 
     def _doubt_silence(self) -> None:
         """Before silence is held against anybody, see whether the store takes a word of ours: if not, nor does it take theirs."""
-        times = (self._detectors.due_at(), self._turns.controller.wake_at())
-        if self._arrivals.is_behind or self._is_deaf:
+        heard_until = self._heard_until()
+        if heard_until is None:
             return  # nothing is held against anybody now
-        if all(due is None or self._clock.now() < due for due in times):
+        due, wake_at = self._detectors.due_at(), self._turns.controller.wake_at()
+        is_due = due is not None and heard_until >= due
+        if not is_due and (wake_at is None or self._clock.now() < wake_at):
             return
         try:
             self._store.renew(self._lease)
@@ -251,6 +252,11 @@ class Supervisor:
         except StoreUnavailable as error:
             self._sit_out(error)
             self._own_up_to_outage()
+
+    def _heard_until(self) -> float | None:
+        """Return until when we have heard all that nodes said, on our clock; None while nobody can tell."""
+        lag_seconds = self._arrivals.lag_seconds()
+        return None if lag_seconds is None or self._is_deaf else self._clock.now() - lag_seconds
 
     def _own_up_to_outage(self) -> None:
         """Tell the controller of the time sat out, so that no deadline runs out in it."""

@@ -108,15 +108,39 @@ def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time(
 def test_a_backlog_of_heartbeats_is_read_without_a_pause_and_silence_proves_nothing_until_it_is_taken() -> (
     None
 ):
-    """It is behind until a read could hold all there was, and all of that is taken."""
-    arrivals, behind = Arrivals(SteppedClock()), []
+    """Nobody can tell how long ago anything was said until a read could hold all there was."""
+    arrivals, lags = Arrivals(SteppedClock()), list[float | None]()
     for more in (0, READ_LIMIT, 7):
         assert arrivals.wanted(CURSORS, LONG) == (CURSORS, 0.0 if more == 7 else LONG)
         arrivals.add(batch(beats=more), 10_000)
-        behind.append(arrivals.is_behind)
+        lags.append(arrivals.lag_seconds())
         list(arrivals.portion())
-        behind.append(arrivals.is_behind)
-    assert behind == [False, False, True, True, True, False]
+        lags.append(arrivals.lag_seconds())
+    assert lags == [0.0, 0.0, None, None, 0.0, 0.0]
+
+
+def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> None:
+    """New ones are there before the last are taken: what was said before the read that brought those is heard all the same."""
+    clock = SteppedClock()
+    arrivals = Arrivals(clock)
+    lags = []
+    for _ in range(50):
+        arrivals.wanted(CURSORS, LONG)
+        clock.seconds += 0.1  # the read
+        arrivals.add(batch(beats=3 * MAX_TOGETHER), 5000)
+        for number, _ in enumerate(arrivals.portion()):
+            clock.seconds += 0.1
+            if number == 1:
+                arrivals.wanted(CURSORS, LONG)
+                arrivals.add(batch(beats=2), 5000)
+        assert arrivals
+        lag_seconds = arrivals.lag_seconds()
+        assert lag_seconds is not None
+        lags.append(lag_seconds)
+    assert max(lags) == pytest.approx(0.5)  # the read and four groups
+    list(arrivals.portion())
+    assert arrivals.lag_seconds() == 0.0
+    assert not arrivals._marks
 
 
 def test_a_backlog_that_turns_out_to_be_none_is_over() -> None:
@@ -127,7 +151,7 @@ def test_a_backlog_that_turns_out_to_be_none_is_over() -> None:
     list(arrivals.portion())
     assert arrivals.wanted(CURSORS, LONG) == (CURSORS, 0.0)
     arrivals.add(Batch(), 10_000)
-    assert not arrivals.is_behind
+    assert arrivals.lag_seconds() == 0.0
     assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
 
 
