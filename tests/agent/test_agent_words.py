@@ -1,5 +1,6 @@
 """What ranks are given, what they say, what they are asked: the contract of a rank, as the node keeps it."""
 
+import contextlib
 import json
 import os
 import signal
@@ -82,7 +83,9 @@ def test_a_rank_has_four_descriptors(node: Node) -> None:
     pids = node.launch(node.plan(SILENT), epoch=1)
     for rank, pid in pids.items():
         wait_until(lambda p=pid: b"-S" in Path(f"/proc/{p}/cmdline").read_bytes(), "exec")  # type: ignore[misc]
-        links = {path.name: os.readlink(path) for path in Path(f"/proc/{pid}/fd").iterdir()}
+        # An interpreter that is starting looks through the folder of its library.
+        wait_until(lambda p=pid: os.path.dirname(os.__file__) not in links_of(p).values(), "start")  # type: ignore[misc]
+        links = links_of(pid)
         channel = node_environment(pid)["STOKER_CHANNEL"]
         folder = node.state / "attempts" / "1.1.0"
         assert links.pop("0") == "/dev/null"
@@ -91,6 +94,15 @@ def test_a_rank_has_four_descriptors(node: Node) -> None:
         assert links.pop(channel).startswith("socket:")
         assert links == {}
         assert os.getsid(pid) == pid
+
+
+def links_of(pid: int) -> dict[str, str]:
+    """Read what a process has open, by number; what it closes meanwhile is left out."""
+    links = {}
+    for path in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            links[path.name] = os.readlink(path)
+    return links
 
 
 def node_environment(pid: int) -> dict[str, str]:
