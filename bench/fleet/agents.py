@@ -34,7 +34,7 @@ from runner.signing import signer_of
 from runner.store.opening import open_store
 
 SESSIONS_PER_COURIER = (
-    250  # so that one that waits for the store holds up no more than these; chosen
+    50  # so that one that waits for the store holds up no more than these; chosen
 )
 PROGRESS_SECONDS = 5.0  # as real agents mark progress
 TICK_SECONDS = 0.02  # between two looks at who is due to speak; chosen: a fiftieth of a heartbeat
