@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from runner.agent.keeper import NOTE_NAME
-from runner.facts.view import View
-from tests.e2e.stand import SHARED_MEMORY, Stand
+from runner.facts.view import RunView, View
+from tests.e2e.stand import SHARED_MEMORY, Stand, newest_run
 
 NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1
 HEARTBEAT_SECONDS = 1.0  # as shipped
@@ -123,6 +123,12 @@ def running(
 def speaker(pause_seconds: float) -> str:
     """Return the command of ranks that make a step every so often."""
     return f"{{python}} speaker.py {pause_seconds}"
+
+
+def ended(view: View) -> RunView | None:
+    """Return the newest run once it is over."""
+    run = newest_run(view)
+    return run if run is not None and run.state in ("finished", "stopped", "failed") else None
 
 
 def team_of(stand: Stand, view: View) -> Team:

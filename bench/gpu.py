@@ -21,18 +21,18 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from bench.clusters import Shape, running
+from bench.clusters import Shape, ended, running
 from bench.forks import free_port
 from bench.recovery.ours import Ours, run_of_ours
 from bench.recovery.rounds import one_round
 from bench.recovery.series import Draw, Series
 from bench.report import Report
-from runner import sealing
 from runner.agent.devices import Devices
 from runner.agent.hardware import find
 from runner.agent.loop import Loop
-from runner.facts.view import RunView, View
-from tests.e2e.stand import Stand, newest_run
+from runner.facts.view import RunView
+from tests.e2e.reference import outcome_of
+from tests.e2e.stand import Stand
 
 NUM_STEPS = 400
 NUM_ROUNDS = 5
@@ -61,7 +61,7 @@ print("holds", flush=True)
 sys.stdin.read()
 """
 LINE = re.compile(r"^step (\d+)/\d+ .* (\d+) tokens/s", re.MULTILINE)
-TOKENS = 32 * 1024
+TOKENS: int = TRAINER["batch"]["global_batch"] * TRAINER["model"]["sequence"]  # of a step
 
 
 def asked(query: str) -> list[str]:
@@ -99,50 +99,43 @@ def tell_hardware(report: Report) -> None:
 # ---- disturbed and not
 
 
-def _ended(view: View) -> RunView | None:
-    run = newest_run(view)
-    return run if run is not None and run.state in ("finished", "stopped", "failed") else None
-
-
 def finished(stand: Stand) -> RunView:
     """Wait for the run's end. Raises RuntimeError when it has not reached its goal."""
-    run = stand.wait(_ended, "the end of the run", seconds=WAIT_SECONDS)
+    run = stand.wait(ended, "the end of the run", seconds=WAIT_SECONDS)
     if run.state != "finished":
         raise RuntimeError(f"the run is {run.state}: {run.reason}\n{stand.report()}")
     return run
-
-
-def outcome_of(stand: Stand) -> tuple[float, dict[str, sealing.FileSeal]]:
-    """Wait for the run's end; return its last loss, and sizes and hashes of its last checkpoint's weights and moments."""
-    run = finished(stand)
-    assert run.last is not None
-    assert run.last.loss is not None
-    manifest = sealing.verify(sealing.list_sealed(Path(run.checkpoints))[0])
-    return run.last.loss, {n: seal for n, seal in manifest.files.items() if n.endswith(".distcp")}
 
 
 def compare_disturbed(report: Report, num_steps: int, num_rounds: int, seed: int) -> None:
     """Train once undisturbed and once with kills; one of the restarts finds its GPU held by a stranger."""
     trainer = {**TRAINER, "steps": num_steps, "repeatable": True}
     with running(SHAPE, trainer=trainer) as stand:
-        loss, shards = outcome_of(stand)
-        repeatable_ms = step_ms(said_by(stand))
+        run = finished(stand)
+        expected = outcome_of(stand, steps=num_steps, ranks=1)
+        repeatable_ms = step_ms(said_by(run))
     series = Series("kill -9 of the rank")
     with run_of_ours(SHAPE, trainer=trainer) as ours:
         for number in range(num_rounds):
             one_round(ours, series, "kill-rank", Draw(seed, "gpu", number))
         held, released = held_up(ours)
-        again, shards_again = outcome_of(ours.stand)
+        finished(ours.stand)
+        again = outcome_of(ours.stand, steps=num_steps, ranks=1)
     series.print(report)
     series.print_phases(report)
     report.figure("GPU held by a stranger: ranks launched meanwhile", held, "ranks", at_most=0)
     report.figure("  from its end to the launch", released, "s", at_most=RELEASE_LIMIT_SECONDS)
-    report.note(f"last loss: undisturbed {loss!r}, after {num_rounds + 1} kills {again!r}")
-    differing = [
-        name for name in {*shards, *shards_again} if shards.get(name) != shards_again.get(name)
-    ]
-    report.figure("difference of the last loss", abs(again - loss), "nats", at_most=0)
-    report.figure("files of weights and moments that differ", len(differing), "files", at_most=0)
+    report.note(
+        f"last loss: undisturbed {expected.loss!r}, after {num_rounds + 1} kills {again.loss!r}"
+    )
+    differing = {*expected.shards.items()} ^ {*again.shards.items()}
+    report.figure("difference of the last loss", abs(again.loss - expected.loss), "nats", at_most=0)
+    report.figure(
+        "files of weights and moments that differ",
+        len({name for name, _ in differing}),
+        "files",
+        at_most=0,
+    )
     report.figure("step, undisturbed and repeatable", repeatable_ms, "ms")
 
 
@@ -196,10 +189,8 @@ def step_ms(said: str) -> float:
     return statistics.median(TOKENS / rate * 1e3 for rate in rates)
 
 
-def said_by(stand: Stand) -> str:
-    """Return what the first attempt of a stand's run wrote."""
-    run = newest_run(stand.wait(lambda view: view, "a View"))
-    assert run is not None
+def said_by(run: RunView) -> str:
+    """Return what the first attempt of a run wrote."""
     return Path(run.folder, "attempts", "1.1.0", "rank0.out").read_text()
 
 
@@ -223,8 +214,7 @@ def bare_ms(settings: dict[str, Any]) -> float:
 def supervised_ms(settings: dict[str, Any]) -> float:
     """Run the same under Stoker."""
     with running(SHAPE, trainer=settings) as stand:
-        finished(stand)
-        return step_ms(said_by(stand))
+        return step_ms(said_by(finished(stand)))
 
 
 def compare_supervised(report: Report, num_pairs: int) -> None:

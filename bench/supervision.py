@@ -17,13 +17,14 @@ from bench.clusters import (
     Shape,
     Team,
     cpu_seconds,
+    ended,
     memory_mb,
     running,
     speaker,
     team_of,
 )
 from bench.report import Report
-from runner.facts.view import View
+from runner.facts.view import RunView, View
 from tests.e2e.stand import Stand, newest_run
 
 MEASURED_SECONDS = 60.0
@@ -92,25 +93,18 @@ def measure_rank(report: Report, num_steps: int) -> None:
     }
     environment = {"OMP_NUM_THREADS": "1"}
     with running(Shape(spares=0), trainer=trainer, environment=environment) as stand:
-        view = stand.wait(_ended, "the end of training")
-        words = own_words(stand, view)
+        run = stand.wait(ended, "the end of training")
+        words = own_words(stand, run)
     report.figure("in a rank, per step", words, "us", at_most=IN_RANK_LIMIT_US)
 
 
-def own_words(stand: Stand, view: View) -> float:
+def own_words(stand: Stand, run: RunView) -> float:
     """Return the microseconds that rank 0 counted."""
-    run = newest_run(view)
-    assert run is not None
     said = Path(run.folder, "attempts", str(run.attempt), "rank0.out").read_text()
     found = OWN_WORDS.search(said)
     if found is None:
         raise RuntimeError(f"rank 0 said nothing of what supervision cost:\n{stand.report()}")
     return float(found.group(1))
-
-
-def _ended(view: View) -> View | None:
-    run = newest_run(view)
-    return view if run is not None and run.state in ("finished", "stopped", "failed") else None
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -52,13 +52,8 @@ class Arrivals:
     def __bool__(self) -> bool:
         return bool(self._words or self._beats)
 
-    @property
-    def is_backlog(self) -> bool:
-        """Whether heartbeats wait in the store, for who knows how long."""
-        return self._is_backlog
-
     def lag_seconds(self) -> float | None:
-        """Return how long ago it was that all which nodes had said was taken; None while nobody can tell."""
+        """Return how long ago it was that all which nodes had said was taken; None while some waits in the store."""
         if self._is_backlog:
             return None
         now = self._clock()

@@ -170,7 +170,7 @@ class Supervisor:
         now = self._clock.now()
         self._detectors.watch(self._turns.controller.watch())
         timeout = 0.0 if self._arrivals else self._next_due() - now
-        if self._arrivals.is_backlog and not self._arrivals:
+        if self._arrivals.lag_seconds() is None and not self._arrivals:
             timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
         if self._is_deaf:
             timeout = max(timeout, DEAF_SECONDS)

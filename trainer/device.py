@@ -1,8 +1,8 @@
 """The device a rank computes on, and what is known of it before CUDA is asked.
 
 A process that has talked to the driver, even to count its GPUs, has its files open and a thread of it, and cannot fork ranks. So
-whether there is a GPU is read from the device files. (DeepSpeed 0.19.8 starts NVML while it is imported all the same, as seen in
-`bench/results/gpu.txt`: on GPUs the trainer's ranks are fresh processes.)
+whether there is a GPU is read from the device files. (DeepSpeed 0.19.8 talks to the driver while it is imported all the same, so on
+GPUs the trainer's ranks are fresh processes: `bench/results/gpu.txt`.)
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ _FILES = Path("/dev")
 
 
 def has_gpu() -> bool:
-    """Whether ranks of this process are to compute on a GPU. Asks no NVIDIA driver (ROCm's is asked)."""
-    if torch.version.hip:
-        return torch.cuda.is_available()
-    is_hidden = os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
-    return bool(torch.version.cuda) and not is_hidden and any(_FILES.glob("nvidia[0-9]*"))
+    """Whether ranks here are to compute on a GPU. A driver is asked only where no NVIDIA device file tells (ROCm, WSL)."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1"):
+        return False
+    if torch.version.cuda and any(_FILES.glob("nvidia[0-9]*")):
+        return True
+    return torch.cuda.is_available()
 
 
 def own_device(*, repeatable: bool) -> torch.device:

@@ -32,7 +32,10 @@ import torch.distributed as dist
 from trainer.device import has_gpu
 
 # DeepSpeed would ask the driver which accelerator there is.
-os.environ["DS_ACCELERATOR"] = "cuda" if has_gpu() else "cpu"
+if has_gpu():
+    os.environ.setdefault("DS_ACCELERATOR", "cuda")
+else:
+    os.environ["DS_ACCELERATOR"] = "cpu"
 os.environ.setdefault("DS_LOG_LEVEL", "warning")
 
 import deepspeed

@@ -127,18 +127,18 @@ class Branching(Faults):
 
 
 def inject_all(
-    scenario: Scenario, *, with_start: bool = True, with_each_kind: bool = True
+    scenario: Scenario, *, with_start: bool = True, with_everything: bool = True
 ) -> Report:
     """Play the story undisturbed, and from every place on with every fault.
 
     Without `with_start`, places in its start are left out, since another story of the same shape has had them. Without
-    `with_each_kind`, every second place has one kind of fault: places and kinds take turns, each story begins with another.
+    `with_everything`, every second place has one kind of fault: places and kinds take turns, each story begins with another.
     """
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every page
     # Half as many heartbeats take a good part less time; they change nothing, so few faults could hide in them.
     scenario = replace(scenario, cluster={"heartbeat_seconds": 2.0, **scenario.cluster})
-    turn = None if with_each_kind else crc32(scenario.name.encode())
+    turn = None if with_everything else crc32(scenario.name.encode())
     faults = Branching(turn=turn, is_open=with_start)
     try:
         expected, world = _play(scenario, faults)

@@ -14,8 +14,8 @@ from tests.decide.invariants import Watching
 from tests.decide.script import Scenario, scenarios
 
 # Every kind at every place is 28,000 plays: `make soak` has the time for them. Else it is one kind at every second place.
-WITH_EACH_KIND = "STOKER_SOAK" in os.environ
-LIMIT_SECONDS = 3600 if WITH_EACH_KIND else 600
+WITH_EVERYTHING = "STOKER_SOAK" in os.environ
+LIMIT_SECONDS = 3600 if WITH_EVERYTHING else 600
 SHOWN = 3  # failures of one story that are printed
 
 
@@ -33,7 +33,7 @@ def reports() -> dict[str, Report]:
                 inject_all,
                 story,
                 with_start=shapes[shape(story)] == story.name,
-                with_each_kind=WITH_EACH_KIND,
+                with_everything=WITH_EVERYTHING,
             )
             for story in stories
         ]

@@ -280,7 +280,11 @@ def test_deciding_again_in_another_process_gives_the_same_bytes() -> None:
         )
         for seed in ("0", "1", "4711")
     ]
-    said = [process.communicate(timeout=100)[0].strip() for process in processes]
+    try:
+        said = [process.communicate(timeout=100)[0].strip() for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
     assert [process.returncode for process in processes] == [0, 0, 0]
     assert len(said[0]) == 64
     assert said == [said[0]] * 3

@@ -58,18 +58,18 @@ def prepare(stand: Stand, *, spares: int = 0, **fields: Any) -> None:
     stand.write_run(trainer=TRAINER, nodes=NODES, ranks_per_node=RANKS, **fields)
 
 
-def outcome_of(stand: Stand) -> Reference:
-    """Return what a finished run ended with: the last step's loss as published, and its last checkpoint."""
+def outcome_of(stand: Stand, *, steps: int = STEPS, ranks: int = NODES * RANKS) -> Reference:
+    """Return what a finished run of so many ranks ended with: the last step's loss as published, and its last checkpoint."""
     run = run_of(stand.view())
     assert run.state == "finished", stand.report()
     assert run.last is not None
-    assert run.last.step == run.step == STEPS
+    assert run.last.step == run.step == steps
     assert run.last.loss is not None
     newest = sealing.list_sealed(Path(run.checkpoints))[0]
     manifest = sealing.verify(newest)
-    assert manifest.step == STEPS
+    assert manifest.step == steps
     shards = {name: seal for name, seal in manifest.files.items() if name.endswith(".distcp")}
-    assert len(shards) == NODES * RANKS
+    assert len(shards) == ranks
     return Reference(run.last.loss, tuple(manifest.metrics), shards)
 
 

@@ -10,7 +10,10 @@ import torch
 
 from trainer import device
 
-pytestmark = pytest.mark.trainer
+pytestmark = [
+    pytest.mark.trainer,
+    pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU answers here"),
+]
 
 
 @pytest.fixture
@@ -48,7 +51,6 @@ def test_without_gpus_it_is_the_cpu(machine: Callable[..., None]) -> None:
     assert device.own_device(repeatable=True) == torch.device("cpu")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU answers here")
 def test_a_gpu_that_does_not_answer_is_no_reason_for_the_cpu(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
