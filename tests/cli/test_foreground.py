@@ -92,6 +92,8 @@ def test_a_run_that_cannot_work_ends_with_1_and_says_why(place: Path) -> None:
     assert done.returncode == 1, done.stderr
     assert "out of cheese" in done.stdout
     assert "gave_up" in done.stdout
+    summary = done.stdout.partition("\nrun 1 ")[2]
+    assert "out of cheese (more: stoker story i1)" in summary
     assert nothing_left()
 
 

@@ -58,6 +58,7 @@ def summary_text(summary: Summary) -> str:
     why = f": {printable(run.reason)}" if run.reason else ""
     lines = [
         f"run {run.run} {run.name} {run.state}{why}",
+        *_causes(summary),
         f"  steps       {step_of(run)} in {run.num_attempts} attempts",
         f"  loss        {show.number(summary.first_loss)} at the start, {show.number(summary.last_loss)} at the end",
         f"  wall time   {show.seconds(summary.wall_seconds)}",
@@ -74,6 +75,15 @@ def summary_text(summary: Summary) -> str:
     lines.append("")
     lines.append(incidents_table(summary.incidents) if summary.incidents else "no incident")
     return "\n".join(lines)
+
+
+def _causes(summary: Summary) -> list[str]:
+    """Say what was found of what the run was given up for, and where there is more: a reason alone names no file."""
+    return [
+        f"  cause       {printable(incident.evidence[0])} (more: stoker story {incident.incident})"
+        for incident in summary.incidents
+        if incident.state == "gave_up" and incident.evidence
+    ]
 
 
 def _wall_seconds(run: RunView) -> float | None:
