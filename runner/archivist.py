@@ -7,7 +7,6 @@ only makes the next take-over read a longer tail.
 
 from __future__ import annotations
 
-import json
 import logging
 import queue
 import threading
@@ -16,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.errors import StoreUnavailable, UserError
+from runner.facts.wire import encode_message
 from runner.store.journal import Journal
 
 _LOG = logging.getLogger("stoker")
@@ -23,7 +23,7 @@ _LOG = logging.getLogger("stoker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """The state after entry `through`, ready for json; nobody changes it any more."""
+    """The state after entry `through`, ready for JSON; nobody changes it any more."""
 
     plain: dict[str, Any]
     through: int
@@ -31,7 +31,7 @@ class Picture:
 
     def encoded(self) -> bytes:
         """Return it as the message it is."""
-        return json.dumps(self.plain, separators=(",", ":"), allow_nan=False).encode()
+        return encode_message(self.plain)
 
 
 class Archivist:

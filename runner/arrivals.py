@@ -1,8 +1,9 @@
 """Arrivals: what the streams brought and nobody has taken yet. Words that decisions follow from go before heartbeats.
 
 A large fleet speaks thousands of times a second, so heartbeats are read once in a while, not one by one. Words are taken for a
-moment at a time, and then all heartbeats that wait: however long a queue of words takes, no node goes unheard for it. And what
-nodes said while heartbeats are behind is not heard yet: whoever judges silence asks `lag_seconds`.
+moment at a time, and then heartbeats, a few at a time between words that come meanwhile: however long a queue of words takes, no
+node goes unheard for it. And what nodes said while heartbeats are behind is not heard yet: whoever judges silence asks
+`lag_seconds`.
 """
 
 from __future__ import annotations
@@ -111,15 +112,17 @@ class Arrivals:
     def portion(self) -> Iterator[list[Arrival]]:
         """Take words for a moment, some in any case; and then the heartbeats that wait by now. Each group is all words, or none is.
 
-        Words that come meanwhile go before the next heartbeats, as long as that moment lasts.
+        Words that come meanwhile go before the next heartbeats, as long as that moment lasts; then for as long as heartbeats take.
         """
         left_seconds = yield from self._some_words(WORDS_SECONDS)
         num_beats = len(self._beats)
         while num_beats > 0:
             beats = _taken(self._beats, min(num_beats, MAX_TOGETHER))
             num_beats -= len(beats)
+            begun = self._clock()
             yield beats
             self._note_taken(len(beats))
+            left_seconds = max(left_seconds, 0.0) + self._clock() - begun
             left_seconds = yield from self._some_words(left_seconds)
 
     def _note_taken(self, num_beats: int) -> None:

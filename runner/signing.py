@@ -31,22 +31,23 @@ class Signer:
     """Signs and verifies with one token. Without a token (None) nothing is signed, and everything is believed."""
 
     def __init__(self, token: bytes | None) -> None:
-        self._token = token
+        # Of the token alone: what every code begins with.
+        self._begun = None if token is None else hmac.new(token, digestmod="sha256")
 
     @property
     def is_active(self) -> bool:
         """Whether there is a token at all."""
-        return self._token is not None
+        return self._begun is not None
 
     def sign(self, place: str, message: bytes) -> bytes:
         """Return the message with its code; `place` is the stream or register it is written to."""
-        if self._token is None:
+        if self._begun is None:
             return message
         return message + b"\n" + self._code(place, message)
 
     def verify(self, place: str, data: bytes) -> bytes:
         """Return the message without its code; raise Forged if the code is missing, wrong, or for another place."""
-        if self._token is None:
+        if self._begun is None:
             return data
         message, newline, code = data.rpartition(b"\n")
         if not newline or len(code) != CODE_CHARACTERS:
@@ -58,9 +59,10 @@ class Signer:
         return message
 
     def _code(self, place: str, message: bytes) -> bytes:
-        assert self._token is not None
-        said = place.encode() + b"\n" + message
-        return hmac.digest(self._token, said, "sha256").hex().encode()
+        assert self._begun is not None
+        code = self._begun.copy()
+        code.update(place.encode() + b"\n" + message)
+        return code.hexdigest().encode()
 
 
 UNSIGNED = Signer(None)

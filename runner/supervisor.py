@@ -208,6 +208,9 @@ class Supervisor:
             self._act(self._turns.take(r.Tick(), now))
         self._publish()
         self._showing.go_on(self._turns.controller.state, self._turns.ledger, self._clock.now())
+        is_quiet = not self._arrivals and not self._turns.controller.state.actions
+        if self._archivist.is_idle and self._turns.is_snapshot_due(is_quiet=is_quiet):
+            self._archivist.take(self._turns.picture())
 
     def _next_due(self) -> float:
         times = [self._clock.now() + READ_SECONDS]
@@ -384,8 +387,6 @@ class Supervisor:
                 _LOG.error("DECISION FAILED, input passed over: %s", record.error)
         self._registers.follow(records, self._turns.controller.state)
         self._publish()
-        if self._archivist.is_idle and self._turns.is_snapshot_due:
-            self._archivist.take(self._turns.picture())
 
     def _publish(self) -> None:
         """Write the registers that are due; what fails is tried again with the next turn."""

@@ -33,6 +33,7 @@ _ALWAYS_WRITTEN = (r.SupervisorStarted, r.Paused, r.Tick, r.Unreadable)
 # A snapshot is due once the entries after the last one are as large as this many of it: what a take-over reads stays bounded, and
 # so does what is written again and again; and never sooner than after so many entries. Both chosen, not measured.
 SNAPSHOT_SHARE = 2.0
+OVERDUE_SHARE = 4.0  # likewise, however much is going on; chosen
 SNAPSHOT_ENTRIES = 500
 
 _LOG = logging.getLogger("stoker")
@@ -204,13 +205,16 @@ class Turns:
         self.ledger.apply(entry)
         self._on_entry(entry)
 
-    @property
-    def is_snapshot_due(self) -> bool:
-        """Whether so much was written since the last picture that a take-over would read too long a tail."""
+    def is_snapshot_due(self, *, is_quiet: bool) -> bool:
+        """Whether so much was written since the last picture that a take-over would read too long a tail.
+
+        A picture of a large fleet takes a tenth of a second: while somebody may wait for a decision, it is put off for a while.
+        """
         if self.controller.state.sequence - self._pictured < SNAPSHOT_ENTRIES:
             return False
         tail_bytes = self._journal.passed_bytes - self._pictured_bytes
-        return tail_bytes >= SNAPSHOT_SHARE * self._journal.snapshot_bytes
+        share = SNAPSHOT_SHARE if is_quiet else OVERDUE_SHARE
+        return tail_bytes >= share * self._journal.snapshot_bytes
 
     def picture(self) -> Picture:
         """Take the state as it is now, for somebody else to write down."""

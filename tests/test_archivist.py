@@ -39,12 +39,12 @@ def opened(store: Store, folder: Path, holder: str = "a") -> tuple[Turns, Journa
     return turns, journal
 
 
-def work(turns: Turns, archivist: Archivist, num_turns: int) -> int:
+def work(turns: Turns, archivist: Archivist, num_turns: int, *, is_quiet: bool = True) -> int:
     """Take turns, with a picture whenever one is due; return how many were taken."""
     pictures = 0
     for _ in range(num_turns):
         turns.take(Paused(seconds=0.0, reason="x" * 50), turns.controller.state.now + 1.0)
-        if archivist.is_idle and turns.is_snapshot_due:
+        if archivist.is_idle and turns.is_snapshot_due(is_quiet=is_quiet):
             archivist.take(turns.picture())
             pictures += 1
             settle(archivist)
@@ -62,6 +62,23 @@ def settle(archivist: Archivist) -> None:
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "SNAPSHOT_ENTRIES", 10)
+
+
+def test_while_people_wait_for_decisions_pictures_are_put_off_but_not_for_ever(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half as many are taken, and the tail that a take-over reads stays bounded."""
+    monkeypatch.setattr(turns_module, "SNAPSHOT_ENTRIES", 1)
+    taken = {}
+    for is_quiet in (True, False):
+        store, errors = MemoryStore(), list[Exception]()
+        turns, journal = opened(store, tmp_path / str(is_quiet))
+        archivist = Archivist(journal, errors.append)
+        archivist.start()
+        taken[is_quiet] = work(turns, archivist, 1000, is_quiet=is_quiet)
+        archivist.close(10)
+        assert not errors
+    assert 5 < taken[False] <= 0.6 * taken[True]
 
 
 def test_the_store_keeps_a_bounded_number_of_entries(tmp_path: Path) -> None:

@@ -81,6 +81,18 @@ def test_words_that_come_while_heartbeats_are_taken_go_before_the_next_of_them()
     assert [len(group) for group in portion] == [MAX_TOGETHER, MAX_TOGETHER]
 
 
+def test_words_and_heartbeats_share_the_time_once_the_moment_of_words_is_over() -> None:
+    """A word waits for a few heartbeats, never for all of them; and heartbeats get half of the time in any case."""
+    clock = SteppedClock()
+    arrivals = Arrivals(clock)
+    arrivals.add(batch(signals=10 * MAX_TOGETHER, beats=10 * MAX_TOGETHER), 4)
+    order = []
+    for group in arrivals.portion():
+        order.append(group[0][0])
+        clock.seconds += 1.0
+    assert order == ["signals", *[BEATS, "signals"] * 9, BEATS]
+
+
 def _slowly(arrivals: Arrivals, clock: SteppedClock) -> Iterator[list[Arrival]]:
     for group in arrivals.portion():
         clock.seconds += 10.0

@@ -1,8 +1,10 @@
 import queue
 import threading
+from typing import Any
 
 from runner.act.views import LONGEST_SECONDS, SHORTEST_SECONDS, Views, period
 from runner.errors import Fenced
+from runner.facts import wire
 from runner.facts.view import View
 from runner.serve.published import read_view
 from runner.store.memory import MemoryStore
@@ -10,9 +12,9 @@ from runner.store.memory import MemoryStore
 SECONDS = 30.0
 
 
-def view(sequence: int) -> View:
+def view(sequence: int) -> dict[str, Any]:
     """Make a View of a state after so many entries."""
-    return View(cluster="c", now=0.0, wall=0.0, journal_sequence=sequence)
+    return wire.to_message(View(cluster="c", now=0.0, wall=0.0, journal_sequence=sequence))
 
 
 def test_the_newest_view_is_written_and_what_it_overtook_need_not_be() -> None:

@@ -9,12 +9,12 @@ import psutil
 
 from runner.act.views import Views, period
 from runner.decide.state import State
-from runner.decide.view import Drawing, Heard, draw, finished
+from runner.decide.view import Drawing, Heard, draw
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.signals import Heartbeat
 from runner.history.ledger import Ledger
 
-NODES_AT_ONCE = 250  # drawn before it is seen whether there is something to decide; chosen
+SLICE_SECONDS = 0.002  # of drawing, before it is seen whether there is something to decide; chosen
 
 
 class Showing:
@@ -52,11 +52,16 @@ class Showing:
     def go_on(self, state: State, ledger: Ledger, now: float) -> None:
         """Begin a View if one is due, draw some more of it, and hand it over once it is done."""
         if self._drawing is None and self._is_stale and now >= self._due:
-            self._drawing = Drawing(state, self._cluster, self._heard, now)
+            self._drawing = Drawing(state, self._cluster, ledger, self._heard, now)
             self._is_stale, self._due = False, now + period(len(state.nodes))
-        if self._drawing is not None and self._drawing.go_on(now, NODES_AT_ONCE):
-            self._views.write(finished(self._drawing, ledger, now=now, about=self._all_about()))
-            self._drawing = None
+        if self._drawing is None:
+            return
+        until = time.monotonic() + SLICE_SECONDS
+        while self._drawing.go_on():
+            if time.monotonic() >= until:
+                return
+        self._views.write(self._drawing.message(now, self._all_about()))
+        self._drawing = None
 
     def show_the_last(self, state: State, ledger: Ledger, now: float) -> None:
         """Draw and write one now, on the caller's thread; raises what the store does."""

@@ -1,4 +1,4 @@
-"""Views: the newest View is encoded and written by a thread of its own, so that no decision waits for it.
+"""Views: the newest View is written by a thread of its own, so that no decision waits for it.
 
 The larger the fleet, the more a View costs and the less often it is drawn: at most `period` seconds old, plus the time to write it.
 """
@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from runner.errors import StoreUnavailable
 from runner.facts import wire
-from runner.facts.view import View
 from runner.store.store import Lease, Store
 
 VIEW = "view"
+Message = Mapping[str, Any]  # a View, as `wire.to_message` makes it
 # Between two Views at least: so long, or so long for each node, and never longer than `stoker status` takes for old; chosen.
 SHORTEST_SECONDS = 0.5
 SECONDS_PER_NODE = 0.0019
@@ -33,7 +34,7 @@ class Views:
         """`on_error` is told, on the writer's thread, of everything but a store that is away."""
         self._store, self._lease, self._on_error = store, lease, on_error
         self._changed = threading.Condition()
-        self._newest: View | None = None
+        self._newest: Message | None = None
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="view", daemon=True)
 
@@ -41,7 +42,7 @@ class Views:
         """Begin to write."""
         self._thread.start()
 
-    def write(self, view: View) -> None:
+    def write(self, view: Message) -> None:
         """Have this written soon, in place of what still waits."""
         with self._changed:
             self._newest = view
@@ -55,9 +56,9 @@ class Views:
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
-    def put(self, view: View) -> None:
+    def put(self, view: Message) -> None:
         """Write this now, on the caller's thread; raises what the store does."""
-        self._store.put(VIEW, wire.encode(view), fence=self._lease)
+        self._store.put(VIEW, wire.encode_message(view), fence=self._lease)
 
     def _run(self) -> None:
         while True:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from runner.decide import pool
 from runner.decide.hardware import offences_that_count
 from runner.decide.placement import Preloads, checkpoint_folder, run_folder
 from runner.decide.state import Incident, Leaving, Node, Run, State
 from runner.decide.trust import TRUSTED
+from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat, StepRecord
@@ -64,26 +66,83 @@ class Heard:
 
 
 class Drawing:
-    """A View whose nodes are drawn some at a time: of thousands of them, nobody who decides is kept waiting.
+    """A View that is drawn stroke by stroke: of thousands of nodes and runs, nobody who decides is kept waiting.
 
-    Each is drawn as it is at that moment. A small fleet is drawn in one go.
+    Each is drawn, and made ready for JSON, as it is at that moment.
     """
 
-    def __init__(self, state: State, cluster: ClusterSpec, heard: Heard, now: float) -> None:
-        self.state, self.cluster, self.heard = state, cluster, heard
-        self._left = list(state.nodes.values())[::-1]  # the next one last
-        self._offences = counting_offences(state, cluster, now)
-        self._domains = nearest_domains(cluster)
-        self.nodes: list[NodeView] = []
+    def __init__(
+        self, state: State, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: float
+    ) -> None:
+        self._state, self._cluster, self._ledger, self._heard = state, cluster, ledger, heard
+        self._now = now
+        self._nodes: list[Any] = []
+        self._runs: list[Any] = []
+        self._strokes = self._draw()
 
-    def go_on(self, now: float, most: int) -> bool:
-        """Draw so many more; return whether all are."""
-        for _ in range(min(most, len(self._left))):
-            node = self._left.pop()
-            offences = self._offences.get(node.hardware, 0)
-            domain = self._domains.get(node.node, "")
-            self.nodes.append(_node(node, self.heard, now, offences=offences, domain=domain))
-        return not self._left
+    def go_on(self) -> bool:
+        """Draw one more node or run; return whether there may be more."""
+        return next(self._strokes, False)
+
+    def message(self, now: float, about: Mapping[str, object]) -> dict[str, Any]:
+        """Return the View as drawn so far, as a message. `about` holds the supervisor's own fields (holder, wall, ...)."""
+        state, cluster = self._state, self._cluster
+        incidents = sorted(
+            state.incidents.values(), key=lambda incident: -int(incident.incident[1:])
+        )
+        view = View(
+            cluster=cluster.name,
+            now=now,
+            journal_sequence=state.sequence,
+            closing=state.closing,
+            incidents=tuple(
+                _incident(incident, self._ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]
+            ),
+            open_actions=tuple(
+                f"{name} {item.action.action}: {item.action.reason}"
+                for name, item in state.actions.items()
+            ),
+            pool=_pool(state, cluster),
+            domains_down={name: tuple(nodes) for name, nodes in state.domains_down.items()},
+            hardware_refused=dict(
+                Counter(known.verdict for known in state.hardware.values() if known.verdict)
+            ),
+            offences=sum(counting_offences(state, cluster, now).values()),
+            store_note=f"silent together: {', '.join(state.silent_en_masse)}"
+            if state.silent_en_masse
+            else "",
+            metrics_port=cluster.metrics_port,
+            decision_failures=state.decision_failures,
+            counters=dict(state.counters),
+            **about,  # type: ignore[arg-type]  # checked by the dataclass's own construction
+        )
+        return wire.to_message(view) | {"nodes": self._nodes, "runs": self._runs}
+
+    def _draw(self) -> Iterator[bool]:
+        """Draw a node or a run between any two stops."""
+        state, heard, now = self._state, self._heard, self._now
+        offences = counting_offences(state, self._cluster, now)
+        domains = nearest_domains(self._cluster)
+        preloads = Preloads(state)
+        warm_for: dict[int, dict[str, Mapping[str, str]]] = {}
+        for node in list(state.nodes.values()):
+            yield True
+            drawn = _node(
+                node,
+                heard,
+                now,
+                offences=offences.get(node.hardware, 0),
+                domain=domains.get(node.node, ""),
+            )
+            self._nodes.append(wire.to_plain(drawn))
+            beat, run = heard.beats.get(node.node), preloads.run_for(node)
+            if beat is not None and run is not None:  # what its nodes, spares too, have imported
+                warm_for.setdefault(run.run, {})[node.node] = beat.warm_versions
+        for run in list(state.runs.values()):
+            yield True
+            apart = _versions_apart(warm_for.get(run.run, {}))
+            view = _run(run, self._cluster, self._ledger, heard, now, versions_apart=apart)
+            self._runs.append(wire.to_plain(view))
 
 
 def draw(
@@ -94,57 +153,12 @@ def draw(
     *,
     now: float,
     about: Mapping[str, object],
-) -> View:
-    """Return the View, drawn in one go; see `finished`."""
-    drawing = Drawing(state, cluster, heard, now)
-    drawing.go_on(now, len(state.nodes))
-    return finished(drawing, ledger, now=now, about=about)
-
-
-def finished(drawing: Drawing, ledger: Ledger, *, now: float, about: Mapping[str, object]) -> View:
-    """Return the View with the nodes drawn so far. `about` holds the supervisor's own fields (holder, wall, ...)."""
-    state, cluster, heard = drawing.state, drawing.cluster, drawing.heard
-    incidents = sorted(state.incidents.values(), key=lambda incident: -int(incident.incident[1:]))
-    warm_for = _warm_versions(state, heard)
-    offences = counting_offences(state, cluster, now)
-    return View(
-        cluster=cluster.name,
-        now=now,
-        journal_sequence=state.sequence,
-        closing=state.closing,
-        nodes=tuple(drawing.nodes),
-        runs=tuple(
-            _run(
-                run,
-                cluster,
-                ledger,
-                heard,
-                now,
-                versions_apart=_versions_apart(warm_for.get(run.run, {})),
-            )
-            for run in state.runs.values()
-        ),
-        incidents=tuple(
-            _incident(incident, ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]
-        ),
-        open_actions=tuple(
-            f"{name} {item.action.action}: {item.action.reason}"
-            for name, item in state.actions.items()
-        ),
-        pool=_pool(state, cluster),
-        domains_down={name: tuple(nodes) for name, nodes in state.domains_down.items()},
-        hardware_refused=dict(
-            Counter(known.verdict for known in state.hardware.values() if known.verdict)
-        ),
-        offences=sum(offences.values()),
-        store_note=f"silent together: {', '.join(state.silent_en_masse)}"
-        if state.silent_en_masse
-        else "",
-        metrics_port=cluster.metrics_port,
-        decision_failures=state.decision_failures,
-        counters=dict(state.counters),
-        **about,  # type: ignore[arg-type]  # checked by the dataclass's own construction
-    )
+) -> dict[str, Any]:
+    """Return the View as a message, drawn in one go; see `Drawing.message`."""
+    drawing = Drawing(state, cluster, ledger, heard, now)
+    while drawing.go_on():
+        pass
+    return drawing.message(now, about)
 
 
 def counting_offences(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
@@ -211,17 +225,6 @@ def _node(node: Node, heard: Heard, now: float, *, offences: int, domain: str) -
         warm_resident_bytes=warm.warm_resident_bytes if warm else 0,
         warm_versions=dict(warm.warm_versions) if warm else {},
     )
-
-
-def _warm_versions(state: State, heard: Heard) -> dict[int, dict[str, Mapping[str, str]]]:
-    """Return by run what its nodes, spares too, have imported; of all runs at once, for nodes and runs may be many."""
-    preloads = Preloads(state)
-    found: dict[int, dict[str, Mapping[str, str]]] = {}
-    for node in state.nodes.values():
-        beat, run = heard.beats.get(node.node), preloads.run_for(node)
-        if beat is not None and run is not None:
-            found.setdefault(run.run, {})[node.node] = beat.warm_versions
-    return found
 
 
 def _versions_apart(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 from runner.facts.signals import Heartbeat
+from runner.facts.view import View
 from runner.history.ledger import Ledger
 from runner.simulate.world import World
 from runner.store.faults import Faults
@@ -223,11 +224,19 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
             Heartbeat(node=name, incarnation=1, warm="ready", warm_resident_bytes=5), now=1.0
         )
     state, ledger = story.world.state, story.world.lead.turns.ledger
-    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    view = look(state, ledger, heard)
     shown = {node.node: (node.state, node.warm, node.warm_resident_bytes) for node in view.nodes}
     assert shown == {"n1": ("active", "ready", 5), "n2": ("lost", "", 0), "n3": ("active", "", 0)}
     assert [(one.preload, one.cold) for one in view.runs] == [(("torch",), "n1: no memory")]
     assert wire.decode(wire.encode(view)) == view
+
+
+def look(state: State, ledger: Ledger, heard: Heard) -> View:
+    """Return the View of a state."""
+    drawn = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    view = wire.from_message(drawn)
+    assert isinstance(view, View)
+    return view
 
 
 def test_a_node_with_another_library_is_named() -> None:
@@ -239,11 +248,11 @@ def test_a_node_with_another_library_is_named() -> None:
         versions = {"python": "3.11.7", "torch": torch}
         heard.take(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
     state, ledger = story.world.state, story.world.lead.turns.ledger
-    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    view = look(state, ledger, heard)
     assert view.runs[0].versions_apart == ("n3: torch 2.12.1, most have 2.13.0",)
     assert "run a: n3: torch 2.12.1, most have 2.13.0" in how_ranks_started(view)
     del heard.beats["n3"]
-    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    view = look(state, ledger, heard)
     assert view.runs[0].versions_apart == ()
 
 
@@ -266,7 +275,7 @@ def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.Monke
         return node_of(preloads, node)
 
     monkeypatch.setattr(Preloads, "run_for", run_for)
-    view = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    view = look(state, ledger, heard)
     assert asked == ["n1", "n2", "n3"]
     assert [one.run for one in view.runs if one.versions_apart] == [1]
 
