@@ -1,0 +1,135 @@
+"""Metric lines of foreign trainers, unchanged: which format a log is in is found out from its lines.
+
+No two formats read the same line (`tests/collect/test_formats.py`), so the format that matched last is tried first and the order
+does not matter. A line is read from its end: of a progress bar drawn over and over, the last picture counts. A line without a step
+has numbers (`look`), but makes no record (`read`): steps are not made up, only counted in `num_unnumbered`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+
+from runner.collect.formats_reading import Reading, number, whole
+from runner.collect.formats_table import FORMATS, Format
+from runner.errors import UserError
+from runner.facts.signals import StepRecord
+
+__all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_format"]
+
+MAX_SEGMENT = 8_000  # characters of a line, or of one picture of a progress bar, that are read; chosen, not measured
+MAX_SEGMENTS = (
+    50  # pictures of a progress bar that are looked at, the last ones; chosen, not measured
+)
+ANSI = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
+BAR = re.compile(r"\|\s*(\d+)/\d+ \[")  # a progress bar of tqdm
+# Groups of a pattern of one's own -> StepRecord's field.
+OWN_GROUPS: Mapping[str, str] = {
+    **{name: name for name in ("step", "loss", "grad_norm", "lr", "loss_scale", "mfu_ratio")},
+    **{name: name for name in ("tokens_per_second", "model_tflops_per_second", "validation_loss")},
+    "step_seconds": "step_seconds_max",
+    "data_wait_seconds": "data_wait_seconds_max",
+}
+
+
+class MetricLines:
+    """Reads the metric lines of one log. `own`: a pattern of the user's own; then it alone counts. Raises UserError.
+
+    `name` is that of the format in use; None: no line was of any yet.
+    """
+
+    def __init__(self, own: str | None = None) -> None:
+        formats = FORMATS if own is None else (own_format(own),)
+        self._formats = {known.name: (re.compile(known.mark), known) for known in formats}
+        self.name: str | None = None
+        self.num_unnumbered = 0  # lines with numbers and without a step
+        self._block: tuple[str, Reading] | None = None  # what a block said so far, and whose it is
+
+    def read(self, text: str) -> StepRecord | None:
+        """Read one line; None: it tells of no step."""
+        reading = self.look(text)
+        if reading is None:
+            return None
+        if reading.step is None:
+            self.num_unnumbered += 1
+        return reading.record()
+
+    def look(self, text: str) -> Reading | None:
+        """Read one line, whether or not it bears a step; None: it is no metric line."""
+        if "\x1b" in text:
+            text = ANSI.sub("", text)
+        for segment in reversed(text.rsplit("\r", MAX_SEGMENTS)):
+            found = self._find(segment[:MAX_SEGMENT])
+            if found is not None:
+                known, reading = found
+                self.name = known.name
+                if known.bar and reading.step is None and "loss" in reading.numbers:
+                    reading = replace(reading, step=_bar_step(text))
+                return self._in_block(known, reading) if known.block else reading
+        return None
+
+    def _find(self, segment: str) -> tuple[Format, Reading] | None:
+        last = self._formats.get(self.name or "")
+        for mark, known in (*((last,) if last else ()), *self._formats.values()):
+            if mark.search(segment):
+                reading = known.parse(segment)
+                if reading is not None:
+                    return known, reading
+        return None
+
+    def _in_block(self, known: Format, reading: Reading) -> Reading:
+        """Add a line of a block to those before: the step stands in the first, and all numbers so far are told again."""
+        if reading.step is not None:
+            self._block = (known.name, reading)
+            return reading
+        if self._block is None or self._block[0] != known.name:
+            return reading
+        before = self._block[1]
+        reading = replace(before, numbers={**before.numbers, **reading.numbers})
+        self._block = (known.name, reading)
+        return reading
+
+
+def own_format(pattern: str) -> Format:
+    """Make a format of a person's own regular expression. Raises UserError that names what is wrong and what is known."""
+    known = ", ".join(OWN_GROUPS)
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        message = f"metric pattern '{pattern}' is no regular expression: {error}"
+        raise UserError(f"{message}; write one with named groups: {known}") from error
+    for group in compiled.groupindex:
+        if group not in OWN_GROUPS:
+            raise UserError(
+                f"metric pattern '{pattern}': no group {group!r} is known; known: {known}"
+            )
+    if "step" not in compiled.groupindex:
+        raise UserError(
+            f"metric pattern '{pattern}' has no group 'step'; write (?P<step>\\d+) in it"
+        )
+    if compiled.match("") is not None:
+        raise UserError(
+            f"metric pattern '{pattern}' matches every line; write words around its groups"
+        )
+
+    def parse(text: str) -> Reading | None:
+        match = compiled.search(text)
+        return None if match is None else _own_reading(match)
+
+    return Format(name="own", mark=pattern, parse=parse, sample="", holds={})
+
+
+def _own_reading(match: re.Match[str]) -> Reading:
+    read = {
+        OWN_GROUPS[group]: number(text)
+        for group, text in match.groupdict().items()
+        if text is not None
+    }
+    numbers = {name: value for name, value in read.items() if value is not None}
+    return Reading(step=whole(numbers.pop("step", None)), numbers=numbers)
+
+
+def _bar_step(text: str) -> int | None:
+    bars = BAR.findall(text)
+    return int(bars[-1]) if bars else None
