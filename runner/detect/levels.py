@@ -1,0 +1,72 @@
+"""Levels: where a metric usually is and how far it strays, from its last healthy samples, by order statistics.
+
+Windows are counted in samples, never in steps: a curve logged every 100 steps and one logged at every step are read with the same
+settings. Quantiles and not moments, since one spike in a mean and a deviation hides the next.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import deque
+from collections.abc import Sequence
+
+# Of the normal distribution, between its 10 % and its 90 % quantile, in standard deviations.
+TAILS_WIDTH = 2.563
+
+
+class Level:
+    """The last `size` samples of a metric, in order of size."""
+
+    __slots__ = ("_ordered", "_values", "size")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._values: deque[float] = deque()
+        self._ordered: list[float] = []
+
+    def __len__(self) -> int:
+        return len(self._ordered)
+
+    def add(self, value: float) -> None:
+        """Take a finite sample in; the oldest one leaves a full window."""
+        if len(self._ordered) == self.size:
+            del self._ordered[bisect_left(self._ordered, self._values.popleft())]
+        self._values.append(value)
+        insort(self._ordered, value)
+
+    def clear(self) -> None:
+        """Forget all samples."""
+        self._values.clear()
+        self._ordered.clear()
+
+    def copy(self) -> Level:
+        """Return a level that learns on its own from here."""
+        other = Level(self.size)
+        other._values = self._values.copy()
+        other._ordered = self._ordered.copy()
+        return other
+
+    @property
+    def median(self) -> float:
+        """The middle sample; IndexError without any."""
+        return self._ordered[len(self._ordered) // 2]
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation that a normal distribution of these tails would have."""
+        last = len(self._ordered) - 1
+        high = self._ordered[last - last // 10]
+        return (high - self._ordered[last // 10]) / TAILS_WIDTH
+
+
+def change_at(values: Sequence[float], boundary: float) -> int:
+    """Return the index of the first value of the last part, which lies above the boundary as the part before lies below it.
+
+    The cut that leaves the fewest values on the wrong side: single ones there do not move it.
+    """
+    count, least, index = 0, 0, 0
+    for at, value in enumerate(values):
+        count += 1 if value > boundary else -1
+        if count < least:
+            least, index = count, at + 1
+    return min(index, len(values) - 1)
