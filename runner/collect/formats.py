@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from runner.collect.formats_reading import Reading, number, whole
 from runner.collect.formats_table import FORMATS, Format
+from runner.collect.lines import plain
 from runner.errors import UserError
 from runner.facts.signals import StepRecord
 
@@ -22,7 +23,6 @@ MAX_SEGMENT = 8_000  # characters of a line, or of one picture of a progress bar
 MAX_SEGMENTS = (
     50  # pictures of a progress bar that are looked at, the last ones; chosen, not measured
 )
-ANSI = re.compile(r"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 BAR = re.compile(r"\|\s*(\d+)/\d+ \[")  # a progress bar of tqdm
 # Groups of a pattern of one's own -> StepRecord's field.
 OWN_GROUPS: Mapping[str, str] = {
@@ -57,8 +57,7 @@ class MetricLines:
 
     def look(self, text: str) -> Reading | None:
         """Read one line, whether or not it bears a step; None: it is no metric line."""
-        if "\x1b" in text:
-            text = ANSI.sub("", text)
+        text = plain(text)
         for segment in reversed(text.rsplit("\r", MAX_SEGMENTS)):
             found = self._find(segment[:MAX_SEGMENT])
             if found is not None:

@@ -22,7 +22,7 @@ NUMBER = re.compile(rf"\s*(?P<number>{_NUMBER})(?P<unit>{_UNIT})?")
 # What stands around a number in some trainers: the first of a list, of a dictionary, a tensor.
 _WRAPPED = r"(?:\[\s*|tensor\(\[?|\{'\w+':\s*)?"
 # "key: 1", "key=1" and "key 1", the key of up to seven words.
-_WORD = r"(?:[A-Za-z(][\w./()\-]*|\d+\))"
+_WORD = r"[A-Za-z(][\w./()\-]*"
 PAIR = re.compile(
     rf"(?<![\w./])(?P<key>[A-Za-z][\w./()\-]*(?:[ ]{_WORD}){{0,6}}?)(?:\s*[:=]\s*|\s+){_WRAPPED}"
     rf"(?P<value>(?:{_NUMBER})(?:{_UNIT})?)(?![\w.])"
@@ -71,7 +71,7 @@ NAMES: Mapping[str, Mapping[str, float]] = {
     "lr": dict.fromkeys(
         (
             *("lr", "learning_rate", "train_lr", "train/lr", "train/learning_rate"),
-            *("optim/lr_(group_0)", "optim/lr", "optim/learning_rate_group0", "current_lr"),
+            *("optim/lr", "optim/learning_rate_group0", "current_lr"),
         ),
         1.0,
     ),

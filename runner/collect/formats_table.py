@@ -199,7 +199,9 @@ def olmo(text: str) -> Reading | None:
     if header is not None:
         return Reading(step=int(header[1].replace(",", "")))
     match = re.search(OLMO, text)
-    reading = gather(pairs(text[match.start() :])) if match else Reading()
+    if match is None:
+        return None
+    reading = gather(pairs(text[match.start() :].replace(" (group 0)", "")))
     return replace(reading, step=None) if reading.numbers else None
 
 
