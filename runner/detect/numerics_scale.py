@@ -29,6 +29,7 @@ class ScaleTrack:
 
     def __init__(self, floor: float | None = None) -> None:
         self._floor = FLOOR if floor is None else floor
+        self._is_known = floor is not None
         self._last: float | None = None
         self._scales: deque[tuple[int, float]] = deque(maxlen=FALL_WINDOW)  # since the last rise
         self._is_searching = True
@@ -90,6 +91,8 @@ class ScaleTrack:
         return [note("loss_scale_floor", onset, step, words)]
 
     def _at_floor(self, step: int, scale: float) -> list[NumericFinding]:
+        if scale < self._floor and not self._is_known:
+            self._floor = 0.0  # a scaler that goes below the usual floor has another one, or none
         if scale > self._floor or not self._is_dynamic:
             self._num_at_floor = 0
             if "floor" not in self._told:
