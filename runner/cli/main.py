@@ -23,6 +23,7 @@ COMMANDS = {
     "incidents": "runner.cli.look:incidents",
     "story": "runner.cli.look:story",
     "lineage": "runner.cli.look:lineage",
+    "diagnose": "runner.cli.diagnose:diagnose",
     "check": "runner.cli.check:check",
     "stop": "runner.cli.operate:stop",
     "lr": "runner.cli.operate:lr",

@@ -1,0 +1,160 @@
+"""`stoker diagnose`: what went wrong, from any logs of any run. Offline, without a cluster, without configuration."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import click
+
+from runner.cli import codes
+from runner.cli.options import examples
+from runner.collect.diagnosis import Diagnosis, Log
+from runner.collect.engines import Engine
+from runner.collect.scan import engine_for
+from runner.errors import UserError
+from runner.facts.matches import Match
+from runner.facts.verdicts import Verdict
+
+BLOCK_BYTES = 1024 * 1024
+BAR_BYTES = 64 * 1024 * 1024  # of logs, from which on a progress bar is drawn; chosen
+
+
+@click.command(
+    epilog=examples(
+        "stoker diagnose train.log                  one log: the fault, whose it is, and the lines that say so",
+        "stoker diagnose logs/rank*.log dmesg.txt   the ranks of one run, and a kernel log beside them",
+        "kubectl logs trainer-0 | stoker diagnose - --json",
+        "stoker diagnose --metrics metrics.csv      a curve: spikes, divergence, NaN, loss scale, throughput",
+    )
+    + codes.HELP
+)
+@click.argument("files", nargs=-1, required=True)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One object a line for each incident, root cause first."
+)
+@click.option(
+    "--metrics",
+    is_flag=True,
+    help="FILES are metrics: CSV, JSON lines or a folder of TensorBoard events.",
+)
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    help="How your trainer writes a step, with groups named step, loss, grad_norm, lr, loss_scale, tokens_per_second.",
+)
+@click.pass_context
+def diagnose(
+    ctx: click.Context, files: tuple[str, ...], as_json: bool, metrics: bool, pattern: str | None
+) -> None:
+    """Say what went wrong in logs of a run, and show the lines that say so. Several FILES are the ranks of one run.
+
+    A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1. `-` reads standard input.
+    """
+    if metrics:
+        from runner.cli.diagnose_metrics import diagnose_metrics
+
+        ctx.exit(diagnose_metrics(files, as_json=as_json))
+    diagnosis = Diagnosis(engine=_engine(), own_format=pattern)
+    num_read = 0
+    with click.progressbar(
+        length=_size(files), label="reading", file=sys.stderr, hidden=not _wants_bar(files)
+    ) as bar:
+        for name in files:
+            log = diagnosis.log(name)
+            for block in _blocks(name):
+                log.feed(block)
+                bar.update(len(block))
+                if log.is_binary:
+                    break
+            log.finish()
+            num_read += not log.is_binary
+    for warning in diagnosis.warnings:
+        click.echo(f"stoker: {warning}", err=True)
+    verdicts = diagnosis.verdicts()
+    if as_json:
+        for verdict in verdicts:
+            click.echo(json.dumps(as_object(verdict), ensure_ascii=False))
+    else:
+        _tell(verdicts, diagnosis.logs)
+    if not num_read:
+        ctx.exit(codes.BAD_INPUT)
+    ctx.exit(codes.FAILED if verdicts else codes.DONE)
+
+
+def as_object(verdict: Verdict) -> dict[str, object]:
+    """Return a verdict as programs read it."""
+    culprit = verdict.culprit
+    return {
+        "fault": verdict.fault,
+        "scope": verdict.scope,
+        "culprit": None if culprit is None else {"kind": culprit.kind, "id": culprit.id},
+        "confidence": verdict.confidence,
+        "evidence": [
+            {"file": match.file, "line": match.line, "text": match.text}
+            for match in verdict.evidence
+        ],
+        "action_class": verdict.action_class,
+        **({"template": verdict.template} if verdict.template else {}),
+    }
+
+
+def _tell(verdicts: Sequence[Verdict], logs: Sequence[Log]) -> None:
+    """Print verdicts for people."""
+    read = sum(log.num_bytes for log in logs)
+    what = f"{len(logs)} file{'s' * (len(logs) != 1)}, {read / 1e6:,.1f} MB"
+    if not verdicts:
+        click.echo(f"no incident found in {what}")
+        return
+    for number, verdict in enumerate(verdicts):
+        culprit = verdict.culprit
+        whose = f", {culprit.kind} {culprit.id}" if culprit is not None else ""
+        sure = f"{verdict.confidence:.0%} sure"
+        head = (
+            f"{verdict.fault}{whose} ({sure}; scope {verdict.scope}; wants: {verdict.action_class})"
+        )
+        click.echo(("" if number == 0 else "besides: ") + head)
+        for match in verdict.evidence:
+            click.echo(f"  {_where(match)}: {match.text.strip()[:160]}")
+    click.echo(f"from {what}")
+
+
+def _where(match: Match) -> str:
+    rank = f" rank {match.rank}" if match.rank is not None else ""
+    return f"{match.file}:{match.line}{rank}"
+
+
+def _engine() -> Engine:
+    return engine_for()
+
+
+def _blocks(name: str) -> Iterator[bytes]:
+    """Yield the bytes of a file (`-`: of standard input); a gzip file is unpacked. Raises UserError for one that is not there."""
+    try:
+        with closing(_opened(name)) as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+    except (OSError, EOFError) as error:
+        raise UserError(f"{name}: cannot be read ({error})") from error
+
+
+def _opened(name: str) -> BinaryIO:
+    if name == "-":
+        return sys.stdin.buffer
+    if name.endswith(".gz"):
+        return cast(BinaryIO, gzip.open(name, "rb"))
+    return open(name, "rb", buffering=0)
+
+
+def _size(files: Sequence[str]) -> int:
+    paths = [Path(name) for name in files if name != "-"]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def _wants_bar(files: Sequence[str]) -> bool:
+    return sys.stderr.isatty() and _size(files) >= BAR_BYTES

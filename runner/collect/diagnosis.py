@@ -1,0 +1,125 @@
+"""Diagnosis: logs of one run, read from front to back, become verdicts. What a command does offline, and agents do bit by bit.
+
+What is kept does not grow with the logs: matches are folded (`scan`), of steps only the furthest is remembered.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from runner.collect.engines import Engine
+from runner.collect.scan import Found, Scan, engine_for
+from runner.decide.correlate import Step, correlate
+from runner.detect.numerics import Numerics
+from runner.detect.numerics_findings import NumericFinding
+from runner.facts.matches import Match
+from runner.facts.verdicts import Verdict
+
+PROBED_BYTES = 4096  # at the beginning of a file, to see whether it is text; chosen
+BINARY_SHARE = 0.05  # of zero bytes among them, from which on it is not; chosen
+MAX_NUMERIC = 100  # incidents of one log's numbers that are kept; chosen
+_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])rank[_\-. ]?(\d+)(?!\d)", re.IGNORECASE)
+
+
+class Diagnosis:
+    """Judges the logs of one run together."""
+
+    def __init__(self, *, engine: Engine | None = None, own_format: str | None = None) -> None:
+        """`own_format`: a pattern for the lines in which the trainer tells its steps. Raises UserError for one that is wrong."""
+        self._engine = engine or engine_for()
+        self._own_format = own_format
+        self.logs: list[Log] = []
+
+    def log(self, name: str) -> Log:
+        """Begin with another file."""
+        scan = Scan(name, own_format=self._own_format, searching=self._engine)
+        self.logs.append(Log(name, scan))
+        return self.logs[-1]
+
+    def verdicts(self) -> list[Verdict]:
+        """Return what is wrong, the root cause first; nothing for a healthy run."""
+        matches = [match for log in self.logs for match in log.matches]
+        return correlate(matches, [log.furthest for log in self.logs if log.furthest is not None])
+
+    @property
+    def warnings(self) -> list[str]:
+        """What people should know of the input."""
+        return [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
+
+
+class Log:
+    """One file of a run."""
+
+    def __init__(self, name: str, scan: Scan) -> None:
+        self.name = name
+        self.matches: list[Match] = []
+        self.furthest: Step | None = None
+        self.is_binary = False
+        self._scan = scan
+        self._numerics = Numerics()
+        self._num_numeric = 0
+        named = _RANK_IN_NAME.search(Path(name).name)
+        self._rank = int(named[1]) if named else None
+
+    @property
+    def num_bytes(self) -> int:
+        """How much was read."""
+        return self._scan.num_bytes
+
+    @property
+    def warnings(self) -> Sequence[str]:
+        """What people should know of this file."""
+        if self.is_binary:
+            return ["this is no text; it was not looked at"]
+        if not self.num_bytes:
+            return ["empty"]
+        return self._numerics.warnings
+
+    def feed(self, block: bytes) -> None:
+        """Take more bytes in."""
+        if not self.num_bytes:
+            probed = block[:PROBED_BYTES]
+            self.is_binary = probed.count(0) > BINARY_SHARE * len(probed)
+        if not self.is_binary:
+            for found in self._scan.feed(block):
+                self._take(found)
+
+    def finish(self) -> None:
+        """Take in a last line without an end."""
+        for found in self._scan.finish():
+            self._take(found)
+
+    def _take(self, found: Found) -> None:
+        if found.match is not None:
+            match = found.match
+            if match.rank is None and self._rank is not None:
+                match = replace(match, rank=self._rank)
+            self.matches.append(match)
+        if found.record is not None:
+            step = found.record.step
+            if self.furthest is None or step > self.furthest.step:
+                self.furthest = Step(file=self.name, line=found.line, step=step)
+            for finding in self._numerics.take(found.record):
+                self._note(finding, found.line)
+
+    def _note(self, finding: NumericFinding, line: int) -> None:
+        if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
+            return
+        self._num_numeric += 1
+        text = f"from step {finding.onset_step}: {finding.evidence}"
+        self.matches.append(
+            Match(
+                signature="numbers",
+                fault=finding.fault,
+                layer="numbers",
+                scope="user",
+                file=self.name,
+                line=line,
+                text=text,
+                rank=self._rank,
+                named={"onset_step": str(finding.onset_step)},
+            )
+        )

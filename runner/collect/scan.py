@@ -1,0 +1,184 @@
+"""Scan: bytes of a log in, the lines that signatures or metric formats know out. Raw logs go no further than this.
+
+Bytes come in blocks of any size; a line that is cut between two of them is put together. All patterns are searched for at once
+(`engines`), and only lines that were hit are looked at in Python: what a scan costs depends on the bytes, not on the table.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from runner.collect.engines import Engine, engine
+from runner.collect.formats import FORMATS, MetricLines
+from runner.collect.lines import Bare, Line, bare_prefix, unwrapped
+from runner.detect.signatures import SIGNATURES, Signature
+from runner.facts.matches import MAX_TEXT, Match
+from runner.facts.signals import StepRecord
+
+# Of a line: what is longer is searched in pieces that overlap, so that no memory holds all of it; both chosen.
+MAX_LINE_BYTES = 256 * 1024
+OVERLAP_BYTES = 4096
+# Around a match that is told, when its line is longer; chosen.
+SHOWN_BYTES = 2048
+PREFIX_BYTES = 64 * 1024  # at the beginning of a log, that show what its lines begin with; chosen
+# Of one signature in one log: later ones are counted, not told. A table of causes needs the first ones; chosen.
+MAX_TOLD = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What a line holds. Exactly one of both is there; `offset`: of the line's first byte."""
+
+    offset: int
+    line: int
+    match: Match | None = None
+    record: StepRecord | None = None
+
+
+class Scan:
+    """Searches one log, front to back."""
+
+    def __init__(
+        self,
+        file: str,
+        *,
+        signatures: Sequence[Signature] = SIGNATURES,
+        own_format: str | None = None,
+        searching: Engine | None = None,
+    ) -> None:
+        """`file` names the log in what is found. `own_format`: a pattern for the metric lines of a trainer nobody knows."""
+        self.file = file
+        self._signatures = signatures
+        self._metrics = MetricLines(own_format)
+        self._engine = searching or engine_for(signatures)
+        self._patterns = [re.compile(signature.pattern) for signature in signatures]
+        self._rest = b""  # of a line whose end has not come yet
+        self._offset = 0  # of the first byte of `_rest`
+        self._line = 1  # its number
+        self._told: Counter[str] = Counter()
+        self._bare: Bare | None = None  # what a bare number or name before each line is
+        self.num_bytes = self.num_folded = 0
+
+    def feed(self, block: bytes) -> Iterator[Found]:
+        """Take more bytes in; yield what the lines that are complete now hold, in order."""
+        if not self.num_bytes:
+            first = block[:PREFIX_BYTES].decode(errors="replace").splitlines()
+            self._bare = bare_prefix(first[:-1])
+        self.num_bytes += len(block)
+        end = block.rfind(b"\n") + 1
+        if end == 0 and len(self._rest) + len(block) <= MAX_LINE_BYTES:
+            self._rest += block
+            return
+        if end == 0:  # a line without end: let go of all of it but what a match may have begun in
+            whole, self._rest = self._rest + block, b""
+            cut = len(whole) - OVERLAP_BYTES
+            yield from self._search(whole[:cut], is_cut=True)
+            self._rest, self._offset = whole[cut:], self._offset + cut
+            return
+        whole, rest = self._rest + block[:end] if self._rest else block[:end], block[end:]
+        yield from self._search(whole)
+        self._offset += len(whole)
+        self._line += whole.count(b"\n")
+        self._rest = rest
+
+    def finish(self) -> Iterator[Found]:
+        """Yield what the last line holds, if it has no end."""
+        rest, self._rest = self._rest, b""
+        if rest:
+            yield from self._search(rest)
+            self._offset += len(rest)
+
+    def _search(self, block: bytes, *, is_cut: bool = False) -> Iterator[Found]:
+        hits: dict[int, dict[int, int]] = {}  # offset of a line -> index of a pattern -> end
+
+        def found(index: int, end: int) -> None:
+            start = block.rfind(b"\n", 0, max(end - 1, 0)) + 1
+            hits.setdefault(start, {}).setdefault(index, end)
+
+        self._engine.search(block, found)
+        if not hits:
+            return
+        number, counted = self._line, 0
+        for start in sorted(hits):
+            number += block.count(b"\n", counted, start)
+            counted = start
+            end = block.find(b"\n", start)
+            line = block[start : len(block) if end < 0 else end]
+            if is_cut and end < 0:
+                line = line[: MAX_LINE_BYTES * 2]
+            yield from self._look(line, start, number, hits[start])
+
+    def _look(
+        self, line: bytes, start: int, number: int, indexes: dict[int, int]
+    ) -> Iterator[Found]:
+        offset = self._offset + start
+        if any(index >= len(self._signatures) for index in indexes):
+            record = self._metrics.read(_shown(line, len(line)).decode(errors="replace"))
+            if record is not None:
+                yield Found(offset=offset, line=number, record=record)
+        hit = [index for index in sorted(indexes) if index < len(self._signatures)]
+        for index in hit:
+            match = self._match(index, line, indexes[index] - start, number)
+            if match is not None:
+                yield Found(offset=offset, line=number, match=match)
+
+    def _match(self, index: int, line: bytes, end: int, number: int) -> Match | None:
+        signature = self._signatures[index]
+        self._told[signature.name] += 1
+        if self._told[signature.name] > MAX_TOLD:
+            self.num_folded += 1
+            return None
+        wrapped = _shown(line, end).decode(errors="replace")
+        known = unwrapped(wrapped, self._bare)
+        searched = self._patterns[index].search(known.text)
+        if searched is None:  # it stands in what the line is wrapped in, or goes across it
+            searched = self._patterns[index].search(wrapped)
+        if searched is None:  # an engine's idea of a line that Python does not share
+            return None
+        named = {name: said for name, said in searched.groupdict().items() if said}
+        return _match_of(signature, known, named, self.file, number, searched.start())
+
+
+def engine_for(signatures: Sequence[Signature] = SIGNATURES) -> Engine:
+    """Return an engine for signatures and metric formats together; one serves any number of scans, one after the other."""
+    patterns = [signature.pattern for signature in signatures]
+    return engine([*patterns, *(known.mark for known in FORMATS)])
+
+
+def _match_of(
+    signature: Signature, line: Line, named: dict[str, str], file: str, number: int, at: int
+) -> Match:
+    text = line.text if at < MAX_TEXT else line.text[at - MAX_TEXT // 2 :]
+    match = Match(
+        signature=signature.name,
+        fault=signature.fault,
+        layer=signature.layer,
+        scope=signature.scope,
+        weight=signature.weight,
+        role=signature.role,
+        is_lasting=signature.is_lasting,
+        file=file,
+        line=number,
+        text=text[:MAX_TEXT],
+        rank=line.rank,
+        node=line.node or "",
+        at=line.at,
+        named=named,
+    )
+    if "rank" in named and line.rank is None:
+        return replace(match, rank=int(named["rank"]))
+    return match
+
+
+def _shown(line: bytes, end: int) -> bytes:
+    """Return the part of a line around a match that ends there: of progress bars the segment it stands in."""
+    first = line.rfind(b"\r", 0, max(end - 1, 0)) + 1
+    last = line.find(b"\r", end)
+    segment = line[first : len(line) if last < 0 else last]
+    if len(segment) <= 2 * SHOWN_BYTES:
+        return segment
+    middle = end - first
+    return segment[max(0, middle - SHOWN_BYTES) : middle + SHOWN_BYTES]

@@ -1,0 +1,367 @@
+"""Correlate: many matches of one run become one incident with one fault, a culprit where one can be named, and its evidence.
+
+The deepest layer that names a fault is believed (`facts.matches.LAYERS`), and within it the first word: what comes later, or from
+further up, is the echo. What the run lived through is no incident, unless it lasts. Acting on the wrong node costs more than
+acting on none, so a culprit is named only when the others do not say the same of themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from runner.facts.matches import LAYERS, Layer, Match, Role, Scope
+from runner.facts.verdicts import ACTION_CLASSES, ActionClass, Culprit, Verdict
+
+# How sure a fault is that only this layer speaks of; chosen, ordered by how often such lines were the cause in real logs.
+CONFIDENCE: dict[Layer, float] = {
+    "device": 0.95,
+    "link": 0.9,
+    "machine": 0.9,
+    "program": 0.85,
+    "numbers": 0.8,
+    "consequence": 0.6,
+    "network": 0.75,
+    "collective": 0.6,
+    "scheduler": 0.9,
+    "launcher": 0.5,
+    "other": 0.4,
+}
+DISPUTED = 0.8  # times that, when the same layer names other faults too; chosen
+MAX_EVIDENCE = 12  # lines that a verdict quotes; chosen
+CONTEXT_LINES = (
+    200  # between a traceback's frames and its exception, other ranks' lines among them; chosen
+)
+NEAR_LINES = 3  # between a line that names a GPU and one that says what became of it; chosen
+# A run goes on making steps while it is sick of these, or of anything that its numbers tell.
+SICK = ("nan_loss", "loss_scale_floor", "loss_spike", "thermal_power")
+_DEEP: tuple[Layer, ...] = (
+    "device",
+    "link",
+    "machine",
+)  # what a run that ended well did not live through for nothing
+_PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
+_DATA_PATH = (
+    "data",
+    "dataset",
+    "shard",
+    "token",
+    "corpus",
+    "train",
+    "coco",
+    "imagenet",
+    "wiki",
+    "text",
+)
+_CHECKPOINT_PATH = ("checkpoint", "ckpt", "global_step", "iter_", "model_states", "optim_states")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step that a log tells of: what stood before it in the same file did not end the run."""
+
+    file: str
+    line: int
+    step: int
+
+
+@dataclass(slots=True, kw_only=True)
+class _Frames:
+    """What the traceback that is being printed went through, of one rank or of all that do not say who they are."""
+
+    data: int = -CONTEXT_LINES  # the line it was last seen in
+    checkpoint: int = -CONTEXT_LINES
+    serialization: int = -CONTEXT_LINES
+    imports: int = -CONTEXT_LINES
+
+
+@dataclass(slots=True, kw_only=True)
+class _Log:
+    """What one file says besides its matches."""
+
+    ended_well: int = 0  # the line in which it did; 0: it did not
+    last_step: int = 0  # the line with the last step that was new
+    best: int = -1
+    died: list[int] = field(default_factory=list)  # lines of launchers that tell of a death
+
+
+def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verdict]:
+    """Return the verdicts on a run from what its logs hold; none for a healthy one. Matches are in the order of their files."""
+    placed = _in_context(list(matches))
+    logs = _logs(placed, steps)
+    told = [match for match in placed if match.fault and _counts(match, logs[match.file])]
+    naming = [match for match in told if match.weight == "names"]
+    if not naming:
+        return _guess(placed, logs)
+    depth = min(LAYERS.index(match.layer) for match in naming)
+    deepest = [match for match in naming if LAYERS.index(match.layer) == depth]
+    root = min(deepest, key=_order)
+    verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
+    sick = [match for match in naming if match.layer == "numbers"]
+    if (
+        sick and root.layer != "numbers" and root.fault not in SICK
+    ):  # it was sick before it died, or went on
+        first = min(sick, key=_order)
+        verdicts.append(_verdict(first, _alike(naming, first), sick, sick))
+    return verdicts
+
+
+def _alike(naming: Sequence[Match], root: Match) -> list[Match]:
+    return [match for match in naming if match.fault == root.fault]
+
+
+# ---- what a line means where it stands ---------------------------------------------------------------------------------
+
+
+def _in_context(matches: Sequence[Match]) -> list[Match]:
+    """Say of exceptions what the traceback above them went through: a file that is missing may be data, or a checkpoint."""
+    placed: list[Match] = []
+    frames: dict[tuple[str, int | None], _Frames] = {}
+    paths = _paths(matches)
+    for match in matches:
+        around = frames.setdefault((match.file, match.rank), _Frames())
+        if match.role in _FRAMES:
+            setattr(around, _FRAMES[match.role], match.line)
+        fault = _fault_at(match, around, paths.get(match.file, ""))
+        if fault and fault != match.fault:
+            match = replace(match, fault=fault, layer="program", scope=_SCOPES[fault])
+        placed.append(match)
+    return _without_doubles(placed)
+
+
+_FRAMES: dict[Role, str] = {
+    "frame-of-data": "data",
+    "frame-of-checkpoints": "checkpoint",
+    "frame-of-serialization": "serialization",
+    "frame-of-imports": "imports",
+}
+_SCOPES: dict[str, Scope] = {
+    "data_error": "user",
+    "checkpoint_io": "storage",
+    "config_error": "user",
+}
+
+
+def _paths(matches: Sequence[Match]) -> dict[str, str]:
+    """Return by file what the paths that were missing say they hold; ranks that print at once tear lines apart."""
+    said: dict[str, str] = {}
+    for match in matches:
+        if match.role == "missing-file" and match.file not in said:
+            text = match.text.lower()
+            if _names(text, _CHECKPOINT_PATH):
+                said[match.file] = "checkpoint_io"
+            elif _names(text, _DATA_PATH):
+                said[match.file] = "data_error"
+    return said
+
+
+def _fault_at(match: Match, around: _Frames, path_says: str) -> str:
+    """Return what an exception of any kind is, by the frames above it and the path in it; "" if they do not say."""
+    line = match.line - CONTEXT_LINES
+    is_data, is_checkpoint = around.data > line, around.checkpoint > line
+    if match.role == "exception-of-code":
+        is_lookup = any(word in match.text for word in ("KeyError", "IndexError"))
+        return "data_error" if is_lookup and is_data else ""
+    if match.role == "disk-full":
+        return "checkpoint_io" if is_checkpoint or around.serialization > line else ""
+    if match.role not in ("exception", "missing-file"):
+        return ""
+    if match.role == "missing-file" and path_says:
+        return path_says
+    if is_checkpoint:
+        return "checkpoint_io"
+    if is_data:
+        return "data_error"
+    if around.serialization > line:
+        return "checkpoint_io"
+    return "config_error" if around.imports > line else ""
+
+
+def _names(text: str, words: Sequence[str]) -> bool:
+    """Whether a path in the text has one of these words in it."""
+    paths = [word for word in text.split() if "/" in word or "'" in word]
+    return any(word in path for path in paths for word in words)
+
+
+def _without_doubles(matches: list[Match]) -> list[Match]:
+    """Drop lines that are known to be harmless, and exceptions of any kind in lines that are known for something."""
+    best: dict[tuple[str, int], int] = {}
+    excused = {(match.file, match.line): True for match in matches if match.weight == "excuses"}
+    matches = [match for match in matches if (match.file, match.line) not in excused]
+    for match in matches:
+        if match.fault and match.weight == "names" and match.role not in _GENERIC:
+            place = (match.file, match.line)
+            depth = LAYERS.index(match.layer)
+            best[place] = min(best.get(place, depth), depth)
+    return [
+        match
+        for match in matches
+        if match.role not in _GENERIC or (match.file, match.line) not in best
+    ]
+
+
+_GENERIC: tuple[Role, ...] = ("exception", "exception-of-code", "error-of-any-kind", "missing-file")
+
+
+def _logs(matches: Iterable[Match], steps: Iterable[Step]) -> dict[str, _Log]:
+    logs: dict[str, _Log] = {}
+    for match in matches:
+        log = logs.setdefault(match.file, _Log())
+        if match.role == "ended-well":
+            log.ended_well = match.line
+        elif match.layer == "launcher" and match.weight == "names":
+            log.died.append(match.line)
+    for step in steps:
+        log = logs.setdefault(step.file, _Log())
+        if step.step > log.best:
+            log.best, log.last_step = step.step, step.line
+    return logs
+
+
+def _counts(match: Match, log: _Log) -> bool:
+    """Whether what a line says can have ended the run, or will go on to trouble it."""
+    if log.ended_well:
+        if match.line > log.ended_well:
+            return match.layer in _DEEP and match.is_lasting
+        if not any(match.line <= died < log.ended_well for died in log.died):
+            return match.layer in _DEEP and match.is_lasting
+    if match.is_lasting and match.layer in _DEEP:
+        return True
+    if match.fault in SICK or match.layer == "numbers":
+        return True
+    lived_on = match.line < log.last_step
+    return not lived_on or any(match.line <= died < log.last_step for died in log.died)
+
+
+def _order(match: Match) -> tuple[bool, float, int, bool]:
+    """Order by what lines say of the time, where they do, and else by where they stand; of one line, what says most."""
+    return (match.at is None, match.at or 0.0, match.line, match.fault == "unknown")
+
+
+# ---- whose it is -------------------------------------------------------------------------------------------------------
+
+
+def _verdict(
+    root: Match, same: Sequence[Match], deepest: Sequence[Match], placed: Sequence[Match]
+) -> Verdict:
+    culprit = _culprit(root, same, placed)
+    confidence = CONFIDENCE[root.layer]
+    if any(match.fault != root.fault for match in deepest):
+        confidence *= DISPUTED
+    return Verdict(
+        fault=root.fault,
+        scope=root.scope,
+        culprit=culprit,
+        confidence=round(confidence, 2),
+        evidence=_evidence(root, same, placed),
+        action_class=_action(root, same, culprit),
+        template=root.text if root.fault == "unknown" else "",
+    )
+
+
+def _culprit(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> Culprit | None:
+    if root.layer in ("device", "link", "consequence") and (gpu := _gpu(root, placed)):
+        return Culprit(kind="gpu", id=gpu)
+    if root.fault == "nccl_timeout":
+        return _late_rank(placed)
+    peers = {match.named["peer"]: True for match in same if "peer" in match.named}
+    if root.fault == "nccl_network" and len(peers) == 1:
+        return Culprit(kind="node", id=next(iter(peers)))
+    if root.scope == "node" and (node := root.named.get("node") or root.named.get("named")):
+        return Culprit(kind="node", id=node)
+    if root.scope in ("storage", "fabric", "scheduler"):
+        return None
+    rank = _lonely_rank(root, same, placed)
+    return Culprit(kind="rank", id=str(rank)) if rank is not None else None
+
+
+def _gpu(root: Match, placed: Sequence[Match]) -> str:
+    """Return the GPU that the root names, or a line just above it."""
+    if gpu := root.named.get("gpu"):
+        return gpu
+    if address := _PCI_ADDRESS.search(root.text):
+        return address[0]
+    for match in placed:
+        is_near = match.file == root.file and 0 <= root.line - match.line <= NEAR_LINES
+        if match.role == "names-gpu" and is_near:
+            return match.named.get("gpu", "")
+    return ""
+
+
+def _late_rank(placed: Sequence[Match]) -> Culprit | None:
+    """Return the one rank that did not come to a collective: by name, or because its last one was an earlier one."""
+    late = {match.named["late"]: True for match in placed if "late" in match.named}
+    if len(late) == 1:
+        return Culprit(kind="rank", id=next(iter(late)))
+    reached = {
+        match.rank: int(match.named["sequence"])
+        for match in reversed(placed)
+        if match.role == "waited-in-vain" and match.rank is not None
+    }
+    if late or len(reached) < 2:
+        return None
+    first = min(reached.values())
+    behind = [rank for rank, sequence in reached.items() if sequence == first]
+    return Culprit(kind="rank", id=str(behind[0])) if len(behind) == 1 else None
+
+
+def _lonely_rank(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> int | None:
+    """Return the rank that its launcher saw fail first; else the one that alone says it of itself, while others speak too.
+
+    What the program or its settings are to blame for strikes all ranks: that one of them is shown first means nothing.
+    """
+    with_it = {match.rank: True for match in same if match.rank is not None}
+    for match in placed:
+        if match.role == "names-rank" and match.rank is not None:
+            return match.rank
+    spoke = {match.rank: True for match in placed if match.rank is not None}
+    if root.scope == "user" or len(with_it) != 1 or len(spoke) < 2:
+        return None
+    return next(iter(with_it))
+
+
+# ---- how it is told ----------------------------------------------------------------------------------------------------
+
+
+def _evidence(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> tuple[Match, ...]:
+    others = [match for match in placed if match.fault and match.fault != root.fault]
+    chosen = [root, *(match for match in same if match is not root), *others]
+    seen: dict[tuple[str, int], Match] = {}
+    for match in chosen:
+        seen.setdefault((match.file, match.line), match)
+    return tuple(list(seen.values())[:MAX_EVIDENCE])
+
+
+def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> ActionClass:
+    usual = ACTION_CLASSES.get(root.fault, "page")
+    if usual == "swap" and not any(match.is_lasting for match in same):
+        return "restart"
+    if root.fault in ("gpu_xid_other", "nccl_network", "unknown") and culprit is not None:
+        lasts = any(match.is_lasting for match in same)
+        return "swap" if lasts and culprit.kind != "rank" else usual
+    return usual
+
+
+def _guess(placed: Sequence[Match], logs: dict[str, _Log]) -> list[Verdict]:
+    """Judge a log that names no fault but shows a program being torn down: a traceback whose last line is missing."""
+    frames = [
+        match
+        for match in placed
+        if match.role in ("traceback", "frame-of-imports") and _counts(match, logs[match.file])
+    ]
+    if not frames:
+        return []
+    imports = [match for match in frames if match.role == "frame-of-imports"]
+    root = (imports or frames)[0]
+    return [
+        Verdict(
+            fault="config_error" if imports else "unknown",
+            scope="user" if imports else "rank",
+            culprit=None,
+            confidence=0.3,
+            evidence=tuple(frames[:MAX_EVIDENCE]),
+            action_class="stop" if imports else "restart",
+            template="" if imports else root.text,
+        )
+    ]

@@ -1,0 +1,61 @@
+"""Verdicts: what an incident is, whose it is, how sure that is, and what kind of answer it wants."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.facts.matches import Match, Scope
+
+ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none"]
+CulpritKind = Literal["rank", "gpu", "node"]
+
+# What answers a fault when nothing else is known; a culprit and a lasting sign sharpen it (`decide/correlate.py`).
+ACTION_CLASSES: Mapping[str, ActionClass] = {
+    "gpu_ecc": "swap",
+    "gpu_lost": "swap",
+    "gpu_xid_other": "restart",
+    "nvlink_error": "swap",
+    "nccl_timeout": "restart",
+    "nccl_network": "restart",
+    "cuda_oom": "stop",  # the same layout needs the same memory again
+    "host_oom": "restart",
+    "cuda_illegal_access": "restart",
+    "nan_loss": "rewind",
+    "loss_scale_floor": "rewind",
+    "loss_spike": "wait",  # most of them heal; what does not is a divergence
+    "divergence": "rewind",
+    "data_error": "page",
+    "checkpoint_io": "page",
+    "rendezvous": "restart",
+    "config_error": "stop",
+    "hang_no_error": "restart",
+    "preemption": "wait",
+    "filesystem": "wait",
+    "thermal_power": "swap",
+    "unknown": "restart",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Culprit:
+    """Whose fault it is. `id`: a rank's number, a GPU's PCI address or index, a node's name or address."""
+
+    kind: CulpritKind
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """One incident, judged. `confidence` is between 0 and 1; `evidence` has what decided it first."""
+
+    fault: str
+    scope: Scope
+    culprit: Culprit | None
+    confidence: float
+    evidence: tuple[Match, ...]
+    action_class: ActionClass
+    template: str = (
+        ""  # of an unknown fault: its first line, what differs between two lives of it masked
+    )

@@ -1,0 +1,92 @@
+"""Real logs of runs that died, were sick or were healthy: what is made of them, as a table of confusions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.scan import engine_for
+from runner.facts.verdicts import Verdict
+
+CASES = Path(__file__).parents[2] / "../shared/data/logs/cases.jsonl"
+# Of the sick ones; what no reader of the lines alone can know is not among them.
+LEAST_RIGHT = 0.95
+HARDWARE = ("gpu_ecc", "gpu_lost", "gpu_xid_other", "nvlink_error", "thermal_power")
+STORAGE = ("filesystem", "checkpoint_io")
+
+pytestmark = pytest.mark.skipif(not CASES.is_file(), reason="../shared/data is not here")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Compile the set once."""
+    return engine_for()
+
+
+@pytest.fixture(scope="module")
+def judged(engine: Engine) -> list[tuple[dict[str, Any], list[Verdict]]]:
+    """Judge all cases."""
+    cases = [json.loads(line) for line in CASES.read_text().splitlines()]
+    return [(case, verdicts(case["log"], engine)) for case in cases]
+
+
+def verdicts(text: str, engine: Engine) -> list[Verdict]:
+    """Judge one log."""
+    diagnosis = Diagnosis(engine=engine)
+    log = diagnosis.log("log")
+    log.feed(text.encode())
+    log.finish()
+    return diagnosis.verdicts()
+
+
+def test_nearly_all_faults_are_right(
+    judged: list[tuple[dict[str, Any], list[Verdict]]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """At least 95 of 100 sick logs get the fault that those who were there gave them."""
+    confusions = Counter(
+        (case["label"], found[0].fault if found else "healthy") for case, found in judged
+    )
+    with capsys.disabled():
+        print("\nlabel -> verdict: cases")
+        for (label, verdict), num in sorted(confusions.items()):
+            print(f"  {label} -> {verdict}: {num}{'' if label == verdict else '  <<'}")
+    sick = {pair: num for pair, num in confusions.items() if pair[0] != "healthy"}
+    right = sum(num for (label, verdict), num in sick.items() if label == verdict)
+    assert right >= LEAST_RIGHT * sum(sick.values())
+
+
+def test_no_healthy_log_has_an_incident(
+    judged: list[tuple[dict[str, Any], list[Verdict]]],
+) -> None:
+    """The false alarm is what users punish most."""
+    assert [case["id"] for case, found in judged if case["label"] == "healthy" and found] == []
+
+
+def test_no_hardware_and_no_storage_is_called_the_users_mistake(
+    judged: list[tuple[dict[str, Any], list[Verdict]]],
+) -> None:
+    """A person who is told so looks in the wrong place."""
+    wrong = [
+        case["id"]
+        for case, found in judged
+        if case["label"] in (*HARDWARE, *STORAGE)
+        and found
+        and found[0].fault in ("config_error", "data_error")
+    ]
+    assert wrong == []
+
+
+def test_no_wrong_node_or_gpu_is_named(
+    judged: list[tuple[dict[str, Any], list[Verdict]]],
+) -> None:
+    """Where those who were there named one, it is theirs or none."""
+    for case, found in judged:
+        culprit = found[0].culprit if found else None
+        if case["culprit"] is not None and culprit is not None and culprit.kind != "rank":
+            assert culprit.id in case["culprit"], case["id"]

@@ -1,0 +1,97 @@
+"""A scan finds the same lines whatever blocks a log comes in, and costs no memory for what it does not know."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from runner.collect.engines import Engine
+from runner.collect.scan import MAX_LINE_BYTES, MAX_TOLD, Found, Scan, engine_for
+
+ENGINE = engine_for()
+SICK = b"RuntimeError: CUDA error: an illegal memory access was encountered"
+LINES = (
+    b"nothing to see here",
+    b"",
+    b"[rank3]: " + SICK,
+    b"10%|#   | 1/10\r20%|##  | 2/10\rCUDA out of memory. Tried to allocate 2 GiB\r30%|### | 3/10",
+    b"\x1b[31mnfs: server filer02 not responding, still trying\x1b[0m",
+    b"\xff\xfe broken \x80 text",
+    b"iter 120: loss 2.4312, time 135.20ms, mfu 41.20%",
+    b"K" * 5000 + b" No space left on device",
+)
+
+
+def scanned(data: bytes, cuts: list[int], engine: Engine = ENGINE) -> list[Found]:
+    """Scan data that comes in blocks cut at these offsets."""
+    scan, found, last = Scan("log", searching=engine), list[Found](), 0
+    for cut in [*sorted(cuts), len(data)]:
+        found += scan.feed(data[last:cut])
+        last = max(last, cut)
+    return [*found, *scan.finish()]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.sampled_from(LINES), max_size=12), st.randoms(use_true_random=False))
+def test_blocks_make_no_difference(lines: list[bytes], dice: random.Random) -> None:
+    """However a log is cut, the same matches and records come out, with the same line numbers and offsets."""
+    data = b"\n".join(lines)
+    cuts = [dice.randrange(len(data) + 1) for _ in range(dice.randrange(6))]
+    assert scanned(data, cuts) == scanned(data, [])
+
+
+def test_lines_are_told_with_their_number_their_rank_and_without_their_wrapping() -> None:
+    """What stands in front of a line, colours and other pictures of a progress bar are no part of what is told."""
+    found = [one for one in scanned(b"\n".join(LINES), []) if one.match is not None]
+    told = {one.match.signature: one.match for one in found if one.match is not None}
+    assert told["cuda-illegal-access"].line == 3
+    assert told["cuda-illegal-access"].rank == 3
+    assert told["cuda-illegal-access"].text == SICK.decode()
+    assert told["cuda-oom"].text == "CUDA out of memory. Tried to allocate 2 GiB"
+    assert told["network-file-system"].text == "nfs: server filer02 not responding, still trying"
+    assert len(told["disk-full"].text) <= 500
+    assert "No space left on device" in told["disk-full"].text
+
+
+def test_steps_are_read_beside_matches() -> None:
+    """Metric lines of trainers are found by the same pass."""
+    (record,) = [one.record for one in scanned(b"\n".join(LINES), []) if one.record is not None]
+    assert (record.step, record.loss) == (120, 2.4312)
+
+
+def test_a_line_without_end_is_searched_and_not_kept() -> None:
+    """Ten megabytes without a newline: what stands in them is found, and no more than a bounded part is held."""
+    scan, found = Scan("log", searching=ENGINE), list[Found]()
+    filler = b"x" * 100_000
+    for number in range(100):
+        found += scan.feed(filler + (b" " + SICK + b" " if number == 50 else b""))
+        assert len(scan._rest) <= MAX_LINE_BYTES
+    found += scan.feed(b"\nCUDA out of memory\n")
+    matches = [one.match for one in found if one.match is not None]
+    known = [match for match in matches if match.signature.startswith("cuda")]
+    assert [(match.signature, match.line) for match in known] == [
+        ("cuda-illegal-access", 1),
+        ("cuda-oom", 2),
+    ]
+
+
+def test_a_flood_of_one_line_is_counted_and_hides_no_other() -> None:
+    """A million of the same are not told one by one, and the first of another kind still is."""
+    scan = Scan("log", searching=ENGINE)
+    data = b"ConnectionResetError: [Errno 104] Connection reset by peer\n" * (3 * MAX_TOLD) + SICK
+    found = [*scan.feed(data), *scan.finish()]
+    names = [one.match.signature for one in found if one.match is not None]
+    assert names.count("peer-gone") == MAX_TOLD
+    assert names.count("cuda-illegal-access") == 1
+    assert scan.num_folded >= 2 * MAX_TOLD
+
+
+def test_what_no_engine_can_search_for_is_named() -> None:
+    """A pattern that is none says so itself, not the set."""
+    from runner.collect.engines import engine
+
+    with pytest.raises(ValueError, match=r"\(unclosed"):
+        engine(["fine", "(unclosed"])

@@ -1,0 +1,154 @@
+"""Many lines, one cause: the deepest layer is believed, the first word of it, and a culprit only when it alone has the fault."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.scan import engine_for
+from runner.decide.correlate import Step, correlate
+from runner.facts.matches import Match
+from runner.facts.verdicts import Culprit, Verdict
+
+ENGINE: Engine = engine_for()
+ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
+RESET = "ConnectionResetError: [Errno 104] Connection reset by peer"
+WATCHDOG = (
+    "[Rank {rank}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={sequence}, OpType=ALLREDUCE, NumelIn=1, "
+    "NumelOut=1, Timeout(ms)=600000) ran for 600011 milliseconds before timing out."
+)
+XID_79 = "[ 812.3] NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+SXID = "[ 812.4] nvidia-nvswitch2: SXid (PCI:0000:c3:00.0): 20034, Fatal, Link 12 LTSSM Fault Up"
+
+
+def diagnosed(*logs: str) -> list[Verdict]:
+    """Judge logs of one run."""
+    diagnosis = Diagnosis(engine=ENGINE)
+    for number, text in enumerate(logs):
+        log = diagnosis.log(f"log{number}")
+        log.feed(text.encode())
+        log.finish()
+    return diagnosis.verdicts()
+
+
+def one(*logs: str) -> Verdict:
+    """Judge logs that hold one incident."""
+    (verdict,) = diagnosed(*logs)
+    return verdict
+
+
+def test_the_device_is_the_cause_of_what_programs_and_collectives_say() -> None:
+    """However loud the echo is, and whichever file comes first."""
+    ranks = "\n".join(f"[rank{rank}]: {RESET}" for rank in range(8))
+    timeouts = "\n".join(
+        f"[rank{rank}]:{WATCHDOG.format(rank=rank, sequence=7)}" for rank in range(8)
+    )
+    verdict = one(f"{timeouts}\n{ranks}\n{ILLEGAL}\n", f"{SXID}\n{XID_79}\n")
+    assert verdict.fault == "gpu_lost"
+    assert verdict.culprit == Culprit(kind="gpu", id="0000:a1:00")
+    assert verdict.action_class == "swap"
+    assert verdict.evidence[0].file == "log1"
+
+
+def test_a_rank_that_alone_has_the_fault_is_named_and_one_of_all_is_not() -> None:
+    """The others only lost their peer; if all say the same of themselves, the program is to blame."""
+    others = "\n".join(f"[rank{rank}]: {RESET}" for rank in (0, 2, 3))
+    verdict = one(f"[rank1]: {ILLEGAL}\n{others}\n")
+    assert (verdict.fault, verdict.culprit) == ("cuda_illegal_access", Culprit(kind="rank", id="1"))
+    every = "\n".join(f"[rank{rank}]: {ILLEGAL}" for rank in range(4))
+    assert one(every).culprit is None
+
+
+def test_what_the_settings_are_to_blame_for_is_no_ranks_fault() -> None:
+    """The rank that is shown first is only the one that printed first."""
+    verdict = one(
+        f"[rank2]: AttributeError: 'Config' object has no attribute 'n'\n[rank0]: {RESET}\n"
+    )
+    assert (verdict.fault, verdict.culprit) == ("config_error", None)
+    assert verdict.action_class == "stop"
+
+
+def test_the_rank_that_its_launcher_saw_fail_first_is_named() -> None:
+    """Its summary has the times that the ranks' own lines lack."""
+    summary = "Root Cause (first observed failure):\n  rank      : 5 (local_rank: 1)\n"
+    verdict = one(f"[rank3]: {ILLEGAL}\n[rank5]: {ILLEGAL}\n{summary}")
+    assert verdict.culprit == Culprit(kind="rank", id="5")
+
+
+def test_the_rank_that_did_not_come_to_a_collective_is_named() -> None:
+    """By name where a trace says it, else by the lowest sequence number; never when two are equally late."""
+    said = "[2] finished collective #41, but didn't join collective #42"
+    lines = [WATCHDOG.format(rank=rank, sequence=42) for rank in (0, 1, 3)]
+    assert one("\n".join([*lines, said])).culprit == Culprit(kind="rank", id="2")
+    late = WATCHDOG.format(rank=2, sequence=41)
+    assert one("\n".join([*lines, late])).culprit == Culprit(kind="rank", id="2")
+    two = [WATCHDOG.format(rank=rank, sequence=41) for rank in (2, 5)]
+    assert one("\n".join([*lines, *two])).culprit is None
+
+
+def test_what_the_run_lived_through_is_no_incident_unless_it_lasts() -> None:
+    """A lost connection before a thousand more steps troubled nobody; a disk that fails will again."""
+    steps = "\n".join(
+        f"iter {step}: loss 2.4, time 135.20ms, mfu 41.20%" for step in range(100, 160)
+    )
+    assert diagnosed(f"{RESET}\n{steps}\n") == []
+    assert one(f"{steps}\n{RESET}\n").fault == "nccl_network"
+    error = "EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: reading directory"
+    assert one(f"{error}\n{steps}\n").fault == "filesystem"
+
+
+def test_what_is_said_after_a_run_has_ended_well_is_tear_down() -> None:
+    """Threads that are ended complain of each other; hardware that fails then is still broken."""
+    end = "[exiting program after 1190.04 minutes] datetime: 2026-08-08 01:00:51"
+    assert (
+        diagnosed(f"{end}\nTraceback (most recent call last):\nFileNotFoundError: [Errno 2]\n")
+        == []
+    )
+    assert one(f"{end}\n{XID_79}\n").fault == "gpu_lost"
+
+
+def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
+    """Data, a checkpoint, or a mistake in the settings."""
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
+    assert one(missing.format(path="/corpus/shard_00001.bin")).fault == "data_error"
+    assert (
+        one(missing.format(path="/runs/7/checkpoints/global_step10/a.pt")).fault == "checkpoint_io"
+    )
+    assert one(missing.format(path="settings.yaml")).fault == "config_error"
+    frame = '  File "/job/data/indexed_dataset.py", line 20, in __init__\n'
+    assert one(frame + missing.format(path="x.idx")).fault == "data_error"
+
+
+def test_a_full_disk_under_a_save_is_the_checkpoints_trouble() -> None:
+    """Elsewhere it is the file system's."""
+    full = "OSError: [Errno 28] No space left on device"
+    assert one(full).fault == "filesystem"
+    assert (
+        one(f'  File "/job/checkpointing.py", line 3, in save_checkpoint\n{full}').fault
+        == "checkpoint_io"
+    )
+
+
+def test_a_numeric_incident_beside_a_crash_is_told_too_and_the_root_comes_first() -> None:
+    """They are two things to look at."""
+    crash = Match(
+        signature="cuda-oom", fault="cuda_oom", layer="program", scope="user", file="a", line=90
+    )
+    spike = replace(crash, signature="numbers", fault="divergence", layer="numbers", line=10)
+    verdicts = correlate([spike, crash], [Step(file="a", line=80, step=80)])
+    assert [verdict.fault for verdict in verdicts] == ["cuda_oom", "divergence"]
+
+
+def test_a_traceback_whose_last_line_is_missing_is_told_with_little_confidence() -> None:
+    """The end of a log may be cut off; it is no healthy log for that."""
+    head = "Traceback (most recent call last):\n"
+    imports = '  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load\n'
+    assert one(head + imports).fault == "config_error"
+    verdict = one(head + '  File "train.py", line 3, in main\n')
+    assert (verdict.fault, verdict.confidence) == ("unknown", 0.3)
+
+
+def test_a_healthy_log_has_no_verdict() -> None:
+    """Nor has an empty one."""
+    assert diagnosed("", "all is well\nloss is falling\n") == []
