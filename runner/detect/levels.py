@@ -6,6 +6,7 @@ settings. Quantiles and not moments, since one spike in a mean and a deviation h
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
@@ -53,10 +54,10 @@ class Level:
 
     @property
     def spread(self) -> float:
-        """The standard deviation that a normal distribution of these tails would have."""
-        last = len(self._ordered) - 1
-        high = self._ordered[last - last // 10]
-        return (high - self._ordered[last // 10]) / TAILS_WIDTH
+        """The standard deviation that a normal distribution of these tails would have; infinite without samples."""
+        ordered = self._ordered
+        tail = (len(ordered) - 1) // 10
+        return (ordered[-1 - tail] - ordered[tail]) / TAILS_WIDTH if ordered else math.inf
 
 
 def change_at(values: Sequence[float], boundary: float) -> int:
@@ -70,3 +71,21 @@ def change_at(values: Sequence[float], boundary: float) -> int:
         if count < least:
             least, index = count, at + 1
     return min(index, len(values) - 1)
+
+
+class Reach:
+    """How far something has strayed from where it belongs and come back: what did not come back is no sign of health."""
+
+    __slots__ = ("_now", "furthest")
+
+    def __init__(self) -> None:
+        self.furthest = 0.0
+        self._now = 0.0
+
+    def add(self, distance: float) -> None:
+        """Take in where it is now; it has come back when it is at less than half of how far it was."""
+        if distance > self._now:
+            self._now = distance
+        elif distance < self._now / 2:
+            self.furthest = max(self.furthest, self._now)
+            self._now = max(distance, 0.0)

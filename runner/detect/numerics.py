@@ -121,7 +121,7 @@ class Numerics:
             if "loss" in expected:
                 learned.loss.accept(loss)
             else:
-                found += learned.loss.take(step, loss)
+                found += learned.loss.take(step, loss, lambda: learned.gradient.backs(norm))
                 if learned.loss.is_calm:
                     found += learned.plateau.take(step, loss)
                 else:

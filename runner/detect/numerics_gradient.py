@@ -17,6 +17,7 @@ LEAST = 16  # of them, before anything is judged; chosen
 NOTE_FACTOR = 4.0  # above the median: what led BLOOM's loss by four steps
 INCIDENT_FACTOR = 10.0  # chosen; BLOOM's gradient norm was there three steps before its loss
 SPREADS = 7.0  # of healthy samples' logarithms; chosen, as for the loss
+BACKING_FACTOR, BACKING_SPREADS = 2.0, 2.0  # for a jump of the loss to be believed at once; chosen
 TAIL_FACTOR = 1.25  # beyond the furthest that a healthy sample has strayed; chosen, as for the loss
 LASTING_SAMPLES = 3  # one after the other, for an incident; chosen
 MERGE_SAMPLES = 20  # a jump that soon after another is part of it; chosen
@@ -52,6 +53,15 @@ class GradientTrack:
         """Learn from a sample that is not judged: a change was announced."""
         if norm > 0:
             self._level.add(math.log(norm))
+
+    def backs(self, norm: float | None) -> bool | None:
+        """Return whether this norm, not yet taken, supports a jump of the loss; None where norms are not logged."""
+        if len(self._level) < LEAST or norm is None:
+            return None
+        if not math.isfinite(norm) or norm <= 0:
+            return norm != 0
+        rise = math.log(norm) - self._level.median
+        return rise > max(math.log(BACKING_FACTOR), BACKING_SPREADS * self._level.spread)
 
     def take(self, step: int, norm: float) -> list[NumericFinding]:
         """Judge a finite sample and learn from it. A norm of zero says nothing."""

@@ -2,12 +2,14 @@
 
 A sample is abnormal when it lies above the median of the last healthy ones by a quarter, by six times the spread of their noise,
 and by more than the run has strayed before while it was healthy: a run with heavy tails teaches its own limit. Noise is what one
-sample differs from the next by, so that a falling loss counts for its noise and not for its fall. Abnormal samples open an
-*episode* and are not learned from. It ends when the loss is back, or after `PATIENCE` samples, when the loss has diverged and what
-it is now becomes what later spikes are measured against.
+sample differs from the next by, so that a falling loss counts for its noise and not for its fall. A single sample that the gradient
+norm knows nothing of is noise of the measurement, or of one batch: a note.
 
-Rules of others on healthy runs (see bench/detectors): six sigma of 128 alarms on tails of healthy noise, a multiple of the early
-maximum cannot fire once the loss has fallen, twice the mean for five samples misses what heals sooner.
+Abnormal samples open an *episode* and are not learned from. It ends when the loss is back, or after `PATIENCE` samples, when the
+loss has diverged and what it is now becomes what later spikes are measured against.
+
+Rules of others (bench/detectors runs them): six sigma of 128 alarms on tails of healthy noise, a multiple of the early maximum
+cannot fire once the loss has fallen, twice the mean for five samples misses what heals sooner.
 """
 
 from __future__ import annotations
@@ -15,27 +17,29 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from runner.detect.levels import Level, change_at
-from runner.detect.numerics_findings import NumericFinding, incident, number, recovery
+from runner.detect.levels import Level, Reach
+from runner.detect.numerics_drift import DriftTrack
+from runner.detect.numerics_findings import NumericFinding, incident, note, recovery
+from runner.detect.numerics_measure import Measure
 
 WINDOW = 48  # healthy samples behind a level; chosen
 LEAST = 16  # of them, before anything is judged: the first samples of a run fall steeply; chosen
 RISE_RATIO = 0.25  # a jump of less is no spike, however quiet the run was; chosen on the development half of the curves
 SPREADS = 6.0  # of the noise of healthy samples; chosen on the development half of the curves
-TAIL_FACTOR = 1.25  # beyond the furthest that a healthy sample has strayed; chosen
-RISEN_RATIO = 0.10  # a rise that lasts is one from here on; chosen
-RISEN_SAMPLES = 4  # one after the other, that high; chosen
+# Times the furthest that a healthy sample has strayed: of a jump that the gradient norm made, too, and of any other; chosen
+BACKED_TAIL_FACTOR, TAIL_FACTOR = 1.0, 1.25
+CERTAIN_SAMPLES = 2  # beyond the limit; one is enough if the gradient norm rose with it; chosen
+# Times the limit, for one sample to be enough after all: where no gradient norm is logged, and where it did not rise (some
+# trainers log it after clipping); chosen
+ALONE_FACTOR, AGAINST_FACTOR = 2.0, 3.0
+LASTING_RATIO = 0.10  # a rise that lasts for `LASTING_SAMPLES` is a jump from here on; chosen
+LASTING_SAMPLES = 4  # chosen
 BACK_SAMPLES = 3  # one after the other, before an episode is over; chosen
 PATIENCE = 32  # samples; BLOOM's spike of April 2022 came back by itself within 30 steps
 MERGE_SAMPLES = 20  # a spike that soon after another is part of it; chosen
-DRIFT_SAMPLES = 16  # for which the level itself must have risen; chosen
-DRIFT_SPREADS = 2.0  # that a level must have risen: eight standard errors of its median, and healthy runs wander; chosen
-HISTORY = 4 * WINDOW  # samples among which the first one of a drift is looked for; chosen
-REST_SAMPLES = (
-    4 * WINDOW
-)  # after a divergence, before the new level counts as what a drift is measured against; chosen
 
 
 @dataclass(slots=True)
@@ -47,40 +51,44 @@ class _Episode:
     limit: float
     num_samples: int = 0
     num_back: int = 0
+    num_high: int = 0  # samples beyond the limit
+    is_told: bool = False
+
+
+def _nobody_knows() -> None:
+    """Say of a jump that there is no gradient norm to support it."""
 
 
 class LossTrack:
-    """Follows one loss. Positive losses are judged by their logarithm, so that noise in proportion to the loss is noise."""
+    """Follows one loss."""
 
     def __init__(self) -> None:
+        self._measure = Measure()
         self._level = Level(WINDOW)
         self._changes = Level(WINDOW)  # from one healthy sample to the next
+        self._drift = DriftTrack()
         self._last: float | None = None
-        self._is_log = True
-        self._strayed = 0.0  # the furthest above its level that a healthy sample was
+        self._reach = Reach()  # of single samples above their level
+        self._lasting_reach = Reach()  # of the lowest of `LASTING_SAMPLES`
+        self._rises: deque[tuple[int, float]] = deque(
+            maxlen=LASTING_SAMPLES
+        )  # step, above the level
         self._episode: _Episode | None = None
+        self._recent: deque[float] = deque(maxlen=PATIENCE)  # of the episode
         self._past: _Episode | None = None  # the one before, for `MERGE_SAMPLES`
         self._since_past = 0
-        self._recent: deque[float] = deque(maxlen=PATIENCE)  # of the episode
-        self._risen: tuple[int, int] = (
-            0,
-            0,
-        )  # samples one after the other that had risen, and the first one's step
-        self._best = math.inf  # the lowest level there was
-        self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
-        self._num_drifted = 0
-        self._lost: _Episode | None = None  # a divergence that has not come back
-        self._rest = 0
 
     @property
     def is_calm(self) -> bool:
         """Whether what has been learned is worth going back to after a rewind."""
-        return self._episode is None and self._risen[0] == 0
+        return self._episode is None
 
     def copy(self) -> LossTrack:
         """Return a track that learns on its own from here; only of a calm one."""
         other = copy.copy(self)
         other._level, other._changes = self._level.copy(), self._changes.copy()
+        other._reach, other._lasting_reach = copy.copy(self._reach), copy.copy(self._lasting_reach)
+        other._drift, other._rises = self._drift.copy(), self._rises.copy()
         other._recent = self._recent.copy()
         return other
 
@@ -88,8 +96,10 @@ class LossTrack:
         """Learn from a sample that is not judged: a change was announced."""
         self._learn(self._scaled(loss))
 
-    def take(self, step: int, loss: float) -> list[NumericFinding]:
-        """Judge a finite sample and learn from it."""
+    def take(
+        self, step: int, loss: float, backed: Callable[[], bool | None] = _nobody_knows
+    ) -> list[NumericFinding]:
+        """Judge a finite sample and learn from it. `backed`: whether the gradient norm rose too; None: it is not logged."""
         value = self._scaled(loss)
         if self._episode is not None:
             return self._follow(self._episode, step, value)
@@ -97,27 +107,26 @@ class LossTrack:
             self._learn(value)
             return []
         self._since_past += 1
-        median = self._level.median
-        spread = self._noise
+        median, noise = self._level.median, self._changes.spread / math.sqrt(2)
         rise = value - median
-        limit = max(self._part(RISE_RATIO, median), SPREADS * spread)
-        if rise > max(limit, TAIL_FACTOR * self._strayed):
-            return self._open(step, step, value, max(limit, TAIL_FACTOR * self._strayed))
-        risen = self._count_risen(
-            step, rise, max(self._part(RISEN_RATIO, median), SPREADS * spread)
-        )
-        if risen is not None:
-            return self._open(risen, step, value, limit)
-        if not self._risen[0]:
-            self._strayed = max(self._strayed, rise)
+        self._rises.append((step, rise))
+        limit = max(self._measure.part(RISE_RATIO, median), SPREADS * noise)
+        if rise > max(limit, BACKED_TAIL_FACTOR * self._reach.furthest):
+            is_backed = backed()
+            if not is_backed:
+                limit = max(limit, TAIL_FACTOR * self._reach.furthest)
+            is_far = rise > (ALONE_FACTOR if is_backed is None else AGAINST_FACTOR) * limit
+            if rise > limit:
+                is_certain = bool(is_backed) or is_far
+                return self._open(step, step, value, limit, is_certain=is_certain)
+        lasting = self._lasts(median, noise)
+        if lasting is not None:
+            return self._open(self._rises[0][0], step, value, lasting, is_certain=True)
+        self._reach.add(rise)
         self._learn(value)
-        self._history.append((step, value))
-        return self._drift(step)
-
-    @property
-    def _noise(self) -> float:
-        """The standard deviation of healthy samples around wherever the loss is just then."""
-        return self._changes.spread / math.sqrt(2) if len(self._changes) else math.inf
+        if len(self._level) < WINDOW:
+            return []
+        return self._drift.take(step, value, median, noise, self._measure)
 
     def _learn(self, value: float) -> None:
         if self._last is not None:
@@ -126,46 +135,52 @@ class LossTrack:
         self._level.add(value)
 
     def _scaled(self, loss: float) -> float:
-        if self._is_log and loss <= 0:
-            self._is_log, self._last, self._strayed = False, None, 0.0
-            self._level.clear()
-            self._changes.clear()
-            self._episode, self._past, self._lost, self._best = None, None, None, math.inf
-        return math.log(loss) if self._is_log else loss
+        if loss <= 0 and self._measure.is_log:
+            self.__dict__.update(LossTrack().__dict__)  # what was learned is on the other scale
+            self._measure = Measure(is_log=False)
+        return self._measure.scaled(loss)
 
-    def _part(self, ratio: float, median: float) -> float:
-        """Return how much a rise by this share of the loss is, on the scale that is judged."""
-        return math.log1p(ratio) if self._is_log else ratio * abs(median)
-
-    def _raw(self, value: float) -> str:
-        return number(math.exp(value) if self._is_log else value)
-
-    def _count_risen(self, step: int, rise: float, limit: float) -> int | None:
-        """Count samples that lie clearly higher one after the other; return the first one's step when they are enough."""
-        count, first = self._risen
-        if rise <= limit:
-            self._risen = (0, 0)
+    def _lasts(self, median: float, noise: float) -> float | None:
+        """Return the limit that the last samples are all beyond, if they are."""
+        if self._rises[-1][1] <= 0:
+            self._lasting_reach.add(0.0)
             return None
-        self._risen = (count + 1, first if count else step)
-        return self._risen[1] if self._risen[0] >= RISEN_SAMPLES else None
-
-    def _open(self, onset: int, step: int, value: float, limit: float) -> list[NumericFinding]:
-        """Begin an episode, or go on with the one before if that was just now."""
-        self._risen = (0, 0)
-        median = self._level.median
-        past = self._past if self._since_past <= MERGE_SAMPLES else None
-        episode = past or _Episode(onset, median, limit)
-        episode.num_back, episode.num_samples = 0, 1
-        self._episode = episode
-        self._recent.append(value)
-        if past is not None:
-            return []
-        since = "" if onset == step else f" (raised since step {onset})"
-        evidence = (
-            f"loss {self._raw(value)} at step {step}{since}: the median of the last {len(self._level)} healthy samples was "
-            f"{self._raw(median)}, the limit {self._raw(median + limit)}"
+        lowest = min(rise for _, rise in self._rises)
+        limit = max(
+            self._measure.part(LASTING_RATIO, median),
+            SPREADS * noise,
+            TAIL_FACTOR * self._lasting_reach.furthest,
         )
-        return [incident("loss_spike", onset, step, evidence)]
+        self._lasting_reach.add(lowest)
+        return limit if lowest > limit and len(self._rises) == LASTING_SAMPLES else None
+
+    def _open(
+        self, onset: int, step: int, value: float, limit: float, *, is_certain: bool
+    ) -> list[NumericFinding]:
+        """Begin an episode, or go on with the one before if that was just now."""
+        past = self._past if self._since_past <= MERGE_SAMPLES else None
+        if past is None or not past.is_told:
+            past = _Episode(onset, self._level.median, limit)
+        past.num_back, past.num_samples, past.num_high = 0, 1, 1
+        self._episode = past
+        self._recent.append(value)
+        self._rises.clear()
+        return self._tell(past, step, value) if is_certain else []
+
+    def _tell(self, episode: _Episode, step: int, value: float) -> list[NumericFinding]:
+        """Say once that the loss has jumped."""
+        if episode.is_told:
+            return []
+        episode.is_told = True
+        return [incident("loss_spike", episode.onset_step, step, self._words(episode, step, value))]
+
+    def _words(self, episode: _Episode, step: int, value: float) -> str:
+        since = "" if episode.onset_step == step else f", raised since step {episode.onset_step}"
+        words = self._measure.words
+        return (
+            f"loss {words(value)} at step {step}{since}: the median of the last {len(self._level)} healthy samples was "
+            f"{words(episode.level)}, the limit {words(episode.level + episode.limit)}"
+        )
 
     def _follow(self, episode: _Episode, step: int, value: float) -> list[NumericFinding]:
         """Wait for the loss to come back."""
@@ -175,24 +190,36 @@ class LossTrack:
         episode.num_back = episode.num_back + 1 if is_back else 0
         if episode.num_back >= BACK_SAMPLES:
             return self._close(episode, step)
+        episode.num_high += value - episode.level > episode.limit
+        found = self._tell(episode, step, value) if episode.num_high >= CERTAIN_SAMPLES else []
         if episode.num_samples < PATIENCE or is_back:
-            return []
-        lowest = min(self._recent)
+            return found
+        words, back = self._measure.words, episode.level + episode.limit / 2
         evidence = (
-            f"loss {self._raw(value)} at step {step}, {episode.num_samples} samples after it left {self._raw(episode.level)} "
-            f"at step {episode.onset_step}; it was never below {self._raw(lowest)} in the last {len(self._recent)} of them (limit "
-            f"{self._raw(episode.level + episode.limit / 2)} for {BACK_SAMPLES} samples)"
+            f"loss {words(value)} at step {step}, {episode.num_samples} samples after it left {words(episode.level)} at step "
+            f"{episode.onset_step}; the lowest of the last {len(self._recent)} was {words(min(self._recent))} (limit "
+            f"{words(back)} for {BACK_SAMPLES} samples)"
         )
+        is_known = self._drift.is_resting
         self._settle(episode)
-        return [incident("divergence", episode.onset_step, step, evidence)]
+        self._drift.lose(episode.onset_step, back)
+        if is_known:
+            return found
+        return [*found, incident("divergence", episode.onset_step, step, evidence)]
 
     def _close(self, episode: _Episode, step: int) -> list[NumericFinding]:
+        """Go on as before."""
+        highest = max(self._recent)
         for value in list(self._recent)[-BACK_SAMPLES:]:
             self._learn(value)
         self._recent.clear()
         self._episode, self._past, self._since_past = None, episode, 0
+        if not episode.is_told:
+            words = f"{self._words(episode, episode.onset_step, highest)}; it came back at once"
+            return [note("loss_spike", episode.onset_step, step, words)]
+        level = self._measure.words(self._level.median)
         num_high = episode.num_samples - BACK_SAMPLES
-        evidence = f"the loss came back to {self._raw(self._level.median)} after {num_high} samples"
+        evidence = f"the loss came back to {level} after {num_high} samples"
         return [recovery("loss_spike", episode.onset_step, step, evidence)]
 
     def _settle(self, episode: _Episode) -> None:
@@ -203,32 +230,4 @@ class LossTrack:
         for value in list(self._recent)[-LEAST:]:
             self._learn(value)
         self._recent.clear()
-        self._episode, self._past = None, None
-        self._lost, self._rest = episode, REST_SAMPLES
-        self._best, self._num_drifted = math.inf, 0
-
-    def _drift(self, step: int) -> list[NumericFinding]:
-        """Look whether the level itself has risen, too slowly for any single sample to stand out."""
-        median = self._level.median
-        if self._lost is not None and median <= self._lost.level + self._lost.limit / 2:
-            lost, self._lost, self._rest = self._lost, None, 0
-            evidence = f"the loss came back to {self._raw(median)}"
-            return [recovery("divergence", lost.onset_step, step, evidence)]
-        self._rest -= self._rest > 0
-        if self._rest or len(self._level) < self._level.size:
-            return []
-        self._best = min(self._best, median)
-        limit = max(self._part(RISEN_RATIO, self._best), DRIFT_SPREADS * self._noise)
-        self._num_drifted = self._num_drifted + 1 if median > self._best + limit else 0
-        if self._num_drifted < DRIFT_SAMPLES:
-            return []
-        best = self._best
-        values = [past for _, past in self._history]
-        onset = self._history[change_at(values, best + limit / 2)][0]
-        evidence = (
-            f"the median of {len(self._level)} samples rose from {self._raw(best)} to {self._raw(median)} (limit "
-            f"{self._raw(best + limit)} for {DRIFT_SAMPLES} samples)"
-        )
-        self._lost, self._rest = _Episode(onset, best, limit), REST_SAMPLES
-        self._best, self._num_drifted = math.inf, 0
-        return [incident("divergence", onset, step, evidence)]
+        self._episode, self._past, self._since_past = None, episode, 0

@@ -30,8 +30,7 @@ class ThroughputTrack:
         self.baseline = baseline
         self._source = ""
         self._recent = Level(RECENT)
-        self._learned = Level(LEARNED_SAMPLES)
-        self._num_learned = 0
+        self._learned: list[float] = []
         self._num_low = 0
         self._num_start = START_SAMPLES
         self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
@@ -43,7 +42,7 @@ class ThroughputTrack:
         self._recent.clear()
         self._learned.clear()
         self._history.clear()
-        self._num_learned, self._num_low = 0, 0
+        self._num_low = 0
 
     def begin_anew(self) -> None:
         """Forget the baseline: a step is something else from now on."""
@@ -57,11 +56,13 @@ class ThroughputTrack:
             self._num_start -= value is not None
             return []
         self._recent.add(value)
-        self._learned.add(value)
-        self._num_learned += 1
-        if self._num_learned >= LEARNED_SAMPLES:
-            self._num_learned = 0
-            self.baseline.learn(self._learned.median, self._learned.spread)
+        self._learned.append(value)
+        if len(self._learned) >= LEARNED_SAMPLES:
+            level = Level(LEARNED_SAMPLES)
+            for one in self._learned:
+                level.add(one)
+            self._learned.clear()
+            self.baseline.learn(level.median, level.spread)
         usual = self.baseline.throughput
         return [] if usual is None else self._judge(record.step, value, usual)
 
