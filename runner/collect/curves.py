@@ -68,7 +68,7 @@ class Curve:
             head = stream.read(HEAD_CHARACTERS)
             if not head.strip():
                 self._complaints.add("is empty", "")
-            elif "\0" in head:
+            elif "\0" in head.lstrip().split("\n", 1)[0]:
                 kind = "is no text: give CSV, JSON lines or TensorBoard events"
                 self._complaints.add(kind, "")
             elif head.lstrip()[0] in "{[":
@@ -164,12 +164,10 @@ class Curve:
             files = sorted(path for path in self.path.iterdir() if EVENTS in path.name)
         for path in files:
             for step, group in itertools.groupby(self._scalars(path), key=lambda one: one.step):
-                row: dict[str, Any] = {}
-                where = f"{path.name}, step {step}"
-                self._columns.names.setdefault("step", "step")
+                row: dict[str, Any] = {"step": step}
                 for scalar in group:
-                    row[scalar.tag] = scalar.value
-                sample = self._columns.sample({"step": step, **row}, where)
+                    row.setdefault(scalar.tag, scalar.value)
+                sample = self._columns.sample(row, f"{path.name}, step {step}")
                 if sample is not None:
                     yield sample
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runner.detect.baseline import Baseline
 from runner.detect.numerics_findings import ALL_METRICS, Metric, NumericFinding, Planned
@@ -130,7 +130,9 @@ class Numerics:
             if "gradient" in expected:
                 learned.gradient.accept(norm)
             else:
-                found += learned.gradient.take(step, norm)
+                jumps = learned.gradient.take(step, norm)
+                # What is known from the loss is no news.
+                found += [_as_note(one) for one in jumps] if learned.loss.is_told else jumps
         if validation is not None and math.isfinite(validation) and "loss" not in expected:
             found += learned.validation.take(step, validation)
         return found
@@ -195,3 +197,7 @@ class Numerics:
                 f"no gradient norm in the first {MISSING_SAMPLES} records: a loss spike is seen only when the loss rises; "
                 "log it as 'grad_norm'"
             )
+
+
+def _as_note(finding: NumericFinding) -> NumericFinding:
+    return replace(finding, severity="note")

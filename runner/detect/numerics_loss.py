@@ -83,6 +83,11 @@ class LossTrack:
         """Whether what has been learned is worth going back to after a rewind."""
         return self._episode is None
 
+    @property
+    def is_told(self) -> bool:
+        """Whether the loss is abnormal just now, and that was said."""
+        return self._episode is not None and self._episode.is_told
+
     def copy(self) -> LossTrack:
         """Return a track that learns on its own from here; only of a calm one."""
         other = copy.copy(self)

@@ -1,4 +1,4 @@
-"""NaN, gradient norm, loss scale, skipped steps, throughput, evaluations, activations, plateaus: each fires and each keeps quiet."""
+"""NaN, norms, loss scale, skipped steps, throughput, evaluations, activations, plateaus: each fires and each keeps quiet."""
 
 from __future__ import annotations
 
