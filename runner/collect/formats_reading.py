@@ -6,10 +6,12 @@ Some trainers print tokens and FLOPs per device, which a line cannot tell by its
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from runner.facts.signals import StepRecord
 
@@ -109,6 +111,7 @@ NAMES: Mapping[str, Mapping[str, float]] = {
         **dict.fromkeys(("step_time_ms", "step_time_(ms)", "per_step_time"), 1e-3),
     },
 }
+MAX_NAMES = 4096  # of metrics, whose spelling is remembered; chosen
 _PLACES = {
     name: (field_name, factor, place)
     for field_name, names in NAMES.items()
@@ -135,6 +138,9 @@ class Reading:
 
 def number(text: str, factor: float = 1.0) -> float | None:
     """Read a number: 1.23E+00, nan, Infinity, 1,234, 2.5K, 12 %. A unit that is written outranks `factor`; None: it is none."""
+    if "_" not in text:
+        with contextlib.suppress(ValueError):  # by far the most frequent: a number and nothing else
+            return float(text) * factor
     match = NUMBER.match(text)
     if match is None:
         return None
@@ -151,11 +157,22 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
     return ((match["key"], match["value"]) for match in PAIR.finditer(text))
 
 
+def columns(text: str) -> Iterator[tuple[str, str]]:
+    """Find "key: 1" between bars, after a first column of any kind: several times faster than looking for pairs anywhere."""
+    first, _, rest = text.partition("|")
+    yield from pairs(first)
+    for column in rest.split("|"):
+        key, colon, value = column.partition(":")
+        if colon:
+            yield key.strip(), value.strip()
+
+
 def quoted(text: str) -> Iterator[tuple[str, str]]:
     """Find the entries of what looks like a Python dictionary or a JSON object, nested ones too."""
     return ((match["key"], match["value"]) for match in QUOTED.finditer(text))
 
 
+@lru_cache(MAX_NAMES)
 def normal(key: str) -> str:
     """Spell a name as NAMES does."""
     return "_".join(key.lower().split())

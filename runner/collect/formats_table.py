@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from runner.collect.formats_reading import Reading, gather, number, pairs, quoted
+from runner.collect.formats_reading import Reading, columns, gather, number, pairs, quoted
 from runner.facts.signals import StepRecord
 
 Parse = Callable[[str], Reading | None]
@@ -93,7 +93,7 @@ def megatron(text: str) -> Reading | None:
 
 MEGATRON = r"iteration\s+\d+\s*/\s*\d+\s*\|\s+(?:consumed|elapsed)"
 _SKIPPED = re.compile(r"number of skipped iterations:\s*(\d+)")
-_megatron_pairs = from_mark(MEGATRON)
+_megatron_pairs = from_mark(MEGATRON, scan=columns)
 
 
 def dictionary(text: str) -> Reading | None:

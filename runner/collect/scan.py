@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from runner.collect.engines import Engine, engine
 from runner.collect.formats import FORMATS, MetricLines
 from runner.collect.lines import Bare, Line, bare_prefix, unwrapped
+from runner.collect.shapes import Shapes
 from runner.detect.signatures import SIGNATURES, Signature
 from runner.facts.matches import MAX_TEXT, Match
 from runner.facts.signals import StepRecord
@@ -52,7 +53,7 @@ class Scan:
         """`file` names the log in what is found. `own_format`: a pattern for the metric lines of a trainer nobody knows."""
         self.file = file
         self._signatures = signatures
-        self._metrics = MetricLines(own_format)
+        self._metrics = Shapes(MetricLines(own_format).read)
         self._engine = searching or engine_for(signatures)
         self._patterns = [re.compile(signature.pattern) for signature in signatures]
         self._rest = b""  # of a line whose end has not come yet
@@ -81,7 +82,6 @@ class Scan:
         whole, rest = self._rest + block[:end] if self._rest else block[:end], block[end:]
         yield from self._search(whole)
         self._offset += len(whole)
-        self._line += whole.count(b"\n")
         self._rest = rest
 
     def finish(self) -> Iterator[Found]:
@@ -99,28 +99,26 @@ class Scan:
             hits.setdefault(start, {}).setdefault(index, end)
 
         self._engine.search(block, found)
-        if not hits:
-            return
-        number, counted = self._line, 0
+        counted = 0
         for start in sorted(hits):
-            number += block.count(b"\n", counted, start)
+            self._line += block.count(b"\n", counted, start)
             counted = start
             end = block.find(b"\n", start)
             line = block[start : len(block) if end < 0 else end]
             if is_cut and end < 0:
                 line = line[: MAX_LINE_BYTES * 2]
-            yield from self._look(line, start, number, hits[start])
+            yield from self._look(line, start, hits[start])
+        self._line += block.count(b"\n", counted)
 
-    def _look(
-        self, line: bytes, start: int, number: int, indexes: dict[int, int]
-    ) -> Iterator[Found]:
-        offset = self._offset + start
-        if any(index >= len(self._signatures) for index in indexes):
+    def _look(self, line: bytes, start: int, indexes: dict[int, int]) -> Iterator[Found]:
+        offset, number = self._offset + start, self._line
+        if max(indexes) >= len(self._signatures):
             record = self._metrics.read(_shown(line, len(line)).decode(errors="replace"))
             if record is not None:
                 yield Found(offset=offset, line=number, record=record)
-        hit = [index for index in sorted(indexes) if index < len(self._signatures)]
-        for index in hit:
+        for index in sorted(indexes):
+            if index >= len(self._signatures):
+                break
             match = self._match(index, line, indexes[index] - start, number)
             if match is not None:
                 yield Found(offset=offset, line=number, match=match)

@@ -315,6 +315,8 @@ DEVICE = (
             r"drm:amdgpu_job_timedout",
             r"amdgpu.*(?:no-retry|retry) page fault",
             r"ring \S+ timeout, but soft recovered",
+            r"\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault",
+            r"VRAM is lost due to GPU reset",
             ignore_case=True,
         ),
         fault="gpu_xid_other",
