@@ -1,0 +1,274 @@
+"""The kernel's log: /dev/kmsg, or a file of kernel lines that stands in for it (kern.log, the output of dmesg).
+
+Given are records of this boot, since a moment, of the kernel itself: what programs write into the log is left out and counted, for
+whoever may write there could pretend a fault. Records that say the same but for times in their text are folded into the first of
+them within one look; records that the kernel had overwritten before they were read are counted from their numbers.
+
+The device holds this boot only. A file may hold several: where its clock falls back, or the kernel tells its version, a boot began
+and what stands before it is of an earlier one; a record from a moment that this boot has not reached yet is none of it either. A
+line that bears no time might be new, so it counts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from runner.collect.lines import decoded, unwrapped
+from runner.collect.tails import Position, Tail
+
+DEVICE = Path("/dev/kmsg")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+MAX_RECORD_BYTES = 8192  # a read of /dev/kmsg returns one whole record and refuses shorter buffers
+MAX_RECORDS = 100_000  # per look: more than any ring buffer holds; chosen
+# CPUs do not agree to the microsecond: a clock that falls back by more than this was set to zero by a boot; chosen, not measured
+FALL_BACK_MICROSECONDS = 10_000_000
+SLACK_MICROSECONDS = 10_000_000  # by which the kernel's clock may be ahead of ours; chosen
+
+_KMSG = re.compile(r"(?P<priority>\d+),(?P<sequence>\d+),(?P<micros>\d+),[^;]*;(?P<text>.*)")
+_LEVELS = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
+_FACILITY = rf"(?P<facility>[a-z0-9]+) *:(?P<level>{'|'.join(_LEVELS)}) *: ?"  # dmesg -x
+_STAMP = r"\[ *(?P<seconds>\d+)\.(?P<micros>\d{6})\](?:\[ *[TC]\d+\])? ?"
+_DMESG = re.compile(rf" *(?:{_FACILITY})?(?:<(?P<priority>\d+)>)?(?:{_STAMP})?(?P<text>.*)")
+_DEVICE_OF = re.compile(r" [A-Z_]+=")  # kmsg adds lines on the device that a record is about
+# A line of syslog whose program is another than the kernel.
+_FOREIGN = re.compile(
+    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel: )[\w.\-/()@]+(?:\[\d+\])?: "
+)
+_SYSLOG = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) \S+ kernel: ")
+_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
+_TIMES = re.compile(
+    r"\[ *\d+\.\d{3,9}\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?|\b\d\d:\d\d:\d\d(?:\.\d+)?\b"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRecord:
+    """What the kernel said. `microseconds` since boot, or Unix seconds `at`, or neither; `level` 0 (emergency) to 7 (debug).
+
+    `num_alike`: how often it was said in this look, the last time at `last_microseconds`. `num_lost_before`: records between the
+    one before and this one that nobody can read any more.
+    """
+
+    boot_id: str
+    text: str
+    microseconds: int | None = None
+    at: float | None = None
+    level: int | None = None
+    sequence: int | None = None
+    num_alike: int = 1
+    last_microseconds: int | None = None
+    num_lost_before: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelPosition:
+    """How far a kernel's log was read, to be stored durably: a record of /dev/kmsg, or a position in a file."""
+
+    boot_id: str
+    sequence: int | None = None
+    file: Position | None = None
+
+
+def this_boot(path: Path = BOOT_ID) -> str:
+    """Return the id of the boot that this machine is in. Raises OSError."""
+    return path.read_text().strip()
+
+
+class KernelLog:
+    """Follows a kernel's log."""
+
+    def __init__(
+        self,
+        path: Path,
+        boot_id: str,
+        *,
+        since_microseconds: int = 0,
+        since: float | None = None,
+        position: KernelPosition | None = None,
+    ) -> None:
+        """Take records since `since_microseconds` after boot, and of those that bear a wall clock's time since `since` (Unix)."""
+        self.path = path
+        self.boot_id = boot_id
+        self.num_lost = 0  # records that were overwritten before they were read
+        self.num_foreign = 0  # records that the kernel did not write
+        self.num_earlier = 0  # of an earlier boot, or before the moment
+        self.trouble = ""  # why nothing can be read at the moment
+        self._since_microseconds = since_microseconds
+        self._since = since
+        same_boot = position is not None and position.boot_id == boot_id
+        self._sequence = position.sequence if position and same_boot else None
+        self._tail = Tail(path, position.file if position else None)
+        self._device: int | None = None
+        self._clock = 0  # of the last record
+
+    @property
+    def position(self) -> KernelPosition:
+        """Where the next look goes on."""
+        return KernelPosition(
+            boot_id=self.boot_id, sequence=self._sequence, file=self._tail.position
+        )
+
+    def close(self) -> None:
+        """Let go of device and file."""
+        self._tail.close()
+        if self._device is not None:
+            os.close(self._device)
+            self._device = None
+
+    def look(self, now: float) -> list[KernelRecord]:
+        """Return what is new, folded. `now`: seconds since boot."""
+        self.trouble = ""
+        try:
+            if stat.S_ISCHR(os.stat(self.path).st_mode):
+                return fold(self._since_then(self._from_device()))
+        except OSError as error:
+            self.trouble = f"{self.path} cannot be read: {error}; run as root, or name a file"
+            return []
+        raw = [line for block in self._tail.look(now) for line in block.data.split(b"\n")]
+        lines = [line for line in map(decoded, raw) if line.strip() and not _DEVICE_OF.match(line)]
+        self.trouble = self._tail.trouble
+        return fold(self._since_then(self._of_this_boot(lines, now)))
+
+    def _from_device(self) -> Iterator[KernelRecord]:
+        if self._device is None:
+            self._device = os.open(self.path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        for _ in range(MAX_RECORDS):
+            try:
+                raw = os.read(self._device, MAX_RECORD_BYTES)
+            except BlockingIOError:
+                return
+            except BrokenPipeError:
+                continue  # records were overwritten while we read; the next read gives the oldest that is left
+            if not raw:
+                return
+            record = parse(raw.decode(errors="replace"), self.boot_id)
+            record = None if record is None else self._counted(record)
+            if record is not None:
+                yield record
+
+    def _counted(self, record: KernelRecord) -> KernelRecord | None:
+        """Count what is missing before a record; None: it was read before."""
+        if record.sequence is None:
+            return record
+        before, self._sequence = self._sequence, record.sequence
+        if before is None:
+            return record
+        if record.sequence <= before:
+            self._sequence = before
+            return None
+        lost = record.sequence - before - 1
+        self.num_lost += lost
+        return replace(record, num_lost_before=lost)
+
+    def _of_this_boot(self, lines: Iterable[str], now: float) -> list[KernelRecord]:
+        found: list[KernelRecord] = []
+        for line in lines:
+            record = parse(line, self.boot_id)
+            if record is None:
+                self.num_foreign += 1
+                continue
+            micros = record.microseconds
+            if micros is not None:
+                fell_back = micros < self._clock - FALL_BACK_MICROSECONDS
+                if fell_back or (micros < self._clock and record.text.startswith("Linux version ")):
+                    self.num_earlier += len(found)
+                    self._sequence = None
+                    found.clear()
+                self._clock = micros
+            counted = self._counted(record)
+            if counted is not None:
+                found.append(counted)
+        limit = int(now * 1e6) + SLACK_MICROSECONDS
+        reached = [record for record in found if (record.microseconds or 0) <= limit]
+        self.num_earlier += len(found) - len(reached)
+        return reached
+
+    def _since_then(self, records: Iterable[KernelRecord]) -> Iterator[KernelRecord]:
+        for record in records:
+            if record.level is not None and record.level < 0:
+                self.num_foreign += 1
+            elif self._is_before(record):
+                self.num_earlier += 1
+            else:
+                yield record
+
+    def _is_before(self, record: KernelRecord) -> bool:
+        if record.microseconds is not None:
+            return record.microseconds < self._since_microseconds
+        return record.at is not None and self._since is not None and record.at < self._since
+
+
+def parse(line: str, boot_id: str) -> KernelRecord | None:
+    """Read a record in the form of kmsg, of dmesg (-x and -T too) or of syslog; None: the kernel did not write it."""
+    match = _KMSG.match(line)
+    if match is not None:
+        return _of_kmsg(match, boot_id)
+    if _FOREIGN.match(line):
+        return None
+    at = None
+    syslog = _SYSLOG.match(line)
+    if syslog is not None:
+        at, line = unwrapped(line).at, line[syslog.end() :]
+    match = _DMESG.match(line)
+    if match is None or (match["facility"] or "kern") != "kern":
+        return None
+    priority = None if match["priority"] is None else int(match["priority"])
+    if priority is not None and priority > 7:
+        return None
+    if match["level"]:
+        priority = _LEVELS.index(match["level"])
+    known = unwrapped(match["text"])
+    stamped = match["seconds"] is not None
+    return KernelRecord(
+        boot_id=boot_id,
+        text=match["text"].rstrip() if stamped else known.text.rstrip(),
+        microseconds=int(match["seconds"]) * 1_000_000 + int(match["micros"]) if stamped else None,
+        at=at if stamped or at is not None else known.at,
+        level=priority,
+    )
+
+
+def _of_kmsg(match: re.Match[str], boot_id: str) -> KernelRecord:
+    """Make a record of one of kmsg; the level of one that the kernel did not write is -1, so that its number still counts."""
+    priority = int(match["priority"])
+    return KernelRecord(
+        boot_id=boot_id,
+        text=_plain(match["text"]).rstrip(),
+        microseconds=int(match["micros"]),
+        level=priority if priority <= 7 else -1,
+        sequence=int(match["sequence"]),
+    )
+
+
+def _plain(text: str) -> str:
+    """Undo kmsg's escapes: what cannot be printed, and the end of a line within a record, stand there as hexadecimal bytes."""
+    if "\\x" not in text:
+        return text
+    raw = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
+    try:
+        return raw.encode("latin-1").decode(errors="replace")
+    except UnicodeEncodeError:
+        return raw
+
+
+def fold(records: Iterable[KernelRecord]) -> list[KernelRecord]:
+    """Fold records that say the same, times in their text apart, into the first of them."""
+    folded: dict[tuple[int | None, str], KernelRecord] = {}
+    for record in records:
+        key = (record.level, _TIMES.sub("#", record.text))
+        first = folded.get(key)
+        if first is None:
+            folded[key] = replace(record, last_microseconds=record.microseconds)
+        else:
+            folded[key] = replace(
+                first,
+                num_alike=first.num_alike + 1,
+                last_microseconds=record.microseconds or first.last_microseconds,
+                num_lost_before=first.num_lost_before + record.num_lost_before,
+            )
+    return list(folded.values())
