@@ -42,7 +42,15 @@ NAMES: Mapping[str, Mapping[str, float]] = {
         (
             *("global_step", "global_steps", "global_step/max_steps", "global_iter"),
             *("num_updates", "train_num_updates", "valid_num_updates", "current_steps"),
-            *("completed_step", "training_step", "train_step", "step_i", "step", "steps"),
+            *(
+                "completed_step",
+                "training_step",
+                "training_steps",
+                "train_step",
+                "step_i",
+                "step",
+                "steps",
+            ),
             *("training_iteration", "iteration", "iter"),
         ),
         1.0,
@@ -51,6 +59,7 @@ NAMES: Mapping[str, Mapping[str, float]] = {
         (
             *("loss", "lm_loss", "train/loss", "train_loss", "loss/train/total", "train/ce_loss"),
             *("train/crossentropyloss", "training_loss", "reduced_train_loss", "loss_train"),
+            *("loss/train", "train/loss_step", "train_loss_step", "loss_step"),
             *("train/total_loss", "total_loss", "step_loss", "avg_loss", "average_loss"),
         ),
         1.0,
@@ -58,7 +67,7 @@ NAMES: Mapping[str, Mapping[str, float]] = {
     "validation_loss": dict.fromkeys(
         (
             *("validation_loss", "val_loss", "valid_loss", "eval_loss", "lm_loss_value"),
-            *("validation/loss", "val/loss", "valid/loss", "eval/loss"),
+            *("validation/loss", "val/loss", "valid/loss", "eval/loss", "val_loss_epoch"),
             "metrics/eval/languagecrossentropy",
         ),
         1.0,

@@ -105,7 +105,8 @@ def dictionary(text: str) -> Reading | None:
     return reading if reading.numbers else None
 
 
-DICTIONARY = r"\{(?:'[^{}]*, )?'(?:loss|train_loss|eval_loss)': "
+_LOSSES = "loss|train_loss|step_loss|lm_loss|eval_loss|valid_loss|val_loss"
+DICTIONARY = rf"\{{(?:'[^{{}}]*, )?'(?:{_LOSSES})': "
 _DICTIONARY = re.compile(DICTIONARY)
 
 
@@ -156,6 +157,29 @@ def mmengine(text: str) -> Reading | None:
 
 
 MMENGINE = r"Iter\(train\) \[\s*(\d+)/\d+\]"
+
+
+def progress_bar(text: str) -> Reading | None:
+    """Read a progress bar that says it counts steps."""
+    reading = _bar_pairs(text)
+    found = re.findall(r"\|\s*(\d+)/\d+ \[", text)
+    return replace(reading, step=int(found[-1])) if reading and found else None
+
+
+BAR = r"(?:Steps?|Iterations?):\s+\d+%\|[^\[]*\d+/\d+ \[[^\]]*[Ll]oss[\w/]*="
+_bar_pairs = from_mark(BAR)
+
+
+def neuron(text: str) -> Reading | None:
+    """Read a line of the examples for AWS Trainium, which says epoch and step in parentheses."""
+    match = re.search(NEURON, text)
+    if match is None:
+        return None
+    reading = gather(pairs(text[match.end(1) + 1 :]))
+    return replace(reading, step=int(match[1])) if "loss" in reading.numbers else None
+
+
+NEURON = r"LOG \w{3} [\w :]+ - \(\d+, (\d+)\) step_loss :"
 
 
 def overflow(text: str) -> Reading | None:
@@ -266,10 +290,10 @@ _NANOTRON = r"iteration: [\d.]+[KM]? / [\d.]+[KM]? \|"
 _RANK_STEP = r"step=\d+, skipped=\d+, lr=\["
 _THROUGHPUT = r"global_step=\d+, RunningAvgSamplesPerSec="
 _PIPE = r"steps: \d+ loss: .*iter time \(s\): "
-_JSON = r'\{(?:"[^{}]*,\s?)?"(?:loss|train_loss|valid_loss|eval_loss)"\s?:'
+_JSON = rf'\{{(?:"[^{{}}]*,\s?)?"(?:{_LOSSES})"\s?:'
 _FAIRSEQ = r"(?:loss[= ]|\| loss ).*num_updates[= ]\d+"
 _FAIRSEQ_VALID = r"valid on '\w+' subset \|"
-_LIGHTNING = r"Epoch \d+:\s[^\[]*\d+/\d+ \[[^\]]*[Ll]oss[\w/]*="
+_LIGHTNING = r"Epoch\s+\d+:\s[^\[]*\d+/\d+ \[[^\]]*[Ll]oss[\w/]*="
 _NEMO = r"Training epoch \d+, iteration \d+/\d+ \|"
 _TITAN = rf"step:\s*\d+{COLOURS}loss:"
 _TITAN_VALIDATION = rf"validate {COLOURS}step:\s*\d+{COLOURS}loss:"
@@ -420,6 +444,21 @@ KNOWN: tuple[Format, ...] = (
         parse=from_mark(_LIGHTNING),
         sample="Epoch 1:  40%|████      | 80/200 [00:40<01:00,  2.00it/s, loss=3.75, v_num=4, lr=0.0002, global_step=280.0]",
         holds={"step": 280, "loss": 3.75, "lr": 2e-4},
+    ),
+    Format(
+        name="progress_bar",  # diffusers, accelerate: a bar that counts steps
+        mark=BAR,
+        parse=progress_bar,
+        sample="Steps:  15%|█▌        | 300/2000 [03:20<18:53,  1.50it/s, lr=1e-05, step_loss=0.125]",
+        holds={"step": 300, "lr": 1e-5, "loss": 0.125},
+    ),
+    Format(
+        name="neuron",
+        mark=NEURON,
+        parse=neuron,
+        sample="LOG Thu Jan  2 03:04:05 2025 - (0, 17) step_loss : 8.2500 learning_rate : 3.40e-06 throughput : 6250.50 "
+        "grad-norm : 1.75",
+        holds={"step": 17, "loss": 8.25, "lr": 3.4e-6, "grad_norm": 1.75},
     ),
     Format(
         name="nemo",

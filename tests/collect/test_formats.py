@@ -155,6 +155,59 @@ def test_names_and_spellings_that_are_seen_in_the_field() -> None:
             "grad_norm": 0.5,
             "lr": 1e-5,
         },
+        "tflops=150.5 step=19 loss=0.25 tgs (tokens/gpu/second)=3300.5 tgs/tgs_all=2900.25 lr=1e-05 "
+        "loss_scale=65536.0 grad_norm={'0_default': 0.5, '1_fp32': 0.0} micro_num=4": {
+            "step": 19,
+            "loss": 0.25,
+            "model_tflops_per_second": 150.5,
+            "tokens_per_second": 3300.5,
+            "lr": 1e-5,
+            "loss_scale": 65536.0,
+            "grad_norm": 0.5,
+        },
+        "INFO:tensorflow:global step 10: loss = 0.375 (0.900 sec/step)": {
+            "step": 10,
+            "loss": 0.375,
+        },
+        "  step   40/2000  loss 2.5000  lr 1.00e-04  |grad| 0.750  (3.1 steps/s)": {
+            "step": 40,
+            "loss": 2.5,
+            "lr": 1e-4,
+        },
+        " iteration        3/      90 | lm loss: 1.250000E+00 |": {"step": 3, "loss": 1.25},
+        "step: 70  loss:  6.1250  memory: 20.50GiB(25.90%)  wps: 3,250  mfu: 20.50%": {
+            "step": 70,
+            "loss": 6.125,
+            "tokens_per_second": 3250.0,
+            "mfu_ratio": 0.205,
+        },
+        "{'training_steps': 100, 'average_loss': 8.125, 'step_loss': 8.0, 'learning_rate': 0.001}": {
+            "step": 100,
+            "loss": 8.0,
+            "lr": 0.001,
+        },
+        '{"current_steps": 20, "total_steps": 300, "loss": 1.75, "lr": 5e-05, "epoch": 0.2}': {
+            "step": 20,
+            "loss": 1.75,
+            "lr": 5e-5,
+        },
+        '2025-01-02 03:04:05 | INFO | valid | {"epoch": 1, "valid_loss": "7.5", '
+        '"valid_num_updates": "400"}': {"step": 400, "validation_loss": 7.5},
+        "iter 1000, loss 2.25, lr 1e-4": {"step": 1000, "loss": 2.25, "lr": 1e-4},
+        "Epoch 2:  10%|█         | 86/860 [00:05<00:48, 16.00it/s, v_num=1, train_loss_step=1.5]": {
+            "loss": 1.5
+        },
+        "Epoch 0: :   1%|          | 10/1000 [00:20<33:00, v_num=ab, reduced_train_loss=9.5, "
+        "global_step=9.000, train_step_timing in s=2.25]": {
+            "step": 9,
+            "loss": 9.5,
+            "step_seconds_max": 2.25,
+        },
+        "iter 300 step 75: loss 8.5, iter time: 512.50ms remaining time: 1.00 minutes": {
+            "step": 75,
+            "loss": 8.5,
+            "step_seconds_max": 0.5125,
+        },
         "Step 12 | loss:1.25 lr:2e-05 tokens_per_second_per_gpu:1200 grad_norm:tensor(0.75)": {
             "step": 12,
             "loss": 1.25,
