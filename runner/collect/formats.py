@@ -19,11 +19,12 @@ from runner.facts.signals import StepRecord
 
 __all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_format"]
 
-MAX_SEGMENT = 8_000  # characters of a line, or of one picture of a progress bar, that are read; chosen, not measured
+MAX_SEGMENT = 4_000  # characters of a line, or of one picture of a progress bar, that are read; chosen, not measured
 MAX_SEGMENTS = (
     50  # pictures of a progress bar that are looked at, the last ones; chosen, not measured
 )
 BAR = re.compile(r"\|\s*(\d+)/\d+ \[")  # a progress bar of tqdm
+MAX_CHARACTERS = 4 * MAX_SEGMENT  # of all of them together: hostile text keeps nobody busy; chosen
 # Groups of a pattern of one's own -> StepRecord's field.
 OWN_GROUPS: Mapping[str, str] = {
     **{name: name for name in ("step", "loss", "grad_norm", "lr", "loss_scale", "mfu_ratio")},
@@ -58,8 +59,10 @@ class MetricLines:
     def look(self, text: str) -> Reading | None:
         """Read one line, whether or not it bears a step; None: it is no metric line."""
         text = plain(text)
+        left = MAX_CHARACTERS
         for segment in reversed(text.rsplit("\r", MAX_SEGMENTS)):
-            found = self._find(segment[:MAX_SEGMENT])
+            found = self._find(segment[: min(left, MAX_SEGMENT)])
+            left -= min(left, len(segment))
             if found is not None:
                 known, reading = found
                 self.name = known.name

@@ -329,8 +329,10 @@ class Tail:
         return block
 
     def _skip(self, file: LogFile, target: int) -> None:
-        """Leave out what stands before `target`, and the rest of the line that it stands in."""
-        target += file.peek(self.policy.block_bytes, target).find(b"\n") + 1
+        """Leave out what stands before `target`, and the rest of the line that it stands in, unless that is all there is."""
+        ahead = file.peek(self.policy.block_bytes, target)
+        line_start = ahead.find(b"\n") + 1
+        target += line_start if line_start < len(ahead) else 0
         num_bytes = target - file.offset
         num_lines = self._count_lines(file, target)
         line = None if file.line is None or num_lines is None else file.line + num_lines

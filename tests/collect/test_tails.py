@@ -500,3 +500,39 @@ def test_nothing_is_lost_or_read_twice_through_copies(
         world.look(0.0)
         play(world, steps)
     assert world.read == world.written
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 400), st.booleans()), max_size=12),
+    st.integers(100, 3000),
+    st.integers(1, 4),
+)
+def test_whatever_is_skipped_is_counted(
+    writes: list[tuple[int, bool]], look_bytes: int, times: int
+) -> None:
+    """For any flood and any limits: blocks are what stands at their offsets, and with what was skipped they are all there is."""
+    policy = Policy(
+        look_bytes=look_bytes, behind_bytes=look_bytes * times, block_bytes=max(50, look_bytes // 7)
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "train.log"
+        tail, blocks, number = Tail(log, policy=policy), [], 0
+        for num_lines, is_followed in writes:
+            first = number
+            number += num_lines
+            add(log, b"".join(b"%d: %s\n" % (n, b"z" * (n % 70)) for n in range(first, number)))
+            at = len(joined(blocks)) + tail.num_skipped_bytes
+            found = tail.look(0.0) if is_followed else []
+            assert not found or found[0].offset == at  # what comes next is never skipped
+            blocks += found
+        blocks += look_until_quiet(tail, 1.0)
+        data, at = log.read_bytes() if log.exists() else b"", 0
+        for block in blocks:
+            assert block.offset == at + block.skipped_bytes
+            assert block.skipped_lines == data.count(b"\n", at, block.offset)
+            assert block.data == data[block.offset : block.offset + len(block.data)]
+            assert block.line == data.count(b"\n", 0, block.offset) + 1
+            at = block.offset + len(block.data)
+        assert at == len(data)
+        tail.close()
