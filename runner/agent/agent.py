@@ -118,6 +118,7 @@ class Agent:
             log.warning("the store is away: %d signals wait", len(self._session.waiting))
         self._courier.close()
         self._session.close()
+        self._ranks.searching.close()
         self._loop.close()
         self._identity.close()
         return DISPLACED if self._is_displaced else 0

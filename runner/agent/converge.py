@@ -25,6 +25,7 @@ from runner.agent.keeping import Keeping
 from runner.agent.link import KeeperState, Place
 from runner.agent.loop import Loop
 from runner.agent.reports import Hello
+from runner.agent.searching import Searching
 from runner.agent.starting import Launching, Starting
 from runner.agent.voice import Voice
 from runner.facts.assignments import Assignment
@@ -53,6 +54,7 @@ class Convergence:
             place, identity, loop, voice=voice, keeping=self.keeping, on_change=self.converge
         )
         self._ending = Ending(loop, self.keeping)
+        self.searching = Searching(loop, voice)
         self.warming = self._starting.warming
         self.channels = Channels(loop, self._take_packet)
         self.gang: Gang | None = None
@@ -245,6 +247,8 @@ class Convergence:
         fact = gang.exited(rank, exit_code)
         self._exits.append(fact)
         self._voice.tell(fact)
+        if exit_code not in ORDERLY_EXITS:
+            self.searching.ended(gang, rank)
 
     def _exited(self, message: dict[str, Any]) -> None:
         gang, number = self.gang, message["rank"]

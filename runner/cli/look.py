@@ -21,7 +21,7 @@ from runner.cli.clusters import (
 )
 from runner.cli.node_tables import FEW, fleet_in_short, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.tables import how_ranks_started, incidents_table, runs_table
+from runner.cli.tables import explanation, how_ranks_started, incidents_table, runs_table
 from runner.errors import UserError
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.records import JournalEntry
@@ -117,6 +117,30 @@ def incidents(run: str | None, where: str | None, *, as_json: bool) -> None:
         show.print_json(found)
     else:
         show.print_text(incidents_table(found) if found else "no incident")
+
+
+@click.command(
+    epilog=examples(
+        "stoker explain i1",
+        "stoker explain i1 --json | jq .cause.lines",
+    )
+)
+@click.argument("incident")
+@cluster_option
+@json_option
+def explain(incident: str, where: str | None, *, as_json: bool) -> None:
+    """Say what an incident was, whose, how sure that is, and show the lines that say so."""
+    view = _view(where)
+    found = next((one for one in view.incidents if one.incident == incident), None)
+    if found is None:
+        names = [one.incident for one in view.incidents]
+        raise UserError(
+            f"no incident {incident!r} in cluster {view.cluster!r}; {known(incident, names)}"
+        )
+    if as_json:
+        show.print_json(found)
+    else:
+        show.print_text(explanation(found))
 
 
 @click.command(

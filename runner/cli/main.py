@@ -21,6 +21,7 @@ COMMANDS = {
     "nodes": "runner.cli.fleet:nodes",
     "hardware": "runner.cli.fleet:hardware",
     "incidents": "runner.cli.look:incidents",
+    "explain": "runner.cli.look:explain",
     "story": "runner.cli.look:story",
     "lineage": "runner.cli.look:lineage",
     "diagnose": "runner.cli.diagnose:diagnose",

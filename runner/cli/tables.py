@@ -59,7 +59,7 @@ def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:
         (
             i.incident,
             i.state,
-            i.fault,
+            incident_fault(i),
             incident_place(i),
             show.clock(i.opened_at)[:8],
             show.seconds(i.detected_after_seconds),
@@ -73,10 +73,38 @@ def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:
     return show.table(columns, rows)
 
 
+def incident_fault(incident: IncidentView) -> str:
+    """Say what struck, and what it turned out to be: "rank_crash: cuda_oom"."""
+    cause = incident.cause
+    return incident.fault if cause is None else f"{incident.fault}: {cause.fault}"
+
+
 def incident_place(incident: IncidentView) -> str:
     """Say where an incident struck: "n2 rank 3"."""
     parts = [incident.node or ""] + ([f"rank {incident.rank}"] if incident.rank is not None else [])
     return " ".join(part for part in parts if part) or "-"
+
+
+def explanation(incident: IncidentView) -> str:
+    """Tell what an incident was: what struck, what it turned out to be, the lines that say so, and what was done."""
+    said = [
+        f"{incident.incident} ({incident.state}): {incident.fault} at {incident_place(incident)}"
+    ]
+    cause = incident.cause
+    if cause is None:
+        said.append("cause: not known; no line of the ranks that ended is known for anything")
+    else:
+        whose = f", {cause.culprit.kind} {cause.culprit.id}" if cause.culprit is not None else ""
+        where = f" on {cause.node}" if cause.node else ""
+        said.append(
+            f"cause: {cause.fault}{whose}{where} ({cause.confidence:.0%} sure; wants: {cause.action_class})"
+        )
+        said += [f"  {printable(line, 160)}" for line in cause.lines]
+    said += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
+    said.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
+    if incident.reason:
+        said.append(f"ended: {printable(incident.reason, 160)}")
+    return "\n".join(said)
 
 
 def step_of(run: RunView) -> str:

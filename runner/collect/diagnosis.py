@@ -12,10 +12,10 @@ from pathlib import Path
 
 from runner.collect.engines import Engine
 from runner.collect.scan import Found, Scan, engine_for
-from runner.decide.correlate import Step, correlate
+from runner.decide.correlate import correlate
 from runner.detect.numerics import Numerics
 from runner.detect.numerics_findings import NumericFinding
-from runner.facts.matches import Match
+from runner.facts.matches import LAYERS, Match, ScannedLogs, Step
 from runner.facts.verdicts import Verdict
 
 PROBED_BYTES = 4096  # at the beginning of a file, to see whether it is text; chosen
@@ -33,16 +33,24 @@ class Diagnosis:
         self._own_format = own_format
         self.logs: list[Log] = []
 
-    def log(self, name: str) -> Log:
-        """Begin with another file."""
+    def log(self, name: str, *, rank: int | None = None) -> Log:
+        """Begin with another file; `rank`: whose it is, where its lines and its name do not say."""
         scan = Scan(name, own_format=self._own_format, searching=self._engine)
-        self.logs.append(Log(name, scan))
+        self.logs.append(Log(name, scan, rank))
         return self.logs[-1]
 
     def verdicts(self) -> list[Verdict]:
         """Return what is wrong, the root cause first; nothing for a healthy run."""
         matches = [match for log in self.logs for match in log.matches]
         return correlate(matches, [log.furthest for log in self.logs if log.furthest is not None])
+
+    def scanned(self, most: int) -> ScannedLogs:
+        """Return what a supervisor is told of these logs: at most so many lines, those that name a cause first."""
+        matches = [match for log in self.logs for match in log.matches]
+        order = sorted(range(len(matches)), key=lambda number: _importance(matches[number], number))
+        kept = sorted(order[:most])
+        steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
+        return ScannedLogs(matches=tuple(matches[number] for number in kept), steps=steps)
 
     @property
     def warnings(self) -> list[str]:
@@ -53,7 +61,7 @@ class Diagnosis:
 class Log:
     """One file of a run."""
 
-    def __init__(self, name: str, scan: Scan) -> None:
+    def __init__(self, name: str, scan: Scan, rank: int | None = None) -> None:
         self.name = name
         self.matches: list[Match] = []
         self.furthest: Step | None = None
@@ -62,7 +70,7 @@ class Log:
         self._numerics = Numerics()
         self._num_numeric = 0
         named = _RANK_IN_NAME.search(Path(name).name)
-        self._rank = int(named[1]) if named else None
+        self._rank = rank if rank is not None or named is None else int(named[1])
 
     @property
     def num_bytes(self) -> int:
@@ -123,3 +131,8 @@ class Log:
                 named={"onset_step": str(finding.onset_step)},
             )
         )
+
+
+def _importance(match: Match, number: int) -> tuple[bool, int, int]:
+    """Order matches: what names a fault before what supports it, the deepest layer first, and of each the first word."""
+    return (match.weight != "names", LAYERS.index(match.layer), number)

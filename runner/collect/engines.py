@@ -6,8 +6,11 @@ Measured beside each other, and beside re2 and grep, by `python -m bench.scan`.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import os
 import re
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 hyperscan: Any = None
@@ -36,16 +39,12 @@ class HyperscanEngine:
 
     def __init__(self, patterns: Sequence[str]) -> None:
         """Compile a set; raises ValueError naming the pattern that cannot be part of one."""
-        self._database: Any = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
         expressions = [_NAMED_GROUP.sub("(?:", pattern).encode() for pattern in patterns]
-        try:
-            self._database.compile(
-                expressions=expressions,
-                ids=list(range(len(expressions))),
-                flags=[hyperscan.HS_FLAG_MULTILINE] * len(expressions),
-            )
-        except hyperscan.error as error:
-            raise ValueError(f"{_culprit(expressions)}: {error}") from error
+        kept = _kept(expressions)
+        self._database: Any = _loaded(kept)
+        if self._database is None:
+            self._database = _compiled(expressions)
+            _keep(kept, self._database)
         self._scratch: Any = hyperscan.Scratch(self._database)
 
     def search(self, block: bytes, found: Callable[[int, int], None]) -> None:
@@ -81,6 +80,44 @@ class ReEngine:
 def engine(patterns: Sequence[str]) -> Engine:
     """Return the fastest engine that this machine has for a set of patterns."""
     return HyperscanEngine(patterns) if hyperscan is not None else ReEngine(patterns)
+
+
+def _compiled(expressions: Sequence[bytes]) -> Any:
+    database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
+    try:
+        database.compile(
+            expressions=list(expressions),
+            ids=list(range(len(expressions))),
+            flags=[hyperscan.HS_FLAG_MULTILINE] * len(expressions),
+        )
+    except hyperscan.error as error:
+        raise ValueError(f"{_culprit(expressions)}: {error}") from error
+    return database
+
+
+def _kept(expressions: Sequence[bytes]) -> Path:
+    """Return where a set is kept once it is compiled, which takes a second; loading it takes a millisecond."""
+    said = b"\0".join([hyperscan.__version__.encode(), *expressions])
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(cache, "stoker", f"{hashlib.sha256(said).hexdigest()[:24]}.hyperscan")
+
+
+def _loaded(kept: Path) -> Any:
+    """Return a set that was kept for this processor; None if there is none, or it is damaged (it carries a checksum)."""
+    try:
+        if kept.stat().st_uid != os.geteuid():
+            return None  # somebody else's
+        return hyperscan.loadb(kept.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
+    except (OSError, hyperscan.error):
+        return None
+
+
+def _keep(kept: Path, database: Any) -> None:
+    with contextlib.suppress(OSError):  # a cache: without it the set is compiled again
+        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch = kept.with_suffix(f".{os.getpid()}")
+        scratch.write_bytes(hyperscan.dumpb(database))
+        scratch.replace(kept)
 
 
 def _culprit(expressions: Sequence[bytes]) -> str:

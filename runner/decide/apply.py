@@ -14,6 +14,7 @@ from runner.decide.state import (
     MAX_CHECK_SAID,
     MAX_INCIDENTS_KEPT,
     MAX_LIVES_KEPT,
+    MAX_MATCHES_KEPT,
     MAX_REQUESTS_KEPT,
     Attempt,
     CheckOutcome,
@@ -262,6 +263,12 @@ def _incident_amended(state: State, record: r.IncidentAmended) -> None:
         incident.step = record.step
 
 
+def _incident_diagnosed(state: State, record: r.IncidentDiagnosed) -> None:
+    incident = state.incidents[record.incident]
+    incident.cause = record.cause
+    incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
+
+
 def _rung_taken(state: State, record: r.RungTaken) -> None:
     incident = state.incidents[record.incident]
     incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
@@ -366,6 +373,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.RemedyAdded: _remedy_added,
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
+    r.IncidentDiagnosed: _incident_diagnosed,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: _incident_changed,
     r.ActionIssued: _action_issued,

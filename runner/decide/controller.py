@@ -12,6 +12,7 @@ from typing import Any
 from runner.decide import (
     attempts,
     checking,
+    diagnosing,
     domains,
     fleet,
     joining,
@@ -196,6 +197,7 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,
     s.RanksGone: attempts.on_ranks_gone,
+    s.LinesMatched: diagnosing.on_lines_matched,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
     GangAdvances: probing.on_gang_advances,

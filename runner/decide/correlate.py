@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from runner.facts.matches import LAYERS, Layer, Match, Role, Scope
+from runner.facts.matches import LAYERS, Layer, Match, Role, Scope, Step
 from runner.facts.verdicts import ACTION_CLASSES, ActionClass, Culprit, Verdict
 
 # How sure a fault is that only this layer speaks of; chosen, ordered by how often such lines were the cause in real logs.
@@ -55,15 +55,6 @@ _DATA_PATH = (
     "text",
 )
 _CHECKPOINT_PATH = ("checkpoint", "ckpt", "global_step", "iter_", "model_states", "optim_states")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A step that a log tells of: what stood before it in the same file did not end the run."""
-
-    file: str
-    line: int
-    step: int
 
 
 @dataclass(slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from typing import Any, Literal
 from runner.facts.actions import Action
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
+from runner.facts.matches import Match
 from runner.facts.records import (
     AttemptStateName,
     NodeStateName,
@@ -21,6 +22,7 @@ from runner.facts.records import (
 )
 from runner.facts.run_spec import RunSpec
 from runner.facts.signals import StartPhase
+from runner.facts.verdicts import Cause
 from runner.facts.wire import message
 
 MAX_REQUESTS_KEPT = (
@@ -39,6 +41,7 @@ MAX_STRANGERS_KEPT = 100  # agents refused under names that are no nodes; chosen
 MAX_LIVES_KEPT = (
     64  # past lives of a node's agents, so that old joins are no news; chosen, not measured
 )
+MAX_MATCHES_KEPT = 200  # lines of logs of one incident; chosen, not measured
 MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
 
 
@@ -261,6 +264,8 @@ class Incident:
     did: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
     reason: str = ""
+    cause: Cause | None = None  # what the lines of the ranks that died say it was
+    matches: list[Match] = field(default_factory=list)  # these lines, of all nodes; the first ones
 
     @property
     def is_live(self) -> bool:

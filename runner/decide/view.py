@@ -320,6 +320,7 @@ def _incident(incident: Incident, ledger: Ledger) -> IncidentView:
         closed_at=incident.closed_at,
         step=incident.step,
         steps_lost=account.steps_lost if account else None,
+        cause=incident.cause,
         rungs=tuple(incident.did),
         evidence=tuple(incident.evidence[-20:]),
         reason=incident.reason,

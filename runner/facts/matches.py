@@ -83,3 +83,21 @@ class Match:
     # What the line names: gpu (PCI address or index), peer, node, rank, xid, step, pid, path, seconds.
     named: Mapping[str, str] = field(default_factory=dict)
     count: int = 1  # lines like this one, folded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """A step that a log tells of: what stood before it in the same file did not end the run."""
+
+    file: str
+    line: int
+    step: int
+
+
+@message("scanned_logs")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScannedLogs:
+    """What is left of logs once they were searched: the lines that count, and the furthest step of each."""
+
+    matches: tuple[Match, ...] = ()
+    steps: tuple[Step, ...] = ()

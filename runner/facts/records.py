@@ -15,7 +15,9 @@ from runner.facts import assignments, faults, forgotten, requests, signals  # no
 from runner.facts.actions import Action
 from runner.facts.checkpoints import Checkpoint
 from runner.facts.ids import AttemptId
+from runner.facts.matches import Match
 from runner.facts.run_spec import RunSpec
+from runner.facts.verdicts import Cause
 from runner.facts.wire import message
 
 
@@ -465,6 +467,18 @@ class IncidentAmended:
     attempt: AttemptId | None = None
     fingerprint: str | None = None
     step: int | None = None
+
+
+@message("incident_diagnosed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentDiagnosed:
+    """What the lines of the ranks that died say it was. It explains; what was done about the first death stays done."""
+
+    incident: str
+    cause: Cause
+    matches: tuple[
+        Match, ...
+    ] = ()  # that came with it, to be judged again with what other nodes find
 
 
 @message("rung_taken")

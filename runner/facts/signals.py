@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runner.facts.ids import AttemptId
+from runner.facts.matches import Match, Step
 from runner.facts.wire import message
 
 MAX_COLD = 300  # characters of RanksStarted.cold that are sent and kept; chosen, not measured
@@ -177,6 +178,17 @@ class RanksGone(Signal):
     left_behind: tuple[int, ...] = ()
     fenced: bool = False  # the agent killed them on its own, having lost the store and seen no step
     stacks: int = 0  # ranks whose stacks were written down before, in the folder `stacks`
+
+
+@message("lines_matched")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesMatched(Signal):
+    """What was found in the output of ranks that ended by themselves, some moments after the word that they did."""
+
+    epoch: int
+    attempt: AttemptId
+    matches: tuple[Match, ...] = ()
+    steps: tuple[Step, ...] = ()  # the furthest step that each of these logs tells of
 
 
 @message("ranks_ready")

@@ -47,6 +47,19 @@ class Culprit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """What an incident turned out to be, as it is kept and shown. `node`: where its first line stands."""
+
+    fault: str
+    scope: Scope
+    culprit: Culprit | None
+    node: str
+    confidence: float
+    action_class: ActionClass
+    lines: tuple[str, ...] = ()  # "n2 rank3.err:120: ...": what decided it first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """One incident, judged. `confidence` is between 0 and 1; `evidence` has what decided it first."""
 

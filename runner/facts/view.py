@@ -11,6 +11,7 @@ from typing import Any
 
 from runner.facts.ids import AttemptId
 from runner.facts.signals import StartPhase, StepRecord
+from runner.facts.verdicts import Cause
 from runner.facts.wire import message
 
 
@@ -81,6 +82,7 @@ class IncidentView:
     closed_at: float | None = None
     step: int | None = None
     steps_lost: int | None = None
+    cause: Cause | None = None  # what the lines of the ranks that died say it was
     rungs: tuple[str, ...] = ()  # what was done, in order: "restart", "swap"
     evidence: tuple[str, ...] = ()
     reason: str = ""

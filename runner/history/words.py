@@ -116,6 +116,10 @@ def _rank_exited(fact: s.RankExited) -> str:
     return f"{fact.node}: rank {fact.rank} of {fact.attempt} {exit_in_words(fact.exit_code)}{step}{said}"
 
 
+def _lines_matched(fact: s.LinesMatched) -> str:
+    return f"{fact.node}: {len(fact.matches)} lines of the ranks of {fact.attempt} that ended are known for something"
+
+
 def _ranks_gone(fact: s.RanksGone) -> str:
     behind = f", but {_ranks(fact.left_behind)} outlived SIGKILL" if fact.left_behind else ""
     fenced = " (it fenced itself: no store, no step)" if fact.fenced else ""
@@ -194,6 +198,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     ),
     s.DevicesReleased: lambda f: f"{f.node}: the memory of its devices is released",
     s.RankExited: _rank_exited,
+    s.LinesMatched: _lines_matched,
     s.RanksGone: _ranks_gone,
     s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} say what they understand",
     s.Progress: _progress,
@@ -309,6 +314,14 @@ def _incident_amended(record: r.IncidentAmended) -> str:
     return f"{record.incident} amended{told}{_because(record.evidence)}"
 
 
+def _incident_diagnosed(record: r.IncidentDiagnosed) -> str:
+    cause = record.cause
+    whose = f" of {cause.culprit.kind} {cause.culprit.id}" if cause.culprit is not None else ""
+    where = f" on {cause.node}" if cause.node else ""
+    line = printable(cause.lines[0]) if cause.lines else ""
+    return f"{record.incident} was {cause.fault}{whose}{where} ({cause.confidence:.0%} sure){_because(line)}"
+
+
 def _rung_taken(record: r.RungTaken) -> str:
     nth = f"rung {record.rung + 1}" + (
         f", try {record.try_number}" if record.try_number > 1 else ""
@@ -417,6 +430,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.RemedyAdded: _remedy_added,
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
+    r.IncidentDiagnosed: _incident_diagnosed,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: lambda d: f"{d.incident} is {d.state}{_because(d.reason)}",
     r.ActionIssued: _action_issued,

@@ -7,8 +7,8 @@ from dataclasses import replace
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.decide.correlate import Step, correlate
-from runner.facts.matches import Match
+from runner.decide.correlate import correlate
+from runner.facts.matches import Match, Step
 from runner.facts.verdicts import Culprit, Verdict
 
 ENGINE: Engine = engine_for()

@@ -1,0 +1,47 @@
+"""`python -m runner.collect RANK=FILE...`: search the ends of ranks' output files and print what was found, as one message.
+
+Agents run it as a child with low priority when ranks have died: what hostile text does to it is done to nobody else, and nobody who
+restarts ranks waits for it.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from runner.collect.diagnosis import Diagnosis
+from runner.facts import wire
+
+MOST_BYTES = (
+    4 * 1024 * 1024
+)  # of the end of each file; chosen: a cause stands near the end, or is too old to be one
+MOST_MATCHES = 40  # that are told, of all files together; chosen, within a message of 64 KB
+SPARE_BYTES = 8 * 1024  # of a message, for what stands around it
+
+
+def main(arguments: list[str]) -> int:
+    """Search the files; print one message."""
+    diagnosis = Diagnosis()
+    for argument in arguments:
+        rank, _, name = argument.partition("=")
+        path = Path(name)
+        log = diagnosis.log(path.name, rank=int(rank))
+        try:
+            with path.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - MOST_BYTES))
+                log.feed(file.read(MOST_BYTES))
+        except OSError as error:
+            sys.stderr.write(f"{path.name}: {error.strerror}\n")
+        log.finish()
+    most = MOST_MATCHES
+    message = wire.encode(diagnosis.scanned(most))
+    while len(message) > wire.MAX_MESSAGE_BYTES - SPARE_BYTES and most:
+        most //= 2
+        message = wire.encode(diagnosis.scanned(most))
+    sys.stdout.buffer.write(message + b"\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,36 @@
+"""What ranks wrote before they ended by themselves is searched, and what is known of it is told."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.agent.node import SPEAKER, Node
+
+pytestmark = pytest.mark.e2e
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB\n"
+
+
+def test_the_lines_of_a_dead_rank_that_are_known_are_told_after_its_death(node: Node) -> None:
+    """With its number and the file, and no later than a search takes; the death itself waits for nothing."""
+    node.start_agent()
+    do = {"steps": 3, "pause": 0.01, "exit": 3, "last_words": OOM}
+    node.launch(node.plan(SPEAKER, do, ranks_per_node=1), epoch=1)
+    exited = node.wait_for("RankExited")
+    found = node.wait_for("LinesMatched")
+    assert (found.attempt, found.epoch) == (exited.attempt, 1)
+    (match,) = [one for one in found.matches if one.signature == "cuda-oom"]
+    assert (match.fault, match.rank, match.file) == ("cuda_oom", 0, "rank0.err")
+    assert match.text == OOM.strip()
+
+
+def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(node: Node) -> None:
+    """No search for a finished gang; and of words that mean nothing there is no word."""
+    node.start_agent()
+    node.launch(node.plan(SPEAKER, {"steps": 1, "last_words": OOM}, ranks_per_node=1), epoch=1)
+    assert node.wait_for("RankExited").exit_code == 0
+    node.launch(node.plan(SPEAKER, {"steps": 1, "exit": 3, "last_words": "bye\n"}), epoch=2)
+    node.wait_for("RanksGone")
+    time.sleep(3.0)  # a search takes half a second
+    assert node.said("LinesMatched") == []

@@ -1,0 +1,131 @@
+"""Lines that agents find amend an incident with its cause; the first response does not wait for them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runner.decide.state import Incident
+from runner.facts import records as r
+from runner.facts import signals as s
+from runner.facts import wire
+from runner.facts.ids import AttemptId
+from runner.facts.matches import Match, Step
+from runner.facts.requests import StartRun
+from runner.facts.run_spec import RunSpec
+from runner.facts.verdicts import Culprit
+from tests.decide.desk import Desk, kinds
+
+ATTEMPT = AttemptId(1, 1, 0)
+
+
+def match(signature: str, fault: str, layer: Any, **fields: Any) -> Match:
+    """Make a line that a signature knew."""
+    given = {"scope": "gpu", "file": "rank0.err", "line": 7, "text": f"{fault} it says", "rank": 0}
+    return Match(signature=signature, fault=fault, layer=layer, **{**given, **fields})
+
+
+def matched(node: str, *matches: Match, **fields: Any) -> s.LinesMatched:
+    """Make the word of an agent."""
+    return s.LinesMatched(
+        node=node, incarnation=1, epoch=1, attempt=ATTEMPT, matches=matches, **fields
+    )
+
+
+def crashed_desk() -> Desk:
+    """Return a desk with one run of two nodes, whose rank 3 on n2 has died."""
+    desk = Desk()
+    for node in ("n1", "n2"):
+        desk.join(node, life=f"life-{node}")
+    spec = RunSpec(name="a", nodes=2, ranks_per_node=2, command=("true",), working_directory="/")
+    desk.take(StartRun(id="q1", by="me", spec=spec))
+    desk.settle()
+    for action in list(desk.state.actions.values()):
+        desk.take(prepared(action.action.id))
+    desk.settle()
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    for node in ("n1", "n2"):
+        started = s.RanksStarted(node=node, incarnation=1, epoch=attempt.epoch, attempt=ATTEMPT)
+        desk.take(started)
+    exited = s.RankExited(
+        node="n2", incarnation=1, epoch=attempt.epoch, attempt=ATTEMPT, rank=3, exit_code=1
+    )
+    desk.take(exited)
+    return desk
+
+
+def prepared(action: str) -> object:
+    """Answer whatever was asked for as done."""
+    from runner.facts.actions import ActionResult
+
+    return ActionResult(id=action, outcome="done", detail={"port": 29500, "address": "127.0.0.1"})
+
+
+def incident(desk: Desk) -> Incident:
+    """Return the only incident."""
+    (found,) = desk.state.incidents.values()
+    return found
+
+
+def test_a_cause_is_found_in_the_lines_of_a_dead_rank() -> None:
+    """What was done about the death is not done again, and what struck keeps its name."""
+    desk = crashed_desk()
+    done = list(incident(desk).did)
+    oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)
+    records = desk.take(matched("n2", oom))
+    assert kinds(records) == ["IncidentDiagnosed"]
+    found = incident(desk)
+    assert found.cause is not None
+    assert (found.cause.fault, found.cause.node, found.fault) == ("cuda_oom", "n2", "rank_crash")
+    assert found.cause.lines[0] == "n2 rank0.err:7: cuda_oom it says"
+    assert found.did == done
+
+
+def test_what_another_node_says_later_is_judged_together_with_it() -> None:
+    """A deeper layer corrects an echo; what adds nothing changes nothing."""
+    desk = crashed_desk()
+    echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
+    desk.take(matched("n1", echo))
+    assert incident(desk).cause is not None
+    lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
+    desk.take(matched("n2", lost))
+    cause = incident(desk).cause
+    assert cause is not None
+    assert (cause.fault, cause.culprit) == ("gpu_lost", Culprit(kind="gpu", id="0000:a1:00"))
+    assert cause.node == "n2"
+    assert desk.take(matched("n1", echo)) == []
+
+
+def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
+    """Nor are lines of an attempt that no incident struck."""
+    desk = crashed_desk()
+    echo = match("peer-gone", "nccl_network", "collective", scope="fabric")
+    later = Step(file="rank0.err", line=90, step=90)
+    assert desk.take(matched("n1", echo, steps=(later,))) == []
+    weak = match("looks-like-an-error", "unknown", "other", scope="rank")
+    assert desk.take(matched("n1", weak)) == []
+    other = s.LinesMatched(
+        node="n1", incarnation=1, epoch=9, attempt=AttemptId(9, 1, 0), matches=(echo,)
+    )
+    assert desk.take(other) == []
+
+
+def test_a_cause_survives_a_snapshot() -> None:
+    """The next supervisor knows it, and the lines that it goes by."""
+    desk = crashed_desk()
+    desk.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
+    state = wire.decode(wire.encode(desk.state), limit_bytes=10**7)
+    (found,) = state.incidents.values()
+    assert found == incident(desk)
+
+
+def test_diagnosed_incidents_read_as_words() -> None:
+    """The story says what it was and by which line."""
+    from runner.history.words import decided
+
+    desk = crashed_desk()
+    (record,) = desk.take(
+        matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3))
+    )
+    assert isinstance(record, r.IncidentDiagnosed)
+    assert "i1 was cuda_oom on n2 (85% sure)" in decided(record)
