@@ -76,16 +76,31 @@ def change_at(values: Sequence[float], boundary: float) -> int:
 class Reach:
     """How far something has strayed from where it belongs and come back: what did not come back is no sign of health."""
 
-    __slots__ = ("_now", "furthest")
+    __slots__ = ("_away", "_now", "furthest")
 
     def __init__(self) -> None:
         self.furthest = 0.0
         self._now = 0.0
+        self._away = 0.0  # how far it was when it left
 
     def add(self, distance: float) -> None:
         """Take in where it is now; it has come back when it is at less than half of how far it was."""
         if distance > self._now:
             self._now = distance
         elif distance < self._now / 2:
-            self.furthest = max(self.furthest, self._now)
+            self.teach(self._now)
             self._now = max(distance, 0.0)
+
+    def teach(self, distance: float) -> None:
+        """Count a distance that is known to have come back."""
+        self.furthest = max(self.furthest, distance)
+
+    def leave(self) -> None:
+        """Begin anew: where it is now may be where it belongs from now on."""
+        self._away = max(self._away, self._now)
+        self._now = 0.0
+
+    def come_back(self) -> None:
+        """Count how far it was when it left: it was no farewell."""
+        self.teach(self._away)
+        self._away = 0.0

@@ -11,7 +11,7 @@ from runner.detect.numerics_findings import NumericFinding, incident, recovery
 from runner.detect.numerics_measure import Measure
 
 RISEN_RATIO = 0.10  # of the loss; chosen
-SPREADS = 2.0  # of single samples: eight standard errors of a median of 48; chosen
+SPREADS = 4.0  # of the samples behind the median, their wandering included; chosen on synthetic runs that wander
 TAIL_FACTOR = 1.5  # beyond the furthest that a healthy level has wandered and come back; chosen
 LASTING_SAMPLES = 16  # for which the level must have risen; chosen
 HISTORY = 192  # samples among which the first one of the rise is looked for; chosen
@@ -45,15 +45,17 @@ class DriftTrack:
     def lose(self, onset_step: int, back: float) -> None:
         """Begin anew: the loss has left for good, unless its level is below `back` again."""
         self._lost, self._rest = self._lost if self._rest else (onset_step, back), REST_SAMPLES
-        self._best, self._num_risen, self._reach = math.inf, 0, Reach()
+        self._best, self._num_risen = math.inf, 0
+        self._reach.leave()
 
     def take(
-        self, step: int, value: float, median: float, noise: float, measure: Measure
+        self, step: int, value: float, median: float, spread: float, measure: Measure
     ) -> list[NumericFinding]:
         """Judge the level of a full window, and the sample that comes to it."""
         self._history.append((step, value))
         if self._lost is not None and median <= self._lost[1]:
             onset, self._lost, self._rest = self._lost[0], None, 0
+            self._reach.come_back()
             evidence = f"the loss came back to {measure.words(median)}"
             return [recovery("divergence", onset, step, evidence)]
         if self._rest:
@@ -63,17 +65,17 @@ class DriftTrack:
             self._best = median
         over = median - self._best
         if over > measure.part(RISEN_RATIO, self._best):
-            return self._risen(step, median, noise, measure)
+            return self._risen(step, median, spread, measure)
         self._num_risen = 0
         self._reach.add(over)
         return []
 
     def _risen(
-        self, step: int, median: float, noise: float, measure: Measure
+        self, step: int, median: float, spread: float, measure: Measure
     ) -> list[NumericFinding]:
         best = self._best
         limit = max(
-            measure.part(RISEN_RATIO, best), SPREADS * noise, TAIL_FACTOR * self._reach.furthest
+            measure.part(RISEN_RATIO, best), SPREADS * spread, TAIL_FACTOR * self._reach.furthest
         )
         self._reach.add(median - best)
         self._num_risen = self._num_risen + 1 if median - best > limit else 0

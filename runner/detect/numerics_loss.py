@@ -131,7 +131,7 @@ class LossTrack:
         self._learn(value)
         if len(self._level) < WINDOW:
             return []
-        return self._drift.take(step, value, median, noise, self._measure)
+        return self._drift.take(step, value, median, self._level.spread, self._measure)
 
     def _learn(self, value: float) -> None:
         if self._last is not None:
@@ -220,6 +220,7 @@ class LossTrack:
         self._recent.clear()
         self._episode, self._past, self._since_past = None, episode, 0
         if not episode.is_told:
+            self._reach.teach(highest - episode.level)  # it was noise, and there may be more
             words = f"{self._words(episode, episode.onset_step, highest)}; it came back at once"
             return [note("loss_spike", episode.onset_step, step, words)]
         level = self._measure.words(self._level.median)
