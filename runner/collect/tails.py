@@ -89,9 +89,8 @@ class Tail:
         self._waiting: LogFile | None = None  # truncated; its copy is read first
         self._is_copy = False
         self._from = position
-        self._known: dict[
-            Key, None
-        ] = {}  # rotated files that were read, or are older than what was
+        # rotated files that were read, or are older than what was -> when they had last been written to
+        self._known: dict[Key, int] = {}
         self._left: tuple[int, float] | None = None  # size and time when the renamed file last grew
         self._held: tuple[int, float] | None = None  # offset of a line without end, and since when
         self._skipped: tuple[int, int | None] = (0, 0)
@@ -120,7 +119,7 @@ class Tail:
                 if file is None or left <= 0:
                     break
                 over = self._is_over(file, now)
-                if self._is_truncated(file):
+                if not file.is_whole():
                     self._mend(file)
                     continue
                 if self._turn_aside(file):
@@ -158,7 +157,8 @@ class Tail:
         """Find the position in a copy of the log, which was truncated while nobody read it; without one, begin anew."""
         relatives = family(self.path)
         for relative in relatives:
-            copy = opened(relative.path) if position.offset else None
+            may_be = position.offset and relative.changed_ns >= position.changed_ns
+            copy = opened(relative.path) if may_be else None
             if copy is not None and copy.resume(position):
                 self._know_older(relative.path, copy)
                 self._file, self._waiting, self._is_copy = copy, live, True
@@ -170,7 +170,7 @@ class Tail:
         return live
 
     def _know(self, relatives: list[Relative]) -> None:
-        self._known |= {relative.key: None for relative in relatives}
+        self._known |= {relative.key: relative.changed_ns for relative in relatives}
 
     def _know_older(self, path: Path, file: LogFile) -> None:
         """Take rotated files that are older than this one for read."""
@@ -227,20 +227,10 @@ class Tail:
         if after is self._waiting:
             self._waiting = None
         self._is_copy = self._waiting is not None
-        self._known[file.key] = None
+        self._known[file.key] = os.fstat(file.descriptor).st_mtime_ns
         self._file, self._left, self._held = after, None, None
         file.close()
         return True
-
-    def _is_truncated(self, file: LogFile) -> bool:
-        """Say whether a file has shrunk, or what was read of it is not there any more; note its size otherwise."""
-        size = file.size()
-        seen = max(file.seen_bytes, file.offset)
-        if size < seen or not file.is_unchanged():
-            file.seen_bytes = seen
-            return True
-        file.seen_bytes = size
-        return False
 
     def _mend(self, file: LogFile) -> None:
         """Go on after a truncation: with a copy of what was there before, if there is one, then from the first byte."""
@@ -252,7 +242,9 @@ class Tail:
             return
         copy = None
         for relative in family(self.path):
-            if relative.key != file.key and copy is None:
+            # What was there before and has not changed is no copy, though it may begin with the same words.
+            is_new = relative.changed_ns > self._known.get(relative.key, -1)
+            if is_new and relative.key != file.key and copy is None:
                 copy = open_at_copy(relative.path, file)
         file.start_again()
         if copy is None:

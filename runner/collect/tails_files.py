@@ -27,7 +27,7 @@ class Position:
     """How far a log was read, to be stored durably by whoever did something about what was read.
 
     `offset`: of the first byte that was not read. `before`: a hash of up to MARK_BYTES bytes before it. `line`: the number of the
-    line that it stands in; None: not known, since too much was skipped.
+    line that it stands in; None: not known, since too much was skipped. `changed_ns`: when the file had last been written to.
     """
 
     device: int
@@ -35,6 +35,7 @@ class Position:
     offset: int
     before: str
     line: int | None
+    changed_ns: int = 0
 
 
 class LogFile:
@@ -52,11 +53,22 @@ class LogFile:
         self.line: int | None = 1
         self.last = b""  # what stands before the offset
         self.seen_bytes = 0  # its size when it was looked at last
+        self.changed_ns = 0  # when it had been written to, as of then
         self.may_lack = False  # something written before its first byte may never have been seen
 
     def close(self) -> None:
         """Let go of the file."""
         os.close(self.descriptor)
+
+    def is_whole(self) -> bool:
+        """Say whether what was read, and seen, is still there, and note size and time; else the file was truncated."""
+        state = os.fstat(self.descriptor)
+        seen = max(self.seen_bytes, self.offset)
+        if state.st_size < seen or not self.is_unchanged():
+            self.seen_bytes = seen
+            return False
+        self.seen_bytes, self.changed_ns = state.st_size, state.st_mtime_ns
+        return True
 
     def size(self) -> int:
         """Return how many bytes there are now."""
@@ -67,7 +79,7 @@ class LogFile:
         return os.pread(self.descriptor, limit, self.offset if offset is None else offset)
 
     def is_unchanged(self) -> bool:
-        """Say whether what was read last is still there: else the file was truncated, and perhaps written anew."""
+        """Say whether what was read last is still there."""
         mark = self.last[-MARK_BYTES:]
         return self.peek(len(mark), self.offset - len(mark)) == mark
 
@@ -112,6 +124,7 @@ class LogFile:
             offset=self.offset,
             before=self.fingerprint(),
             line=self.line,
+            changed_ns=self.changed_ns,
         )
 
 

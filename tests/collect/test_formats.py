@@ -46,6 +46,8 @@ def test_a_sample_says_what_it_holds(known: Format) -> None:
     assert said(metrics.look(known.sample)) == pytest.approx(dict(known.holds), rel=1e-9)
     assert metrics.name == known.name
     assert re.search(known.mark, known.sample)
+    record = known.read(known.sample)
+    assert (record.step if record else None) == (None if known.bar else known.holds.get("step"))
     assert set(known.per_device) <= set(StepRecord.__dataclass_fields__)
 
 

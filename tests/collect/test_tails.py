@@ -218,6 +218,25 @@ def test_a_copy_that_was_made_before_a_truncation_is_read_to_its_end(log: Path) 
     tail.close()
 
 
+def test_an_older_file_that_begins_alike_is_no_copy(log: Path) -> None:
+    """A run that is started anew truncates its log; what an earlier one left, with the same first lines, is not read for it."""
+    add(log.with_name("train.log.1"), b"header\nan old error\n")
+    time.sleep(0.02)  # file systems note times in steps of some milliseconds
+    add(log, b"header\n")
+    for restarts in (False, True):
+        tail = Tail(log)
+        tail.look(0.0)
+        if restarts:
+            position = tail.position
+            tail.close()
+            tail = Tail(log, position)
+        log.write_bytes(b"new\n")
+        assert joined(look_until_quiet(tail, 1.0)) == b"new\n"
+        assert tail.num_gaps == 1
+        tail.close()
+        log.write_bytes(b"header\n")
+
+
 def test_a_copy_of_the_newer_half_only(log: Path) -> None:
     """Our own agents keep the newer half of a long output: what was read last is found in it by what it says."""
     lines = [b"%04d %s\n" % (number, b"x" * 40) for number in range(200)]
@@ -517,7 +536,8 @@ def test_whatever_is_skipped_is_counted(
     )
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "train.log"
-        tail, blocks, number = Tail(log, policy=policy), [], 0
+        tail, number = Tail(log, policy=policy), 0
+        blocks: list[Block] = []
         for num_lines, is_followed in writes:
             first = number
             number += num_lines
