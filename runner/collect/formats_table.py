@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from runner.collect.formats_reading import Reading, columns, gather, number, pairs, quoted
+from runner.collect.lines import plain
 from runner.facts.signals import StepRecord
 
 Parse = Callable[[str], Reading | None]
@@ -36,7 +37,7 @@ class Format:
 
     def read(self, text: str) -> StepRecord | None:
         """Read a whole line; None: it holds no step of this format."""
-        reading = self.parse(text)
+        reading = self.parse(plain(text))
         return None if reading is None else reading.record()
 
 
