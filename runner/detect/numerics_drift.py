@@ -6,7 +6,7 @@ import copy
 import math
 from collections import deque
 
-from runner.detect.levels import Reach, change_at
+from runner.detect.levels import Level, Reach, change_at
 from runner.detect.numerics_findings import NumericFinding, incident, recovery
 from runner.detect.numerics_measure import Measure
 
@@ -48,11 +48,10 @@ class DriftTrack:
         self._best, self._num_risen = math.inf, 0
         self._reach.leave()
 
-    def take(
-        self, step: int, value: float, median: float, spread: float, measure: Measure
-    ) -> list[NumericFinding]:
+    def take(self, step: int, value: float, level: Level, measure: Measure) -> list[NumericFinding]:
         """Judge the level of a full window, and the sample that comes to it."""
         self._history.append((step, value))
+        median = level.median
         if self._lost is not None and median <= self._lost[1]:
             onset, self._lost, self._rest = self._lost[0], None, 0
             self._reach.come_back()
@@ -65,17 +64,17 @@ class DriftTrack:
             self._best = median
         over = median - self._best
         if over > measure.part(RISEN_RATIO, self._best):
-            return self._risen(step, median, spread, measure)
+            return self._risen(step, level, measure)
         self._num_risen = 0
         self._reach.add(over)
         return []
 
-    def _risen(
-        self, step: int, median: float, spread: float, measure: Measure
-    ) -> list[NumericFinding]:
-        best = self._best
+    def _risen(self, step: int, level: Level, measure: Measure) -> list[NumericFinding]:
+        best, median = self._best, level.median
         limit = max(
-            measure.part(RISEN_RATIO, best), SPREADS * spread, TAIL_FACTOR * self._reach.furthest
+            measure.part(RISEN_RATIO, best),
+            SPREADS * level.spread,
+            TAIL_FACTOR * self._reach.furthest,
         )
         self._reach.add(median - best)
         self._num_risen = self._num_risen + 1 if median - best > limit else 0

@@ -15,16 +15,19 @@ from runner.facts.signals import StepRecord
 
 TRUSTED_SAMPLES = 8  # finite ones in a row, before a single NaN is believed; chosen
 LASTING_SAMPLES = 3  # in a row, where a single one is not believed; chosen
+# Gradient norms in a row while a loss scale is being looked for, which may not be logged: from 2^32 to 1 takes 33; chosen
+SEARCH_SAMPLES = 40
 
 
 class _Run:
     """Values that are not finite, one after the other."""
 
-    __slots__ = ("num_bad", "num_good", "num_lapses", "onset", "told")
+    __slots__ = ("num_all_good", "num_bad", "num_good", "num_lapses", "onset", "told")
 
     def __init__(self) -> None:
         self.num_bad = 0
         self.num_good = 0
+        self.num_all_good = 0
         self.num_lapses = 0  # short stretches that were over by themselves
         self.onset = 0
         self.told: int | None = None
@@ -35,6 +38,7 @@ class _Run:
             is_over = self.num_bad > 0
             self.num_lapses += 0 < self.num_bad < LASTING_SAMPLES
             self.num_bad, self.num_good = 0, self.num_good + 1
+            self.num_all_good += 1
             return is_over
         if not self.num_bad:
             self.onset = step
@@ -55,14 +59,21 @@ class FiniteTrack:
         found: list[NumericFinding] = []
         is_missing = record.validation_loss is not None and record.grad_norm is None
         if record.loss is not None and not (is_missing and math.isnan(record.loss)):
-            found += self._judge(record, self._loss, "loss", record.loss)
+            found += self._judge(record, self._loss, "loss", record.loss, LASTING_SAMPLES)
         if record.grad_norm is not None:
-            found += self._judge(record, self._norm, "gradient norm", record.grad_norm)
+            has_scale = record.loss_scale is not None and record.loss_scale > 1
+            is_search = has_scale or not self._norm.num_all_good
+            limit = SEARCH_SAMPLES if is_search else LASTING_SAMPLES
+            found += self._judge(record, self._norm, "gradient norm", record.grad_norm, limit)
         return found
 
     def _judge(
-        self, record: StepRecord, run: _Run, name: str, value: float
+        self, record: StepRecord, run: _Run, name: str, value: float, lasting: int
     ) -> list[NumericFinding]:
+        if not run.num_bad and run.told is None and math.isfinite(value):
+            run.num_good += 1
+            run.num_all_good += 1
+            return []
         step = record.step
         was_trusted = run.num_good >= TRUSTED_SAMPLES and not run.num_lapses
         if run.add(step, value) and run.told is not None:
@@ -72,7 +83,7 @@ class FiniteTrack:
             return []
         layer = record.first_nonfinite_layer
         where = f"; first in layer {layer}" if layer else ""
-        is_believed = run.num_bad >= LASTING_SAMPLES or (was_trusted and run is self._loss)
+        is_believed = run.num_bad >= lasting or (was_trusted and run is self._loss)
         if not is_believed:
             first = run.num_bad == 1 and was_trusted
             words = f"{name} {value} at step {step}{where}, once so far"

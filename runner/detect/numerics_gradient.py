@@ -25,6 +25,8 @@ PATIENCE = (
     32  # samples beyond the limit, before they are what is usual now; chosen, as for the loss
 )
 
+_NOTE_RISE = math.log(NOTE_FACTOR)
+
 
 class GradientTrack:
     """Follows one gradient norm, by its logarithm."""
@@ -73,14 +75,15 @@ class GradientTrack:
             return []
         median = self._level.median
         rise = value - median
-        limit = max(
-            math.log(NOTE_FACTOR), SPREADS * self._level.spread, TAIL_FACTOR * self._strayed
-        )
-        if rise > limit:
-            return self._jump(step, value, median, limit)
-        self._high, self._num_extreme = [], 0
+        if rise > _NOTE_RISE:
+            limit = max(_NOTE_RISE, SPREADS * self._level.spread, TAIL_FACTOR * self._strayed)
+            if rise > limit:
+                return self._jump(step, value, median, limit)
+        if self._high:
+            self._high, self._num_extreme = [], 0
         self._since += 1
-        self._strayed = max(self._strayed, rise)
+        if rise > self._strayed:
+            self._strayed = rise
         self._level.add(value)
         return []
 

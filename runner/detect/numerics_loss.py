@@ -112,10 +112,27 @@ class LossTrack:
             self._learn(value)
             return []
         self._since_past += 1
-        median, noise = self._level.median, self._changes.spread / math.sqrt(2)
+        median = self._level.median
         rise = value - median
         self._rises.append((step, rise))
-        limit = max(self._measure.part(RISE_RATIO, median), SPREADS * noise)
+        if rise <= 0:
+            self._lasting_reach.add(0.0)
+        else:
+            opened = self._judge(step, value, rise, backed)
+            if opened is not None:
+                return opened
+        self._reach.add(rise)
+        self._learn(value)
+        if len(self._level) < WINDOW:
+            return []
+        return self._drift.take(step, value, self._level, self._measure)
+
+    def _judge(
+        self, step: int, value: float, rise: float, backed: Callable[[], bool | None]
+    ) -> list[NumericFinding] | None:
+        """Begin an episode with a sample above its level, if it is abnormal or the last one of several; None: it is neither."""
+        noise_limit = SPREADS * self._changes.spread / math.sqrt(2)
+        limit = max(self._measure.part(RISE_RATIO, value - rise), noise_limit)
         if rise > max(limit, BACKED_TAIL_FACTOR * self._reach.furthest):
             is_backed = backed()
             if not is_backed:
@@ -124,14 +141,16 @@ class LossTrack:
             if rise > limit:
                 is_certain = bool(is_backed) or is_far
                 return self._open(step, step, value, limit, is_certain=is_certain)
-        lasting = self._lasts(median, noise)
-        if lasting is not None:
-            return self._open(self._rises[0][0], step, value, lasting, is_certain=True)
-        self._reach.add(rise)
-        self._learn(value)
-        if len(self._level) < WINDOW:
-            return []
-        return self._drift.take(step, value, median, self._level.spread, self._measure)
+        lowest = min(past for _, past in self._rises)
+        limit = max(
+            self._measure.part(LASTING_RATIO, value - rise),
+            noise_limit,
+            TAIL_FACTOR * self._lasting_reach.furthest,
+        )
+        self._lasting_reach.add(lowest)
+        if lowest <= limit or len(self._rises) < LASTING_SAMPLES:
+            return None
+        return self._open(self._rises[0][0], step, value, limit, is_certain=True)
 
     def _learn(self, value: float) -> None:
         if self._last is not None:
@@ -144,20 +163,6 @@ class LossTrack:
             self.__dict__.update(LossTrack().__dict__)  # what was learned is on the other scale
             self._measure = Measure(is_log=False)
         return self._measure.scaled(loss)
-
-    def _lasts(self, median: float, noise: float) -> float | None:
-        """Return the limit that the last samples are all beyond, if they are."""
-        if self._rises[-1][1] <= 0:
-            self._lasting_reach.add(0.0)
-            return None
-        lowest = min(rise for _, rise in self._rises)
-        limit = max(
-            self._measure.part(LASTING_RATIO, median),
-            SPREADS * noise,
-            TAIL_FACTOR * self._lasting_reach.furthest,
-        )
-        self._lasting_reach.add(lowest)
-        return limit if lowest > limit and len(self._rises) == LASTING_SAMPLES else None
 
     def _open(
         self, onset: int, step: int, value: float, limit: float, *, is_certain: bool

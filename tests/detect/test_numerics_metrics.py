@@ -110,6 +110,17 @@ def test_gradient_norms_that_stay_infinite_are_found() -> None:
     assert of(found(stays), "nan_loss") == [150]
 
 
+def test_a_search_that_is_not_logged_is_healthy() -> None:
+    """Infinite gradient norms before the first finite one, and in a row beside a loss scale that works, are overflows."""
+    start = [replace(one, grad_norm=INF) if one.step < 20 else one for one in run(200)]
+    assert not [one for one in found(start) if one.severity == "incident"]
+    scaled = [
+        replace(one, loss_scale=65536.0, grad_norm=INF if 100 <= one.step < 110 else one.grad_norm)
+        for one in run(200)
+    ]
+    assert not [one for one in found(scaled) if one.severity == "incident"]
+
+
 def test_gradient_norms_lead_the_loss() -> None:
     """A norm that grows tenfold and goes on is an incident before the loss has moved; a single jump is a note."""
     records = run(300)
