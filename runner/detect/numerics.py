@@ -88,6 +88,7 @@ class Numerics:
 
     def begin_attempt(self) -> None:
         """Expect what comes with a start: slow first steps, a search for the loss scale."""
+        self._finite.begin_attempt()
         self._throughput.begin_attempt()
         self._scale.begin_search()
 

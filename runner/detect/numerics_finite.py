@@ -22,15 +22,21 @@ SEARCH_SAMPLES = 40
 class _Run:
     """Values that are not finite, one after the other."""
 
-    __slots__ = ("num_all_good", "num_bad", "num_good", "num_lapses", "onset", "told")
+    __slots__ = ("num_ever_good", "num_bad", "num_good", "num_lapses", "onset", "told")
 
     def __init__(self) -> None:
         self.num_bad = 0
         self.num_good = 0
-        self.num_all_good = 0
+        self.num_ever_good = 0
         self.num_lapses = 0  # short stretches that were over by themselves
         self.onset = 0
         self.told: int | None = None
+
+    def begin_attempt(self) -> None:
+        """Forget what was bad; a value that has been good before is trusted from the start."""
+        self.num_bad, self.num_lapses, self.told = 0, 0, None
+        if self.num_ever_good >= TRUSTED_SAMPLES:
+            self.num_good = TRUSTED_SAMPLES
 
     def add(self, step: int, value: float) -> bool:
         """Count a value; return whether a stretch of bad ones has just ended."""
@@ -38,11 +44,11 @@ class _Run:
             is_over = self.num_bad > 0
             self.num_lapses += 0 < self.num_bad < LASTING_SAMPLES
             self.num_bad, self.num_good = 0, self.num_good + 1
-            self.num_all_good += 1
+            self.num_ever_good += 1
             return is_over
         if not self.num_bad:
             self.onset = step
-        self.num_bad += 1
+        self.num_bad, self.num_good = self.num_bad + 1, 0
         return False
 
 
@@ -51,6 +57,11 @@ class FiniteTrack:
 
     def __init__(self) -> None:
         self._loss, self._norm = _Run(), _Run()
+
+    def begin_attempt(self) -> None:
+        """Believe the first one again: what the attempt before ended with was perhaps no lapse, and may come back."""
+        self._loss.begin_attempt()
+        self._norm.begin_attempt()
 
     def take(self, record: StepRecord) -> list[NumericFinding]:
         """Judge one record."""
@@ -62,7 +73,7 @@ class FiniteTrack:
             found += self._judge(record, self._loss, "loss", record.loss, LASTING_SAMPLES)
         if record.grad_norm is not None:
             has_scale = record.loss_scale is not None and record.loss_scale > 1
-            is_search = has_scale or not self._norm.num_all_good
+            is_search = has_scale or not self._norm.num_ever_good
             limit = SEARCH_SAMPLES if is_search else LASTING_SAMPLES
             found += self._judge(record, self._norm, "gradient norm", record.grad_norm, limit)
         return found
@@ -72,10 +83,11 @@ class FiniteTrack:
     ) -> list[NumericFinding]:
         if not run.num_bad and run.told is None and math.isfinite(value):
             run.num_good += 1
-            run.num_all_good += 1
+            run.num_ever_good += 1
             return []
         step = record.step
-        was_trusted = run.num_good >= TRUSTED_SAMPLES and not run.num_lapses
+        num_good = run.num_good
+        was_trusted = num_good >= TRUSTED_SAMPLES and not run.num_lapses
         if run.add(step, value) and run.told is not None:
             onset, run.told = run.told, None
             return [recovery("nan_loss", onset, step, f"{name} is finite again at step {step}")]
@@ -93,5 +105,5 @@ class FiniteTrack:
         if run.num_bad > 1:
             words += f", for {run.num_bad} samples since step {run.onset}"
         else:
-            words += f", after {run.num_good} finite ones"
+            words += f", after {num_good} finite ones"
         return [incident("nan_loss", run.onset, step, words)]

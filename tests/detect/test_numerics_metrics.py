@@ -65,6 +65,12 @@ def test_a_loss_that_is_no_number_is_an_incident_at_once(value: float) -> None:
     assert (finding.severity, finding.action_class) == ("incident", "rewind")
 
 
+def test_a_nan_that_comes_back_after_a_rewind_is_found_again() -> None:
+    """A replay that runs into the same NaN has it at once, although it was a single one each time."""
+    records = [replace(one, loss=NAN) if one.step == 260 else one for one in run(261)]
+    assert of(found([*records, *records[200:]]), "nan_loss") == [260, 260]
+
+
 def test_the_layer_that_went_first_is_named() -> None:
     """Where the record names the first layer that was not finite, the finding does."""
     records = run(60)
