@@ -22,7 +22,7 @@ SEARCH_SAMPLES = 40
 class _Run:
     """Values that are not finite, one after the other."""
 
-    __slots__ = ("num_ever_good", "num_bad", "num_good", "num_lapses", "onset", "told")
+    __slots__ = ("num_bad", "num_ever_good", "num_good", "num_lapses", "onset", "told")
 
     def __init__(self) -> None:
         self.num_bad = 0

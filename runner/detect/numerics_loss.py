@@ -34,7 +34,7 @@ BACKED_TAIL_FACTOR, TAIL_FACTOR = 1.0, 1.25
 CERTAIN_SAMPLES = 2  # beyond the limit; one is enough if the gradient norm rose with it; chosen
 # Times the limit, for one sample to be enough after all: where no gradient norm is logged, and where it did not rise (some
 # trainers log it after clipping); chosen
-ALONE_FACTOR, AGAINST_FACTOR = 2.0, 3.0
+ALONE_FACTOR, AGAINST_FACTOR = 1.5, 3.0
 LASTING_RATIO = 0.10  # a rise that lasts for `LASTING_SAMPLES` is a jump from here on; chosen
 LASTING_SAMPLES = 4  # chosen
 BACK_SAMPLES = 3  # one after the other, before an episode is over; chosen
