@@ -162,6 +162,9 @@ class Curve:
         files = [self.path]
         if self.path.is_dir():
             files = sorted(path for path in self.path.iterdir() if EVENTS in path.name)
+            if not files:
+                kind = "is a folder without TensorBoard event files: name the metric file itself"
+                self._complaints.add(kind, "")
         for path in files:
             for step, group in itertools.groupby(self._scalars(path), key=lambda one: one.step):
                 row: dict[str, Any] = {"step": step}

@@ -9,6 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from bench.detectors.runs import (
     FAMILIES,
@@ -232,3 +234,31 @@ def test_losses_below_zero_are_judged_plainly(offset: float) -> None:
         run, 600, lambda record: replace(record, loss=(record.loss or 0.0) + abs(offset)), 6
     )
     assert [one.onset_step for one in incidents(jumped)] == [600]
+
+
+NUMBERS = st.none() | st.floats() | st.sampled_from([0.0, 1.0, 2.0, 2.1, 1e-300, 1e300, 65536.0])
+RECORDS = st.builds(
+    StepRecord,
+    step=st.integers(-5, 200),
+    loss=NUMBERS,
+    grad_norm=NUMBERS,
+    loss_scale=NUMBERS,
+    skipped=st.booleans(),
+    tokens_per_second=NUMBERS,
+    step_seconds_max=NUMBERS,
+    validation_loss=NUMBERS,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(records=st.lists(RECORDS, max_size=120), head=st.integers(0, 150))
+def test_no_record_breaks_the_detectors(records: list[StepRecord], head: int) -> None:
+    """Whatever metrics hold, in whatever order steps come, nothing raises, and findings name steps that were seen."""
+    numerics = Numerics()
+    seen = []
+    for record in [*quiet_run(150)[:head], *records]:
+        seen.append(record.step)
+        for finding in numerics.take(record, {"activation_norm": record.loss or 0.0}):
+            assert finding.onset_step in seen
+            assert finding.detected_step == record.step
+            assert finding.evidence
