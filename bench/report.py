@@ -35,13 +35,17 @@ class Report:
         unit: str,
         *,
         at_most: float | None = None,
+        at_least: float | None = None,
         spread: tuple[float, float] | None = None,
     ) -> None:
         """Print one figure, with its verdict if it has a limit (given in the same unit), and the range it comes from."""
-        is_missed = at_most is not None and value > at_most
+        is_missed = (at_most is not None and value > at_most) or (
+            at_least is not None and value < at_least
+        )
         self.num_missed += is_missed
         limit = "-" if at_most is None else f"<= {at_most:g} {unit}"
-        verdict = "-" if at_most is None else "MISS" if is_missed else "PASS"
+        limit = limit if at_least is None else f">= {at_least:g} {unit}"
+        verdict = "-" if limit == "-" else "MISS" if is_missed else "PASS"
         around = "" if spread is None else f" ({spread[0]:.4g} to {spread[1]:.4g})"
         print(f"  {name} | {value:.4g}{around} {unit} | {limit} | {verdict}", flush=True)
 

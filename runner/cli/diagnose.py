@@ -15,13 +15,11 @@ import click
 from runner.cli import codes
 from runner.cli.options import examples
 from runner.collect.diagnosis import Diagnosis, Log
-from runner.collect.engines import Engine
-from runner.collect.scan import engine_for
+from runner.collect.scan import BLOCK_BYTES
 from runner.errors import UserError
 from runner.facts.matches import Match
 from runner.facts.verdicts import Verdict
 
-BLOCK_BYTES = 1024 * 1024
 BAR_BYTES = 64 * 1024 * 1024  # of logs, from which on a progress bar is drawn; chosen
 
 
@@ -60,7 +58,7 @@ def diagnose(
         from runner.cli.diagnose_metrics import diagnose_metrics
 
         ctx.exit(diagnose_metrics(files, as_json=as_json))
-    diagnosis = Diagnosis(engine=_engine(), own_format=pattern)
+    diagnosis = Diagnosis(own_format=pattern)
     num_read = 0
     with click.progressbar(
         length=_size(files), label="reading", file=sys.stderr, hidden=not _wants_bar(files)
@@ -127,10 +125,6 @@ def _tell(verdicts: Sequence[Verdict], logs: Sequence[Log]) -> None:
 def _where(match: Match) -> str:
     rank = f" rank {match.rank}" if match.rank is not None else ""
     return f"{match.file}:{match.line}{rank}"
-
-
-def _engine() -> Engine:
-    return engine_for()
 
 
 def _blocks(name: str) -> Iterator[bytes]:

@@ -29,7 +29,7 @@ class Diagnosis:
 
     def __init__(self, *, engine: Engine | None = None, own_format: str | None = None) -> None:
         """`own_format`: a pattern for the lines in which the trainer tells its steps. Raises UserError for one that is wrong."""
-        self._engine = engine or engine_for()
+        self._engine = engine or engine_for(own_format=own_format)
         self._own_format = own_format
         self.logs: list[Log] = []
 

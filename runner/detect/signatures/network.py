@@ -186,12 +186,11 @@ COLLECTIVE = (
     Signature(
         name="hang-reported",
         pattern=any_of(
-            r"(?:training|job|process|worker|step|run)\S* (?:is |has been |seems |appears )?(?:hang(?:ing|s)?|"
-            r"hung|stuck)\b",
-            r"\bhang detected",
-            r"no (?:progress|heartbeat)(?: was)?(?: made| received| seen)? (?:for|in|since) \d+",
+            r"\b(?:[Tt]raining|[Jj]ob|[Pp]rocess|[Ww]orker|[Rr]ank)s?(?: \d+)? (?:is |has been |seems |appears )?"
+            r"(?:hanging|hangs|hung|stuck)\b",
+            r"[Hh]ang detected",
+            r"\b[Nn]o (?:progress|heartbeat)(?: was)?(?: made| received| seen)? (?:for|in|since) \d+",
             r"made no progress (?:for|in) \d+",
-            ignore_case=True,
         ),
         fault="hang_no_error",
         layer="collective",
