@@ -27,6 +27,9 @@ from runner.detect.numerics_measure import Measure
 
 WINDOW = 48  # healthy samples behind a level; chosen
 LEAST = 16  # of them, before anything is judged: the first samples of a run fall steeply; chosen
+# Before that, what jumps off a loss that has settled is a spike all the same: so many samples that lie within so little of each
+# other, and a jump of so much; all chosen
+EARLY_LEAST, EARLY_CALM, EARLY_RATIO = 3, 0.25, 0.5
 RISE_RATIO = 0.25  # a jump of less is no spike, however quiet the run was; chosen on the development half of the curves
 SPREADS = 6.0  # of the noise of healthy samples; chosen on the development half of the curves
 # Times the furthest that a healthy sample has strayed: of a jump that the gradient norm made, too, and of any other; chosen
@@ -65,6 +68,7 @@ class LossTrack:
     def __init__(self) -> None:
         self._measure = Measure()
         self._level = Level(WINDOW)
+        self._first: list[float] = []  # healthy samples, until there are `LEAST`
         self._changes = Level(WINDOW)  # from one healthy sample to the next
         self._drift = DriftTrack()
         self._last: float | None = None
@@ -94,7 +98,7 @@ class LossTrack:
         other._level, other._changes = self._level.copy(), self._changes.copy()
         other._reach, other._lasting_reach = copy.copy(self._reach), copy.copy(self._lasting_reach)
         other._drift, other._rises = self._drift.copy(), self._rises.copy()
-        other._recent = self._recent.copy()
+        other._recent, other._first = self._recent.copy(), list(self._first)
         return other
 
     def accept(self, loss: float) -> None:
@@ -109,6 +113,10 @@ class LossTrack:
         if self._episode is not None:
             return self._follow(self._episode, step, value)
         if len(self._level) < LEAST:
+            if self._leaps(value):
+                limit = self._measure.part(EARLY_RATIO, self._level.median)
+                return self._open(step, step, value, limit, is_certain=bool(backed()))
+            self._first.append(value)
             self._learn(value)
             return []
         self._since_past += 1
@@ -126,6 +134,14 @@ class LossTrack:
         if len(self._level) < WINDOW:
             return []
         return self._drift.take(step, value, self._level, self._measure)
+
+    def _leaps(self, value: float) -> bool:
+        """Whether one of the first samples jumps off a loss that had settled: a log that begins in the middle of a run."""
+        if len(self._first) < EARLY_LEAST:
+            return False
+        median = self._level.median
+        is_settled = max(self._first) - min(self._first) <= self._measure.part(EARLY_CALM, median)
+        return is_settled and value - median > self._measure.part(EARLY_RATIO, median)
 
     def _judge(
         self, step: int, value: float, rise: float, backed: Callable[[], bool | None]

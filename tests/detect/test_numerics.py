@@ -262,3 +262,22 @@ def test_no_record_breaks_the_detectors(records: list[StepRecord], head: int) ->
             assert finding.onset_step in seen
             assert finding.detected_step == record.step
             assert finding.evidence
+
+
+def curve(*losses: float, first_step: int = 29_000) -> list[StepRecord]:
+    """Make records of a run that is under way, without gradient norms."""
+    return [
+        StepRecord(step=first_step + 10 * number, loss=loss) for number, loss in enumerate(losses)
+    ]
+
+
+def test_a_leap_off_a_settled_loss_is_found_in_a_log_that_begins_in_the_middle_of_a_run() -> None:
+    """Few samples are known, and they lie close together; the onset is the leap."""
+    (spike,) = incidents(curve(2.61, 2.63, 2.6, 6.4, 7.9, 7.1))
+    assert (spike.fault, spike.onset_step) == ("loss_spike", 29_030)
+
+
+def test_the_first_samples_of_a_new_run_may_do_what_they_like() -> None:
+    """They fall steeply, and rise again a little; nothing has settled."""
+    assert incidents(curve(11.2, 9.4, 8.1, 9.9, 7.4, 8.8, 6.9, first_step=0)) == []
+    assert incidents(curve(3.0, 3.1, 3.05, 3.9, 3.2, 3.1)) == []
