@@ -74,6 +74,7 @@ def compare(
 ) -> dict[str, dict[str, Score]]:
     """Print each rule with its own limit and with one that alarms equally seldom; return the scores of the latter."""
     quiet = list(healthy_runs(curves, num_healthy, f"{SEED} limits"))
+    real = list(healthy_runs(curves, num_healthy, f"{SEED} limits", is_real=True)) if curves else []
     faulty = {
         fault: list(faulty_runs(curves, fault, num_runs, f"{SEED} judged")) for fault in FAULTS
     }
@@ -83,6 +84,10 @@ def compare(
         rules.append((rule.name, f"{rule.limit:g}", theirs(rule, rule.limit)))
         limit = limit_for(rule, quiet, budget)
         rules.append((rule.name, f"{limit:.3g}, as seldom", theirs(rule, limit)))
+        if real:
+            limit = limit_for(rule, real, budget)
+            words = f"{limit:.3g}, as seldom on real noise"
+            rules.append((rule.name, words, theirs(rule, limit)))
     kinds = ["real events", *faulty] if curves else [*faulty]
     report.note(
         "rule | limit | alarms per 100,000 healthy | on clean curves | "
@@ -100,7 +105,7 @@ def compare(
             for kind in kinds
         )
         report.note(f"{name} | {limit_words} | {rate:.3g} | {num_clean} | {found}")
-        if name == "ours" or limit_words.endswith("seldom"):
+        if name == "ours" or limit_words.endswith("seldom on real noise" if curves else "seldom"):
             for kind in kinds:
                 equal[kind][name] = scores[kind]
     return equal
@@ -110,9 +115,13 @@ def halves(report: Report, curves: list[Labelled]) -> None:
     """Print what was found in the curves that parameters were chosen on, and in the others."""
     for words, half in (
         ("chosen on", [curve for curve in curves if curve.name in DEVELOPMENT]),
-        ("held out", [curve for curve in curves if curve.name not in DEVELOPMENT]),
+        (
+            "not chosen on, though seen before",
+            [curve for curve in curves if curve.name not in DEVELOPMENT],
+        ),
     ):
         score, num_clean = score_curves(ours, half)
+        # All eight had been looked at as tables before any parameter was chosen: this is no test on the unseen.
         report.note(
             f"{words}: {len(score.delays)} of {score.num_faults} events found, median delay {score.median_delay:g} samples, "
             f"{num_clean} alarms on clean curves ({', '.join(curve.name for curve in half)})"
@@ -146,7 +155,8 @@ def main(arguments: list[str]) -> int:
         "healthy runs: warm-up and power law with noise of four synthetic families and, where they are at hand, of three clean "
         "curves of others (stationary block bootstrap); faults put in at sample 700; an alarm counts within 30 samples of a spike, "
         "100 of a blow-up, 450 of a drift, 10 of a labelled event; 'as seldom': the limit moved until it alarms once per 100,000 "
-        "healthy samples; everything seeded, one process",
+        "healthy samples, of all noise (heavy tails push limits up) or of the clean curves' noise alone; everything seeded, one "
+        "process",
     )
     if not curves:
         report.note("the curves of others are not at hand: only synthetic runs are judged")
@@ -158,7 +168,8 @@ def main(arguments: list[str]) -> int:
     false_alarms(report, curves, asked.samples)
     timing(report, curves)
     if asked.svg is not None:
-        words = "at most one alarm per 100,000 healthy samples; limits of others moved until they alarm as seldom"
+        noise = "with the noise of clean curves" if curves else "with synthetic noise"
+        words = f"limits of others moved until they alarm once per 100,000 healthy samples {noise}"
         asked.svg.write_text(plot(equal, words))
     return 1 if report.num_missed else 0
 

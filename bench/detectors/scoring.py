@@ -97,10 +97,10 @@ def noises(curves: Sequence[Labelled]) -> list[tuple[str, Noise]]:
 
 
 def healthy_runs(
-    curves: Sequence[Labelled], num_samples: int, seed: str
+    curves: Sequence[Labelled], num_samples: int, seed: str, *, is_real: bool = False
 ) -> Iterator[list[StepRecord]]:
-    """Make healthy runs of all sources of noise in turn, so many samples in all."""
-    sources = noises(curves)
+    """Make healthy runs of all sources of noise in turn, or of clean curves only; so many samples in all."""
+    sources = noises(curves)[len(FAMILIES) if is_real else 0 :]
     for number in range(math.ceil(num_samples / RUN_SAMPLES)):
         name, noise = sources[number % len(sources)]
         chance = random.Random(f"{seed} {name} {number}")
