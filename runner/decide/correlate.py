@@ -33,6 +33,7 @@ MAX_EVIDENCE = 12  # lines that a verdict quotes; chosen
 CONTEXT_LINES = (
     200  # between a traceback's frames and its exception, other ranks' lines among them; chosen
 )
+IGNORED_LINES = 30  # of a traceback of an exception that nobody minds; chosen
 NEAR_LINES = 3  # between a line that names a GPU and one that says what became of it; chosen
 # A run goes on making steps while it is sick of these, or of anything that its numbers tell.
 SICK = ("nan_loss", "loss_scale_floor", "loss_spike", "thermal_power")
@@ -65,6 +66,7 @@ class _Frames:
     checkpoint: int = -CONTEXT_LINES
     serialization: int = -CONTEXT_LINES
     imports: int = -CONTEXT_LINES
+    ignored: int = -CONTEXT_LINES
 
 
 @dataclass(slots=True, kw_only=True)
@@ -114,6 +116,8 @@ def _in_context(matches: Sequence[Match]) -> list[Match]:
         around = frames.setdefault((match.file, match.rank), _Frames())
         if match.role in _FRAMES:
             setattr(around, _FRAMES[match.role], match.line)
+        if match.line - around.ignored < IGNORED_LINES and match.role in _OF_TRACEBACKS:
+            continue
         fault = _fault_at(match, around, paths.get(match.file, ""))
         if fault and fault != match.fault:
             match = replace(match, fault=fault, layer="program", scope=_SCOPES[fault])
@@ -121,11 +125,20 @@ def _in_context(matches: Sequence[Match]) -> list[Match]:
     return _without_doubles(placed)
 
 
+_OF_TRACEBACKS: tuple[Role, ...] = (
+    "traceback",
+    "exception",
+    "exception-of-code",
+    "missing-file",
+    "error-of-any-kind",
+    "frame-of-imports",
+)
 _FRAMES: dict[Role, str] = {
     "frame-of-data": "data",
     "frame-of-checkpoints": "checkpoint",
     "frame-of-serialization": "serialization",
     "frame-of-imports": "imports",
+    "ignored": "ignored",
 }
 _SCOPES: dict[str, Scope] = {
     "data_error": "user",

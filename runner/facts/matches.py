@@ -49,6 +49,7 @@ Role = Literal[
     "frame-of-checkpoints",  # ... what saves and loads checkpoints
     "frame-of-serialization",  # ... what loads either of them
     "frame-of-imports",  # ... what imports modules
+    "ignored",  # the exception that follows was raised where nobody minds: while the interpreter ends
     "exception",  # which may mean anything: the frames above it say what
     "exception-of-code",  # which says that the program is wrong, as a rule
     "missing-file",  # the file's name, and the frames above, say what is missing

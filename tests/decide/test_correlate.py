@@ -108,6 +108,14 @@ def test_what_is_said_after_a_run_has_ended_well_is_tear_down() -> None:
     assert one(f"{end}\n{XID_79}\n").fault == "gpu_lost"
 
 
+def test_what_is_raised_while_the_interpreter_ends_is_nobodys_trouble() -> None:
+    """Python says itself that it is ignored; what is raised elsewhere is not."""
+    ignored = "Exception ignored in: <function Pool.__del__ at 0x7f00>\n"
+    raised = "Traceback (most recent call last):\nTypeError: 'NoneType' object is not callable\n"
+    assert diagnosed(ignored + raised) == []
+    assert one(raised).fault == "config_error"
+
+
 def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
     """Data, a checkpoint, or a mistake in the settings."""
     missing = "FileNotFoundError: [Errno 2] No such file or directory: '{path}'"

@@ -176,6 +176,7 @@ DEVICE = (
         name="sxid-fatal",
         pattern=any_of(
             r"nvidia-nvswitch\d+: SXid \((?:PCI:)?(?P<switch>[0-9a-fA-F:.]+)\): (?P<sxid>\d+), Fatal\b",
+            r"nvidia-nvswitch\d+: SXid \([^)]*\): (?:12028|19084|11004|20034|22003),",
         ),
         fault="nvlink_error",
         layer="link",
@@ -317,6 +318,9 @@ DEVICE = (
             r"ring \S+ timeout, but soft recovered",
             r"\[(?:gfx|mm)hub\d*\] (?:no-retry |retry )?page fault",
             r"VRAM is lost due to GPU reset",
+            r"VM_L2_PROTECTION_FAULT",
+            r"(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/gpu/drm/",
+            r"\[drm:\w+(?: \[\w+\])?\] \*ERROR\* .*(?:ring|GPU|engine).*(?:timeout|reset|hang|fault)",
             ignore_case=True,
         ),
         fault="gpu_xid_other",

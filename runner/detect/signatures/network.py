@@ -51,6 +51,9 @@ NETWORK = (
             r"\b(?:mlx[45]_(?:core|ib|en)|bnxt_(?:en|re)|irdma|hfi1|ionic|ice|i40e|ena|efa|qede) \S+.*\b"
             r"(?:timeout|timed out|fatal|health (?:compromised|poll failed)|[Ff]ailed, status|reset (?:failed|due))",
             r"nvidia[-_]peermem.*ERROR",
+            r"mlx5_core \S+ .*(?:print_health_info|assert_var|Internal error|recover\w* (?:flow|failed)|error state)",
+            r"\b\w+_tx_timeout\b|TX timeout",
+            r"(?:kernel BUG at|WARNING: CPU: \d+ PID: \d+ at) drivers/(?:infiniband|net/ethernet)/",
         ),
         fault="nccl_network",
         layer="network",
