@@ -7,31 +7,22 @@ no new step since.
 
 from __future__ import annotations
 
-import hashlib
-import re
 from dataclasses import replace
 
 from runner.decide.draft import Draft
 from runner.decide.ladder import end_attempt, give_up, respond
+from runner.decide.masks import digest
 from runner.decide.state import Attempt, Incident, Run
 from runner.facts import records as r
 
 NODE_SCOPED = ("node_silent",)
-_MASKS = (  # what differs between two lives of the same failure
-    (re.compile(r"0x[0-9a-fA-F]+"), "<hex>"),
-    (re.compile(r"(/[\w.\-]+)+"), "<path>"),
-    (re.compile(r"\d+"), "<n>"),
-)
 
 
 def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = "") -> str:
     """Name a failure so that its next occurrence gets the same name: fault, exit code, last line without numbers and paths."""
     lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
     last = lines[-1][:400] if lines else ""
-    for pattern, mask in _MASKS:
-        last = pattern.sub(mask, last)
-    digest = hashlib.sha256(last.encode()).hexdigest()[:8] if last else "-"
-    return f"{fault}:{exit_code}:{digest}"
+    return f"{fault}:{exit_code}:{digest(last)}"
 
 
 def strike(

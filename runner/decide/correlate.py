@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from runner.decide.masks import masked
 from runner.facts.matches import LAYERS, Layer, Match, Role, Scope, Step
 from runner.facts.verdicts import ACTION_CLASSES, ActionClass, Culprit, Verdict
 
@@ -260,7 +261,7 @@ def _verdict(
         confidence=round(confidence, 2),
         evidence=_evidence(root, same, placed),
         action_class=_action(root, same, culprit),
-        template=root.text if root.fault == "unknown" else "",
+        template=masked(root.text) if root.fault == "unknown" else "",
     )
 
 
@@ -366,6 +367,6 @@ def _guess(placed: Sequence[Match], logs: dict[str, _Log]) -> list[Verdict]:
             confidence=0.3,
             evidence=tuple(frames[:MAX_EVIDENCE]),
             action_class="stop" if imports else "restart",
-            template="" if imports else root.text,
+            template="" if imports else masked(root.text),
         )
     ]
