@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from runner.facts.verdicts import ACTION_CLASSES, ActionClass
+
 NumericFault = Literal[
     "nan_loss",  # NaN or infinity in loss or gradient norm
     "loss_spike",  # the loss jumped
@@ -19,22 +21,6 @@ NumericFault = Literal[
     "activation_norm_drift",  # activations grow
 ]
 Severity = Literal["note", "incident"]
-ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none"]
-
-# What an incident asks for. A spike that comes at once tends to recover, one that does not come back does not (IDEFICS), so
-# the first is waited for and the second rewound. What no rewind can mend goes to a person.
-ACTION_CLASSES: Mapping[NumericFault, ActionClass] = {
-    "nan_loss": "rewind",
-    "loss_spike": "wait",
-    "divergence": "rewind",
-    "grad_norm_spike": "wait",
-    "plateau": "page",
-    "loss_scale_floor": "rewind",
-    "skipped_steps": "page",
-    "throughput_drop": "page",
-    "validation_divergence": "page",
-    "activation_norm_drift": "page",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,8 +24,14 @@ ACTION_CLASSES: Mapping[str, ActionClass] = {
     "cuda_illegal_access": "restart",
     "nan_loss": "rewind",
     "loss_scale_floor": "rewind",
-    "loss_spike": "wait",  # most of them heal; what does not is a divergence
+    "loss_spike": "wait",  # one that comes at once tends to recover (IDEFICS); what does not is a divergence
     "divergence": "rewind",
+    "grad_norm_spike": "wait",
+    "plateau": "page",  # what no rewind can mend goes to a person
+    "skipped_steps": "page",
+    "throughput_drop": "page",
+    "validation_divergence": "page",
+    "activation_norm_drift": "page",
     "data_error": "page",
     "checkpoint_io": "page",
     "rendezvous": "restart",
