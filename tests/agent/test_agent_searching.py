@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import pytest
 
@@ -25,12 +26,19 @@ def test_the_lines_of_a_dead_rank_that_are_known_are_told_after_its_death(node: 
     assert match.text == OOM.strip()
 
 
-def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(node: Node) -> None:
+@pytest.mark.parametrize(
+    "do",
+    [
+        pytest.param({"steps": 1, "last_words": OOM}, id="ended well"),
+        pytest.param({"steps": 1, "exit": 3, "last_words": "bye\n"}, id="said nothing known"),
+    ],
+)
+def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(
+    node: Node, do: dict[str, Any]
+) -> None:
     """No search for a finished gang; and of words that mean nothing there is no word."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"steps": 1, "last_words": OOM}, ranks_per_node=1), epoch=1)
-    assert node.wait_for("RankExited").exit_code == 0
-    node.launch(node.plan(SPEAKER, {"steps": 1, "exit": 3, "last_words": "bye\n"}), epoch=2)
-    node.wait_for("RanksGone")
+    node.launch(node.plan(SPEAKER, do, ranks_per_node=1), epoch=1)
+    node.wait_for("RankExited")
     time.sleep(3.0)  # a search takes half a second
     assert node.said("LinesMatched") == []
