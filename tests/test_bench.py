@@ -50,11 +50,13 @@ def test_every_benchmark_can_be_named() -> None:
     assert names() == [
         "agent",
         "check_recipes",
+        "detectors",
         "fleet",
         "gpu",
         "journal",
         "rank_edges",
         "recovery",
+        "scan",
         "step_time",
         "supervision",
         "takeover",

@@ -44,6 +44,7 @@ _DEEP: tuple[Layer, ...] = (
     "machine",
 )  # what a run that ended well did not live through for nothing
 _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
+_EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|StopIteration)\b")
 _DATA_PATH = (
     "data",
     "dataset",
@@ -67,6 +68,7 @@ class _Frames:
     checkpoint: int = -CONTEXT_LINES
     serialization: int = -CONTEXT_LINES
     imports: int = -CONTEXT_LINES
+    traceback: int = -CONTEXT_LINES
     ignored: int = -CONTEXT_LINES
 
 
@@ -119,6 +121,8 @@ def _in_context(matches: Sequence[Match]) -> list[Match]:
             setattr(around, _FRAMES[match.role], match.line)
         if match.line - around.ignored < IGNORED_LINES and match.role in _OF_TRACEBACKS:
             continue
+        if match.role in _RAISED and not _is_raised(match, around):
+            continue
         fault = _fault_at(match, around, paths.get(match.file, ""))
         if fault and fault != match.fault:
             match = replace(match, fault=fault, layer="program", scope=_SCOPES[fault])
@@ -126,6 +130,13 @@ def _in_context(matches: Sequence[Match]) -> list[Match]:
     return _without_doubles(placed)
 
 
+def _is_raised(match: Match, around: _Frames) -> bool:
+    """Whether an exception's name stands where Python prints it: what a warning quotes was dealt with."""
+    stands_first = _EXCEPTION.match(match.text) is not None
+    return stands_first or match.line - around.traceback < CONTEXT_LINES
+
+
+_RAISED: tuple[Role, ...] = ("exception", "exception-of-code")
 _OF_TRACEBACKS: tuple[Role, ...] = (
     "traceback",
     "exception",
@@ -139,6 +150,7 @@ _FRAMES: dict[Role, str] = {
     "frame-of-checkpoints": "checkpoint",
     "frame-of-serialization": "serialization",
     "frame-of-imports": "imports",
+    "traceback": "traceback",
     "ignored": "ignored",
 }
 _SCOPES: dict[str, Scope] = {

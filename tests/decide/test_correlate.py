@@ -116,6 +116,16 @@ def test_what_is_raised_while_the_interpreter_ends_is_nobodys_trouble() -> None:
     assert one(raised).fault == "config_error"
 
 
+def test_an_exception_that_a_warning_quotes_was_dealt_with() -> None:
+    """Only where Python prints it, or below a traceback, was it raised."""
+    quoted = "WARNING apex is not there (ModuleNotFoundError: No module named 'apex')"
+    assert diagnosed(quoted) == []
+    assert one("ModuleNotFoundError: No module named 'apex'").fault == "config_error"
+    raised = "worker | ModuleNotFoundError: No module named 'apex'"
+    assert diagnosed(raised) == []
+    assert one(f"Traceback (most recent call last):\n{raised}").fault == "config_error"
+
+
 def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
     """Data, a checkpoint, or a mistake in the settings."""
     missing = "FileNotFoundError: [Errno 2] No such file or directory: '{path}'"

@@ -269,7 +269,7 @@ PROGRAM = (
             r"not a multiple of",
             r"can't open file '[^']*': \[Errno 2\]",
             r": command not found\s*$",
-            r"No module named \S+",
+            r"python[\d.]*: No module named ",
             r"yaml\.\w+\.\w*Error",
             r"pydantic_core\.\S+ValidationError",
             r"NCCL WARN Duplicate GPU detected",
