@@ -16,7 +16,7 @@ from bench.fleet.stage import Stage, stage
 from bench.report import Report, quantile
 
 NODES, SECONDS, ROUNDS, DEATHS, GANG_ROUNDS = 2000, 60.0, 200, 5, 3
-CURVE, CURVE_SECONDS, CURVE_ROUNDS = (250, 500, 1000, 2000, 4000, 7000, 10_000), 20.0, 50
+CURVE, CURVE_SECONDS, CURVE_ROUNDS = (250, 500, 1000, 2000, 4000, 7000, 10_000), 20.0, 20
 MAX_CORES, MAX_MB, MAX_MS = 0.3, 300.0, 100.0
 WITHIN = 0.99
 # More than this of a core used by others: what is measured is their work too; chosen.
@@ -80,7 +80,7 @@ def measure_curve(report: Report, sizes: list[int]) -> None:
     points = []
     for nodes in sizes:
         try:
-            with stage(nodes, gives_way=True) as stand:
+            with stage(nodes) as stand:
                 joined = stand.join()
                 up = start_runs(stand)
                 found = steady(stand, CURVE_SECONDS)
@@ -204,13 +204,10 @@ def main() -> int:
     given = _given()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
     cores = len(os.sched_getaffinity(0))
-    low = (
-        ", the agents at low priority, as if they had machines of their own" if given.curve else ""
-    )
     report = Report(
         "a large fleet",
         f"{given.curve or given.nodes} agents' own sessions with made-up ranks, 1,000 in a process, signed, one heartbeat "
-        f"a second each; redis-server 7 with appendfsync always, supervisor and agents on the same {cores} cores{low}; processor "
+        f"a second each; redis-server 7 with appendfsync always, supervisor and agents on the same {cores} cores; processor "
         "time from /proc; decisions one after the other, from the store's acknowledgment of the signal to the read of the "
         "last register written because of it",
     )

@@ -32,7 +32,6 @@ STOKER = str(Path(sys.executable).parent / "stoker")
 AGENTS_PER_PROCESS = 1000  # chosen: two processes for 2,000 agents, as there are two cores
 WAIT_SECONDS = 600.0  # for the fleet to be there, or a gang to be up; far above what it takes
 END_SECONDS = 20.0
-NICE = 10
 
 Event = dict[str, Any]
 
@@ -40,11 +39,7 @@ Event = dict[str, Any]
 class Stage:
     """A cluster of `count` nodes, n1, n2, ..., each with eight slots; as shipped but for where its nodes are."""
 
-    def __init__(
-        self, folder: Path, redis: RedisServer, count: int, *, gives_way: bool = False
-    ) -> None:
-        """`gives_way`: agents run at low priority, as if they had machines of their own, once all cores are used."""
-        self._priority = ("nice", "-n", str(NICE)) if gives_way else ()
+    def __init__(self, folder: Path, redis: RedisServer, count: int) -> None:
         self.folder, self.redis, self.count = folder, redis, count
         self.name = f"fleet-{uuid.uuid4().hex[:8]}"
         self.path = folder / "cluster.yaml"
@@ -71,15 +66,7 @@ class Stage:
         for first in range(1, self.count + 1, AGENTS_PER_PROCESS):
             num = min(AGENTS_PER_PROCESS, self.count + 1 - first)
             process = self._start(
-                *(
-                    *self._priority,
-                    sys.executable,
-                    "-m",
-                    "bench.fleet.agents",
-                    str(self.path),
-                    str(first),
-                    str(num),
-                ),
+                *(sys.executable, "-m", "bench.fleet.agents", str(self.path), str(first), str(num)),
                 is_talking=True,
             )
             assert process.stdin is not None
@@ -175,13 +162,13 @@ class Stage:
 
 
 @contextmanager
-def stage(count: int, *, gives_way: bool = False) -> Iterator[Stage]:
+def stage(count: int) -> Iterator[Stage]:
     """Set a stage with `count` nodes that have joined and passed their checks; end all of it."""
     with (
         tempfile.TemporaryDirectory(prefix="stoker-fleet-") as name,
         RedisServer(Path(name) / "redis") as redis,
     ):
-        stand = Stage(Path(name), redis, count, gives_way=gives_way)
+        stand = Stage(Path(name), redis, count)
         try:
             yield stand
         finally:
