@@ -92,13 +92,13 @@ def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verd
         return _guess(placed, logs)
     depth = min(LAYERS.index(match.layer) for match in naming)
     deepest = [match for match in naming if LAYERS.index(match.layer) == depth]
-    root = min(deepest, key=_order)
+    root = _first(deepest)
     verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
     sick = [match for match in naming if match.layer == "numbers"]
     if (
         sick and root.layer != "numbers" and root.fault not in SICK
     ):  # it was sick before it died, or went on
-        first = min(sick, key=_order)
+        first = _first(sick)
         verdicts.append(_verdict(first, _alike(naming, first), sick, sick))
     return verdicts
 
@@ -251,9 +251,12 @@ def _counts(match: Match, log: _Log) -> bool:
     return not lived_on or any(match.line <= died < log.last_step for died in log.died)
 
 
-def _order(match: Match) -> tuple[bool, float, int, bool]:
-    """Order by what lines say of the time, where they do, and else by where they stand; of one line, what says most."""
-    return (match.at is None, match.at or 0.0, match.line, match.fault == "unknown")
+def _first(matches: Sequence[Match]) -> Match:
+    """Return the first word: of one file the line decides (not all lines have a time), between files the time that they say."""
+    firsts: dict[str, Match] = {}
+    for match in sorted(matches, key=lambda match: (match.line, match.fault == "unknown")):
+        firsts.setdefault(match.file, match)
+    return min(firsts.values(), key=lambda match: (match.at is None, match.at or 0.0))
 
 
 # ---- whose it is -------------------------------------------------------------------------------------------------------

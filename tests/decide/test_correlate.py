@@ -51,6 +51,15 @@ def test_the_device_is_the_cause_of_what_programs_and_collectives_say() -> None:
     assert verdict.evidence[0].file == "log1"
 
 
+def test_the_first_word_of_a_file_is_the_upper_line_and_of_several_the_earlier_one() -> None:
+    """Python prints no time above its tracebacks, and loggers do: that makes a line no earlier."""
+    timed = "2026-02-03 04:05:{second:02d},000 ERROR CUDA out of memory. Tried to allocate 2 GiB"
+    verdict = one(f"{ILLEGAL}\n{timed.format(second=9)}\n")
+    assert verdict.fault == "cuda_illegal_access"
+    later = "2026-02-03 04:05:30,000 ERROR CUDA error: an illegal memory access was encountered"
+    assert one(later, timed.format(second=9)).fault == "cuda_oom"
+
+
 def test_a_rank_that_alone_has_the_fault_is_named_and_one_of_all_is_not() -> None:
     """The others only lost their peer; if all say the same of themselves, the program is to blame."""
     others = "\n".join(f"[rank{rank}]: {RESET}" for rank in (0, 2, 3))
