@@ -35,7 +35,7 @@ class Point:
 
 def measure_fleet(report: Report, given: argparse.Namespace) -> None:
     """Measure a fleet in gangs of eight nodes: cost, decisions, deaths."""
-    with stage(given.nodes) as stand:
+    with stage(given.nodes, heartbeat_seconds=given.heartbeat) as stand:
         report.figure(f"{given.nodes} nodes join and pass their checks", stand.join(), "s")
         report.figure(
             "all of them in gangs of 8, up and at their first step", start_runs(stand), "s"
@@ -58,7 +58,7 @@ def measure_fleet(report: Report, given: argparse.Namespace) -> None:
 
 def measure_gang(report: Report, given: argparse.Namespace) -> None:
     """Measure one gang that takes nearly all nodes: each decision writes thousands of registers."""
-    with stage(given.nodes) as stand:
+    with stage(given.nodes, heartbeat_seconds=given.heartbeat) as stand:
         stand.join()
         size = max(1, int(given.nodes * 0.98))
         report.figure(
@@ -75,12 +75,12 @@ def measure_gang(report: Report, given: argparse.Namespace) -> None:
         )
 
 
-def measure_curve(report: Report, sizes: list[int]) -> None:
+def measure_curve(report: Report, sizes: list[int], *, heartbeat_seconds: float) -> None:
     """Measure fleets of several sizes, draw them, and say what bends first."""
     points = []
     for nodes in sizes:
         try:
-            with stage(nodes) as stand:
+            with stage(nodes, heartbeat_seconds=heartbeat_seconds) as stand:
                 joined = stand.join()
                 up = start_runs(stand)
                 found = steady(stand, CURVE_SECONDS)
@@ -196,6 +196,12 @@ def _given() -> argparse.Namespace:
         const=",".join(map(str, CURVE)),
         help="sizes to measure and to draw into bench/results/fleet.svg (without a list: %(const)s)",
     )
+    parser.add_argument(
+        "--heartbeat",
+        type=float,
+        default=1.0,
+        help="seconds between two of a node (%(default)s): what more nodes than a machine can play are measured with",
+    )
     return parser.parse_args()
 
 
@@ -207,13 +213,14 @@ def main() -> int:
     report = Report(
         "a large fleet",
         f"{given.curve or given.nodes} agents' own sessions with made-up ranks, 1,000 in a process, signed, one heartbeat "
-        f"a second each; redis-server 7 with appendfsync always, supervisor and agents on the same {cores} cores; processor "
-        "time from /proc; decisions one after the other, from the store's acknowledgment of the signal to the read of the "
+        f"every {given.heartbeat:g} s each; redis-server 7 with appendfsync always, supervisor and agents on the same {cores} cores; "
+        "processor time from /proc; decisions one after the other, from the store's acknowledgment of the signal to the read of the "
         "last register written because of it",
     )
     begun = time.monotonic()
     if given.curve:
-        measure_curve(report, [int(size) for size in given.curve.split(",")])
+        sizes = [int(size) for size in given.curve.split(",")]
+        measure_curve(report, sizes, heartbeat_seconds=given.heartbeat)
     else:
         measure_fleet(report, given)
         measure_gang(report, given)

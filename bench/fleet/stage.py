@@ -32,14 +32,17 @@ STOKER = str(Path(sys.executable).parent / "stoker")
 AGENTS_PER_PROCESS = 1000  # chosen: two processes for 2,000 agents, as there are two cores
 WAIT_SECONDS = 600.0  # for the fleet to be there, or a gang to be up; far above what it takes
 END_SECONDS = 20.0
+SILENT_BEATS = 5.0  # as shipped
 
 Event = dict[str, Any]
 
 
 class Stage:
-    """A cluster of `count` nodes, n1, n2, ..., each with eight slots; as shipped but for where its nodes are."""
+    """A cluster of `count` nodes, n1, n2, ..., each with eight slots; as shipped but for where its nodes are, and how they beat."""
 
-    def __init__(self, folder: Path, redis: RedisServer, count: int) -> None:
+    def __init__(
+        self, folder: Path, redis: RedisServer, count: int, *, heartbeat_seconds: float = 1.0
+    ) -> None:
         self.folder, self.redis, self.count = folder, redis, count
         self.name = f"fleet-{uuid.uuid4().hex[:8]}"
         self.path = folder / "cluster.yaml"
@@ -48,6 +51,8 @@ class Stage:
             "local": {"nodes": 0},
             "store": wire.to_plain(redis.spec()),
             "spares_low": 0,
+            "heartbeat_seconds": heartbeat_seconds,
+            "silence_seconds": SILENT_BEATS * heartbeat_seconds,
         }
         self.path.write_text(yaml.safe_dump(fields))
         self._run("token", "--cluster", str(self.path))
@@ -162,13 +167,13 @@ class Stage:
 
 
 @contextmanager
-def stage(count: int) -> Iterator[Stage]:
+def stage(count: int, *, heartbeat_seconds: float = 1.0) -> Iterator[Stage]:
     """Set a stage with `count` nodes that have joined and passed their checks; end all of it."""
     with (
         tempfile.TemporaryDirectory(prefix="stoker-fleet-") as name,
         RedisServer(Path(name) / "redis") as redis,
     ):
-        stand = Stage(Path(name), redis, count)
+        stand = Stage(Path(name), redis, count, heartbeat_seconds=heartbeat_seconds)
         try:
             yield stand
         finally:
