@@ -213,9 +213,9 @@ def main() -> int:
     report = Report(
         "a large fleet",
         f"{given.curve or given.nodes} agents' own sessions with made-up ranks, 1,000 in a process, signed, one heartbeat "
-        f"every {given.heartbeat:g} s each; redis-server 7 with appendfsync always, supervisor and agents on the same {cores} "
-        "cores; processor time from /proc; decisions one after the other, from the store's acknowledgment of the signal to the read "
-        "of the last register written because of it",
+        f"every {given.heartbeat:g} s each; redis-server 7 with appendfsync always, supervisor and agents on {cores} "
+        "shared cores; processor time from /proc; decisions one after the other, from the store's acknowledgment of the signal to "
+        "the read of the last register written because of it",
     )
     begun = time.monotonic()
     if given.curve:
