@@ -15,7 +15,8 @@ from runner.facts import wire
 MOST_BYTES = (
     4 * 1024 * 1024
 )  # of the end of each file; chosen: a cause stands near the end, or is too old to be one
-MOST_MATCHES = 40  # that are told, of all files together; chosen, within a message of 64 KB
+# That are told, of all files together, and of each of them: thousands of nodes may speak of one death; chosen.
+MOST_MATCHES, MOST_TEXT = 10, 300
 SPARE_BYTES = 8 * 1024  # of a message, for what stands around it
 
 
@@ -35,10 +36,10 @@ def main(arguments: list[str]) -> int:
             sys.stderr.write(f"{path.name}: {error.strerror}\n")
         log.finish()
     most = MOST_MATCHES
-    message = wire.encode(diagnosis.scanned(most))
+    message = wire.encode(diagnosis.scanned(most, text=MOST_TEXT))
     while len(message) > wire.MAX_MESSAGE_BYTES - SPARE_BYTES and most:
         most //= 2
-        message = wire.encode(diagnosis.scanned(most))
+        message = wire.encode(diagnosis.scanned(most, text=MOST_TEXT))
     sys.stdout.buffer.write(message + b"\n")
     return 0
 

@@ -44,13 +44,17 @@ class Diagnosis:
         matches = [match for log in self.logs for match in log.matches]
         return correlate(matches, [log.furthest for log in self.logs if log.furthest is not None])
 
-    def scanned(self, most: int) -> ScannedLogs:
-        """Return what a supervisor is told of these logs: at most so many lines, those that name a cause first."""
+    def scanned(self, most: int, *, text: int) -> ScannedLogs:
+        """Return what a supervisor is told of these logs: at most so many lines, those that name a cause first.
+
+        `text`: the most characters of each.
+        """
         matches = [match for log in self.logs for match in log.matches]
         order = sorted(range(len(matches)), key=lambda number: _importance(matches[number], number))
         kept = sorted(order[:most])
         steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
-        return ScannedLogs(matches=tuple(matches[number] for number in kept), steps=steps)
+        told = (replace(matches[number], text=matches[number].text[:text]) for number in kept)
+        return ScannedLogs(matches=tuple(told), steps=steps)
 
     @property
     def warnings(self) -> list[str]:

@@ -266,7 +266,8 @@ def _incident_amended(state: State, record: r.IncidentAmended) -> None:
 def _incident_diagnosed(state: State, record: r.IncidentDiagnosed) -> None:
     incident = state.incidents[record.incident]
     incident.cause = record.cause
-    incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
+    if incident.is_live:
+        incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
 
 
 def _rung_taken(state: State, record: r.RungTaken) -> None:
@@ -280,6 +281,8 @@ def _rung_taken(state: State, record: r.RungTaken) -> None:
 def _incident_changed(state: State, record: r.IncidentChanged) -> None:
     incident = state.incidents[record.incident]
     incident.state, incident.reason = record.state, record.reason or incident.reason
+    if not incident.is_live:
+        incident.matches.clear()
     if not incident.is_live:
         incident.closed_at = state.now
         for run in state.runs.values():

@@ -31,7 +31,11 @@ def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
     steps = [replace(step, file=f"{said.node} {step.file}") for step in said.steps]
     verdicts = correlate(placed, steps)
     cause = _cause(verdicts[0]) if verdicts else None
-    if cause is not None and cause.confidence >= LEAST_CONFIDENCE and cause != incident.cause:
+    if cause is None or cause.confidence < LEAST_CONFIDENCE or cause == incident.cause:
+        return
+    known = incident.cause
+    # Of one that is closed the lines are gone: an echo that comes late is judged without them.
+    if incident.is_live or known is None or cause.confidence > known.confidence:
         draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=new))
 
 

@@ -41,7 +41,7 @@ MAX_STRANGERS_KEPT = 100  # agents refused under names that are no nodes; chosen
 MAX_LIVES_KEPT = (
     64  # past lives of a node's agents, so that old joins are no news; chosen, not measured
 )
-MAX_MATCHES_KEPT = 200  # lines of logs of one incident; chosen, not measured
+MAX_MATCHES_KEPT = 100  # lines of logs of one incident, while it is live; chosen, not measured
 MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
 
 
@@ -265,7 +265,9 @@ class Incident:
     evidence: list[str] = field(default_factory=list)
     reason: str = ""
     cause: Cause | None = None  # what the lines of the ranks that died say it was
-    matches: list[Match] = field(default_factory=list)  # these lines, of all nodes; the first ones
+    matches: list[Match] = field(
+        default_factory=list
+    )  # these lines, of all nodes; while it is live
 
     @property
     def is_live(self) -> bool:

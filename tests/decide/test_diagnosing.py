@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.decide.state import Incident
+from runner.decide.apply import apply_record
+from runner.decide.state import MAX_MATCHES_KEPT, Incident
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts import wire
@@ -96,6 +97,17 @@ def test_what_another_node_says_later_is_judged_together_with_it() -> None:
     assert desk.take(matched("n1", echo)) == []
 
 
+def test_an_echo_that_comes_after_the_incident_is_closed_changes_nothing() -> None:
+    """The lines that it would have been judged with are gone; a deeper cause is still heard."""
+    desk = crashed_desk()
+    desk.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
+    apply_record(desk.state, r.IncidentChanged(incident="i1", state="resolved"))
+    echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
+    assert desk.take(matched("n1", echo)) == []
+    lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
+    assert kinds(desk.take(matched("n1", lost))) == ["IncidentDiagnosed"]
+
+
 def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
     """Nor are lines of an attempt that no incident struck."""
     desk = crashed_desk()
@@ -117,6 +129,21 @@ def test_a_cause_survives_a_snapshot() -> None:
     state = wire.decode(wire.encode(desk.state), limit_bytes=10**7)
     (found,) = state.incidents.values()
     assert found == incident(desk)
+
+
+def test_the_lines_of_an_incident_are_kept_while_it_is_live_and_bounded() -> None:
+    """Its cause stays; a thousand nodes that speak of one death fill no snapshot."""
+    desk = crashed_desk()
+    for number in range(40):
+        fault = ("cuda_oom", "host_oom")[number % 2]
+        layer = ("program", "machine")[number % 2]
+        lines = [match("one", fault, layer, line=10 * number + line) for line in range(10)]
+        desk.take(matched(f"n{1 + number % 2}", *lines))
+    assert 0 < len(incident(desk).matches) <= MAX_MATCHES_KEPT
+    resolved = r.IncidentChanged(incident="i1", state="resolved")
+    apply_record(desk.state, resolved)
+    assert incident(desk).matches == []
+    assert incident(desk).cause is not None
 
 
 def test_diagnosed_incidents_read_as_words() -> None:
