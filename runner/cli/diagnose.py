@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -133,7 +134,7 @@ def _blocks(name: str) -> Iterator[bytes]:
         with closing(_opened(name)) as file:
             while block := file.read(BLOCK_BYTES):
                 yield block
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise UserError(f"{name}: cannot be read ({error})") from error
 
 

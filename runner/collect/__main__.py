@@ -26,10 +26,15 @@ def main(arguments: list[str]) -> int:
     for argument in arguments:
         rank, _, name = argument.partition("=")
         path = Path(name)
-        log = diagnosis.log(path.name, rank=int(rank))
+        try:
+            size = path.stat().st_size
+        except OSError:
+            size = 0
+        # Lines are counted from where the search begins.
+        part = f" (its last {MOST_BYTES >> 20} MB)" if size > MOST_BYTES else ""
+        log = diagnosis.log(f"{path.name}{part}", rank=int(rank))
         try:
             with path.open("rb") as file:
-                size = file.seek(0, 2)
                 file.seek(max(0, size - MOST_BYTES))
                 log.feed(file.read(MOST_BYTES))
         except OSError as error:

@@ -21,7 +21,10 @@ from runner.facts.verdicts import Verdict
 PROBED_BYTES = 4096  # at the beginning of a file, to see whether it is text; chosen
 BINARY_SHARE = 0.05  # of zero bytes among them, from which on it is not; chosen
 MAX_NUMERIC = 100  # incidents of one log's numbers that are kept; chosen
-_RANK_IN_NAME = re.compile(r"(?:^|[^a-z])rank[_\-. ]?(\d+)(?!\d)", re.IGNORECASE)
+_RANK_IN_NAME = re.compile(
+    r"(?<![a-z])(?<!lora[_\-.])(?<!node[_\-.])(?<!local[_\-.])(?<!low[_\-.])rank[_\-. ]?(\d+)(?!\d)",
+    re.IGNORECASE,
+)
 
 
 class Diagnosis:

@@ -7,6 +7,7 @@ which of them is which (two are equal) teaches nothing.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -97,7 +98,7 @@ def _made(shape: _Shape, text: str) -> StepRecord | None:
     for name, place, factor in shape.places:
         value = _value(numbers[place])
         if name == "step":
-            if value != int(value):
+            if not math.isfinite(value) or value != int(value):
                 return None
             fields[name] = int(value)
         else:

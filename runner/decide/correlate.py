@@ -8,7 +8,7 @@ acting on none, so a culprit is named only when the others do not say the same o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from runner.decide.masks import masked
@@ -35,9 +35,11 @@ CONTEXT_LINES = (
     200  # between a traceback's frames and its exception, other ranks' lines among them; chosen
 )
 IGNORED_LINES = 30  # of a traceback of an exception that nobody minds; chosen
+NEAR_SEQUENCES = 8  # collectives that a late rank may be behind; chosen
 NEAR_LINES = 3  # between a line that names a GPU and one that says what became of it; chosen
 # A run goes on making steps while it is sick of these, or of anything that its numbers tell.
 SICK = ("nan_loss", "loss_scale_floor", "loss_spike", "thermal_power")
+_ECHOES: tuple[Layer, ...] = ("network", "collective", "launcher", "other")
 _DEEP: tuple[Layer, ...] = (
     "device",
     "link",
@@ -45,19 +47,26 @@ _DEEP: tuple[Layer, ...] = (
 )  # what a run that ended well did not live through for nothing
 _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 _EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|StopIteration)\b")
-_DATA_PATH = (
-    "data",
-    "dataset",
-    "shard",
-    "token",
-    "corpus",
-    "train",
-    "coco",
-    "imagenet",
-    "wiki",
-    "text",
+# Words of paths, without the digits at their ends.
+_CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
+_CONFIG_WORDS = (
+    "config",
+    "configs",
+    "conf",
+    "settings",
+    "yaml",
+    "yml",
+    "toml",
+    "cfg",
+    "ini",
+    "py",
+    "sh",
 )
-_CHECKPOINT_PATH = ("checkpoint", "ckpt", "global_step", "iter_", "model_states", "optim_states")
+_DATA_WORDS = (
+    *("data", "dataset", "datasets", "shard", "shards", "token", "tokens", "tokenized", "corpus"),
+    *("train", "val", "valid", "test", "coco", "imagenet", "wiki", "wikitext", "text", "jsonl"),
+    *("parquet", "arrow", "bin", "idx", "tfrecord", "npy", "tar"),
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -86,13 +95,16 @@ def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verd
     """Return the verdicts on a run from what its logs hold; none for a healthy one. Matches are in the order of their files."""
     placed = _in_context(list(matches))
     logs = _logs(placed, steps)
-    told = [match for match in placed if match.fault and _counts(match, logs[match.file])]
+    told = [match for match in placed if match.fault and _counts(match, logs)]
     naming = [match for match in told if match.weight == "names"]
     if not naming:
         return _guess(placed, logs)
     depth = min(LAYERS.index(match.layer) for match in naming)
     deepest = [match for match in naming if LAYERS.index(match.layer) == depth]
     root = _first(deepest)
+    raised = [match for match in naming if match.role == "exception" and match.layer == "other"]
+    if raised and root.layer == "launcher" and root.fault == "preemption":
+        deepest, root = raised, _first(raised)  # whoever ended the job did so because of it
     verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
     sick = [match for match in naming if match.layer == "numbers"]
     if (
@@ -165,11 +177,9 @@ def _paths(matches: Sequence[Match]) -> dict[str, str]:
     said: dict[str, str] = {}
     for match in matches:
         if match.role == "missing-file" and match.file not in said:
-            text = match.text.lower()
-            if _names(text, _CHECKPOINT_PATH):
-                said[match.file] = "checkpoint_io"
-            elif _names(text, _DATA_PATH):
-                said[match.file] = "data_error"
+            fault = _held_by(match.text.lower())
+            if fault:
+                said[match.file] = fault
     return said
 
 
@@ -195,10 +205,19 @@ def _fault_at(match: Match, around: _Frames, path_says: str) -> str:
     return "config_error" if around.imports > line else ""
 
 
-def _names(text: str, words: Sequence[str]) -> bool:
-    """Whether a path in the text has one of these words in it."""
-    paths = [word for word in text.split() if "/" in word or "'" in word]
-    return any(word in path for path in paths for word in words)
+def _held_by(text: str) -> str:
+    """Return what a path in the text holds, by its words: "" if they do not say."""
+    for path in text.split():
+        if "/" not in path and "'" not in path:
+            continue
+        words = [word.rstrip("0123456789") for word in re.split(r"[^a-z0-9]+", path)]
+        if any(word in _CHECKPOINT_WORDS for word in words):
+            return "checkpoint_io"
+        if any(word in _CONFIG_WORDS for word in words):
+            return "config_error"
+        if any(word in _DATA_WORDS for word in words):
+            return "data_error"
+    return ""
 
 
 def _without_doubles(matches: list[Match]) -> list[Match]:
@@ -227,28 +246,32 @@ def _logs(matches: Iterable[Match], steps: Iterable[Step]) -> dict[str, _Log]:
         log = logs.setdefault(match.file, _Log())
         if match.role == "ended-well":
             log.ended_well = match.line
-        elif match.layer == "launcher" and match.weight == "names":
+        elif match.role in ("death", "root-cause"):
             log.died.append(match.line)
     for step in steps:
         log = logs.setdefault(step.file, _Log())
         if step.step > log.best:
             log.best, log.last_step = step.step, step.line
+    for log in logs.values():
+        if log.last_step > log.ended_well:
+            log.ended_well = 0  # an epoch was over, or a phase: it went on
     return logs
 
 
-def _counts(match: Match, log: _Log) -> bool:
+def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
     """Whether what a line says can have ended the run, or will go on to trouble it."""
-    if log.ended_well:
-        if match.line > log.ended_well:
-            return match.layer in _DEEP and match.is_lasting
-        if not any(match.line <= died < log.ended_well for died in log.died):
-            return match.layer in _DEEP and match.is_lasting
-    if match.is_lasting and match.layer in _DEEP:
+    log = logs[match.file]
+    if match.layer == "numbers" or (match.is_lasting and match.layer in _DEEP):
         return True
-    if match.fault in SICK or match.layer == "numbers":
+    if match.layer in _ECHOES and any(other.ended_well for other in logs.values()):
+        return False  # the ranks that were done first were missed by the others
+    if log.ended_well and match.line > log.ended_well:
+        return match.layer in _DEEP or match.fault == "checkpoint_io"
+    over = log.ended_well or log.last_step
+    lived_on = match.line < over
+    if match.fault in SICK and not log.ended_well:
         return True
-    lived_on = match.line < log.last_step
-    return not lived_on or any(match.line <= died < log.last_step for died in log.died)
+    return not lived_on or any(match.line < died < over for died in log.died)
 
 
 def _first(matches: Sequence[Match]) -> Match:
@@ -323,7 +346,11 @@ def _late_rank(placed: Sequence[Match]) -> Culprit | None:
         return None
     first = min(reached.values())
     behind = [rank for rank, sequence in reached.items() if sequence == first]
-    return Culprit(kind="rank", id=str(behind[0])) if len(behind) == 1 else None
+    others = {sequence: True for sequence in reached.values() if sequence != first}
+    # Groups of ranks count apart from each other: only one that was just behind all the others is late.
+    if len(behind) != 1 or len(others) != 1 or next(iter(others)) - first > NEAR_SEQUENCES:
+        return None
+    return Culprit(kind="rank", id=str(behind[0]))
 
 
 def _lonely_rank(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> int | None:
@@ -332,13 +359,24 @@ def _lonely_rank(root: Match, same: Sequence[Match], placed: Sequence[Match]) ->
     What the program or its settings are to blame for strikes all ranks: that one of them is shown first means nothing.
     """
     with_it = {match.rank: True for match in same if match.rank is not None}
-    for match in placed:
-        if match.role == "names-rank" and match.rank is not None:
-            return match.rank
+    if (failed := _failed_first(placed)) is not None:
+        return failed
     spoke = {match.rank: True for match in placed if match.rank is not None}
     if root.scope == "user" or len(with_it) != 1 or len(spoke) < 2:
         return None
     return next(iter(with_it))
+
+
+def _failed_first(placed: Sequence[Match]) -> int | None:
+    """Return the rank that a launcher's summary calls the root cause, or the only one that it names."""
+    named = [match for match in placed if match.role == "names-rank" and match.rank is not None]
+    for root in placed:
+        if root.role == "root-cause":
+            below = [match for match in named if match.file == root.file and match.line > root.line]
+            if below:
+                return min(below, key=lambda match: match.line).rank
+    ranks = {match.rank: True for match in named}
+    return next(iter(ranks)) if len(ranks) == 1 else None
 
 
 # ---- how it is told ----------------------------------------------------------------------------------------------------
@@ -363,12 +401,12 @@ def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> Acti
     return usual
 
 
-def _guess(placed: Sequence[Match], logs: dict[str, _Log]) -> list[Verdict]:
+def _guess(placed: Sequence[Match], logs: Mapping[str, _Log]) -> list[Verdict]:
     """Judge a log that names no fault but shows a program being torn down: a traceback whose last line is missing."""
     frames = [
         match
         for match in placed
-        if match.role in ("traceback", "frame-of-imports") and _counts(match, logs[match.file])
+        if match.role in ("traceback", "frame-of-imports") and _counts(match, logs)
     ]
     if not frames:
         return []

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runner.decide.correlate import correlate
 from runner.decide.draft import Draft
-from runner.decide.state import MAX_MATCHES_KEPT, Incident, State
+from runner.decide.state import Incident, State
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
@@ -23,11 +23,11 @@ def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
     incident = _incident_of(draft.state, said.attempt)
     if incident is None:
         return
-    new = tuple(replace(match, node=match.node or said.node) for match in said.matches)
-    # Files of one name stand on every node.
+    # Whatever a line says of its node: ours is the one that sent it. Files of one name stand on every node.
+    new = tuple(replace(match, node=said.node) for match in said.matches)
     placed = [
         replace(match, file=f"{match.node} {match.file}") for match in (*incident.matches, *new)
-    ][:MAX_MATCHES_KEPT]
+    ]
     steps = [replace(step, file=f"{said.node} {step.file}") for step in said.steps]
     verdicts = correlate(placed, steps)
     cause = _cause(verdicts[0]) if verdicts else None

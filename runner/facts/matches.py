@@ -54,7 +54,9 @@ Role = Literal[
     "exception-of-code",  # which says that the program is wrong, as a rule
     "missing-file",  # the file's name, and the frames above, say what is missing
     "disk-full",
-    "names-rank",  # of the rank that a launcher saw fail first
+    "names-rank",  # of a rank that a launcher saw fail
+    "root-cause",  # the next rank that is named failed first
+    "death",  # a launcher tells that a rank ended badly
     "names-gpu",  # of the GPU that the next lines are about
     "waited-in-vain",  # of a rank, in a collective
     "error-of-any-kind",

@@ -135,6 +135,40 @@ def test_an_exception_that_a_warning_quotes_was_dealt_with() -> None:
     assert one(f"Traceback (most recent call last):\n{raised}").fault == "config_error"
 
 
+def test_a_mark_that_steps_follow_is_the_end_of_a_phase_and_excuses_nothing() -> None:
+    """An epoch is complete, the run goes on, and dies of something; what it could not save after its end is told too."""
+    epoch = "Epoch 1: training complete in 12 s\n"
+    steps = "".join(f"iter {n}: loss 2.4, time 1.20ms, mfu 41.20%\n" for n in range(100, 120))
+    oom = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
+    assert one(epoch + steps + oom).fault == "cuda_oom"
+    saving = '  File "/job/checkpointing.py", line 3, in save_checkpoint\nOSError: [Errno 28]\n'
+    assert one(f"{steps}Training finished, saving the model\n{saving}").fault == "checkpoint_io"
+
+
+def test_the_summary_of_a_launcher_names_the_root_cause_not_the_others() -> None:
+    """It lists the others first; where it names several and no root, none of them is the culprit."""
+    others = (
+        "Failures:\n[1]:\n  rank      : 5 (local_rank: 1)\n[2]:\n  rank      : 6 (local_rank: 2)\n"
+    )
+    root = "Root Cause (first observed failure):\n[0]:\n  rank      : 2 (local_rank: 2)\n"
+    assert one(ILLEGAL + "\n" + others + root).culprit == Culprit(kind="rank", id="2")
+    assert one(ILLEGAL + "\n" + others).culprit is None
+
+
+def test_an_exception_that_nobody_knows_is_why_somebody_ended_the_job() -> None:
+    """Not a preemption: the scheduler ends the tasks of a step that lost one."""
+    raised = "Traceback (most recent call last):\nRuntimeError: the frobnicator wobbles\n"
+    ended = "slurmstepd: error: *** STEP 77.0 ON gpu3 CANCELLED AT 2026-02-03T04:05:06 ***\n"
+    assert one(raised + ended).fault == "unknown"
+    assert one(ended).fault == "preemption"
+
+
+def test_a_rank_far_behind_in_another_group_is_not_the_late_one() -> None:
+    """Groups of ranks count their collectives apart."""
+    lines = [WATCHDOG.format(rank=rank, sequence=8000) for rank in (1, 2, 3)]
+    assert one("\n".join([*lines, WATCHDOG.format(rank=0, sequence=12)])).culprit is None
+
+
 def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
     """Data, a checkpoint, or a mistake in the settings."""
     missing = "FileNotFoundError: [Errno 2] No such file or directory: '{path}'"
@@ -143,6 +177,7 @@ def test_a_missing_file_is_what_its_path_and_its_frames_say() -> None:
         one(missing.format(path="/runs/7/checkpoints/global_step10/a.pt")).fault == "checkpoint_io"
     )
     assert one(missing.format(path="settings.yaml")).fault == "config_error"
+    assert one(missing.format(path="configs/train_gpt.yaml")).fault == "config_error"
     frame = '  File "/job/data/indexed_dataset.py", line 20, in __init__\n'
     assert one(frame + missing.format(path="x.idx")).fault == "data_error"
 

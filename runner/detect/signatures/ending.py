@@ -29,7 +29,7 @@ ENDING = (
         name="preempted",
         pattern=any_of(
             r"DUE TO PREEMPTION",
-            r"(?:job|node|instance|pod|worker|vm|host|spot)\b.{0,60}\b(?:was |is |been |being |will be )?(?:pr"
+            r"(?:job|node|instance|pod|vm|spot)\b.{0,60}\b(?:was |is |been |being |will be )?(?:pr"
             r"eempted|evicted|reclaimed)\b",
             r"received (?:a )?(?:preemption|termination|interruption) (?:notice|signal|warning)",
             r"preemption (?:notice|signal|warning) received",
@@ -37,6 +37,8 @@ ENDING = (
             r"maintenance event.{0,40}TERMINATE",
             r"TERM_PREEMPT",
             r"SIGTERM .*preempt|preempt\w* .*SIGTERM",
+            r"\bPreempted by ",
+            r"\bEvicted\b.{0,80}pod/",
             ignore_case=True,
         ),
         fault="preemption",
@@ -52,6 +54,7 @@ ENDING = (
             r"\*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT",
             r"scancel(?:led)?: ",
             r"srun: Job step aborted: Waiting up to",
+            r"\*\*\* JOB \d+ CANCELLED AT",
         ),
         fault="preemption",
         layer="launcher",
@@ -71,6 +74,7 @@ ENDING = (
             r"received signal 15",
             r"Caught signal 15",
             r"signal 15 \(Terminated\)",
+            r"exiting program after receiving",
             ignore_case=True,
         ),
         fault="preemption",
@@ -81,9 +85,20 @@ ENDING = (
         near="Sending process 44 closing signal SIGTERM",
     ),
     Signature(
+        name="launcher-root-cause",
+        role="root-cause",
+        pattern=r"Root Cause \(first observed failure\)",
+        fault="unknown",
+        layer="launcher",
+        scope="rank",
+        source="torchrun",
+        sample="Root Cause (first observed failure):",
+        near="the first observed failure was no root cause",
+    ),
+    Signature(
         name="launcher-summary",
+        role="death",
         pattern=any_of(
-            r"Root Cause \(first observed failure\)",
             r"ChildFailedError",
             r"failed \(exitcode: -?\d+\) local_rank: (?P<local_rank>\d+)",
             r"exits with return code = -?[1-9]\d*",
@@ -134,6 +149,7 @@ ENDING = (
     ),
     Signature(
         name="killed-by-kernel",
+        role="death",
         pattern=any_of(
             r"exitcode\s*: -9\b",
             r"\(exitcode: -9\)",
