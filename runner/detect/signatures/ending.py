@@ -99,7 +99,7 @@ ENDING = (
         name="launcher-summary",
         role="death",
         pattern=any_of(
-            r"ChildFailedError",
+            r"ChildFailedError|terminated normally, but 1 process",
             r"failed \(exitcode: -?\d+\) local_rank: (?P<local_rank>\d+)",
             r"exits with return code = -?[1-9]\d*",
             r"srun: error: .*: task.* (?:Exited with exit code [1-9]\d*|Aborted|Killed|Segmentation fault|Bus "
@@ -169,10 +169,12 @@ ENDING = (
         name="looks-like-an-error",
         role="error-of-any-kind",
         pattern=any_of(
-            r"(?:^|[\s:\]>])(?:FATAL|CRITICAL|PANIC|[Ff]atal error)\b",
+            r"(?:^|[\s:\]>\[])(?:FATAL|CRITICAL|PANIC|[Ff]atal error)(?:[:\]]| ?[-|] | the )",
             r"Check failed: ",
             r"^F\d{4} ",
             r"\bUnrecoverable error\b",
+            r"\bERROR\b.*\b\w+(?:Error|Exception): \S",
+            r"ErrorMessage \S",
         ),
         fault="unknown",
         layer="other",

@@ -101,7 +101,7 @@ MACHINE = (
             r"XFS \([^)]*\):? .*(?:[Ll]og I/O [Ee]rror|Corruption|[Ss]hutting down|metadata I/O error)",
             r"BTRFS (?:error|critical)",
             r"(?:Buffer )?I/O error,? (?:on )?dev(?:ice)? (?:sd|nvme|dm-|md|vd|xvd)\w*",
-            r"blk_update_request: (?:critical|I/O)",
+            r"blk_update_request: (?:critical|I/O)[^,]*, dev (?:sd|nvme|dm-|md|vd|xvd)",
             r"critical (?:medium|target) error",
             r"no available path - failing I/O",
             r"nvme \S+: (?:Disabling device after reset failure|controller is down; will reset|I/O \d+ .*timeo"
@@ -109,7 +109,7 @@ MACHINE = (
             r"md/raid\S*:.*Disk failure",
             r"attempt to access beyond end of device",
             r"I/O error while writing superblock",
-            r"print_req_error: I/O error",
+            r"print_req_error: I/O error, dev (?:sd|nvme|dm-|md|vd|xvd)",
             r"JBD2: Error -?\d+",
             r"SQUASHFS error",
             r"device offline error",

@@ -60,6 +60,7 @@ MARKS = (
             r"does not support timeout",
             r"nvidia-smi: command not found",
             r"\[W[^\]]*socket\.cpp.*(?:errno: 97|cannot be initialized)",
+            r"(?:corrupt\w*|fail(?:ed|ures)|errors?)[^:]{0,20}: 0\b",
         ),
         fault="",
         layer="other",

@@ -189,7 +189,7 @@ PROGRAM = (
             r"SafetensorError",
             r"HeaderTooLarge",
             r"MetadataIncompleteBuffer",
-            r"(?:failed|unable|error|exception|cannot|could not).{0,40}\b(?:sav(?:e|ing)|writ(?:e|ing)|load(?:"
+            r"(?:failed|unable|exception|cannot|could not).{0,40}\b(?:sav(?:e|ing)|writ(?:e|ing)|load(?:"
             r"ing)?|read(?:ing)?|restor(?:e|ing)|upload(?:ing)?)\b.{0,40}\b(?:checkpoint|ckpt|state_?dict|\.pt"
             r"\b|\.safetensors\b)",
             r"checkpoint.{0,60}\b(?:is|was|appears) (?:corrupt(?:ed)?|truncated|incomplete)",
