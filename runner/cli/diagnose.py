@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import sys
 import zlib
@@ -21,6 +22,7 @@ from runner.errors import UserError
 from runner.facts.matches import Match
 from runner.facts.verdicts import Verdict
 
+GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952
 BAR_BYTES = 64 * 1024 * 1024  # of logs, from which on a progress bar is drawn; chosen
 
 
@@ -60,20 +62,26 @@ def diagnose(
 
         ctx.exit(diagnose_metrics(files, as_json=as_json))
     diagnosis = Diagnosis(own_format=pattern)
-    num_read = 0
+    num_read, unread = 0, list[str]()
     with click.progressbar(
         length=_size(files), label="reading", file=sys.stderr, hidden=not _wants_bar(files)
     ) as bar:
         for name in files:
             log = diagnosis.log(name)
-            for block in _blocks(name):
-                log.feed(block)
-                bar.update(len(block))
-                if log.is_binary:
-                    break
+            try:
+                for block in _blocks(name):
+                    log.feed(block)
+                    bar.update(len(block))
+                    if log.is_binary:
+                        break
+            except UserError as error:  # what was read until then counts, and so do the others
+                unread.append(str(error))
             log.finish()
             num_read += not log.is_binary
-    for warning in diagnosis.warnings:
+    for stream in (sys.stdout, sys.stderr):  # logs hold what a terminal may not be able to show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for warning in (*unread, *diagnosis.warnings):
         click.echo(f"stoker: {warning}", err=True)
     verdicts = diagnosis.verdicts()
     if as_json:
@@ -81,8 +89,8 @@ def diagnose(
             click.echo(json.dumps(as_object(verdict), ensure_ascii=False))
     else:
         _tell(verdicts, diagnosis.logs)
-    if not num_read:
-        ctx.exit(codes.BAD_INPUT)
+    if not num_read or (unread and not verdicts):
+        ctx.exit(codes.BAD_INPUT)  # what nobody has read is not healthy
     ctx.exit(codes.FAILED if verdicts else codes.DONE)
 
 
@@ -129,7 +137,7 @@ def _where(match: Match) -> str:
 
 
 def _blocks(name: str) -> Iterator[bytes]:
-    """Yield the bytes of a file (`-`: of standard input); a gzip file is unpacked. Raises UserError for one that is not there."""
+    """Yield the bytes of a file (`-`: standard input); what gzip packed is unpacked. Raises UserError when it cannot be read."""
     try:
         with closing(_opened(name)) as file:
             while block := file.read(BLOCK_BYTES):
@@ -141,9 +149,10 @@ def _blocks(name: str) -> Iterator[bytes]:
 def _opened(name: str) -> BinaryIO:
     if name == "-":
         return sys.stdin.buffer
-    if name.endswith(".gz"):
-        return cast(BinaryIO, gzip.open(name, "rb"))
-    return open(name, "rb", buffering=0)
+    file = open(name, "rb")  # noqa: SIM115 - whoever asked closes it
+    if file.peek(2)[:2] == GZIP_MAGIC:
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return file
 
 
 def _size(files: Sequence[str]) -> int:

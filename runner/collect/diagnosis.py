@@ -96,6 +96,9 @@ class Log:
     def feed(self, block: bytes) -> None:
         """Take more bytes in."""
         if not self.num_bytes:
+            block = block.lstrip(
+                b"\0"
+            )  # a hole: the file was cut while its writer went on where it was
             probed = block[:PROBED_BYTES]
             self.is_binary = probed.count(0) > BINARY_SHARE * len(probed)
         if not self.is_binary:

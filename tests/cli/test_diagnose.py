@@ -64,12 +64,31 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "x.log.gz"
     broken.write_bytes(gzip.compress(SICK.encode() * 1000)[:40])
     assert diagnose(str(broken)).exit_code == 2
+    broken.write_bytes(gzip.compress(SICK.encode() * 1000)[:20] + b"junk" * 30)
+    assert diagnose(str(broken)).exit_code == 2
+    log = tmp_path / "good.log"
+    log.write_text(SICK)
+    result = diagnose(str(tmp_path / "none.log"), str(log), "--json")
+    assert (result.exit_code, len(result.stdout.splitlines())) == (1, 1)
+    log.write_text(STEPS)
+    assert diagnose(str(tmp_path / "none.log"), str(log)).exit_code == 2
+
+
+def test_a_packed_log_needs_no_name_and_a_hole_at_its_beginning_is_none_of_its_text(
+    tmp_path: Path,
+) -> None:
+    """Whatever rotated it."""
+    packed = tmp_path / "train.log.1"
+    packed.write_bytes(gzip.compress(SICK.encode()))
+    assert diagnose(str(packed), "--json").exit_code == 1
+    packed.write_bytes(b"\0" * 5000 + SICK.encode())
+    assert diagnose(str(packed), "--json").exit_code == 1
 
 
 def test_a_binary_file_and_an_empty_one_are_said_once_and_are_no_incident(tmp_path: Path) -> None:
     """Text beside them is looked at all the same."""
     (tmp_path / "core").write_bytes(bytes(range(256)) * 100)
-    (tmp_path / "zeros").write_bytes(b"\0" * 10_000 + SICK.encode())
+    (tmp_path / "zeros").write_bytes(b"x\0\0\0" * 3_000 + SICK.encode())
     (tmp_path / "empty").write_bytes(b"")
     result = diagnose(str(tmp_path / "zeros"), "--json")
     assert (result.exit_code, result.stdout) == (2, "")
