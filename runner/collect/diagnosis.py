@@ -6,13 +6,14 @@ What is kept does not grow with the logs: matches are folded (`scan`), of steps 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from runner.collect.engines import Engine
 from runner.collect.scan import Found, Scan, engine_for
-from runner.decide.correlate import correlate
+from runner.decide.correlate import correlate, telling
 from runner.detect.numerics import Numerics
 from runner.detect.numerics_findings import NumericFinding
 from runner.facts.matches import LAYERS, Match, ScannedLogs, Step
@@ -20,6 +21,7 @@ from runner.facts.verdicts import Verdict
 
 PROBED_BYTES = 4096  # at the beginning of a file, to see whether it is text; chosen
 BINARY_SHARE = 0.05  # of zero bytes among them, from which on it is not; chosen
+ALIKE = 2  # lines of one signature in one file that are told; chosen
 MAX_NUMERIC = 100  # incidents of one log's numbers that are kept; chosen
 _RANK_IN_NAME = re.compile(
     r"(?<![a-z])(?<!lora[_\-.])(?<!node[_\-.])(?<!local[_\-.])(?<!low[_\-.])rank[_\-. ]?(\d+)(?!\d)",
@@ -52,12 +54,18 @@ class Diagnosis:
 
         `text`: the most characters of each.
         """
-        matches = [match for log in self.logs for match in log.matches]
+        steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
+        every = telling((match for log in self.logs for match in log.matches), steps)
+        told: Counter[tuple[str, str]] = Counter()
+        matches = []
+        for match in every:
+            told[match.file, match.signature] += 1
+            if told[match.file, match.signature] <= ALIKE:
+                matches.append(match)
         order = sorted(range(len(matches)), key=lambda number: _importance(matches[number], number))
         kept = sorted(order[:most])
-        steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
-        told = (replace(matches[number], text=matches[number].text[:text]) for number in kept)
-        return ScannedLogs(matches=tuple(told), steps=steps)
+        cut = (replace(matches[number], text=matches[number].text[:text]) for number in kept)
+        return ScannedLogs(matches=tuple(cut), steps=steps)
 
     @property
     def warnings(self) -> list[str]:
@@ -144,5 +152,6 @@ class Log:
 
 
 def _importance(match: Match, number: int) -> tuple[bool, int, int]:
-    """Order matches: what names a fault before what supports it, the deepest layer first, and of each the first word."""
-    return (match.weight != "names", LAYERS.index(match.layer), number)
+    """Order matches: what names a rank, then what names a fault, the deepest layer first, and of each the first word."""
+    is_plain = match.weight != "names" and not match.role
+    return (is_plain, 0 if match.role else LAYERS.index(match.layer), number)

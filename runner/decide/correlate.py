@@ -102,7 +102,7 @@ def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verd
     depth = min(LAYERS.index(match.layer) for match in naming)
     deepest = [match for match in naming if LAYERS.index(match.layer) == depth]
     root = _first(deepest)
-    raised = [match for match in naming if match.role == "exception" and match.layer == "other"]
+    raised = [match for match in naming if match.layer == "other"]
     if raised and root.layer == "launcher" and root.fault == "preemption":
         deepest, root = raised, _first(raised)  # whoever ended the job did so because of it
     verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
@@ -113,6 +113,17 @@ def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verd
         first = _first(sick)
         verdicts.append(_verdict(first, _alike(naming, first), sick, sick))
     return verdicts
+
+
+def telling(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Match]:
+    """Return what of some logs is worth telling to whoever judges them with others: placed already, noise left out."""
+    placed = _in_context(list(matches))
+    logs = _logs(placed, steps)
+    return [
+        replace(match, role="" if match.role in _CONTEXTUAL else match.role)
+        for match in placed
+        if match.role in _NAMING or (match.fault and _counts(match, logs))
+    ]
 
 
 def _alike(naming: Sequence[Match], root: Match) -> list[Match]:
@@ -237,6 +248,9 @@ def _without_doubles(matches: list[Match]) -> list[Match]:
     ]
 
 
+# Roles that mean something beside other lines only, and those that are told though they name no fault.
+_CONTEXTUAL: tuple[Role, ...] = ("exception", "exception-of-code", "missing-file", "disk-full")
+_NAMING: tuple[Role, ...] = ("names-rank", "root-cause", "waited-in-vain", "ended-well")
 _GENERIC: tuple[Role, ...] = ("exception", "exception-of-code", "error-of-any-kind", "missing-file")
 
 

@@ -214,3 +214,22 @@ def test_a_traceback_whose_last_line_is_missing_is_told_with_little_confidence()
 def test_a_healthy_log_has_no_verdict() -> None:
     """Nor has an empty one."""
     assert diagnosed("", "all is well\nloss is falling\n") == []
+
+
+def test_what_is_told_of_a_log_is_judged_elsewhere_as_it_would_be_here() -> None:
+    """Excused lines, frames and what was lived through stay behind; so do a hundred echoes of one kind."""
+    saving = '  File "/job/checkpointing.py", line 3, in save_checkpoint\nOSError: [Errno 28]\n'
+    noise = "Connection reset by peer, retrying in 3 s\n" * 20
+    for text in (
+        noise + saving + f"{RESET}\n" * 50,
+        f"{noise}Traceback (most recent call last):\nKeyError: 'a'\n",
+        f"{noise}{ILLEGAL}\n{RESET}\n",
+    ):
+        diagnosis = Diagnosis(engine=ENGINE)
+        log = diagnosis.log("log0")
+        log.feed(text.encode())
+        log.finish()
+        scanned = diagnosis.scanned(10, text=300)
+        assert len(scanned.matches) <= 10
+        (elsewhere,) = correlate(scanned.matches, scanned.steps)
+        assert elsewhere.fault == one(text).fault
