@@ -111,7 +111,7 @@ PROGRAM = (
             r"Input contains NaN",
             r"loss returned in .{0,60} is nan",
             r"'(?:train_)?loss': nan\b",
-            r"'grad_norm': nan\b",
+            r"'loss': 0\.0, 'grad_norm': nan\b",
             r"\b(?:train_|step_)?loss(?:_step|_epoch)?=nan\b",
             ignore_case=True,
         ),
