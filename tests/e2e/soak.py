@@ -102,21 +102,34 @@ def expected_state(state: str, step: int) -> str:
 
 
 def check_chain(folder: Path) -> int:
-    """Check that every step of every attempt, on both ranks, came to what it must, without a gap; return the last step."""
+    """Check that every step of every attempt, on both ranks, came to what it must, without a gap; return the last step.
+
+    A rank that was cut off may still write down a step, once it is reached again, after a later attempt has begun: that one goes on
+    from where its own attempt was.
+    """
     expected = ["begin"]
     last = 0
     for rank in (0, 1):
         lines = (folder / f"chain.{rank}").read_text().split("\n")[:-1]
         before: tuple[str, int] = ("", 0)
+        ended: dict[str, int] = {}  # attempts before -> their last step
         for attempt, number, state in (line.split() for line in lines):
             step = int(number)
             while len(expected) <= step:
                 expected.append(expected_state(expected[-1], len(expected)))
             assert state == expected[step], f"rank {rank}, {attempt}: step {step} came to {state}"
+            if attempt in ended:
+                assert step == ended[attempt] + 1, (
+                    f"rank {rank}, {attempt}: {ended[attempt]}, then {step}"
+                )
+                ended[attempt] = step
+                continue
             if attempt == before[0]:
                 assert step == before[1] + 1, f"rank {rank}, {attempt}: {before[1]}, then {step}"
             else:
                 assert step <= before[1] + 1, f"rank {rank}, {attempt} left out steps: {step}"
+            if attempt != before[0] and before[0]:
+                ended[before[0]] = before[1]
             before = (attempt, step)
         last = max(last, before[1])
     return last

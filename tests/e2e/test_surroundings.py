@@ -100,7 +100,7 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: Stand) -> None:
 def test_a_full_disk_under_the_store_is_waited_for(stand: Stand) -> None:
     """Ranks go on while nothing can be written; one that dies meanwhile is recovered once there is room; nothing is lost."""
     with small_disk(stand.state / "store", size_bytes=DISK_BYTES) as disk:
-        supervisor = led_run(stand, checks=[], silence_seconds=2.0)
+        supervisor = led_run(stand, checks=[], silence_seconds=4.0)
         before = stand.training(past_step=1)
         filled = fill(disk)
         await_steps(stand, 150)
