@@ -90,6 +90,7 @@ class Supervisor:
         self._registers = Registers(cluster, signer)
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
         self._awake_at = time.monotonic()  # when the loop was last seen to run
+        self._is_doubtful = False  # the store did not take a word of ours when last asked
         self._is_deaf = False  # the reader lost the store, and has not told yet for how long
         # Sat out in the middle of a turn, not told to the controller yet.
         self._outage_seconds = 0.0
@@ -174,6 +175,8 @@ class Supervisor:
             timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
         if self._is_deaf:
             timeout = max(timeout, DEAF_SECONDS)
+        elif self._is_doubtful:
+            timeout = min(timeout, DEAF_SECONDS)
         planned = time.monotonic() + max(timeout, 0.0)
         fact = None
         with contextlib.suppress(queue.Empty):
@@ -241,20 +244,30 @@ class Supervisor:
             self._act(self._turns.take(paused, self._clock.now()))
 
     def _doubt_silence(self) -> None:
-        """Before silence is held against anybody, see whether the store takes a word of ours: if not, nor does it take theirs."""
+        """Before silence is held against anybody, see whether the store takes a word of ours: if not, nor does it take theirs.
+
+        Then it is asked again and again until it does, and everybody has the whole limit from there: a store that takes words
+        again just as silence is judged took none while it grew.
+        """
         heard_until = self._heard_until()
         if heard_until is None:
             return  # nothing is held against anybody now
         due, wake_at = self._detectors.due_at(), self._turns.controller.wake_at()
         is_due = due is not None and heard_until >= due
-        if not is_due and (wake_at is None or self._clock.now() < wake_at):
+        is_due = is_due or (wake_at is not None and self._clock.now() >= wake_at)
+        if not is_due and not self._is_doubtful:
             return
         try:
             self._store.renew(self._lease)
             self._store.put(WORD, b"", fence=self._lease)  # volatile, as heartbeats are
         except StoreUnavailable as error:
+            self._is_doubtful = True
             self._sit_out(error)
             self._own_up_to_outage()
+            return
+        if self._is_doubtful:
+            self._is_doubtful = False
+            self._detectors.shift(0.0)
 
     def _heard_until(self) -> float | None:
         """Return until when we have heard all that nodes said, on our clock; None while nobody can tell."""

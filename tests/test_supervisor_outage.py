@@ -20,16 +20,23 @@ from runner.leader import LEASE
 from runner.signing import UNSIGNED
 from runner.store.journal import Journal
 from runner.store.memory import MemoryStore
-from runner.store.store import Batch
+from runner.store.store import Batch, Lease
 from runner.supervisor import Supervisor
 
 LONG_SECONDS = 60.0  # nobody here waits that long
 
 
 class HardOfHearing(MemoryStore):
-    """A store that takes words, and for a while does not answer whoever blocks in it."""
+    """A store that for a while does not answer whoever blocks in it, or has no room for a word."""
 
     is_deaf = False
+    is_full = False
+
+    def renew(self, lease: Lease) -> None:
+        """Renew a lease, if there is room."""
+        if self.is_full:
+            raise StoreUnavailable("its disk is full", delay_seconds=0.05)
+        super().renew(lease)
 
     def read(self, **asked: Any) -> Batch:
         """Read, or do not."""
@@ -85,7 +92,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made.say("beats", Heartbeat)
     made.until(lambda: made.inputs(NodeJoined), "the node")
     yield made
-    store.is_deaf = False
+    store.is_deaf = store.is_full = False
     store.come_back()
     supervisor.stop()
     thread.join(LONG_SECONDS)
@@ -110,5 +117,19 @@ def test_silence_is_held_against_nobody_while_we_do_not_hear(stage: Stage) -> No
         time.sleep(0.2)
     stage.store.is_deaf = False
     stage.until(lambda: stage.inputs(r.Paused), "the outage to be owned up to")
+    assert not stage.inputs(Finding)
+    assert not stage.inputs(MassSilence)
+
+
+def test_silence_in_which_the_store_had_no_room_is_held_against_nobody(stage: Stage) -> None:
+    """However long that lasts: it has room again just as silence would be judged, and nobody could have spoken in it."""
+    stage.store.is_full = True
+    time.sleep(2.9)  # more than two limits, and the store takes words again shortly before a third
+    stage.store.is_full = False
+    time.sleep(0.6)  # less than a limit
+    stage.say("beats", Heartbeat)
+    for _ in range(5):
+        time.sleep(0.2)
+        stage.say("beats", Heartbeat)
     assert not stage.inputs(Finding)
     assert not stage.inputs(MassSilence)
