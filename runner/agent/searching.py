@@ -6,7 +6,6 @@ does to a search it does to no agent. What comes of it is told as a signal of it
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import subprocess
 import sys
@@ -75,15 +74,15 @@ class Searching:
         if error is not None:
             log.warning("cannot search the output of %s: %s", gang.attempt, error)
         elif found is not None and found.matches:
-            said = LinesMatched(
-                **self._voice.stamp(),
-                epoch=gang.epoch,
-                attempt=gang.attempt,
-                matches=found.matches,
-                steps=found.steps,
+            self._voice.tell(
+                LinesMatched(
+                    **self._voice.stamp(),
+                    epoch=gang.epoch,
+                    attempt=gang.attempt,
+                    matches=found.matches,
+                    steps=found.steps,
+                )
             )
-            with contextlib.suppress(WireError):  # it is bounded by those who found it
-                self._voice.tell(said)
 
     def _searched(self, files: list[str]) -> ScannedLogs:
         """Run a search, on a thread; raises OSError, SubprocessError or WireError when nothing comes of it."""

@@ -64,6 +64,7 @@ class Scan:
         self._engine = searching or engine_for(signatures, own_format)
         self._patterns = [re.compile(signature.pattern) for signature in signatures]
         self._rest = b""  # of a line whose end has not come yet
+        self._num_searched = 0  # bytes of it that were searched already
         self._offset = 0  # of the first byte of `_rest`
         self._line = 1  # its number
         self._told: Counter[str] = Counter()
@@ -81,15 +82,15 @@ class Scan:
             self._rest += block
             return
         if end == 0:  # a line without end: let go of all of it but what a match may have begun in
-            whole, self._rest = self._rest + block, b""
-            cut = len(whole) - OVERLAP_BYTES
-            yield from self._search(whole[:cut], is_cut=True)
-            self._rest, self._offset = whole[cut:], self._offset + cut
+            whole = self._rest + block
+            yield from self._search(whole)
+            self._rest, self._num_searched = whole[-OVERLAP_BYTES:], OVERLAP_BYTES
+            self._offset += len(whole) - OVERLAP_BYTES
             return
         whole, rest = self._rest + block[:end] if self._rest else block[:end], block[end:]
         yield from self._search(whole)
         self._offset += len(whole)
-        self._rest = rest
+        self._rest, self._num_searched = rest, 0
 
     def finish(self) -> Iterator[Found]:
         """Yield what the last line holds, if it has no end."""
@@ -98,10 +99,12 @@ class Scan:
             yield from self._search(rest)
             self._offset += len(rest)
 
-    def _search(self, block: bytes, *, is_cut: bool = False) -> Iterator[Found]:
+    def _search(self, block: bytes) -> Iterator[Found]:
         hits: dict[int, dict[int, int]] = {}  # offset of a line -> index of a pattern -> end
 
         def found(index: int, end: int) -> None:
+            if end <= self._num_searched:
+                return  # told with the piece before
             start = block.rfind(b"\n", 0, max(end - 1, 0)) + 1
             hits.setdefault(start, {}).setdefault(index, end)
 
@@ -112,8 +115,6 @@ class Scan:
             counted = start
             end = block.find(b"\n", start)
             line = block[start : len(block) if end < 0 else end]
-            if is_cut and end < 0:
-                line = line[: MAX_LINE_BYTES * 2]
             yield from self._look(line, start, hits[start])
         self._line += block.count(b"\n", counted)
 

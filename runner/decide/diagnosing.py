@@ -10,7 +10,7 @@ from runner.decide.draft import Draft
 from runner.decide.state import Incident, State
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
-from runner.facts.matches import Match
+from runner.facts.matches import ECHOES, Match
 from runner.facts.signals import LinesMatched
 from runner.facts.verdicts import Cause, Verdict
 
@@ -24,7 +24,12 @@ def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
     if incident is None:
         return
     # Whatever a line says of its node: ours is the one that sent it. Files of one name stand on every node.
-    new = tuple(replace(match, node=said.node) for match in said.matches)
+    # Ranks elsewhere that only lost their peer explain nothing: who died first is known.
+    new = tuple(
+        replace(match, node=said.node)
+        for match in said.matches
+        if match.layer not in ECHOES or incident.node in (None, said.node)
+    )
     placed = [
         replace(match, file=f"{match.node} {match.file}") for match in (*incident.matches, *new)
     ]

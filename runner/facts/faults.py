@@ -24,31 +24,6 @@ Fault = Literal[
     "junk",  # bytes that are no message
 ]
 
-# What logs and metrics tell (`stoker diagnose`); the answer that each wants is in `facts/verdicts.py`.
-DIAGNOSED = (
-    "gpu_ecc",
-    "gpu_lost",
-    "gpu_xid_other",
-    "nvlink_error",
-    "nccl_timeout",
-    "nccl_network",
-    "cuda_oom",
-    "host_oom",
-    "cuda_illegal_access",
-    "nan_loss",
-    "loss_scale_floor",
-    "loss_spike",
-    "data_error",
-    "checkpoint_io",
-    "rendezvous",
-    "config_error",
-    "hang_no_error",
-    "preemption",
-    "filesystem",
-    "thermal_power",
-    "unknown",
-)
-
 
 @message("finding")
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from runner.facts.wire import message
 
 # Who speaks in a line, the deepest first: what a deeper one says is the cause of what those above it say.
-LAYERS = (
+Layer = Literal[
     "device",  # a GPU, a power supply: the kernel's log, or a library that names the hardware
     "link",  # between GPUs: it goes with the GPU at its other end
     "machine",  # the operating system: memory, disks, file systems, its limits
@@ -21,20 +21,10 @@ LAYERS = (
     "scheduler",  # somebody ended the job on purpose
     "launcher",  # whoever started the ranks tells how they ended
     "other",  # it looks like an error, and no signature knows it
-)
-Layer = Literal[
-    "device",
-    "link",
-    "machine",
-    "program",
-    "numbers",
-    "consequence",
-    "network",
-    "collective",
-    "scheduler",
-    "launcher",
-    "other",
 ]
+LAYERS: tuple[Layer, ...] = get_args(Layer)
+# What ranks say, too, that have nothing but lost a peer.
+ECHOES: tuple[Layer, ...] = ("network", "collective", "launcher", "other")
 Scope = Literal["rank", "gpu", "node", "fabric", "storage", "user", "scheduler"]
 # "names": an incident by itself. "supports": evidence beside something that names a fault, and nothing alone. "excuses": whatever
 # else knows this line is wrong about it.
@@ -65,7 +55,6 @@ Role = Literal[
 MAX_TEXT = 500  # characters of a line that are kept; chosen
 
 
-@message("match")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """One line that a signature knows. `line` counts from 1 within `file`; `at` is what the line says, Unix seconds."""
@@ -85,7 +74,6 @@ class Match:
     at: float | None = None
     # What the line names: gpu (PCI address or index), peer, node, rank, xid, step, pid, path, seconds.
     named: Mapping[str, str] = field(default_factory=dict)
-    count: int = 1  # lines like this one, folded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -78,6 +78,19 @@ def test_a_line_without_end_is_searched_and_not_kept() -> None:
     ]
 
 
+def test_what_stands_across_two_pieces_of_an_endless_line_is_found_once() -> None:
+    """Wherever it is cut; what was found before is not told again."""
+    for shift in range(0, len(SICK) + 8, 3):
+        scan = Scan("log", searching=ENGINE)
+        data = b"x" * (MAX_LINE_BYTES - shift) + b" " + SICK + b" " + b"x" * (3 * MAX_LINE_BYTES)
+        found = list[Found]()
+        for at in range(0, len(data), MAX_LINE_BYTES // 2):
+            found += scan.feed(data[at : at + MAX_LINE_BYTES // 2])
+        found += scan.finish()
+        names = [one.match.signature for one in found if one.match is not None]
+        assert names.count("cuda-illegal-access") == 1, shift
+
+
 def test_a_flood_of_one_line_is_counted_and_hides_no_other() -> None:
     """A million of the same are not told one by one, and the first of another kind still is."""
     scan = Scan("log", searching=ENGINE)

@@ -86,7 +86,7 @@ def test_what_another_node_says_later_is_judged_together_with_it() -> None:
     """A deeper layer corrects an echo; what adds nothing changes nothing."""
     desk = crashed_desk()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
-    desk.take(matched("n1", echo))
+    desk.take(matched("n2", echo))
     assert incident(desk).cause is not None
     lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
     desk.take(matched("n2", lost))
@@ -97,13 +97,22 @@ def test_what_another_node_says_later_is_judged_together_with_it() -> None:
     assert desk.take(matched("n1", echo)) == []
 
 
+def test_what_ranks_elsewhere_say_of_the_peer_they_lost_is_no_cause() -> None:
+    """The first death is on n2; a deeper word of n1 is heard all the same."""
+    desk = crashed_desk()
+    echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
+    assert desk.take(matched("n1", echo)) == []
+    oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=0)
+    assert kinds(desk.take(matched("n1", echo, oom))) == ["IncidentDiagnosed"]
+
+
 def test_an_echo_that_comes_after_the_incident_is_closed_changes_nothing() -> None:
     """The lines that it would have been judged with are gone; a deeper cause is still heard."""
     desk = crashed_desk()
     desk.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
     apply_record(desk.state, r.IncidentChanged(incident="i1", state="resolved"))
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
-    assert desk.take(matched("n1", echo)) == []
+    assert desk.take(matched("n2", echo)) == []
     lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
     assert kinds(desk.take(matched("n1", lost))) == ["IncidentDiagnosed"]
 
@@ -113,9 +122,9 @@ def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
     desk = crashed_desk()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric")
     later = Step(file="rank0.err", line=90, step=90)
-    assert desk.take(matched("n1", echo, steps=(later,))) == []
+    assert desk.take(matched("n2", echo, steps=(later,))) == []
     weak = match("looks-like-an-error", "unknown", "other", scope="rank")
-    assert desk.take(matched("n1", weak)) == []
+    assert desk.take(matched("n2", weak)) == []
     other = s.LinesMatched(
         node="n1", incarnation=1, epoch=9, attempt=AttemptId(9, 1, 0), matches=(echo,)
     )

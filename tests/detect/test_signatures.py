@@ -10,8 +10,8 @@ from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine, ReEngine
 from runner.collect.scan import Scan, engine_for
 from runner.detect.signatures import SIGNATURES, Signature
-from runner.facts.faults import DIAGNOSED
 from runner.facts.matches import LAYERS
+from runner.facts.verdicts import ACTION_CLASSES
 
 WRAPPINGS = ("", "[rank5]: ", "[default3]:", "2026-02-03 04:05:06,789 ", "17: ")
 BEFORE = "loading the model\nall ranks are ready\n"
@@ -86,7 +86,9 @@ def test_names_are_unique_and_faults_and_layers_are_known() -> None:
     assert len(dict.fromkeys(names)) == len(names)
     for signature in SIGNATURES:
         assert signature.layer in LAYERS
-        assert signature.fault in (DIAGNOSED if signature.weight == "names" else ("", *DIAGNOSED))
+        assert signature.fault in ACTION_CLASSES or (
+            signature.weight != "names" and not signature.fault
+        )
 
 
 def test_both_engines_find_the_same(engine: Engine) -> None:

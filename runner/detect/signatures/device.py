@@ -153,7 +153,7 @@ DEVICE = (
         near="NVRM: Xid (PCI:0000:5e:00): 9, pid=991, name=python, Driver error programming GPU",
     ),
     Signature(
-        name="ecc-row-remap-failed",
+        name="ecc-uncorrectable",
         pattern=any_of(
             r"all reserved rows for bank are remapped",
             r"row[- ]remap(?:ping|per)? (?:has )?failed",
