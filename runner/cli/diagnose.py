@@ -76,6 +76,9 @@ def diagnose(
                         break
             except UserError as error:  # what was read until then counts, and so do the others
                 unread.append(str(error))
+                if not log.num_bytes:
+                    diagnosis.logs.remove(log)
+                    continue
             log.finish()
             num_read += not log.is_binary
     for stream in (sys.stdout, sys.stderr):  # logs hold what a terminal may not be able to show
@@ -88,7 +91,7 @@ def diagnose(
         for verdict in verdicts:
             click.echo(json.dumps(as_object(verdict), ensure_ascii=False))
     else:
-        _tell(verdicts, diagnosis.logs)
+        _tell(verdicts, diagnosis.logs, is_whole=not unread)
     if not num_read or (unread and not verdicts):
         ctx.exit(codes.BAD_INPUT)  # what nobody has read is not healthy
     ctx.exit(codes.FAILED if verdicts else codes.DONE)
@@ -111,12 +114,16 @@ def as_object(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _tell(verdicts: Sequence[Verdict], logs: Sequence[Log]) -> None:
-    """Print verdicts for people."""
+def _tell(verdicts: Sequence[Verdict], logs: Sequence[Log], *, is_whole: bool) -> None:
+    """Print verdicts for people. `is_whole`: all that was to be read was."""
+    if not any(log.num_bytes and not log.is_binary for log in logs):
+        click.echo("nothing was read, so nothing is known")
+        return
     read = sum(log.num_bytes for log in logs)
     what = f"{len(logs)} file{'s' * (len(logs) != 1)}, {read / 1e6:,.1f} MB"
     if not verdicts:
-        click.echo(f"no incident found in {what}")
+        where = what if is_whole else f"what could be read: {what}"
+        click.echo(f"no incident found in {where}")
         return
     for number, verdict in enumerate(verdicts):
         culprit = verdict.culprit
@@ -143,7 +150,10 @@ def _blocks(name: str) -> Iterator[bytes]:
             while block := file.read(BLOCK_BYTES):
                 yield block
     except (OSError, EOFError, zlib.error) as error:
-        raise UserError(f"{name}: cannot be read ({error})") from error
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(
+            f"{name}: cannot be read ({why}); give the path of a log, or - for standard input"
+        ) from error
 
 
 def _opened(name: str) -> BinaryIO:

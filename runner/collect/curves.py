@@ -55,7 +55,12 @@ class Curve:
                 yield sample
         except (OSError, csv.Error, RecursionError) as error:
             reason = getattr(error, "strerror", None) or str(error)
-            self._complaints.add(f"cannot be read on: {reason}", "")
+            what = (
+                f"cannot be read on ({reason})"
+                if self.num_samples
+                else f"cannot be read ({reason}); give the path of a CSV or JSON-lines file, or a folder of TensorBoard events"
+            )
+            self._complaints.add(what, "")
         if not self.num_samples and not self.warnings:
             kind = "holds no metric that is known: name columns step, loss, grad_norm"
             self._complaints.add(kind, "")

@@ -60,7 +60,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     """A missing file, a broken archive: one message and exit code 2; nothing else is lost."""
     result = diagnose(str(tmp_path / "none.log"))
     assert result.exit_code == 2
-    assert "none.log: cannot be read" in result.stderr
+    assert "none.log: cannot be read (No such file or directory); give the path" in result.stderr
+    assert "empty" not in result.stderr
+    assert result.stdout == "nothing was read, so nothing is known\n"
     broken = tmp_path / "x.log.gz"
     broken.write_bytes(gzip.compress(SICK.encode() * 1000)[:40])
     assert diagnose(str(broken)).exit_code == 2
@@ -71,7 +73,9 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     result = diagnose(str(tmp_path / "none.log"), str(log), "--json")
     assert (result.exit_code, len(result.stdout.splitlines())) == (1, 1)
     log.write_text(STEPS)
-    assert diagnose(str(tmp_path / "none.log"), str(log)).exit_code == 2
+    result = diagnose(str(tmp_path / "none.log"), str(log))
+    assert result.exit_code == 2
+    assert "no incident found in what could be read: 1 file" in result.stdout
 
 
 def test_a_packed_log_needs_no_name_and_a_hole_at_its_beginning_is_none_of_its_text(
