@@ -42,26 +42,39 @@ class KillLossSpike:
         return min(self._ratios) if len(self._ratios) == 5 else -math.inf
 
 
+_Windows = tuple[deque[float], deque[float]]  # of the loss, of the gradient norm
+
+
+def _larger(
+    windows: _Windows, record: StepRecord, score: Callable[[deque[float], float], float]
+) -> float:
+    """Return the larger score of loss and gradient norm, each against its own past; infinity for what is not finite."""
+    scores = [-math.inf]
+    for window, value in zip(windows, (record.loss or 0.0, record.grad_norm or 0.0), strict=True):
+        if not math.isfinite(value):
+            return math.inf
+        scores.append(score(window, value))
+        window.append(value)
+    return max(scores)
+
+
 class SixSigma:
     """OLMo-core: loss or gradient norm above the mean of the last 128 by six of their standard deviations."""
 
     def __init__(self) -> None:
-        self._windows: tuple[deque[float], deque[float]] = (deque(maxlen=128), deque(maxlen=128))
+        self._windows: _Windows = (deque(maxlen=128), deque(maxlen=128))
 
     def score(self, record: StepRecord) -> float:
         """Return the larger of both distances, in standard deviations."""
-        scores = [-math.inf]
-        for window, value in zip(
-            self._windows, (record.loss or 0.0, record.grad_norm or 0.0), strict=True
-        ):
-            if not math.isfinite(value):
-                return math.inf
-            if len(window) >= 64:
-                mean = sum(window) / len(window)
-                variance = sum((past - mean) ** 2 for past in window) / (len(window) - 1)
-                scores.append((value - mean) / (math.sqrt(variance) or 1e-12))
-            window.append(value)
-        return max(scores)
+        return _larger(self._windows, record, self._distance)
+
+    @staticmethod
+    def _distance(window: deque[float], value: float) -> float:
+        if len(window) < 64:
+            return -math.inf
+        mean = sum(window) / len(window)
+        variance = sum((past - mean) ** 2 for past in window) / (len(window) - 1)
+        return (value - mean) / (math.sqrt(variance) or 1e-12)
 
 
 class EarlyMaximum:
@@ -87,20 +100,15 @@ class FiveFold:
     """ByteRobust: a fivefold jump of loss or gradient norm. Of what is not published; here, of the mean of the last 32."""
 
     def __init__(self) -> None:
-        self._windows: tuple[deque[float], deque[float]] = (deque(maxlen=32), deque(maxlen=32))
+        self._windows: _Windows = (deque(maxlen=32), deque(maxlen=32))
 
     def score(self, record: StepRecord) -> float:
         """Return the larger of both ratios."""
-        scores = [-math.inf]
-        for window, value in zip(
-            self._windows, (record.loss or 0.0, record.grad_norm or 0.0), strict=True
-        ):
-            if not math.isfinite(value):
-                return math.inf
-            if len(window) == 32:
-                scores.append(value * len(window) / sum(window))
-            window.append(value)
-        return max(scores)
+        return _larger(self._windows, record, self._ratio)
+
+    @staticmethod
+    def _ratio(window: deque[float], value: float) -> float:
+        return value * len(window) / sum(window) if len(window) == 32 else -math.inf
 
 
 class ZClip:
