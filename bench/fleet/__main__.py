@@ -21,7 +21,7 @@ MAX_CORES, MAX_MB, MAX_MS = 0.3, 300.0, 100.0
 WITHIN = 0.99
 # More than this of a core used by others: what is measured is their work too; chosen.
 BUSY_CORES = 0.2
-DRAWING = Path(__file__).parents[1] / "results" / "fleet.svg"
+RESULTS = Path(__file__).parents[1] / "results"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +91,14 @@ def measure_curve(report: Report, sizes: list[int], *, heartbeat_seconds: float)
         _note_load(report, found)
         _say(report, points[-1], joined=joined, up=up)
     if points:
-        DRAWING.write_text(_drawn(points))
+        _drawing(heartbeat_seconds).write_text(_drawn(points))
         report.note(f"what bends first: {bend(points)}")
+
+
+def _drawing(heartbeat_seconds: float) -> Path:
+    """Return where a curve is kept: fleets with rarer heartbeats are curves of their own."""
+    mark = "" if heartbeat_seconds == 1.0 else f"-heartbeat-{heartbeat_seconds:g}"
+    return RESULTS / f"fleet{mark}.svg"
 
 
 def bend(points: list[Point]) -> str:
@@ -194,7 +200,7 @@ def _given() -> argparse.Namespace:
         "--curve",
         nargs="?",
         const=",".join(map(str, CURVE)),
-        help="sizes to measure and to draw into bench/results/fleet.svg (without a list: %(const)s)",
+        help="sizes to measure and to draw into bench/results (without a list: %(const)s)",
     )
     parser.add_argument(
         "--heartbeat",
