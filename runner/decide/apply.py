@@ -19,6 +19,7 @@ from runner.decide.state import (
     Attempt,
     CheckOutcome,
     Incident,
+    KeptLine,
     OpenAction,
     RequestStatus,
     Run,
@@ -237,9 +238,14 @@ def _incident_opened(state: State, record: r.IncidentOpened) -> None:
         opened_at=state.now,
         detected_after_seconds=record.detected_after_seconds,
         evidence=[record.evidence],
+        watched=record.watched,
     )
     state.next_incident += 1
-    if record.run is not None:
+    if record.watched and record.attempt is not None:
+        attempt = state.attempt_of(record.attempt)
+        if attempt is not None:
+            attempt.num_watched += 1
+    elif record.run is not None:
         state.runs[record.run].incident = record.incident
     state.count(f"incidents_{record.fault}")
     closed = [name for name, incident in state.incidents.items() if not incident.is_live]
@@ -268,6 +274,22 @@ def _incident_diagnosed(state: State, record: r.IncidentDiagnosed) -> None:
     incident.cause = record.cause
     if incident.is_live:
         incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
+
+
+def _lines_kept(state: State, record: r.LinesKept) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is None:
+        return
+    room = MAX_MATCHES_KEPT - len(attempt.kept)
+    attempt.kept += [KeptLine(match=match, step=record.step) for match in record.matches[:room]]
+    if record.judge_at is not None:
+        attempt.judge_at = attempt.judge_at or record.judge_at
+
+
+def _lines_judged(state: State, record: r.LinesJudged) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.judge_at = None
 
 
 def _rung_taken(state: State, record: r.RungTaken) -> None:
@@ -377,6 +399,8 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
     r.IncidentDiagnosed: _incident_diagnosed,
+    r.LinesKept: _lines_kept,
+    r.LinesJudged: _lines_judged,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: _incident_changed,
     r.ActionIssued: _action_issued,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from runner.decide.diagnosing import explain
 from runner.decide.draft import Draft
 from runner.decide.ladder import end_attempt, give_up, respond
 from runner.decide.masks import digest
@@ -51,6 +52,7 @@ def strike(
         draft.add(
             r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt)
         )
+        explain(draft, attempt, known, reached=best)
         reason = f"the same again ({mark}), no new step since step {known.step}"
         _answer(draft, run, attempt, known, reason=reason, reached=best)
         return
@@ -62,6 +64,7 @@ def strike(
         step=best,
         **{**who, "fingerprint": mark},
     )
+    explain(draft, attempt, incident, reached=best)
     _answer(draft, run, attempt, incident, reason=evidence, reached=best)
 
 

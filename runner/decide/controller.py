@@ -21,6 +21,7 @@ from runner.decide import (
     runs,
     service,
     trust,
+    watching,
 )
 from runner.decide.apply import apply_entry
 from runner.decide.choice import in_order
@@ -166,6 +167,17 @@ def _on_finding(draft: Draft, finding: Finding) -> None:
         probing.on_node_silent(draft, finding)
     elif finding.fault in ("rank_stopped", "no_progress"):
         attempts.on_hang(draft, finding)
+    else:
+        watching.on_noted(draft, finding)
+
+
+def _on_lines(draft: Draft, said: s.LinesMatched) -> None:
+    """Lines of a gang that lives wait for what becomes of it; all others explain what did."""
+    attempt = draft.state.attempt_of(said.attempt)
+    if said.living and attempt is not None and attempt.state in watching.LIVING:
+        watching.on_living_lines(draft, said)
+    else:
+        diagnosing.on_lines_matched(draft, said)
 
 
 def _on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
@@ -197,7 +209,7 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,
     s.RanksGone: attempts.on_ranks_gone,
-    s.LinesMatched: diagnosing.on_lines_matched,
+    s.LinesMatched: _on_lines,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
     GangAdvances: probing.on_gang_advances,

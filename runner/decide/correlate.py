@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from runner.decide.context import in_context
 from runner.decide.masks import masked
-from runner.facts.matches import ECHOES, LAYERS, Layer, Match, Role, Step
+from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, Match, Role, Step
 from runner.facts.verdicts import ACTION_CLASSES, ActionClass, Culprit, Verdict
 
 # How sure a fault is that only this layer speaks of; chosen, ordered by how often such lines were the cause in real logs.
@@ -36,11 +36,6 @@ NEAR_SEQUENCES = 8  # collectives that a late rank may be behind; chosen
 NEAR_LINES = 3  # between a line that names a GPU and one that says what became of it; chosen
 # A run goes on making steps while it is sick of these, or of anything that its numbers tell.
 SICK = ("nan_loss", "loss_scale_floor", "loss_spike", "thermal_power")
-_DEEP: tuple[Layer, ...] = (
-    "device",
-    "link",
-    "machine",
-)  # what a run that ended well did not live through for nothing
 _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 
 
@@ -119,12 +114,12 @@ def _logs(matches: Iterable[Match], steps: Iterable[Step]) -> dict[str, _Log]:
 def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
     """Whether what a line says can have ended the run, or will go on to trouble it."""
     log = logs[match.file]
-    if match.layer == "numbers" or (match.is_lasting and match.layer in _DEEP):
+    if match.layer == "numbers" or (match.is_lasting and match.layer in DEEP):
         return True
     if match.layer in ECHOES and any(other.ended_well for other in logs.values()):
         return False  # the ranks that were done first were missed by the others
     if log.ended_well and match.line > log.ended_well:
-        return match.layer in _DEEP or match.fault == "checkpoint_io"
+        return match.layer in DEEP or match.fault == "checkpoint_io"
     over = log.ended_well or log.last_step
     lived_on = match.line < over
     if match.fault in SICK and not log.ended_well:

@@ -1,4 +1,4 @@
-"""Diagnosing: what the lines of ranks that died say it was. It amends an incident; the first response did not wait for it."""
+"""Diagnosing: what lines say it was. It amends an incident; the first response did not wait for it."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from runner.decide.correlate import correlate
 from runner.decide.draft import Draft
-from runner.decide.state import Incident, State
+from runner.decide.state import Attempt, Incident, KeptLine, State
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
-from runner.facts.matches import ECHOES, Match
+from runner.facts.matches import DEEP, ECHOES, Match, Step
 from runner.facts.signals import LinesMatched
 from runner.facts.verdicts import Cause, Verdict
 
@@ -24,19 +24,15 @@ def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
     if incident is None:
         return
     # Whatever a line says of its node: ours is the one that sent it. Files of one name stand on every node.
-    # Ranks elsewhere that only lost their peer explain nothing: who died first is known.
+    known_places = {place_of(match) for match in incident.matches}
     new = tuple(
-        replace(match, node=said.node)
-        for match in said.matches
-        if match.layer not in ECHOES or incident.node in (None, said.node)
+        match
+        for match in (replace(match, node=said.node) for match in said.matches)
+        if not is_echo(match, incident) and place_of(match) not in known_places
     )
-    placed = [
-        replace(match, file=f"{match.node} {match.file}") for match in (*incident.matches, *new)
-    ]
     steps = [replace(step, file=f"{said.node} {step.file}") for step in said.steps]
-    verdicts = correlate(placed, steps)
-    cause = _cause(verdicts[0]) if verdicts else None
-    if cause is None or cause.confidence < LEAST_CONFIDENCE or cause == incident.cause:
+    verdict = verdict_on([*incident.matches, *new], steps)
+    if verdict is None or (cause := cause_of(verdict)) == incident.cause:
         return
     known = incident.cause
     # Of one that is closed the lines are gone: an echo that comes late is judged without them.
@@ -47,12 +43,31 @@ def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
     """Return the newest incident that struck an attempt, closed or not."""
     for incident in reversed(state.incidents.values()):
-        if incident.attempt == attempt:
+        if incident.attempt == attempt and not incident.watched:
             return incident
     return None
 
 
-def _cause(verdict: Verdict) -> Cause:
+def place_of(match: Match) -> tuple[str, str, int, str]:
+    """Say where a line stands, and what it was taken for: it may be told twice."""
+    return match.node, match.file, match.line, match.signature
+
+
+def is_echo(match: Match, incident: Incident) -> bool:
+    """Whether ranks elsewhere only lost their peer: that explains nothing, for who died first is known."""
+    return match.layer in ECHOES and incident.node not in (None, match.node)
+
+
+def verdict_on(matches: Sequence[Match], steps: Sequence[Step] = ()) -> Verdict | None:
+    """Judge lines of several nodes together; None: they do not say enough."""
+    placed = [replace(match, file=f"{match.node} {match.file}") for match in matches]
+    verdicts = correlate(placed, steps)
+    is_sure = verdicts and verdicts[0].confidence >= LEAST_CONFIDENCE
+    return verdicts[0] if is_sure else None
+
+
+def cause_of(verdict: Verdict) -> Cause:
+    """Return a verdict as an incident keeps it."""
     evidence: Sequence[Match] = verdict.evidence
     return Cause(
         fault=verdict.fault,
@@ -63,3 +78,38 @@ def _cause(verdict: Verdict) -> Cause:
         action_class=verdict.action_class,
         lines=tuple(f"{one.file}:{one.line}: {one.text[:300]}" for one in evidence[:MAX_LINES]),
     )
+
+
+# ---- lines of a gang that lived ------------------------------------------------------------------------------------------
+
+
+def is_telling(match: Match) -> bool:
+    """Whether a line is worth an incident though the ranks live: hardware that will be the same again, or the kernel's own word."""
+    return (
+        match.weight == "names"
+        and match.layer in DEEP
+        and bool(match.fault)
+        and (match.is_lasting or match.of_kernel)
+    )
+
+
+def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int) -> None:
+    """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
+    lines = [kept.match for kept in attempt.kept if _may_have_struck(kept, incident, reached)]
+    verdict = verdict_on(lines)
+    if verdict is None or (cause := cause_of(verdict)) == incident.cause:
+        return
+    draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(lines)))
+    for known in draft.state.incidents.values():
+        is_of_lines = known.watched and known.cause is not None
+        if is_of_lines and known.attempt == attempt.attempt and draft.is_live(known):
+            reason = f"{incident.incident} came of it"
+            draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
+
+
+def _may_have_struck(kept: KeptLine, incident: Incident, reached: int) -> bool:
+    """Whether a line can tell of what struck: ranks make no more than a step after it, unless it is of hardware."""
+    if is_echo(kept.match, incident):
+        return False
+    lived_on = kept.step is not None and reached > kept.step + 1
+    return not lived_on or is_telling(kept.match)

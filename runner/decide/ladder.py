@@ -77,6 +77,8 @@ def _carry_out(draft: Draft, incident: Incident, *, rung: Rung, reason: str) -> 
             incident=incident.incident,
         )
         return
+    if rung.do == "watch":
+        return
     run = draft.state.runs.get(incident.run or 0)
     if rung.do == "stop":
         give_up(draft, incident, reason=reason or f"{incident.fault}: the runbook says stop")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from runner.decide import attempts, domains, probing
+from runner.decide import attempts, domains, probing, watching
 from runner.decide.pool import STEADY
 from runner.decide.state import GONE, Attempt, Run, State
 from runner.facts import records as r
@@ -73,6 +73,8 @@ class Outlook:
             attempt = run.attempt
             if attempt is None:
                 continue
+            if (judge_at := watching.due_at(attempt)) is not None:
+                times.append(judge_at)
             if attempt.state == "stopping":
                 since = attempt.stopping_at or 0.0
                 times.append(since + cluster.hard_cap_seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from runner.decide import trust
+from runner.decide import trust, watching
 from runner.decide.attempts import (
     EXIT_FINISHED,
     EXIT_STOPPED,
@@ -51,6 +51,7 @@ def unsettled(draft: Draft) -> Iterator[Run]:
             and draft.now < launch_limit(draft.state, cluster, run)
             and not attempt.exits
             and run.incident is None
+            and attempt.judge_at is None
             and not run.stop_requests
             and not run.reconfigured
         ):
@@ -233,6 +234,9 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
         else None
     )
     if _is_time_up(draft, run, attempt):
+        return
+    watching.settle(draft, run, attempt)
+    if draft.records:
         return
     if draft.now >= launch_limit(draft.state, draft.policy.cluster, run):
         strike_overdue(draft, run, attempt)

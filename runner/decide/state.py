@@ -143,6 +143,14 @@ class Node:
     kept_at: float | None = None  # when a person was last told that it stays in service for that
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLine:
+    """A line of a gang that lives. `step`: what a rank of its node had done by then."""
+
+    match: Match
+    step: int | None = None
+
+
 @dataclass(slots=True, kw_only=True)
 class Attempt:
     """One launch of a run."""
@@ -181,6 +189,9 @@ class Attempt:
     )
     settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
     start: dict[str, StartPhase] = field(default_factory=dict)  # slowest rank in each phase
+    kept: list[KeptLine] = field(default_factory=list)  # lines that agents told while it lived
+    judge_at: float | None = None  # when some of them are to be judged
+    num_watched: int = 0  # watched incidents that were opened of it
 
     @property
     def up_since(self) -> float | None:
@@ -268,6 +279,7 @@ class Incident:
     matches: list[Match] = field(
         default_factory=list
     )  # these lines, of all nodes; while it is live
+    watched: bool = False  # the run goes on with it
 
     @property
     def is_live(self) -> bool:

@@ -20,6 +20,30 @@ Fault = Literal[
     "node_unfit",  # a node failed its checks, or is a lemon
     "rank_stopped",  # a rank is in state T
     "no_progress",  # the gang is alive and makes no step
+    # ---- what a run goes on with: watched, and told
+    "gpu_ecc",
+    "gpu_lost",
+    "gpu_xid_other",
+    "nvlink_error",
+    "thermal_power",
+    "nccl_network",
+    "host_oom",
+    "filesystem",
+    "nan_loss",
+    "loss_scale_floor",
+    "loss_spike",
+    "grad_norm_spike",
+    "divergence",
+    "validation_divergence",
+    "activation_norm_drift",
+    "plateau",
+    "skipped_steps",
+    "throughput_drop",
+    "straggler",  # a rank computes more slowly than its peers, and all wait for it
+    "host_memory_growth",  # a rank's memory grows, and goes on growing
+    "descriptor_growth",  # so do its open files
+    "replicas_disagree",  # copies that must be equal are not: silent data corruption
+    # ---- about Stoker itself
     "decision_failed",  # Stoker's own decision raised
     "junk",  # bytes that are no message
 ]
@@ -38,6 +62,8 @@ class Finding:
     silent_seconds: float = (
         0.0  # node_silent, no_progress: how long nothing was heard before this finding
     )
+    step: int | None = None  # the first that was not as it should be
+    is_over: bool = False  # what was found before, of this fault and attempt, has passed by itself
 
 
 @message("node_heard")

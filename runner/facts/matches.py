@@ -25,6 +25,8 @@ Layer = Literal[
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 # What ranks say, too, that have nothing but lost a peer.
 ECHOES: tuple[Layer, ...] = ("network", "collective", "launcher", "other")
+# What hardware and operating system say.
+DEEP: tuple[Layer, ...] = ("device", "link", "machine")
 Scope = Literal["rank", "gpu", "node", "fabric", "storage", "user", "scheduler"]
 # "names": an incident by itself. "supports": evidence beside something that names a fault, and nothing alone. "excuses": whatever
 # else knows this line is wrong about it.
@@ -66,6 +68,7 @@ class Match:
     weight: Weight = "names"
     role: Role = ""
     is_lasting: bool = False  # it will be the same again on this hardware, or with these settings
+    of_kernel: bool = False  # it stands in the kernel's own log
     file: str = ""
     line: int = 0
     text: str = ""

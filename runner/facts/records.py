@@ -451,6 +451,7 @@ class IncidentOpened:
     fingerprint: str = ""
     step: int | None = None  # furthest step of the run at that moment
     detected_after_seconds: float | None = None
+    watched: bool = False  # the run goes on: it is told and followed, and governs nothing
 
 
 @message("incident_amended")
@@ -479,6 +480,25 @@ class IncidentDiagnosed:
     matches: tuple[
         Match, ...
     ] = ()  # that came with it, to be judged again with what other nodes find
+
+
+@message("lines_kept")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesKept:
+    """Lines of a gang that lives: should something strike it, they are judged with what is found then."""
+
+    attempt: AttemptId
+    matches: tuple[Match, ...]
+    step: int | None = None  # that a rank of their node had done by then
+    judge_at: float | None = None  # some tell of hardware: judge them then, if the gang lives on
+
+
+@message("lines_judged")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesJudged:
+    """The lines that were to be judged by now are."""
+
+    attempt: AttemptId
 
 
 @message("rung_taken")

@@ -13,6 +13,7 @@ RungVerb = Literal[
     "start_agent",  # only the agent is gone: start another, it adopts the ranks
     "quarantine",  # the culprit's hardware is refused until somebody readmits it; its node is out of service
     "stop",  # end the run, keep everything, say why
+    "watch",  # nothing: the run goes on, and a later step proves that it could
 ]
 Condition = Literal["always", "agent_only", "node_dead"]
 

@@ -117,7 +117,14 @@ def _rank_exited(fact: s.RankExited) -> str:
 
 
 def _lines_matched(fact: s.LinesMatched) -> str:
-    return f"{fact.node}: {len(fact.matches)} lines of the ranks of {fact.attempt} that ended are known for something"
+    whose = "" if fact.living else " that ended"
+    lines = "a line" if len(fact.matches) == 1 else f"{len(fact.matches)} lines"
+    first = (
+        f", the first for {fact.matches[0].fault or fact.matches[0].signature}"
+        if fact.matches
+        else ""
+    )
+    return f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} known for something{first}"
 
 
 def _ranks_gone(fact: s.RanksGone) -> str:
@@ -322,6 +329,11 @@ def _incident_diagnosed(record: r.IncidentDiagnosed) -> str:
     return f"{record.incident} was {cause.fault}{whose}{where} ({cause.confidence:.0%} sure){_because(line)}"
 
 
+def _lines_kept(record: r.LinesKept) -> str:
+    first = record.matches[0]
+    return f"kept, should {record.attempt} die of it: {printable(first.file)}:{first.line}: {printable(first.text[:200])}"
+
+
 def _rung_taken(record: r.RungTaken) -> str:
     nth = f"rung {record.rung + 1}" + (
         f", try {record.try_number}" if record.try_number > 1 else ""
@@ -431,6 +443,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
     r.IncidentDiagnosed: _incident_diagnosed,
+    r.LinesKept: _lines_kept,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: lambda d: f"{d.incident} is {d.state}{_because(d.reason)}",
     r.ActionIssued: _action_issued,

@@ -6,10 +6,13 @@ from typing import Any
 
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
-from runner.decide.state import State
+from runner.decide.state import Attempt, State
 from runner.facts import records as r
 from runner.facts import signals as s
+from runner.facts.actions import ActionResult
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.facts.requests import StartRun
+from runner.facts.run_spec import RunSpec
 from tests.decide.script import runbooks
 
 CLUSTER = ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2), checks=())
@@ -49,6 +52,44 @@ class Desk:
         while records := self.take(r.Settle()):
             found += records
         return found
+
+
+def training_desk(**spec: Any) -> Desk:
+    """Return a desk with one run of two nodes and four ranks, which is up."""
+    desk = Desk()
+    for node in ("n1", "n2"):
+        desk.join(node, life=f"life-{node}")
+    given = {"name": "a", "nodes": 2, "ranks_per_node": 2, "command": ("true",)}
+    run = RunSpec(**{**given, "working_directory": "/", **spec})
+    desk.take(StartRun(id="q1", by="me", spec=run))
+    launch(desk)
+    return desk
+
+
+def launch(desk: Desk) -> Attempt:
+    """Carry out whatever is asked for until the next gang is up; return its attempt."""
+    desk.settle()
+    for _ in range(3):
+        for action in list(desk.state.actions.values()):
+            detail = {"port": 29500, "address": "127.0.0.1"}
+            desk.take(ActionResult(id=action.action.id, outcome="done", detail=detail))
+        desk.settle()
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    for node in attempt.nodes:
+        epoch, name = attempt.epoch, attempt.attempt
+        desk.take(s.RanksStarted(node=node, incarnation=1, epoch=epoch, attempt=name))
+    desk.settle()
+    assert attempt.state == "running"
+    return attempt
+
+
+def exited(desk: Desk, *, node: str, rank: int, **fields: Any) -> s.RankExited:
+    """Make the word that a rank of the run's attempt has died."""
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    given = {"epoch": attempt.epoch, "attempt": attempt.attempt, "exit_code": 1}
+    return s.RankExited(node=node, incarnation=1, rank=rank, **{**given, **fields})
 
 
 def kinds(records: list[object]) -> list[str]:

@@ -11,10 +11,8 @@ from runner.facts import signals as s
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match, Step
-from runner.facts.requests import StartRun
-from runner.facts.run_spec import RunSpec
 from runner.facts.verdicts import Culprit
-from tests.decide.desk import Desk, kinds
+from tests.decide.desk import Desk, exited, kinds, training_desk
 
 ATTEMPT = AttemptId(1, 1, 0)
 
@@ -34,32 +32,9 @@ def matched(node: str, *matches: Match, **fields: Any) -> s.LinesMatched:
 
 def crashed_desk() -> Desk:
     """Return a desk with one run of two nodes, whose rank 3 on n2 has died."""
-    desk = Desk()
-    for node in ("n1", "n2"):
-        desk.join(node, life=f"life-{node}")
-    spec = RunSpec(name="a", nodes=2, ranks_per_node=2, command=("true",), working_directory="/")
-    desk.take(StartRun(id="q1", by="me", spec=spec))
-    desk.settle()
-    for action in list(desk.state.actions.values()):
-        desk.take(prepared(action.action.id))
-    desk.settle()
-    attempt = desk.state.runs[1].attempt
-    assert attempt is not None
-    for node in ("n1", "n2"):
-        started = s.RanksStarted(node=node, incarnation=1, epoch=attempt.epoch, attempt=ATTEMPT)
-        desk.take(started)
-    exited = s.RankExited(
-        node="n2", incarnation=1, epoch=attempt.epoch, attempt=ATTEMPT, rank=3, exit_code=1
-    )
-    desk.take(exited)
+    desk = training_desk()
+    desk.take(exited(desk, node="n2", rank=3))
     return desk
-
-
-def prepared(action: str) -> object:
-    """Answer whatever was asked for as done."""
-    from runner.facts.actions import ActionResult
-
-    return ActionResult(id=action, outcome="done", detail={"port": 29500, "address": "127.0.0.1"})
 
 
 def incident(desk: Desk) -> Incident:

@@ -189,7 +189,7 @@ def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:
 
 def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> None:
     """A new kind of fact cannot slip by: it gets a phrase, or a place in the list of those that keep books only."""
-    silent = {"RanksUnderstand", "RankEnded", "NodeExpected", "CheckpointForgotten"}
+    silent = {"LinesJudged", "RanksUnderstand", "RankEnded", "NodeExpected", "CheckpointForgotten"}
     silent |= {"GangAdvanced"}  # its input says it
     elsewhere = {
         "Assigned",
@@ -266,7 +266,7 @@ def test_every_kind_of_record_and_input_that_a_person_may_ask_about_has_words() 
         r.RanksUnderstand,
         r.Advanced,
     )
-    quiet += (r.CheckpointForgotten, r.ActionEnded, r.GangAdvanced)
+    quiet += (r.CheckpointForgotten, r.ActionEnded, r.GangAdvanced, r.LinesJudged)
     missing = [
         kind.__name__ for kind in apply._APPLY if kind not in words._DECIDED and kind not in quiet
     ]

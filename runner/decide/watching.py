@@ -1,0 +1,193 @@
+"""Watching: what is found of a gang that goes on, in its numbers, its ranks, the lines of its hardware.
+
+A page whose rung says `watch` asks nothing of the run: the incident governs nothing, and is over when the finding is, or when the
+run has passed the step in a later attempt. A page that says anything else is answered as a failure is.
+
+Lines of a gang that lives are kept, to be judged with what is found when something strikes it. What hardware and operating system
+say is worth an incident by itself, a moment later: when ranks die of it, it is the cause of that incident and none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runner.decide import diagnosing
+from runner.decide.blame import fingerprint, strike
+from runner.decide.draft import Draft
+from runner.decide.ladder import next_rung, respond
+from runner.decide.state import MAX_MATCHES_KEPT, Attempt, Incident, Run
+from runner.facts import records as r
+from runner.facts.faults import Finding
+from runner.facts.matches import Match
+from runner.facts.signals import LinesMatched
+from runner.facts.verdicts import Verdict
+
+LIVING = ("launching", "running", "asked")
+WAIT_SECONDS = 3.0  # for ranks to die of what a line tells of; chosen
+MAX_EVIDENCE = 6  # words on one watched incident; chosen
+MAX_WATCHED = 20  # incidents of one attempt that are opened without ending it; chosen
+
+
+def on_noted(draft: Draft, finding: Finding) -> None:
+    """Take what a detector says of a gang that goes on."""
+    attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
+    if attempt is None or attempt.state not in LIVING:
+        return
+    run = draft.run_of(attempt.attempt)
+    known = _known(draft, run, finding)
+    if finding.is_over:
+        if known is not None:
+            draft.add(
+                r.IncidentChanged(
+                    incident=known.incident, state="resolved", reason=finding.evidence
+                )
+            )
+    elif known is not None:
+        _again(draft, known, attempt, finding)
+    else:
+        _open(draft, run, attempt, finding)
+
+
+def _known(draft: Draft, run: Run, finding: Finding) -> Incident | None:
+    """Return the watched incident that a finding belongs to: of the same fault, and of no other rank."""
+    for incident in reversed(draft.state.incidents.values()):
+        if (
+            incident.watched
+            and incident.is_live
+            and incident.run == run.run
+            and incident.fault == finding.fault
+            and (None in (finding.rank, incident.rank) or incident.rank == finding.rank)
+            and (None in (finding.node, incident.node) or incident.node == finding.node)
+        ):
+            return incident
+    return None
+
+
+def _again(draft: Draft, known: Incident, attempt: Attempt, finding: Finding) -> None:
+    names_more = known.node is None and finding.node is not None
+    is_new = known.attempt != attempt.attempt
+    if not (names_more or is_new or len(known.evidence) < MAX_EVIDENCE):
+        return
+    draft.add(
+        r.IncidentAmended(
+            incident=known.incident,
+            evidence=finding.evidence,
+            node=finding.node if names_more else None,
+            rank=finding.rank if names_more else None,
+            attempt=attempt.attempt if is_new else None,
+        )
+    )
+
+
+def _open(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Incident | None:
+    """Open an incident as its page says; None where no page answers, or too many were opened."""
+    book = draft.policy.runbook_for(finding.fault)
+    chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
+    if book is None or chosen is None:
+        return None
+    mark = fingerprint(finding.fault)
+    if book.ladder[chosen[0]].do != "watch":
+        strike(
+            draft,
+            run,
+            attempt,
+            fault=finding.fault,
+            evidence=finding.evidence,
+            node=finding.node,
+            rank=finding.rank,
+            fingerprint=mark,
+        )
+        return None
+    if attempt.num_watched >= MAX_WATCHED:
+        return None
+    incident = draft.open_incident(
+        finding.fault,
+        finding.evidence,
+        run=run.run,
+        attempt=attempt.attempt,
+        node=finding.node,
+        rank=finding.rank,
+        step=max(run.best_step, attempt.last_step or 0, finding.step or 0),
+        fingerprint=mark,
+        watched=True,
+    )
+    respond(draft, incident, reason=finding.evidence)
+    draft.add(
+        r.IncidentChanged(incident=incident.incident, state="proving", reason="the run goes on")
+    )
+    return incident
+
+
+# ---- lines ----------------------------------------------------------------------------------------------------------
+
+
+def on_living_lines(draft: Draft, said: LinesMatched) -> None:
+    """Keep lines of a gang that lives; what hardware says is judged a moment later, unless the gang dies of it before."""
+    attempt = draft.state.attempt_of(said.attempt)
+    if attempt is None or attempt.state not in LIVING or attempt.epoch != said.epoch:
+        return
+    told = {diagnosing.place_of(kept.match) for kept in attempt.kept}
+    new = tuple(
+        match
+        for match in (replace(match, node=said.node) for match in said.matches)
+        if diagnosing.place_of(match) not in told
+    )
+    if not new or len(attempt.kept) >= MAX_MATCHES_KEPT:
+        return
+    judge_at = (
+        draft.now + WAIT_SECONDS if any(diagnosing.is_telling(match) for match in new) else None
+    )
+    draft.add(
+        r.LinesKept(attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at)
+    )
+
+
+def due_at(attempt: Attempt) -> float | None:
+    """Return when lines of a gang are to be judged; None: there are none."""
+    return attempt.judge_at if attempt.state in LIVING else None
+
+
+def settle(draft: Draft, run: Run, attempt: Attempt) -> None:
+    """Judge lines of a gang that has not died of them."""
+    due = due_at(attempt)
+    if due is None or draft.now < due:
+        return
+    draft.add(r.LinesJudged(attempt=attempt.attempt))
+    nodes = {kept.match.node: True for kept in attempt.kept if diagnosing.is_telling(kept.match)}
+    for node in nodes:
+        lines = [
+            kept.match
+            for kept in attempt.kept
+            if kept.match.node == node and diagnosing.is_telling(kept.match)
+        ]
+        verdict = diagnosing.verdict_on(lines)
+        if verdict is not None:
+            _judge(draft, run, attempt, node, verdict, lines)
+
+
+def _judge(
+    draft: Draft, run: Run, attempt: Attempt, node: str, verdict: Verdict, lines: Sequence[Match]
+) -> None:
+    """Open the incident of one node's lines, or say that they mean something else by now."""
+    cause = diagnosing.cause_of(verdict)
+    for known in draft.state.incidents.values():
+        if known.watched and known.is_live and known.cause is not None and known.node == node:
+            if known.attempt == attempt.attempt and known.cause != cause:
+                draft.add(
+                    r.IncidentDiagnosed(incident=known.incident, cause=cause, matches=tuple(lines))
+                )
+            if known.attempt == attempt.attempt or known.fault == verdict.fault:
+                return
+    finding = Finding(
+        fault=verdict.fault,  # type: ignore[arg-type]  # a page answers it, or it is passed over
+        evidence=f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300],
+        attempt=attempt.attempt,
+        node=node,
+        rank=verdict.evidence[0].rank,
+    )
+    incident = _open(draft, run, attempt, finding)
+    if incident is not None:
+        draft.add(
+            r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(lines))
+        )

@@ -1,0 +1,231 @@
+"""What is found of a gang that goes on: told and followed, ended by nobody; lines of hardware that ranks die of are their cause."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from runner.decide.draft import Policy
+from runner.decide.state import Incident
+from runner.decide.watching import MAX_EVIDENCE, MAX_WATCHED, WAIT_SECONDS
+from runner.facts import records as r
+from runner.facts import signals as s
+from runner.facts import wire
+from runner.facts.faults import Finding
+from runner.facts.matches import Match
+from tests.decide.desk import Desk, exited, kinds, launch, training_desk
+
+
+def found(desk: Desk, fault: Any, **fields: Any) -> Finding:
+    """Make a finding of the gang that is up."""
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    return Finding(fault=fault, attempt=attempt.attempt, **{"evidence": "it says", **fields})
+
+
+def line(signature: str, fault: str, layer: Any, **fields: Any) -> Match:
+    """Make a line that a signature knew."""
+    given = {"scope": "gpu", "file": "kernel", "line": 7, "text": f"{fault} it says"}
+    return Match(signature=signature, fault=fault, layer=layer, **{**given, **fields})
+
+
+def lines(desk: Desk, node: str, *matches: Match, **fields: Any) -> s.LinesMatched:
+    """Make the word of an agent whose ranks live."""
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    given = {"epoch": attempt.epoch, "attempt": attempt.attempt, "living": True}
+    return s.LinesMatched(node=node, incarnation=1, matches=matches, **{**given, **fields})
+
+
+def stepped(desk: Desk, step: int) -> None:
+    """Let the gang tell of a step."""
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    desk.take(s.Progress(node="n1", incarnation=1, attempt=attempt.attempt, step=step))
+    desk.settle()
+
+
+def watched(desk: Desk) -> Incident:
+    """Return the only incident."""
+    (incident,) = desk.state.incidents.values()
+    return incident
+
+
+LOST = line("xid-79", "gpu_lost", "device", is_lasting=True, named={"gpu": "0000:a1:00"})
+
+
+def test_numbers_that_do_not_come_back_are_told_and_end_nothing() -> None:
+    """One incident, one page; the run goes on, and nothing else waits for it."""
+    desk = training_desk()
+    stepped(desk, 9)
+    records = desk.take(found(desk, "divergence", step=8))
+    assert kinds(records) == ["IncidentOpened", "RungTaken", "ActionIssued", "IncidentChanged"]
+    assert desk.settle() == []
+    run, incident = desk.state.runs[1], watched(desk)
+    assert run.incident is None
+    assert run.attempt is not None
+    assert run.attempt.state == "running"
+    assert (incident.state, incident.did, incident.step) == ("proving", ["watch"], 9)
+    assert "run goes on" in incident.reason
+
+
+def test_the_same_again_is_one_incident() -> None:
+    """Its evidence grows, up to a point; a culprit that is named later is taken over; another rank is another matter."""
+    desk = training_desk()
+    desk.take(found(desk, "nan_loss"))
+    assert kinds(desk.take(found(desk, "nan_loss", node="n2", rank=3))) == ["IncidentAmended"]
+    assert (watched(desk).node, watched(desk).rank) == ("n2", 3)
+    for _ in range(20):
+        desk.take(found(desk, "nan_loss", node="n2", rank=3))
+    assert len(watched(desk).evidence) == MAX_EVIDENCE
+    desk.take(found(desk, "nan_loss", node="n1", rank=0))
+    assert len(desk.state.incidents) == 2
+
+
+def test_it_is_over_when_the_detector_says_so_or_a_later_attempt_has_passed_the_step() -> None:
+    """A run that ends closes what is left."""
+    desk = training_desk()
+    stepped(desk, 9)
+    desk.take(found(desk, "loss_spike"))
+    desk.take(found(desk, "loss_spike", is_over=True, evidence="back at 2.1"))
+    assert (watched(desk).state, watched(desk).reason) == ("resolved", "back at 2.1")
+    assert desk.take(found(desk, "loss_spike", is_over=True)) == []
+    desk.take(found(desk, "divergence"))
+    stepped(desk, 30)
+    assert desk.state.incidents["i2"].state == "proving"
+    desk.take(exited(desk, node="n2", rank=3))
+    _cleared(desk)
+    launch(desk)
+    stepped(desk, 31)
+    states = {name: incident.state for name, incident in desk.state.incidents.items()}
+    assert states == {"i1": "resolved", "i2": "resolved", "i3": "resolved"}
+
+
+def test_a_fault_that_comes_back_in_the_next_attempt_is_still_the_same_incident() -> None:
+    """What happens again after a restart has not been passed."""
+    desk = training_desk()
+    stepped(desk, 9)
+    desk.take(found(desk, "divergence"))
+    desk.take(exited(desk, node="n2", rank=3))
+    _cleared(desk)
+    attempt = launch(desk)
+    desk.take(found(desk, "divergence"))
+    stepped(desk, 31)
+    assert desk.state.incidents["i1"].attempt == attempt.attempt
+    assert desk.state.incidents["i1"].state == "proving"
+
+
+def test_findings_without_end_open_no_incidents_without_end() -> None:
+    """Twenty ranks are enough to be told of."""
+    desk = training_desk()
+    for rank in range(MAX_WATCHED + 30):
+        desk.take(found(desk, "nan_loss", node="n1", rank=rank))
+    assert len(desk.state.incidents) == MAX_WATCHED
+
+
+def test_a_page_that_says_restart_is_obeyed() -> None:
+    """What is done about a fault is written in its page, not here."""
+    desk = training_desk()
+    pages = tuple(
+        replace(book, ladder=(replace(book.ladder[0], do="restart"),))
+        if "divergence" in book.faults
+        else book
+        for book in desk.controller.policy.runbooks
+    )
+    desk.controller.policy = Policy(cluster=desk.controller.policy.cluster, runbooks=pages)
+    desk.take(found(desk, "divergence"))
+    run = desk.state.runs[1]
+    assert run.attempt is not None
+    assert (run.incident, run.attempt.state) == ("i1", "stopping")
+
+
+def test_a_finding_of_a_gang_that_has_ended_is_history() -> None:
+    """Nor is one that no page answers an incident."""
+    desk = training_desk()
+    desk.take(exited(desk, node="n2", rank=3))
+    assert desk.take(found(desk, "divergence")) == []
+    other = training_desk()
+    assert other.take(found(other, "junk")) == []
+
+
+def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None:
+    """Lines are in the journal at once; they are judged a moment later."""
+    desk = training_desk()
+    assert kinds(desk.take(lines(desk, "n2", LOST))) == ["LinesKept"]
+    assert desk.settle() == []
+    assert desk.controller.wake_at() is not None
+    desk.now += WAIT_SECONDS
+    assert "IncidentDiagnosed" in kinds(desk.settle())
+    incident = watched(desk)
+    assert (incident.fault, incident.node, incident.watched) == ("gpu_lost", "n2", True)
+    assert incident.cause is not None
+    assert incident.cause.action_class == "swap"
+    assert desk.take(lines(desk, "n2", LOST)) == []  # told twice
+    desk.take(lines(desk, "n2", replace(LOST, line=9)))
+    desk.now += WAIT_SECONDS
+    desk.settle()
+    assert len(desk.state.incidents) == 1
+
+
+def test_hardware_that_ranks_die_of_is_the_cause_of_their_death() -> None:
+    """There is one incident, its cause is known at once, and nothing is judged later."""
+    desk = training_desk()
+    desk.take(lines(desk, "n2", LOST, last_step=8))
+    desk.take(exited(desk, node="n2", rank=3, last_step=400))
+    desk.now += WAIT_SECONDS
+    desk.settle()
+    incident = watched(desk)
+    assert incident.fault == "rank_crash"
+    assert incident.cause is not None
+    assert (incident.cause.fault, incident.cause.node) == ("gpu_lost", "n2")
+
+
+def test_a_watched_incident_is_over_when_ranks_die_of_it() -> None:
+    """Ten minutes later they do."""
+    desk = training_desk()
+    desk.take(lines(desk, "n2", LOST))
+    desk.now += WAIT_SECONDS
+    desk.settle()
+    desk.take(exited(desk, node="n2", rank=3))
+    states = [(incident.fault, incident.state) for incident in desk.state.incidents.values()]
+    assert states == [("gpu_lost", "resolved"), ("rank_crash", "acting")]
+    assert desk.state.incidents["i2"].cause == desk.state.incidents["i1"].cause
+
+
+def test_a_line_of_the_program_explains_a_death_that_follows_at_once_only() -> None:
+    """What ranks lived through for steps is none of its causes, and no incident."""
+    oom = line("cuda-oom", "cuda_oom", "program", file="rank3.err", rank=3)
+    for reached, cause in ((9, "cuda_oom"), (50, None)):
+        desk = training_desk()
+        desk.take(lines(desk, "n2", oom, last_step=8))
+        desk.now += WAIT_SECONDS
+        assert desk.settle() == []
+        desk.take(exited(desk, node="n2", rank=3, last_step=reached))
+        found_cause = watched(desk).cause
+        assert (found_cause.fault if found_cause else None) == cause
+
+
+def test_lines_that_come_when_the_gang_is_down_amend_its_incident() -> None:
+    """They were on their way when the rank died."""
+    desk = training_desk()
+    said = lines(desk, "n2", LOST)
+    desk.take(exited(desk, node="n2", rank=3))
+    assert kinds(desk.take(said)) == ["IncidentDiagnosed"]
+
+
+def test_what_is_watched_survives_a_snapshot() -> None:
+    """Lines that wait to be judged, too."""
+    desk = training_desk()
+    desk.take(found(desk, "divergence"))
+    desk.take(lines(desk, "n2", LOST))
+    state = wire.decode(wire.encode(desk.state), limit_bytes=10**7)
+    assert state == desk.state
+
+
+def _cleared(desk: Desk) -> None:
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    for node in attempt.nodes:
+        gone = s.RanksGone(node=node, incarnation=1, epoch=attempt.epoch, attempt=attempt.attempt)
+        desk.take(gone)
+    assert any(isinstance(record, r.AttemptPlanned) for record in desk.settle())
