@@ -31,3 +31,14 @@ def small_disk(folder: Path, *, size_bytes: int) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill(disk: Path) -> Path:
+    """Leave no byte of a disk free; return the file to remove."""
+    path = disk / "filled"
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(bytes(4096))
+        except OSError:
+            return path

@@ -21,9 +21,9 @@ import math
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch._dynamo  # imported by the first optimizer that is made
@@ -45,6 +45,7 @@ import deepspeed.runtime.zero.muon.muon_optimizer  # imported by ZeRO when it is
 from deepspeed.accelerator import get_accelerator
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
+from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
 from trainer.layout import layer_name, stage_bounds
@@ -63,6 +64,7 @@ sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[
 # The bf16 optimizer collects garbage, a tenth of a second each time, to print figures nobody asked for.
 sys.modules[BF16_Optimizer.__module__].see_memory_usage = lambda *_, **__: None  # type: ignore[attr-defined]
 
+T = TypeVar("T")
 MicroBatch = tuple[torch.Tensor, torch.Tensor]
 
 # Gradients are reduced in buckets of at most this many elements (256 MiB in fp32), chosen, not measured.
@@ -255,6 +257,33 @@ class Engine:
         self._module.train()
         return float(loss)
 
+    def rehearse(
+        self, micro_batch: Iterable[MicroBatch], look: Callable[[Mapping[str, torch.Tensor]], T]
+    ) -> T:
+        """Compute one micro-batch's gradients, `look` at them by name, and throw them away; all ranks together.
+
+        They are neither reduced over the replicas nor used: the training that follows is the same to the bit.
+        """
+        engine = self._engine
+        engine.set_dataiterator(iter(micro_batch))
+        engine.module.train()
+        engine._compute_loss = True
+        engine._exec_schedule(_Rehearsal(1, engine.num_stages, engine.stage_id))
+        gradients = {name: self._gradient(p) for name, p in self.parameters.items()}
+        for gradient in gradients.values():
+            self.watch.show(gradient.view(-1))
+        found = look(gradients)
+        self._optimizer.zero_grad(set_to_none=True)
+        return found
+
+    def _gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
+        """Return what has been added up for a parameter and is not reduced yet, in the format it is reduced in."""
+        if hasattr(self._optimizer, "get_gradient_for_reduction"):
+            gradient: torch.Tensor = self._optimizer.get_gradient_for_reduction(parameter)
+        else:
+            gradient = parameter._hp_grad  # type: ignore[attr-defined]
+        return gradient
+
     @property
     def reads_data(self) -> bool:
         """Whether this rank's stage takes tokens or targets."""
@@ -302,6 +331,12 @@ class Engine:
             }
         # Private, and why the version of DeepSpeed is pinned.
         self._optimizer._lazy_init_hp_params_optimizer_state()
+
+    def owned(self, key: str | None) -> list[torch.Tensor]:
+        """Return all that this replica holds of the master weights, or of a moment: live fp32, flat, one tensor per group."""
+        if key is None:
+            return [group["params"][0].detach() for group in self.param_groups]
+        return [state[key] for state in self.adam_states]
 
     def fragment(
         self, parameter: torch.nn.Parameter, key: str | None
@@ -378,6 +413,16 @@ class Engine:
             for hook in hooks:
                 hook.remove()
         return bad
+
+
+class _Rehearsal(schedule.TrainSchedule):  # type: ignore[misc]
+    """Forward and backward as in training, without its end: nothing is reduced, no weight changes."""
+
+    END = (schedule.ReduceTiedGrads, schedule.ReduceGrads, schedule.OptimizerStep)
+
+    def steps(self) -> Iterator[list[Any]]:
+        for commands in super().steps():
+            yield [command for command in commands if not isinstance(command, self.END)]
 
 
 def _join(world: World) -> None:

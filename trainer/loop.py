@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -19,7 +20,10 @@ from trainer.checkpoint import Checkpoints, Evidence, Origin
 from trainer.data import Batch, Corpus, open_data
 from trainer.drills import Drills
 from trainer.engine import Engine, MicroBatch
+from trainer.injection import Injection
+from trainer.injection_plan import read_plan
 from trainer.launch import Launch
+from trainer.replicas import ReplicaCheck
 from trainer.reports import Reporter
 from trainer.schedule import learning_rate
 from trainer.settings import Settings
@@ -36,6 +40,8 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     cannot be written, a layout that does not fit the number of ranks.
     """
     timings = Timings(channel)
+    half = settings.precision.dtype != "fp32"
+    planned = read_plan(os.environ, settings.layout.world_size, half=half)
     data = open_data(settings)
     if launch.resume is not None:
         refuse_foreign(launch.resume, settings, data, supervised=launch.supervised)
@@ -65,10 +71,17 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
 
     loop = Loop(settings, launch, channel, engine=engine, data=data, checkpoints=checkpoints)
     loop.report_settings(done)
+    injection = Injection(planned, engine, data) if planned else None
     agreement = Agreement(channel, world.side_group, settings.layout.world_size)
     exit_code = GOAL_REACHED
     for step in range(done + 1, settings.steps + 1):
         agreement.begin()
+        if injection is not None:
+            injection.before(step)
+        if step > done + 1:  # a start is not to be held up: what was loaded has been verified
+            loop.compare_replicas(step - 1)
+        if injection is not None:
+            injection.before_training()
         loop.step(step, timings if step == done + 1 else None)
         decision = agreement.end(step)
         loop.note_cost(agreement.seconds)
@@ -107,6 +120,7 @@ class Loop:
         self._engine = engine
         self._data = data
         self._checkpoints = checkpoints
+        self._replicas = ReplicaCheck(engine)
         self._reporter = Reporter(settings, engine, channel)
         self._first_place = engine.world.place.rank == 0
 
@@ -131,6 +145,21 @@ class Loop:
             data_wait_seconds=data_wait_seconds,
             nonfinite_layer=nonfinite_layer,
         )
+        self._replicas.remember(step)
+
+    def compare_replicas(self, done: int) -> None:
+        """After `done` steps, before the next one: compare what must be equal, if it is due, and say what is not."""
+        if not self._replicas.due(done):
+            return
+        read = partial(self._data.batch, done + 1, self._remedies.skip_steps)
+        for found in self._replicas.compare(done, partial(self._shared_micro_batch, read)):
+            if self._first_place:
+                fields = dataclasses.asdict(found)
+                self._channel.report("replicas", step=done, **fields)
+                ranks = ", ".join(map(str, found.ranks)) or "unknown"
+                self._reporter.say(
+                    f"step {done}  replicas disagree: {found.what} of rank {ranks}, {found.detail}"
+                )
 
     def validate(self, step: int) -> None:
         """Report the loss on held-out text, the same windows each time."""
@@ -217,6 +246,13 @@ class Loop:
             torch.from_numpy(part) for part in read(rows=slice(first, first + share))
         )
         return [(tokens[i : i + size], targets[i : i + size]) for i in range(0, share, size)]
+
+    def _shared_micro_batch(self, read: Callable[..., Batch]) -> list[MicroBatch]:
+        """Read the first micro-batch of a global batch, the same on every replica."""
+        if not self._engine.reads_data:
+            return []
+        tokens, targets = read(rows=slice(0, self._settings.batch.micro_batch))
+        return [(torch.from_numpy(tokens), torch.from_numpy(targets))]
 
 
 class Timings:

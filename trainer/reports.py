@@ -84,6 +84,7 @@ class Reporter:
             "tokens_per_second": self._tokens / step_seconds,
             "model_tflops_per_second": rate,
             "peak_memory_bytes": self._peak_memory_bytes,
+            "stage": self._engine.world.place.pipeline,
         }
         if self._settings.peak_tflops:
             fields["mfu_ratio"] = rate / self._settings.peak_tflops

@@ -218,6 +218,17 @@ class Settings:
             "dense peak of one rank's device, for MFU; 0: unknown, no MFU", "TFLOP/s", at_least=0
         ),
     )
+    # Ten is chosen. It costs 0.2 to 0.3 % of a step of tiny_cpu and 0.7 % of one of tiny_3d, which has replicas; measured on two
+    # cores that had other work too. What it finds: docs/replicas.md.
+    sdc_every: int = field(
+        default=10,
+        metadata=about(
+            "compare the replicas' weights with each other and with the optimizer's fp32 copies, and every tenth time "
+            "gradients of the same data, to find silent data corruption; 0: never",
+            "steps",
+            at_least=0,
+        ),
+    )
     log_every: int = field(
         default=10, metadata=about("a line on rank 0's output; 0: none", "steps", at_least=0)
     )

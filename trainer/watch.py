@@ -4,12 +4,13 @@ Two moments of a step are watched, by wrapping methods of its optimizers: just b
 reduced over the replicas, where this rank's own norm is taken from the flat buckets (one pass over
 memory that is about to be read anyway), and just before a bad step's gradients are thrown away,
 where those that are not finite are noted. ZeRO's optimizer and the one for bf16 differ in both.
+Who has business with gradients at the first of these moments hangs it up there, before the norm is taken.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import thread_time
 from typing import Any
 
@@ -30,6 +31,9 @@ class GradientWatch:
         self._square: torch.Tensor | None = None
         self.nonfinite_layers: list[int] = []
         self.seconds = 0.0
+        # The former are called once, in the next step; the latter with each flat gradient of every step.
+        self.before_reduction: list[Callable[[], object]] = []
+        self.on_gradient: list[Callable[[torch.Tensor], None]] = []
         if hasattr(engine.optimizer, "average_tensor"):
             self._watch_zero(engine.optimizer)
         else:
@@ -79,7 +83,15 @@ class GradientWatch:
         engine._bf16_reduce_grads = reduce_watched
         optimizer.clear_hp_grads = clear_watched
 
+    def show(self, flat: torch.Tensor) -> None:
+        """Show a flat gradient that has not been reduced to whoever asked for it."""
+        for call in self.on_gradient:
+            call(flat)
+
     def _add(self, flat: torch.Tensor) -> None:
+        while self.before_reduction:
+            self.before_reduction.pop(0)()
+        self.show(flat)
         started = thread_time()
         # One pass in one call; a product in half precision would overflow.
         full = flat if flat.dtype == torch.float32 else flat.float()

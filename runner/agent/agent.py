@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runner.agent import hardware, keeper, notices, tasks
+from runner.agent import hardware, holdings, keeper, notices, tasks
 from runner.agent.checking import Checking
 from runner.agent.converge import Convergence
 from runner.agent.courier import Courier
@@ -218,6 +218,8 @@ class Agent:
             gang.look(now, stopped_seconds=self._place.cluster.stopped_seconds)
             for said in gang.mark(now, every_seconds=self._progress_mark_seconds):
                 self._tell(said)
+            if pids := gang.to_measure(now):
+                self._loop.in_background(partial(holdings.measure, pids), gang.measured)
         self._notices.look()
         if self._session.wants_join(now):
             self._join_again(now)

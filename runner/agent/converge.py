@@ -18,14 +18,14 @@ from typing import Any
 
 from runner.agent import output
 from runner.agent.channels import Channels
-from runner.agent.ending import Ending
+from runner.agent.ending import End, Ending
 from runner.agent.gang import Gang
 from runner.agent.identity import Identity
 from runner.agent.keeping import Keeping
 from runner.agent.link import KeeperState, Place
 from runner.agent.loop import Loop
 from runner.agent.reports import Hello
-from runner.agent.searching import Searching
+from runner.agent.searching import Searching, kernel_source
 from runner.agent.starting import Launching, Starting
 from runner.agent.voice import Voice
 from runner.facts.assignments import Assignment
@@ -54,7 +54,10 @@ class Convergence:
             place, identity, loop, voice=voice, keeping=self.keeping, on_change=self.converge
         )
         self._ending = Ending(loop, self.keeping)
-        self.searching = Searching(loop, voice)
+        kernel_log = kernel_source(
+            place.cluster.kernel_log, node=place.node, shares_machine=place.shares_machine
+        )
+        self.searching = Searching(loop, voice, folder=place.folder, kernel_log=kernel_log)
         self.warming = self._starting.warming
         self.channels = Channels(loop, self._take_packet)
         self.gang: Gang | None = None
@@ -83,6 +86,7 @@ class Convergence:
         for item in state.ranks:
             gang.ranks[item["rank"]].is_alive = item["exit_code"] is None
         log.info("adopted attempt %s, ranks %s", gang.attempt, [rank.rank for rank in gang.alive])
+        self.searching.begun(gang, adopted=True)
         return state
 
     def report_beginning(self, state: KeeperState, already: list[object]) -> None:
@@ -214,6 +218,7 @@ class Convergence:
             time.monotonic(),
             spawned_at=launching.sent_at,
         )
+        self.searching.begun(self.gang)
         self._cold, self._exits, self._uncut = message["cold"], [], {}
         self._voice.tell(self.gang.started(cold=self._cold))
         if not self._cold:
@@ -236,9 +241,12 @@ class Convergence:
         self.channels.finish()
         gang, end = self.gang, self._ending.over()
         self.gang = None
+        self.searching.gone()
         if gang is not None:
-            fenced, stacks = (end.fenced, end.stacks) if end is not None else (False, 0)
-            for said in gang.gone(left_behind=left_behind, fenced=fenced, stacks=stacks):
+            end = end or End(gang=gang, kill_at=0.0)
+            for said in gang.gone(
+                left_behind=left_behind, fenced=end.fenced, stacks=end.stacks, stands=end.stands
+            ):
                 self._voice.tell(said)
             self._voice.beat()
         self.converge()

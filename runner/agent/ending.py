@@ -6,13 +6,14 @@ import logging
 import signal
 import time
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from runner.agent import stacks
 from runner.agent.gang import Gang
 from runner.agent.keeping import Keeping
 from runner.agent.loop import Loop
+from runner.agent.standing import read_stands
+from runner.facts.stands import Stand
 
 log = logging.getLogger("stoker.agent")
 
@@ -26,6 +27,7 @@ class End:
     is_killed: bool = False
     fenced: bool = False
     stacks: int = 0  # ranks whose stacks were written down before
+    stands: tuple[Stand, ...] = ()  # where they stood by these
 
 
 class Ending:
@@ -82,19 +84,19 @@ class Ending:
     def _dump_stacks(self, end: End, budget_seconds: float) -> None:
         """Write down where ranks stand, then kill them; the kill does not wait for a folder that hangs."""
         gang = end.gang
-        job = partial(
-            stacks.dump,
-            {rank.rank: rank.pid for rank in gang.alive},
-            folder=Path(gang.plan.output_folder, stacks.FOLDER),
-            budget_seconds=budget_seconds,
-            program=stacks.find_program(),
-        )
+        pids = {rank.rank: rank.pid for rank in gang.alive}
+        folder = Path(gang.plan.output_folder, stacks.FOLDER)
 
-        def dumped(count: int | None, error: Exception | None) -> None:
+        def job() -> tuple[int, tuple[Stand, ...]]:
+            program = stacks.find_program()
+            count = stacks.dump(pids, folder=folder, budget_seconds=budget_seconds, program=program)
+            return count, read_stands(folder, pids)
+
+        def dumped(found: tuple[int, tuple[Stand, ...]] | None, error: Exception | None) -> None:
             if error is not None:
                 log.warning("cannot write stacks of %s: %s", gang.attempt, error)
             if self.under_way is end:
-                end.stacks = count or 0
+                end.stacks, end.stands = found or (0, ())
                 self.kill()
 
         self._loop.in_background(job, dumped)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from runner.agent.reports import Step, Validation
 from runner.facts.signals import StepRecord
 
@@ -35,17 +37,17 @@ class Fold:
         if report.skipped:
             record["skipped"] = True
         for name, value in (
-            ("compute_seconds_max", report.compute_seconds),
+            ("compute_seconds_max", _duration(report.compute_seconds)),
             ("local_grad_norm_max", report.local_grad_norm),
         ):
-            if value is not None and _above(value, record.get(name)):
+            if value is not None and _outranks(value, record.get(name)):
                 record[name], record[f"{name}_rank"] = value, rank
         for name, value in (
-            ("step_seconds_max", report.step_seconds),
-            ("data_wait_seconds_max", report.data_wait_seconds),
+            ("step_seconds_max", _duration(report.step_seconds)),
+            ("data_wait_seconds_max", _duration(report.data_wait_seconds)),
             ("peak_memory_bytes_max", report.peak_memory_bytes),
         ):
-            if value is not None and _above(value, record.get(name)):
+            if value is not None and _outranks(value, record.get(name)):
                 record[name] = value
 
     def validated(self, report: Validation) -> None:
@@ -65,5 +67,12 @@ class Fold:
         return self._open.setdefault(step, {})
 
 
-def _above(value: float, known: object) -> bool:
-    return not isinstance(known, int | float) or value > known
+def _duration(seconds: float | None) -> float | None:
+    return None if seconds is not None and math.isnan(seconds) else seconds
+
+
+def _outranks(value: float, known: object) -> bool:
+    """Whether a value is the maximum so far. NaN is above all, and the first one stays: a gradient norm is NaN where it began."""
+    if not isinstance(known, int | float):
+        return True
+    return value > known or (math.isnan(value) and not math.isnan(known))

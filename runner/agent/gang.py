@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.agent import output, reports
-from runner.agent.fold import Fold
+from runner.agent import holdings, output, reports
+from runner.agent.blocked import Blocked
+from runner.agent.compute import Compute
+from runner.agent.fold import MAX_STEPS, Fold
 from runner.agent.keeper import process
 from runner.agent.starts import StartPhases
 from runner.facts.assignments import Assignment, LaunchPlan
@@ -19,15 +22,22 @@ from runner.facts.signals import (
     Junk,
     Progress,
     RankExited,
+    RankHoldings,
     RanksGone,
     RanksReady,
     RanksStarted,
+    ReplicasDisagree,
     RequestTaken,
     SettingsInEffect,
     Signal,
+    StepRecord,
 )
+from runner.facts.stands import Stand
+
+log = logging.getLogger("stoker.agent")
 
 Stamp = Callable[[], Mapping[str, Any]]
+MAX_DETAIL = 300  # characters of a report that are told; chosen
 MAX_REMEMBERED = 1000  # requests known to be taken; chosen
 # Between two looks at the ranks' states; chosen. That a rank is stopped is known to half of it. A look costs some 100 us, most
 # of it for waking up (measured), so looking takes an agent 0.05 to 0.1 % of a core.
@@ -81,6 +91,12 @@ class Gang:
         self.wants_beat = False
         self._stamp = stamp
         self._fold = Fold()
+        self._compute = Compute(now)
+        self._blocked = Blocked()
+        self._measured: tuple[tuple[RankHoldings, ...], int] = ((), 0)  # not told yet
+        self._measure_due = now + holdings.SAMPLE_SECONDS
+        self.log_bytes_skipped = 0
+        self._read: tuple[StepRecord, ...] = ()  # steps in the output of ranks, not told yet
         self._start = StartPhases(ranks=len(self.ranks), spawned_at=spawned_at)
         self._last_loss: float | None = None
         self._marked_step: int | None = None
@@ -145,12 +161,29 @@ class Gang:
                 return [
                     CheckpointSealed(**self._stamp(), attempt=self.attempt, step=step, path=path)
                 ]
+            case reports.Replicas():
+                return [
+                    ReplicasDisagree(
+                        **self._stamp(),
+                        attempt=self.attempt,
+                        step=report.step,
+                        what=report.what,
+                        ranks=report.ranks,
+                        detail=report.detail[:MAX_DETAIL],
+                    )
+                ]
             case reports.Taken():
                 return self._request_taken(report)
         return []
 
+    def read_steps(self, records: Sequence[StepRecord]) -> None:
+        """Take the steps that the output of ranks tells of: they count where no rank reports any."""
+        if self.last_step is None:
+            self._read = (*self._read, *records)[-MAX_STEPS:]
+
     def _stepped(self, rank: RankHere, report: reports.Step, now: float) -> list[Signal]:
         self._fold.add(rank.rank, report)
+        self._compute.add(rank.rank, report)
         self._start.stepped(rank.rank, now)
         if rank.last_step is None or report.step > rank.last_step:
             rank.last_step = report.step
@@ -220,6 +253,8 @@ class Gang:
         ):
             self.wants_beat = True
         self._looked_at = now
+        pids = {rank.rank: rank.pid for rank in self.alive}
+        self._blocked.look(pids, now, progress_at=self.progress_at)
         if self.last_step is None and now >= self._signs_due:
             self._signs_due = now + WRITES_SECONDS
             self._look_at_outputs(now)
@@ -229,6 +264,22 @@ class Gang:
             if rank.stopped_since is not None and rank.stopped_since + stopped_seconds > now
         ]
         return min([now + LOOK_SECONDS, *limits])
+
+    def to_measure(self, now: float) -> dict[int, int]:
+        """Return the ranks (rank -> pid) whose holdings are to be measured now; none when that is not due."""
+        if now < self._measure_due:
+            return {}
+        self._measure_due = now + holdings.SAMPLE_SECONDS
+        return {rank.rank: rank.pid for rank in self.alive}
+
+    def measured(
+        self, found: tuple[tuple[RankHoldings, ...], int] | None, error: Exception | None
+    ) -> None:
+        """Take what was measured, for the next heartbeat to tell."""
+        if found is None:
+            log.warning("the ranks' memory and descriptors could not be measured: %s", error)
+        else:
+            self._measured = found
 
     def _look_at_outputs(self, now: float) -> None:
         signs = output.signs(self.plan.output_folder, self.plan.ranks)
@@ -257,19 +308,27 @@ class Gang:
         reporting = [rank.last_step for rank in alive if rank.last_step is not None]
         self._told_stopped = self.stopped(now, seconds=stopped_seconds)
         self.wants_beat = False
+        (held, free_bytes), self._measured = self._measured, ((), 0)
+        read, self._read = self._read if self.last_step is None else (), ()
         return Heartbeat(
             **self._stamp(),
             epoch=self.epoch,
             attempt=self.attempt,
             ranks_alive=tuple(rank.rank for rank in alive),
             ranks_stopped=self._told_stopped,
+            ranks_blocked=self._blocked.told(now),
             phases={str(rank.rank): rank.phase for rank in alive if rank.phase},
             steps=self._fold.take(done_by_all=min(reporting, default=self.last_step or 0)),
             last_step=self.last_step,
+            read_steps=read,
+            log_bytes_skipped=self.log_bytes_skipped,
             writes=self.writes,
             writing_seconds=self.progress_at - self._writing_since if self.writes else 0.0,
             longest_quiet_seconds=self._longest_quiet_seconds,
             start=self._start.slowest(now),
+            computed=self._compute.take(now),
+            holdings=held,
+            memory_free_bytes=free_bytes,
             agent_resident_bytes=resident_bytes,
         )
 
@@ -296,7 +355,14 @@ class Gang:
             stderr_tail=output.tail(output.paths(self.plan.output_folder, number)[1]),
         )
 
-    def gone(self, *, left_behind: tuple[int, ...], fenced: bool, stacks: int = 0) -> list[Signal]:
+    def gone(
+        self,
+        *,
+        left_behind: tuple[int, ...],
+        fenced: bool,
+        stacks: int = 0,
+        stands: tuple[Stand, ...] = (),
+    ) -> list[Signal]:
         """Return what is to be said once no rank is left: first the junk that was counted, then that they are gone."""
         signals: list[Signal] = [
             Junk(**self._stamp(), reason=f"rank {rank.rank} reported junk", count=rank.num_junk)
@@ -312,6 +378,7 @@ class Gang:
                 left_behind=left_behind,
                 fenced=fenced,
                 stacks=stacks,
+                stands=stands,
             )
         )
         return signals

@@ -12,9 +12,13 @@ from runner.facts.wire import from_plain
 
 MAX_PACKET_BYTES = 64 * 1024  # the contract's limit
 MAX_STEP = 2**53  # larger ones are not the same in every JSON reader
+MAX_STAGE = 2**16  # of a pipeline; chosen
 MAX_NAMES = 32  # requests, remedies or phase timings one rank may name; chosen
 MAX_TEXT = 4096  # a path; chosen
 MAX_NAME = 200  # a layer's, a phase's, a request's; chosen
+MAX_DETAIL = 1000  # of replicas that disagree; chosen
+MAX_ODD_RANKS = 64  # more than so many that are odd together are no matter of ranks; chosen
+MAX_RANK = 2**24  # chosen
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,7 @@ class Step:
     mfu_ratio: float | None = None
     peak_memory_bytes: int | None = None
     first_nonfinite_layer: str | None = None
+    stage: int | None = None  # of the pipeline, from 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +98,17 @@ class Taken:
     step: int
 
 
-Report = Hello | Phase | Timing | Settings | Step | Validation | Sealed | Taken
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """What must be the same on several ranks, or at two moments, is not. `ranks`: the odd ones; empty: nobody can say."""
+
+    step: int  # steps done when it was seen
+    what: Literal["weight", "master", "moment", "gradient"]
+    ranks: tuple[int, ...] = ()
+    detail: str = ""
+
+
+Report = Hello | Phase | Timing | Settings | Step | Validation | Sealed | Taken | Replicas
 
 _KINDS: dict[str, type] = {
     "hello": Hello,
@@ -104,6 +119,7 @@ _KINDS: dict[str, type] = {
     "validation": Validation,
     "checkpoint": Sealed,
     "taken": Taken,
+    "replicas": Replicas,
 }
 
 
@@ -140,10 +156,18 @@ def _check_bounds(report: Report) -> None:
     step = getattr(report, "step", 0)
     if not 0 <= step < MAX_STEP:
         raise WireError(f"step {str(step)[:40]} is out of range")
+    stage = getattr(report, "stage", None)
+    if stage is not None and not 0 <= stage < MAX_STAGE:
+        raise WireError(f"stage {str(stage)[:40]} is out of range")
     if isinstance(report, Hello) and max(len(report.requests), len(report.remedies)) > MAX_NAMES:
         raise WireError(f"more than {MAX_NAMES} names")
-    for name in ("path", "request", "name", "first_nonfinite_layer"):
+    if isinstance(report, Replicas):
+        if len(report.ranks) > MAX_ODD_RANKS:
+            raise WireError(f"{len(report.ranks)} odd ranks; at most {MAX_ODD_RANKS}")
+        if not all(0 <= rank < MAX_RANK for rank in report.ranks):
+            raise WireError("a rank is out of range")
+    for name in ("path", "detail", "request", "name", "first_nonfinite_layer"):
         text = getattr(report, name, None)
-        limit = MAX_TEXT if name == "path" else MAX_NAME
+        limit = {"path": MAX_TEXT, "detail": MAX_DETAIL}.get(name, MAX_NAME)
         if text is not None and len(text) > limit:
             raise WireError(f"{name} of {len(text)} characters; at most {limit}")

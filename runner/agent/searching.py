@@ -1,17 +1,23 @@
-"""Searching: the output of ranks that ended by themselves is searched for what is known, once they have ended.
+"""Searching: the logs of the node's ranks are followed while they live, and searched once more when some of them have died.
 
 A child of low priority does it (`python -m runner.collect`): the word that a rank died waits for nothing, and what hostile text
-does to a search it does to no agent. What comes of it is told as a signal of its own.
+does to a search it does to no agent. What comes of it is told as signals of its own (`LinesMatched`). How far logs were read is
+written down after that, so that the next life of the agent goes on there.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 from runner.agent import output
 from runner.agent.gang import Gang
@@ -19,14 +25,34 @@ from runner.agent.loop import Loop
 from runner.agent.voice import Voice
 from runner.errors import WireError
 from runner.facts import wire
-from runner.facts.matches import ScannedLogs
+from runner.facts.matches import Match
+from runner.facts.searches import Follow, Followed, Place, Search, Searched
 from runner.facts.signals import LinesMatched
 
 log = logging.getLogger("stoker.agent")
 
+FOLLOW_SECONDS = 1.0  # after a gang's start, which is busy enough; chosen
+LINGER_SECONDS = 2.0  # after a gang's end, for words about it; chosen
 WAIT_SECONDS = 0.5  # after the first death of a gang, for those that die of it; chosen
-LIMIT_SECONDS = 30.0  # for one search; far above what it takes; chosen
-NICE = 10  # others restart ranks meanwhile
+LIMIT_SECONDS = 30.0  # for one search, or for taking an order; far above what it takes; chosen
+PUSH_SECONDS = 0.05  # between two tries to hand over an order; chosen
+AGAIN_SECONDS = (
+    1.0,
+    5.0,
+    60.0,
+)  # until a child that died is started again, the more often the later; chosen
+NICE = 10  # others train, or restart ranks, meanwhile
+PLACES_NAME = "followed.json"
+MOST_ANSWER_BYTES = 16 * 1024 * 1024  # an answer names every log of a node
+_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelSource:
+    """Where a node's kernel speaks. `path` "": nowhere. `is_shared`: for other nodes of this machine, too."""
+
+    path: str = ""
+    is_shared: bool = False
 
 
 @dataclass(slots=True)
@@ -40,10 +66,43 @@ class _Due:
 class Searching:
     """Owned by the agent's loop."""
 
-    def __init__(self, loop: Loop, voice: Voice) -> None:
+    def __init__(self, loop: Loop, voice: Voice, *, folder: Path, kernel_log: KernelSource) -> None:
+        """`folder`: the node's own."""
         self._loop, self._voice = loop, voice
+        self._folder, self._kernel_log = folder, kernel_log
+        self._child: subprocess.Popen[bytes] | None = None
+        self._said = b""  # by the child, not a whole line yet
+        self._orders = b""  # that the child's pipe has not taken yet
+        self._gang: Gang | None = None  # that is there
+        self._followed: Gang | None = (
+            None  # whose logs are followed: what kills a gang is said after it is gone
+        )
+        self._since_microseconds = 0
+        self._places: Mapping[str, Place] = {}
         self._due: _Due | None = None
-        self._children: dict[int, subprocess.Popen[bytes]] = {}  # at work, by pid
+        self._asked: dict[int, Gang] = {}  # searches under way, by number
+        self._number = 0
+        self._num_deaths = 0
+        self._is_over = False
+
+    # -- gangs
+
+    def begun(self, gang: Gang, *, adopted: bool = False) -> None:
+        """Follow the logs of a gang, soon; of one that an earlier life of the agent followed, from where that one stopped."""
+        self._gang = gang
+        self._since_microseconds = int(time.monotonic() * 1e6)
+        self._places = {}
+        if adopted:
+            self._remember(gang)
+        self._num_deaths = 0
+        self._loop.cancel("unfollow")
+        self._loop.at("follow", time.monotonic() + FOLLOW_SECONDS, self._follow)
+
+    def gone(self) -> None:
+        """The gang has no rank here any more: what those that died had written last is searched for by itself."""
+        self._gang = None
+        self._loop.cancel("follow")
+        self._loop.at("unfollow", time.monotonic() + LINGER_SECONDS, self._unfollow)
 
     def ended(self, gang: Gang, rank: int) -> None:
         """Note that a rank ended by itself and should not have."""
@@ -55,48 +114,237 @@ class Searching:
 
     def close(self) -> None:
         """End what is under way: nobody will hear of it."""
+        self._is_over = True
         self._loop.cancel("search")
-        for child in list(self._children.values()):
-            child.kill()
+        for timer in ("follow", "unfollow", "order", "searched"):
+            self._loop.cancel(timer)
+        self._drop()
+
+    # -- orders
+
+    def _unfollow(self) -> None:
+        self._followed = None
+        if self._child is not None:
+            self._order(Follow(gang=""))
+
+    def _follow(self) -> None:
+        gang = self._followed = self._gang
+        if gang is None:
+            return
+        files = {
+            str(path): rank
+            for rank in gang.plan.ranks
+            for path in output.paths(gang.plan.output_folder, rank)
+        }
+        self._order(
+            Follow(
+                gang=str(gang.attempt),
+                files=files,
+                kernel_log=self._kernel_log.path,
+                since_microseconds=self._since_microseconds,
+                places=self._places,
+                metric_pattern=gang.plan.metric_pattern,
+            )
+        )
 
     def _search(self) -> None:
         due, self._due = self._due, None
         if due is None:
             return
-        files = [
-            f"{rank}={path}"
+        self._number += 1
+        self._asked[self._number] = due.gang
+        plan = due.gang.plan
+        files = {
+            str(path): rank
             for rank in sorted(due.ranks)
-            for path in output.paths(due.gang.plan.output_folder, rank)
-        ]
-        self._loop.in_background(partial(self._searched, files), partial(self._found, due.gang))
+            for path in output.paths(plan.output_folder, rank)
+        }
+        self._order(Search(number=self._number, files=files, metric_pattern=plan.metric_pattern))
+        number = self._number
+        self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, partial(self._expect, number))
 
-    def _found(self, gang: Gang, found: ScannedLogs | None, error: Exception | None) -> None:
-        if error is not None:
-            log.warning("cannot search the output of %s: %s", gang.attempt, error)
-        elif found is not None and found.matches:
+    def _expect(self, number: int) -> None:
+        if number in self._asked:
+            self._died(f"did not answer for {LIMIT_SECONDS:g} s")
+
+    def _order(self, order: object) -> None:
+        """Hand an order to the child, which is started if need be."""
+        if self._is_over:
+            return
+        self._orders += wire.encode(order) + b"\n"
+        self._push(time.monotonic() + LIMIT_SECONDS)
+
+    def _push(self, until: float) -> None:
+        """Write what the pipe takes; the child reads it between two looks."""
+        try:
+            child = self._child or self._started()
+            assert child.stdin is not None
+            self._orders = self._orders[os.write(child.stdin.fileno(), self._orders) :]
+        except BlockingIOError:
+            pass
+        except OSError as error:
+            self._died(f"takes no order: {error}")
+            return
+        if not self._orders:
+            return
+        if time.monotonic() > until:
+            self._died(f"took no order for {LIMIT_SECONDS:g} s")
+        else:
+            self._loop.at("order", time.monotonic() + PUSH_SECONDS, partial(self._push, until))
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        command = ["nice", "-n", str(NICE), sys.executable, "-m", "runner.collect"]
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            bufsize=0,
+        )
+        assert child.stdout is not None
+        assert child.stdin is not None
+        os.set_blocking(child.stdin.fileno(), False)
+        os.set_blocking(child.stdout.fileno(), False)
+        self._child, self._said = child, b""
+        self._loop.watch(child.stdout.fileno(), self._hear)
+        return child
+
+    # -- answers
+
+    def _hear(self) -> None:
+        child = self._child
+        if child is None or child.stdout is None:
+            return
+        try:
+            data = os.read(child.stdout.fileno(), _READ_BYTES)
+        except BlockingIOError:
+            return
+        if not data:
+            self._died(f"ended with {child.wait()}")
+            return
+        *lines, self._said = (self._said + data).split(b"\n")
+        if len(self._said) > MOST_ANSWER_BYTES:
+            self._died("says more than it may")
+            return
+        for line in lines:
+            try:
+                said = wire.decode(line, limit_bytes=MOST_ANSWER_BYTES)
+            except WireError as error:
+                self._died(f"says what is no message: {error}")
+                return
+            if isinstance(said, Followed):
+                self._take(said)
+            elif isinstance(said, Searched):
+                self._searched(said)
+
+    def _take(self, said: Followed) -> None:
+        gang = self._followed
+        if gang is None or said.gang != str(gang.attempt):
+            return
+        if said.trouble:
+            log.warning("following the logs of %s: %s", said.gang, said.trouble)
+        matches = [_of_rank(match, gang) for match in said.matches]
+        if self._kernel_log.is_shared:  # what names none of our processes may be another node's
+            matches = [one for one in matches if not one.of_kernel or one.rank is not None]
+        if matches:
             self._voice.tell(
                 LinesMatched(
                     **self._voice.stamp(),
                     epoch=gang.epoch,
                     attempt=gang.attempt,
-                    matches=found.matches,
-                    steps=found.steps,
+                    matches=tuple(matches),
+                    living=True,
+                    last_step=gang.last_step,
+                )
+            )
+        if said.skipped_bytes > gang.log_bytes_skipped:
+            if not gang.log_bytes_skipped:
+                log.warning("%s writes more than can be read: the middle is skipped", said.gang)
+            gang.log_bytes_skipped = said.skipped_bytes
+        if said.records:
+            gang.read_steps(said.records)
+        if said.places:
+            self._places = said.places
+            self._write_down(gang)
+
+    def _searched(self, said: Searched) -> None:
+        gang = self._asked.pop(said.number, None)
+        if gang is not None and said.found.matches:
+            self._voice.tell(
+                LinesMatched(
+                    **self._voice.stamp(),
+                    epoch=gang.epoch,
+                    attempt=gang.attempt,
+                    matches=said.found.matches,
+                    steps=said.found.steps,
                 )
             )
 
-    def _searched(self, files: list[str]) -> ScannedLogs:
-        """Run a search, on a thread; raises OSError, SubprocessError or WireError when nothing comes of it."""
-        command = ["nice", "-n", str(NICE), sys.executable, "-m", "runner.collect", *files]
-        with subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-        ) as child:
-            self._children[child.pid] = child
-            try:
-                said, _ = child.communicate(timeout=LIMIT_SECONDS)
-            finally:
-                child.kill()
-                del self._children[child.pid]
-        found = wire.decode(said)
-        if not isinstance(found, ScannedLogs):
-            raise WireError(f"a search answered with {wire.kind_of(found)!r}")
-        return found
+    # -- the child's end
+
+    def _died(self, why: str) -> None:
+        self._drop()
+        if self._asked:
+            log.warning("the search of %d outputs is lost", len(self._asked))
+            self._asked.clear()
+        if self._is_over:
+            return
+        again_seconds = AGAIN_SECONDS[min(self._num_deaths, len(AGAIN_SECONDS) - 1)]
+        self._num_deaths += 1
+        log.warning("whoever reads logs %s; again in %g s", why, again_seconds)
+        if self._gang is not None:
+            self._loop.at("follow", time.monotonic() + again_seconds, self._follow)
+
+    def _drop(self) -> None:
+        child, self._child = self._child, None
+        self._orders = b""
+        if child is None:
+            return
+        assert child.stdout is not None
+        assert child.stdin is not None
+        self._loop.unwatch(child.stdout.fileno())
+        child.kill()
+        child.wait()
+        child.stdout.close()
+        with contextlib.suppress(OSError):
+            child.stdin.close()
+
+    # -- how far logs were read
+
+    def _write_down(self, gang: Gang) -> None:
+        """Keep places for the next life of this agent; a crash of the machine takes the ranks with it, so nothing is fsynced."""
+        plain = {
+            "gang": str(gang.attempt),
+            "since_microseconds": self._since_microseconds,
+            "places": wire.to_plain(self._places),
+        }
+        path = self._folder / PLACES_NAME
+        scratch = path.with_suffix(".part")
+        with contextlib.suppress(OSError):  # a full disk: the next life tells some lines twice
+            scratch.write_text(json.dumps(plain))
+            scratch.replace(path)
+
+    def _remember(self, gang: Gang) -> None:
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, WireError):
+            plain = json.loads((self._folder / PLACES_NAME).read_text())
+            if plain["gang"] == str(gang.attempt):
+                self._since_microseconds = int(plain["since_microseconds"])
+                self._places = {
+                    str(path): wire.from_plain(Place, place)
+                    for path, place in plain["places"].items()
+                }
+
+
+def kernel_source(kernel_log: str, *, node: str, shares_machine: bool) -> KernelSource:
+    """Return which kernel's log a node reads; `kernel_log`: the setting."""
+    is_own = "{node}" in kernel_log or not shares_machine
+    return KernelSource(path=kernel_log.replace("{node}", node), is_shared=not is_own)
+
+
+def _of_rank(match: Match, gang: Gang) -> Match:
+    """Name the rank whose process a line is about."""
+    pid = match.named.get("pid", "")
+    for rank in gang.ranks.values():
+        if match.rank is None and pid == str(rank.pid):
+            return replace(match, rank=rank.rank)
+    return match

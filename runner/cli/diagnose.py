@@ -49,18 +49,38 @@ BAR_BYTES = 64 * 1024 * 1024  # of logs, from which on a progress bar is drawn; 
     metavar="REGEX",
     help="How your trainer writes a step, with groups named step, loss, grad_norm, lr, loss_scale, tokens_per_second.",
 )
+@click.option(
+    "--run",
+    "run_file",
+    metavar="RUN.YAML",
+    help="The run's own file: its `planned` changes are no findings, its `metric_pattern` is known.",
+)
 @click.pass_context
 def diagnose(
-    ctx: click.Context, files: tuple[str, ...], as_json: bool, metrics: bool, pattern: str | None
+    ctx: click.Context,
+    files: tuple[str, ...],
+    *,
+    as_json: bool,
+    metrics: bool,
+    pattern: str | None,
+    run_file: str | None,
 ) -> None:
     """Say what went wrong in logs of a run, and show the lines that say so. Several FILES are the ranks of one run.
 
     A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1. `-` reads standard input.
     """
+    run = None
+    if run_file is not None:
+        from runner.load import load_run
+
+        run = load_run(run_file)
     if metrics:
         from runner.cli.diagnose_metrics import diagnose_metrics
 
-        ctx.exit(diagnose_metrics(files, as_json=as_json))
+        planned = run.planned if run is not None else ()
+        ctx.exit(diagnose_metrics(files, as_json=as_json, planned=planned))
+    if pattern is None and run is not None:
+        pattern = run.metric_pattern or None
     diagnosis = Diagnosis(own_format=pattern)
     num_read, unread = 0, list[str]()
     with click.progressbar(

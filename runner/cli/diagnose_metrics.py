@@ -13,6 +13,7 @@ from runner.cli import codes
 from runner.collect.curves import Curve, curves_in
 from runner.detect.numerics import Numerics
 from runner.detect.numerics_findings import NumericFinding
+from runner.facts.planned import Planned
 
 NOTES_SHOWN = 10  # of one file, for people; chosen
 
@@ -31,12 +32,14 @@ class _Looked:
         return [finding for finding in self.findings if finding.severity == "incident"]
 
 
-def diagnose_metrics(paths: Sequence[str], *, as_json: bool) -> int:
-    """Print what is wrong in these files: CSV, JSON lines, or folders of TensorBoard events.
+def diagnose_metrics(
+    paths: Sequence[str], *, as_json: bool, planned: Sequence[Planned] = ()
+) -> int:
+    """Print what is wrong in these files: CSV, JSON lines, or folders of TensorBoard events. `planned` changes are not.
 
     Returns 0 when all are healthy, 1 with an incident, 2 when one cannot be used.
     """
-    looked = [_look(curve) for path in paths for curve in curves_in(Path(path))]
+    looked = [_look(curve, planned) for path in paths for curve in curves_in(Path(path))]
     for one in looked:
         if as_json:
             for warning in one.warnings:
@@ -62,8 +65,8 @@ def as_object(finding: NumericFinding) -> dict[str, object]:
     }
 
 
-def _look(curve: Curve) -> _Looked:
-    numerics = Numerics()
+def _look(curve: Curve, planned: Sequence[Planned]) -> _Looked:
+    numerics = Numerics(planned=planned)
     looked = _Looked(curve, [])
     for record, _where, extra in curve.samples():
         first = looked.steps[0] if looked.steps else record.step

@@ -100,6 +100,8 @@ def explanation(incident: IncidentView) -> str:
             f"cause: {cause.fault}{whose}{where} ({cause.confidence:.0%} sure; wants: {cause.action_class})"
         )
         said += [f"  {printable(line, 160)}" for line in cause.lines]
+        if cause.seen_in:
+            said.append(f"seen before: {cause.seen_in} (the same words, numbers and paths apart)")
     said += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
     said.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
     if incident.reason:

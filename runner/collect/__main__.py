@@ -1,53 +1,123 @@
-"""`python -m runner.collect RANK=FILE...`: search the ends of ranks' output files and print what was found, as one message.
+"""`python -m runner.collect`: reads the logs of a node's ranks for its agent, which talks to it over standard input and output.
 
-Agents run it as a child with low priority when ranks have died: what hostile text does to it is done to nobody else, and nobody who
-restarts ranks waits for it.
+A process of its own, of low priority: what hostile text does to it is done to nobody else, and nobody who restarts ranks waits for
+it. It ends when its agent does.
 """
 
 from __future__ import annotations
 
+import os
+import select
 import sys
+import time
 from pathlib import Path
 
 from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.following import Follower
+from runner.collect.scan import engine_for
+from runner.errors import UserError
 from runner.facts import wire
+from runner.facts.matches import ScannedLogs
+from runner.facts.searches import Follow, Followed, Search, Searched
 
+# Between two looks at the logs; chosen: with the way to the journal, a line is there within a tenth of a second.
+LOOK_SECONDS = 0.04
 MOST_BYTES = (
     4 * 1024 * 1024
 )  # of the end of each file; chosen: a cause stands near the end, or is too old to be one
 # That are told, of all files together, and of each of them: thousands of nodes may speak of one death; chosen.
 MOST_MATCHES, MOST_TEXT = 10, 300
 SPARE_BYTES = 8 * 1024  # of a message, for what stands around it
+MOST_ORDER_BYTES = 16 * 1024 * 1024  # an order names every log of a node
+_READ_BYTES = 1 << 20
 
 
-def main(arguments: list[str]) -> int:
-    """Search the files; print one message."""
-    diagnosis = Diagnosis()
-    for argument in arguments:
-        rank, _, name = argument.partition("=")
-        path = Path(name)
+class Searcher:
+    """Does what it is asked for, one order after the other, and follows logs in between."""
+
+    def __init__(self) -> None:
+        self._engine: Engine | None = None
+        self._follower: Follower | None = None
+
+    def serve(self) -> None:
+        """Serve until standard input ends."""
+        orders = b""
+        while True:
+            wait_seconds = None if self._follower is None else LOOK_SECONDS
+            ready, _, _ = select.select([0], [], [], wait_seconds)
+            if ready:
+                data = os.read(0, _READ_BYTES)
+                if not data:
+                    return
+                *lines, orders = (orders + data).split(b"\n")
+                for line in lines:
+                    self._obey(wire.decode(line, limit_bytes=MOST_ORDER_BYTES))
+            if self._follower is not None:
+                for word in self._follower.look(time.monotonic()):
+                    _say(word)
+
+    def _obey(self, order: object) -> None:
+        if isinstance(order, Search):
+            _say(Searched(number=order.number, found=self._search(order)))
+        elif isinstance(order, Follow):
+            if self._follower is not None:
+                self._follower.close()
+            self._follower = None
+            if order.files or order.kernel_log:
+                self._follow(order)
+
+    def _follow(self, order: Follow) -> None:
         try:
-            size = path.stat().st_size
-        except OSError:
-            size = 0
-        # Lines are counted from where the search begins.
-        part = f" (its last {MOST_BYTES >> 20} MB)" if size > MOST_BYTES else ""
-        log = diagnosis.log(f"{path.name}{part}", rank=int(rank))
-        try:
-            with path.open("rb") as file:
-                file.seek(max(0, size - MOST_BYTES))
-                log.feed(file.read(MOST_BYTES))
-        except OSError as error:
-            sys.stderr.write(f"{path.name}: {error.strerror}\n")
-        log.finish()
-    most = MOST_MATCHES
-    message = wire.encode(diagnosis.scanned(most, text=MOST_TEXT))
-    while len(message) > wire.MAX_MESSAGE_BYTES - SPARE_BYTES and most:
-        most //= 2
-        message = wire.encode(diagnosis.scanned(most, text=MOST_TEXT))
-    sys.stdout.buffer.write(message + b"\n")
-    return 0
+            # The engine that searches for everything known is made once.
+            engine = None if order.metric_pattern else self._usual()
+            self._follower = Follower(order, engine)
+        except (UserError, OSError) as error:
+            _say(Followed(gang=order.gang, trouble=f"nothing is followed: {error}"))
+
+    def _search(self, order: Search) -> ScannedLogs:
+        own_format = order.metric_pattern or None
+        diagnosis = Diagnosis(engine=None if own_format else self._usual(), own_format=own_format)
+        for name, rank in order.files.items():
+            _read_end(diagnosis, Path(name), rank)
+        most = MOST_MATCHES
+        found = diagnosis.scanned(most, text=MOST_TEXT)
+        while len(wire.encode(found)) > wire.MAX_MESSAGE_BYTES - SPARE_BYTES and most:
+            most //= 2
+            found = diagnosis.scanned(most, text=MOST_TEXT)
+        return found
+
+    def _usual(self) -> Engine:
+        if self._engine is None:
+            self._engine = engine_for()
+        return self._engine
+
+
+def _read_end(diagnosis: Diagnosis, path: Path, rank: int) -> None:
+    try:
+        size = path.stat().st_size
+    except OSError:
+        size = 0
+    # Lines are counted from where the search begins.
+    part = f" (its last {MOST_BYTES >> 20} MB)" if size > MOST_BYTES else ""
+    log = diagnosis.log(f"{path.name}{part}", rank=rank)
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, size - MOST_BYTES))
+            log.feed(file.read(MOST_BYTES))
+    except OSError as error:
+        sys.stderr.write(f"{path.name}: {error.strerror}\n")
+    log.finish()
+
+
+def _say(word: object) -> None:
+    data = wire.encode(word) + b"\n"
+    while data:
+        data = data[os.write(1, data) :]
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        Searcher().serve()
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass  # its agent has ended

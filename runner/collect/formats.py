@@ -8,13 +8,13 @@ has numbers (`look`), but makes no record (`read`): steps are not made up, only 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 
 from runner.collect.formats_reading import Reading, number, whole
 from runner.collect.formats_table import FORMATS, Format
 from runner.collect.lines import plain
 from runner.errors import UserError
+from runner.facts.metric_pattern import OWN_GROUPS, pattern_problem
 from runner.facts.signals import StepRecord
 
 __all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_format"]
@@ -25,13 +25,6 @@ MAX_SEGMENTS = (
 )
 BAR = re.compile(r"\|\s*(\d+)/\d+ \[")  # a progress bar of tqdm
 MAX_CHARACTERS = 4 * MAX_SEGMENT  # of all of them together: hostile text keeps nobody busy; chosen
-# Groups of a pattern of one's own -> StepRecord's field.
-OWN_GROUPS: Mapping[str, str] = {
-    **{name: name for name in ("step", "loss", "grad_norm", "lr", "loss_scale", "mfu_ratio")},
-    **{name: name for name in ("tokens_per_second", "model_tflops_per_second", "validation_loss")},
-    "step_seconds": "step_seconds_max",
-    "data_wait_seconds": "data_wait_seconds_max",
-}
 
 
 class MetricLines:
@@ -95,25 +88,9 @@ class MetricLines:
 
 def own_format(pattern: str) -> Format:
     """Make a format of a person's own regular expression. Raises UserError that names what is wrong and what is known."""
-    known = ", ".join(OWN_GROUPS)
-    try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        message = f"metric pattern '{pattern}' is no regular expression: {error}"
-        raise UserError(f"{message}; write one with named groups: {known}") from error
-    for group in compiled.groupindex:
-        if group not in OWN_GROUPS:
-            raise UserError(
-                f"metric pattern '{pattern}': no group {group!r} is known; known: {known}"
-            )
-    if "step" not in compiled.groupindex:
-        raise UserError(
-            f"metric pattern '{pattern}' has no group 'step'; write (?P<step>\\d+) in it"
-        )
-    if compiled.match("") is not None:
-        raise UserError(
-            f"metric pattern '{pattern}' matches every line; write words around its groups"
-        )
+    if wrong := pattern_problem(pattern):
+        raise UserError(f"metric pattern '{pattern}' {wrong}")
+    compiled = re.compile(pattern)
 
     def parse(text: str) -> Reading | None:
         match = compiled.search(text)

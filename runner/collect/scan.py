@@ -55,8 +55,12 @@ class Scan:
         signatures: Sequence[Signature] = SIGNATURES,
         own_format: str | None = None,
         searching: Engine | None = None,
+        first_line: int = 1,
     ) -> None:
-        """`file` names the log in what is found. `own_format`: a pattern for the metric lines of a trainer nobody knows."""
+        """`file` names the log in what is found. `own_format`: a pattern for the metric lines of a trainer nobody knows.
+
+        `first_line`: the number of the line that is fed first.
+        """
         self.file = file
         self._signatures = signatures
         self._metrics = MetricLines(own_format)
@@ -66,7 +70,7 @@ class Scan:
         self._rest = b""  # of a line whose end has not come yet
         self._num_searched = 0  # bytes of it that were searched already
         self._offset = 0  # of the first byte of `_rest`
-        self._line = 1  # its number
+        self._line = first_line  # its number
         self._told: Counter[str] = Counter()
         self._bare: Bare | None = None  # what a bare number or name before each line is
         self.num_bytes = self.num_folded = 0

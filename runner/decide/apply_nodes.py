@@ -15,6 +15,7 @@ from runner.decide.state import (
     State,
 )
 from runner.facts import records as r
+from runner.facts.stands import MAX_STANDS_KEPT, merged
 
 
 def _node_expected(state: State, record: r.NodeExpected) -> None:
@@ -161,6 +162,8 @@ def _node_cleared(state: State, record: r.NodeCleared) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.dead_rank_seen = True
+        if record.stands:
+            attempt.stands = merged([*attempt.stands, *record.stands], most=MAX_STANDS_KEPT)
 
 
 def _mass_silence_noted(state: State, record: r.MassSilenceNoted) -> None:

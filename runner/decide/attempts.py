@@ -7,6 +7,7 @@ import math
 from runner.decide import trust
 from runner.decide.blame import fingerprint, strike
 from runner.decide.choice import listed
+from runner.decide.dossier import note_missing, own_stands
 from runner.decide.draft import Draft
 from runner.decide.hardware import offend
 from runner.decide.ladder import end_attempt, end_run
@@ -230,9 +231,16 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
         draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
         draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
         offend(draft, node, fault="rank_outlived_sigkill", evidence=reason)
-    draft.add(r.NodeCleared(node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind))
+    stands = own_stands(draft, attempt, gone) if attempt is not None else ()
+    draft.add(
+        r.NodeCleared(
+            node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind, stands=stands
+        )
+    )
     if attempt is not None and gone.stacks:
         _note_stacks(draft, attempt)
+    if attempt is not None:
+        note_missing(draft, attempt, gone.node, stands)
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
         run = draft.run_of(attempt.attempt)

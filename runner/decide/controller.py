@@ -210,6 +210,7 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     s.RankExited: attempts.on_rank_exited,
     s.RanksGone: attempts.on_ranks_gone,
     s.LinesMatched: _on_lines,
+    s.ReplicasDisagree: watching.on_replicas,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
     GangAdvances: probing.on_gang_advances,

@@ -14,8 +14,11 @@ from runner.facts.matches import DEEP, ECHOES, Match, Step
 from runner.facts.signals import LinesMatched
 from runner.facts.verdicts import Cause, Verdict
 
+MAX_TEMPLATE = 300  # characters; chosen
 MAX_LINES = 6  # that a cause is shown with; chosen
-LEAST_CONFIDENCE = 0.5  # of a cause that is worth a word; chosen
+LEAST_CONFIDENCE = (
+    0.5  # of a cause that is worth a word, unless it is one to be recognised by; chosen
+)
 
 
 def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
@@ -32,12 +35,12 @@ def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
     )
     steps = [replace(step, file=f"{said.node} {step.file}") for step in said.steps]
     verdict = verdict_on([*incident.matches, *new], steps)
-    if verdict is None or (cause := cause_of(verdict)) == incident.cause:
+    if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
         return
     known = incident.cause
     # Of one that is closed the lines are gone: an echo that comes late is judged without them.
     if incident.is_live or known is None or cause.confidence > known.confidence:
-        draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=new))
+        _diagnose(draft, incident, cause, new)
 
 
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
@@ -46,6 +49,16 @@ def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
         if incident.attempt == attempt and not incident.watched:
             return incident
     return None
+
+
+def _diagnose(draft: Draft, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
+    """Write the cause down; an unknown one is recognised if an incident before had the same."""
+    for other in reversed(draft.state.incidents.values()) if cause.template else ():
+        same = other.cause is not None and other.cause.template == cause.template
+        if same and other.incident != incident.incident:
+            cause = replace(cause, seen_in=other.incident)
+            break
+    draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches)))
 
 
 def place_of(match: Match) -> tuple[str, str, int, str]:
@@ -62,8 +75,15 @@ def verdict_on(matches: Sequence[Match], steps: Sequence[Step] = ()) -> Verdict 
     """Judge lines of several nodes together; None: they do not say enough."""
     placed = [replace(match, file=f"{match.node} {match.file}") for match in matches]
     verdicts = correlate(placed, steps)
-    is_sure = verdicts and verdicts[0].confidence >= LEAST_CONFIDENCE
-    return verdicts[0] if is_sure else None
+    if not verdicts:
+        return None
+    is_sure = verdicts[0].confidence >= LEAST_CONFIDENCE
+    return verdicts[0] if is_sure or verdicts[0].template else None
+
+
+def is_same(cause: Cause, known: Cause | None) -> bool:
+    """Whether a cause is what is known already."""
+    return known is not None and replace(known, seen_in="") == cause
 
 
 def cause_of(verdict: Verdict) -> Cause:
@@ -77,6 +97,7 @@ def cause_of(verdict: Verdict) -> Cause:
         confidence=verdict.confidence,
         action_class=verdict.action_class,
         lines=tuple(f"{one.file}:{one.line}: {one.text[:300]}" for one in evidence[:MAX_LINES]),
+        template=verdict.template[:MAX_TEMPLATE],
     )
 
 
@@ -97,7 +118,7 @@ def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int)
     """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
     lines = [kept.match for kept in attempt.kept if _may_have_struck(kept, incident, reached)]
     verdict = verdict_on(lines)
-    if verdict is None or (cause := cause_of(verdict)) == incident.cause:
+    if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
         return
     draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(lines)))
     for known in draft.state.incidents.values():

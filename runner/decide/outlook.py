@@ -152,6 +152,7 @@ class Outlook:
             has_stepped=has_stepped,
             is_ending=is_ending,
             is_timed=bool(attempt.start),
+            planned=run.spec.planned,
         )
         self._gangs_before[run.run] = (attempt.attempt, changing, watched)
         return watched

@@ -124,6 +124,7 @@ def _first_plan(cluster: ClusterSpec, run: Run, attempt: Attempt) -> LaunchPlan:
         resume=attempt.resume,
         remedies=attempt.remedies,
         user=run.user,
+        metric_pattern=run.spec.metric_pattern,
     )
     return replace(plan, spec_hash=spec_hash(plan))
 

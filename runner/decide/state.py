@@ -22,6 +22,7 @@ from runner.facts.records import (
 )
 from runner.facts.run_spec import RunSpec
 from runner.facts.signals import StartPhase
+from runner.facts.stands import Stand
 from runner.facts.verdicts import Cause
 from runner.facts.wire import message
 
@@ -188,6 +189,7 @@ class Attempt:
         False  # one rank is confirmed dead: a synchronous gang cannot advance any more
     )
     settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
+    stands: list[Stand] = field(default_factory=list)  # of ranks that hung, of nodes clear so far
     start: dict[str, StartPhase] = field(default_factory=dict)  # slowest rank in each phase
     kept: list[KeptLine] = field(default_factory=list)  # lines that agents told while it lived
     judge_at: float | None = None  # when some of them are to be judged

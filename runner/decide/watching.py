@@ -20,7 +20,7 @@ from runner.decide.state import MAX_MATCHES_KEPT, Attempt, Incident, Run
 from runner.facts import records as r
 from runner.facts.faults import Finding
 from runner.facts.matches import Match
-from runner.facts.signals import LinesMatched
+from runner.facts.signals import LinesMatched, ReplicasDisagree
 from runner.facts.verdicts import Verdict
 
 LIVING = ("launching", "running", "asked")
@@ -119,6 +119,28 @@ def _open(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Inciden
     return incident
 
 
+def on_replicas(draft: Draft, said: ReplicasDisagree) -> None:
+    """Take the ranks' own word that copies differ: one odd rank is to blame, and its node; of several, their node if it is one."""
+    attempt = draft.state.attempt_of(said.attempt)
+    if attempt is None:
+        return
+    size = draft.run_of(said.attempt).spec.ranks_per_node
+    ranks = [rank for rank in said.ranks if 0 <= rank < size * len(attempt.nodes)]
+    nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
+    odd = f"ranks {ranks} differ from their peers" if ranks else "nobody can say who is wrong"
+    on_noted(
+        draft,
+        Finding(
+            fault="replicas_disagree",
+            evidence=f"step {said.step}, {said.what}: {odd}; {said.detail}".rstrip("; ")[:300],
+            attempt=said.attempt,
+            node=nodes[0] if len(nodes) == 1 else None,
+            rank=ranks[0] if len(ranks) == 1 else None,
+            step=said.step,
+        ),
+    )
+
+
 # ---- lines ----------------------------------------------------------------------------------------------------------
 
 
@@ -173,7 +195,7 @@ def _judge(
     cause = diagnosing.cause_of(verdict)
     for known in draft.state.incidents.values():
         if known.watched and known.is_live and known.cause is not None and known.node == node:
-            if known.attempt == attempt.attempt and known.cause != cause:
+            if known.attempt == attempt.attempt and not diagnosing.is_same(cause, known.cause):
                 draft.add(
                     r.IncidentDiagnosed(incident=known.incident, cause=cause, matches=tuple(lines))
                 )

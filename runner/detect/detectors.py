@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from runner.detect.advances import Advances
+from runner.detect.growth import Growth
+from runner.detect.numbers import Numbers
 from runner.detect.progress import GangProgress
 from runner.detect.silence import Silence
 from runner.detect.starts import Starts
+from runner.detect.stragglers import Stragglers
 from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch
 
@@ -18,6 +21,9 @@ class Detectors:
         self.progress = GangProgress(silence_seconds)
         self.starts = Starts()
         self.advances = Advances(silence_seconds)
+        self.stragglers = Stragglers()
+        self.growth = Growth()
+        self.numbers = Numbers()
         self._watch = Watch()
 
     def watch(self, watch: Watch) -> None:
@@ -34,6 +40,9 @@ class Detectors:
             *self.progress.heard(beat, now),
             *self.starts.heard(beat, self._watch, now),
             *self.advances.heard(beat, self._watch, self.silence, now),
+            *self.stragglers.heard(beat, self._watch, now),
+            *self.growth.heard(beat, self._watch, now),
+            *self.numbers.heard(beat, self._watch, now),
         ]
 
     def tick(self, now: float) -> list[object]:
@@ -50,6 +59,7 @@ class Detectors:
         self.progress.shift(seconds)
         self.starts.shift(seconds)
         self.advances.shift()
+        self.stragglers.shift(seconds)
 
     def due_at(self) -> float | None:
         """Return when `tick` has something to say at the earliest, if nothing is heard."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from runner.facts.planned import ALL_METRICS, Metric, Planned
 from runner.facts.verdicts import ACTION_CLASSES, ActionClass
+
+__all__ = ["ALL_METRICS", "Metric", "NumericFault", "NumericFinding", "Planned", "Severity"]
 
 NumericFault = Literal[
     "nan_loss",  # NaN or infinity in loss or gradient norm
@@ -41,34 +43,6 @@ class NumericFinding:
     def action_class(self) -> ActionClass:
         """What it asks for; a note asks for nothing."""
         return ACTION_CLASSES[self.fault] if self.severity == "incident" else "none"
-
-
-Metric = Literal["loss", "gradient", "throughput"]
-ALL_METRICS: tuple[Metric, ...] = ("loss", "gradient", "throughput")
-# What may jump with a change of this kind; an unknown kind may change everything.
-EXPECTED: Mapping[str, tuple[Metric, ...]] = {
-    "lr": ("loss", "gradient"),
-    "data": ("loss", "gradient"),
-    "nodes": ("throughput",),
-    "batch": ALL_METRICS,
-    "sequence_length": ALL_METRICS,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
-    """A change that people announced: from one step to another, both included, what is expected of it is no finding.
-
-    `what` is a kind (lr, data, nodes, batch, sequence_length) or any words, which are taken for a change of everything.
-    """
-
-    from_step: int
-    to_step: int
-    what: str
-
-    def expects(self, metric: Metric) -> bool:
-        """Whether this metric may jump."""
-        return metric in EXPECTED.get(self.what, ALL_METRICS)
 
 
 def number(value: float) -> str:

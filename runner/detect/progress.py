@@ -6,7 +6,8 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from runner.detect.pace import PHASES, RULES, Limit, Pace
+from runner.detect.blocked import Blocked, culprit, evidence_of
+from runner.detect.pace import COMPILE_FACTOR, COMPILING, PHASES, RULES, Limit, Pace
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat
@@ -44,6 +45,7 @@ class _Gang:
     alive: dict[str, int] = field(default_factory=dict)  # node -> ranks
     writes: dict[str, int] = field(default_factory=dict)  # node -> its count
     num_writes: int = 0
+    blocked: Blocked = field(default_factory=Blocked)
     found_stepping: bool = False  # it had made steps before we came
     found: dict[str, bool] = field(default_factory=dict)  # findings already made, by name
 
@@ -75,6 +77,7 @@ class _Gang:
         if self.at_work_since is not None:
             self.at_work_since += seconds
         self.heard = {node: at + seconds for node, at in self.heard.items()}
+        self.blocked.shift(seconds)
 
 
 class GangProgress:
@@ -131,7 +134,7 @@ class GangProgress:
                     f"no step of {watched.attempt} for {now - since:.1f} s in phase {phase} "
                     f"(limit {limit:g} s, set in run.yaml)"
                 )
-                found.append(_no_progress(gang, evidence, now - since))
+                found.append(_no_progress(gang, evidence, now - since, now))
         due = self._first_due(watch)
         self._calm = (watch, math.inf if due is None else due)
         return found
@@ -165,6 +168,7 @@ class GangProgress:
         if (is_new or away_seconds >= self._silence_seconds) and gang.sign_at is not None:
             gang.sign_at = now  # what its ranks did meanwhile is not known
         gang.lives[beat.node], gang.heard[beat.node] = beat.incarnation, now
+        gang.blocked.heard(beat, now)
         before = gang.alive.get(beat.node, 0)
         gang.alive[beat.node] = len(beat.ranks_alive)
         if len(beat.ranks_alive) < before:
@@ -263,7 +267,7 @@ class GangProgress:
         evidence = (
             f"{what} for {quiet_seconds:.1f} s{where} (limit {limit.seconds:.0f} s, {limit.source})"
         )
-        return [_no_progress(gang, evidence, quiet_seconds)]
+        return [_no_progress(gang, evidence, quiet_seconds, now)]
 
     def _learned_limit(self, gang: _Gang) -> Limit | None:
         pace, watched = self._pace(gang), gang.watched
@@ -271,7 +275,7 @@ class GangProgress:
             return None
         cap_seconds = watched.start_seconds if gang.is_starting else watched.progress_seconds
         if gang.is_starting or (gang.speaks and gang.run in self._announcing):
-            return pace.limit(cap_seconds)
+            return pace.limit(cap_seconds, least_seconds=self._compiling_seconds(gang))
         if gang.at_work_since is None or gang.sign_at is None:
             return None
         at_work_seconds = gang.sign_at - gang.at_work_since
@@ -283,6 +287,13 @@ class GangProgress:
             return limit
         # No other limit will ever find them, so they are held to the longest there is.
         return Limit(seconds=cap_seconds, source="set in run.yaml, since a rank has ended")
+
+    def _compiling_seconds(self, gang: _Gang) -> float:
+        """Return how long a step or an evaluation may take to compile; infinity while no start was seen."""
+        if gang.is_starting or gang.phase not in COMPILING:
+            return 0.0
+        start = self._paces.get((gang.run, "start"))
+        return COMPILE_FACTOR * start.longest_seconds if start is not None else math.inf
 
     def _follow(self, watch: Watch, now: float) -> None:
         gangs = {}
@@ -338,12 +349,16 @@ def _fixed_limit(watched: WatchedAttempt, gang: _Gang) -> tuple[float, float, st
     return gang.advanced_at, limit, "start"
 
 
-def _no_progress(gang: _Gang, evidence: str, quiet_seconds: float) -> Finding:
+def _no_progress(gang: _Gang, evidence: str, quiet_seconds: float, now: float) -> Finding:
     gang.found["no_progress"] = True
+    blocked = gang.blocked.ranks(now)
+    alone = culprit(blocked, quiet_seconds)
     return Finding(
         fault="no_progress",
-        evidence=evidence,
+        evidence=evidence + evidence_of(blocked),
         attempt=gang.watched.attempt,
+        node=alone.node if alone is not None else None,
+        rank=alone.rank if alone is not None else None,
         silent_seconds=quiet_seconds,
     )
 

@@ -38,6 +38,7 @@ class LaunchPlan:
     user: str = ""  # who submitted the run: its ranks run as that user; "": as the agent
     # of what a spec fixes of a launch (`spec_hash`): an agent runs no other argv for this run once it has run one
     spec_hash: str = ""
+    metric_pattern: str = ""  # of the lines in which its ranks tell their steps; "": known ones
 
     @property
     def world_size(self) -> int:

@@ -200,6 +200,14 @@ class ClusterSpec:
             default="`notice.json` in the node's folder",
         ),
     ] = ""
+    kernel_log: Annotated[
+        str,
+        Setting(
+            "The kernel's log of a node, read while it has ranks: a device, or a file of its lines; `{node}` stands for the "
+            "node's name. Of nodes that are processes of one machine each takes what names a process of its own ranks, unless "
+            "`{node}` tells their logs apart. Empty: none.",
+        ),
+    ] = "/dev/kmsg"
     heartbeat_seconds: Annotated[
         float,
         Setting("Time between two heartbeats of an agent.", unit="seconds", least=0.05, most=3600),

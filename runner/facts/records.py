@@ -17,6 +17,7 @@ from runner.facts.checkpoints import Checkpoint
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
 from runner.facts.run_spec import RunSpec
+from runner.facts.stands import Stand
 from runner.facts.verdicts import Cause
 from runner.facts.wire import message
 
@@ -258,6 +259,7 @@ class NodeCleared:
     attempt: AttemptId
     left_behind: tuple[int, ...] = ()
     seen_by: Literal["agent", "probe"] = "agent"
+    stands: tuple[Stand, ...] = ()  # where its ranks stood, if they hung
 
 
 # ---- records: runs and attempts -------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from runner.facts.planned import Planned
 from runner.facts.setting import Setting
 from runner.facts.wire import message
 
@@ -157,6 +158,26 @@ class RunSpec:
             most=2**50,
         ),
     ] = 64 * 1024 * 1024
+    planned: Annotated[
+        tuple[Planned, ...],
+        Setting(
+            "Changes that are expected to show in the metrics, each from one step to another, both included: nothing that "
+            "the change explains is an incident meanwhile, and the detectors learn anew from what it leaves behind. `what`: "
+            "`lr` and `data` explain loss and gradient norm, `nodes` the throughput, `batch`, `sequence_length` and any other "
+            "words all of them. NaN, skipped steps and a falling loss scale are never expected.",
+            default="none",
+        ),
+    ] = ()
+    metric_pattern: Annotated[
+        str,
+        Setting(
+            "A regular expression for the lines in which the ranks write their steps, where Stoker does not know them by "
+            "itself ([formats](diagnose.md)). Named groups hold the numbers: `step`, which must be there, `loss`, `grad_norm`, "
+            "`lr`, `loss_scale`, `tokens_per_second`, `step_seconds` and others; no look-around, no back-references. Write it "
+            "in single quotes.",
+            default="none: the formats of known trainers are tried",
+        ),
+    ] = ""
     priority: Annotated[
         int,
         Setting(

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match, Step
+from runner.facts.stands import Stand
 from runner.facts.wire import message
 
 MAX_COLD = 300  # characters of RanksStarted.cold that are sent and kept; chosen, not measured
@@ -62,6 +63,40 @@ class StartPhase:
     node: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCompute:
+    """What a step costs a rank alone: the median, without collectives, of the steps since its node last told.
+
+    `stage` of the pipeline, from 0; None: the rank does not say, and is compared with all that do not.
+    """
+
+    rank: int
+    seconds: float
+    stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBlocked:
+    """A rank with a thread in state D (it waits in the kernel, for a disk, a file system or a driver) at every look for so long."""
+
+    rank: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHoldings:
+    """What a rank holds, the processes it has started included.
+
+    `memory_bytes`: anonymous and shared memory, in RAM or swapped out, without the page cache. `descriptors` are open in that
+    one of its processes which is nearest to its own soft limit, `descriptors_limit`; None: not to be read, or without a limit.
+    """
+
+    rank: int
+    memory_bytes: int
+    descriptors: int | None = None
+    descriptors_limit: int | None = None
+
+
 # ---- volatile -------------------------------------------------------------------------------------------------------
 
 
@@ -74,14 +109,23 @@ class Heartbeat(Signal):
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
     ranks_stopped: tuple[int, ...] = ()  # state T for `stopped_seconds` or longer
+    ranks_blocked: tuple[RankBlocked, ...] = ()  # looked for only while no rank here makes a step
     # rank -> phase (start, step, evaluate, checkpoint)
     phases: Mapping[str, str] = field(default_factory=dict)
     steps: tuple[StepRecord, ...] = ()  # steps finished since the last heartbeat, oldest first
     last_step: int | None = None
+    # ranks that report no steps: those that their output tells of, in the order in which they stand there
+    read_steps: tuple[StepRecord, ...] = ()
+    log_bytes_skipped: int = 0  # of this gang's output, in floods: nobody has read them
     # ranks that report no steps: how often one of them was seen to have written to its output since the launch
     writes: int = 0
     writing_seconds: float = 0.0  # from the first of these writes to the last
     longest_quiet_seconds: float = 0.0  # between two of them
+    computed: tuple[RankCompute, ...] = ()  # now and then; empty: not due, or no step since
+    holdings: tuple[RankHoldings, ...] = ()  # now and then
+    memory_free_bytes: int = (
+        0  # that the node could still give when `holdings` were taken; 0: not known
+    )
     agent_resident_bytes: int = 0
     # the slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on
     start: Mapping[str, StartPhase] = field(default_factory=dict)
@@ -178,17 +222,36 @@ class RanksGone(Signal):
     left_behind: tuple[int, ...] = ()
     fenced: bool = False  # the agent killed them on its own, having lost the store and seen no step
     stacks: int = 0  # ranks whose stacks were written down before, in the folder `stacks`
+    stands: tuple[Stand, ...] = ()  # where they stood by these stacks, MAX_STANDS at most
 
 
 @message("lines_matched")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinesMatched(Signal):
-    """What was found in the output of ranks that ended by themselves, some moments after the word that they did."""
+    """What was found in the output of ranks, or in the kernel's log of their node.
+
+    `living`: while they live, at once. Otherwise: in the output of those that ended by themselves, some moments after the word
+    that they did.
+    """
 
     epoch: int
     attempt: AttemptId
     matches: tuple[Match, ...] = ()
     steps: tuple[Step, ...] = ()  # the furthest step that each of these logs tells of
+    living: bool = False
+    last_step: int | None = None  # that a rank of this node had done by then
+
+
+@message("replicas_disagree")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasDisagree(Signal):
+    """Ranks have compared what must be equal, and it was not. `ranks`: the odd ones; empty: nobody can say which."""
+
+    attempt: AttemptId
+    step: int
+    what: str  # weight, master, moment, gradient
+    ranks: tuple[int, ...] = ()
+    detail: str = ""
 
 
 @message("ranks_ready")

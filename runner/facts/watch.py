@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runner.facts.ids import AttemptId
+from runner.facts.planned import Planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,7 @@ class WatchedAttempt:
     has_stepped: bool = False  # in this attempt
     is_ending: bool = False  # a rank has ended, and was no reason to end the others
     is_timed: bool = False  # it is known which ranks were slow to start
+    planned: tuple[Planned, ...] = ()  # changes that may show in its numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

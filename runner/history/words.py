@@ -127,6 +127,11 @@ def _lines_matched(fact: s.LinesMatched) -> str:
     return f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} known for something{first}"
 
 
+def _replicas_disagree(fact: s.ReplicasDisagree) -> str:
+    odd = f"; {_ranks(fact.ranks)} stand alone" if fact.ranks else ""
+    return f"{fact.node}: copies of the {printable(fact.what, 20)} of {fact.attempt} differ at step {fact.step}{odd}"
+
+
 def _ranks_gone(fact: s.RanksGone) -> str:
     behind = f", but {_ranks(fact.left_behind)} outlived SIGKILL" if fact.left_behind else ""
     fenced = " (it fenced itself: no store, no step)" if fact.fenced else ""
@@ -206,6 +211,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.DevicesReleased: lambda f: f"{f.node}: the memory of its devices is released",
     s.RankExited: _rank_exited,
     s.LinesMatched: _lines_matched,
+    s.ReplicasDisagree: _replicas_disagree,
     s.RanksGone: _ranks_gone,
     s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} say what they understand",
     s.Progress: _progress,
@@ -316,7 +322,8 @@ def _incident_opened(record: r.IncidentOpened) -> str:
 
 
 def _incident_amended(record: r.IncidentAmended) -> str:
-    now = [part for part in (record.fault, record.node, record.condition) if part]
+    rank = "" if record.rank is None else f"rank {record.rank}"
+    now = [part for part in (record.fault, record.node, rank, record.condition) if part]
     told = f" (now {', '.join(now)})" if now else ""
     return f"{record.incident} amended{told}{_because(record.evidence)}"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
 
@@ -136,6 +137,9 @@ def _type(annotation: Any) -> str:
     if origin is Literal:
         return " or ".join(f"`{choice}`" for choice in get_args(annotation))
     if origin is tuple:
+        inner = get_args(annotation)[0]
+        if dataclasses.is_dataclass(inner):
+            return f"list of `{{{', '.join(field.name for field in dataclasses.fields(inner))}}}`"
         return "text or list of text"
     if origin is collections.abc.Mapping:
         inner = get_args(annotation)[1]

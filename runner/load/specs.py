@@ -12,7 +12,7 @@ from typing import Any
 from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.contract import OWN_VARIABLES
 from runner.facts.run_spec import RunSpec
-from runner.load import fleet, stores
+from runner.load import fleet, metrics, stores
 from runner.load.commands import split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_limits, fields_of, known_fields
@@ -42,6 +42,10 @@ def load_run(path: str | Path) -> RunSpec:
     plain["working_directory"] = _working_directory(plain, folder, problems)
     plain["python"] = _python(plain, folder, problems)
     plain["preload"] = _preload(plain, problems)
+    if "planned" in plain:
+        plain["planned"] = metrics.planned(plain["planned"], problems)
+    if "metric_pattern" in plain:
+        metrics.check_pattern(plain["metric_pattern"], problems)
     plain["checkpoints"] = _folder_to_write(plain, "checkpoints", folder, problems)
     return build(RunSpec, plain, problems)
 

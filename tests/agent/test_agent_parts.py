@@ -1,6 +1,7 @@
 """The parts that need no process: reports, folding, placeholders, output files, the outbox."""
 
 import ast
+import math
 import os
 import sys
 from pathlib import Path
@@ -14,6 +15,8 @@ from runner.agent.fold import MAX_STEPS, Fold
 from runner.agent.launch import fill
 from runner.agent.reports import Step, Validation, read_packet
 from runner.errors import SpecError
+from runner.facts.signals import Heartbeat
+from runner.facts.wire import decode, encode
 
 
 def test_the_keeper_is_written_for_python_3_9() -> None:
@@ -47,6 +50,7 @@ def test_any_bytes_are_reports_or_junk(packet: bytes) -> None:
         '{"kind": "step", "step": true}',
         '{"kind": "step", "step": 1.5}',
         '{"kind": "step", "step": 9007199254740992}',
+        '{"kind": "step", "step": 1, "stage": -1}',
         '{"kind": "step", "step": 1, "loss": "much"}',
         '{"kind": "hello", "requests": "stop"}',
         '{"kind": "checkpoint", "step": 1, "path": "' + "x" * 5000 + '"}',
@@ -84,6 +88,31 @@ def test_folding_takes_maxima_and_first_values() -> None:
     assert (record.loss, record.validation_loss, record.skipped) == (2.0, 2.5, True)
     assert (record.compute_seconds_max, record.compute_seconds_max_rank) == (0.4, 1)
     assert (record.data_wait_seconds_max, record.peak_memory_bytes_max) == (0.3, 5)
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0), (0, 2, 1)])
+def test_the_rank_whose_gradient_is_nan_is_named(order: tuple[int, ...]) -> None:
+    """NaN outranks every norm, infinity too, whoever reports first; a duration that is NaN is none."""
+    norms, seconds = (math.inf, math.nan, 7.0), (0.1, math.nan, 0.3)
+    fold = Fold()
+    for rank in order:
+        fold.add(rank, Step(step=1, local_grad_norm=norms[rank], compute_seconds=seconds[rank]))
+    (record,) = fold.take(done_by_all=1)
+    assert record.local_grad_norm_max is not None
+    assert math.isnan(record.local_grad_norm_max)
+    assert record.local_grad_norm_max_rank == 1
+    assert (record.compute_seconds_max, record.compute_seconds_max_rank) == (0.3, 2)
+
+
+def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
+    """A step in which two ranks report NaN names the one that reported first, and crosses the wire as it is."""
+    fold = Fold()
+    for rank in (0, 5, 3):
+        fold.add(rank, Step(step=1, local_grad_norm=math.nan if rank else 1.0))
+    beat = Heartbeat(node="n1", incarnation=1, steps=fold.take(done_by_all=1))
+    (record,) = decode(encode(beat)).steps
+    assert math.isnan(record.local_grad_norm_max)
+    assert record.local_grad_norm_max_rank == 5
 
 
 def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:

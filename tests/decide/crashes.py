@@ -26,6 +26,7 @@ from tests.decide.script import Scenario
 # Until then every story on the same cluster and with the same runs goes alike, but for deeds that come sooner.
 START_SECONDS = 2.0
 MARGIN_SECONDS = 10.0  # longer than any single fault delays a story
+STRIDE = 3  # one place in so many is struck, where not all are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ class Branch:
 class Branching(Faults):
     """No faults, and at each place a child process that goes on with one, waited for before the play goes on without.
 
-    `turn`: every second place, and one kind of fault for an operation of the store, kinds and places taking turns from there;
+    `turn`: every third place, and one kind of fault for an operation of the store, kinds and places taking turns from there;
     None: everything. Nothing branches before `is_open`, nor in a child.
     """
 
@@ -96,7 +97,7 @@ class Branching(Faults):
         super(Branching, self).next(method, name)
         operation, kinds = len(self.operations), tuple(Fault)
         if self.turn is not None:
-            turn, is_left_out = divmod(self.turn + operation, 2)
+            turn, is_left_out = divmod(self.turn + operation, STRIDE)
             kinds = () if is_left_out else (kinds[turn % len(kinds)],)
         for fault in kinds:
             if self._branches_off(Place(operation=operation, fault=fault)):
@@ -105,7 +106,7 @@ class Branching(Faults):
 
     def dies_at(self, point: int) -> bool:
         """Say whether the supervisor dies at a moment around an act or outcome: in the child that branches off here."""
-        is_left_out = self.turn is not None and (self.turn + point) % 2
+        is_left_out = self.turn is not None and (self.turn + point) % STRIDE
         return not is_left_out and self._branches_off(Place(point=point))
 
     def _branches_off(self, place: Place) -> bool:
@@ -132,7 +133,7 @@ def inject_all(
     """Play the story undisturbed, and from every place on with every fault.
 
     Without `with_start`, places in its start are left out, since another story of the same shape has had them. Without
-    `with_everything`, every second place has one kind of fault: places and kinds take turns, each story begins with another.
+    `with_everything`, every third place has one kind of fault: places and kinds take turns, each story begins with another.
     """
     gc.collect()
     gc.freeze()  # a collection in a child would touch, and so copy, every page

@@ -13,7 +13,7 @@ from tests.decide.crashes import Report, inject_all, shape
 from tests.decide.invariants import Watching
 from tests.decide.script import Scenario, scenarios
 
-# Every kind at every place is 28,000 plays: `make soak` has the time for them. Else it is one kind at every second place.
+# Every kind at every place is 28,000 plays: `make soak` has the time for them. Else it is one kind at every third place.
 WITH_EVERYTHING = "STOKER_SOAK" in os.environ
 LIMIT_SECONDS = 3600 if WITH_EVERYTHING else 600
 SHOWN = 3  # failures of one story that are printed
@@ -57,7 +57,7 @@ def test_one_fault_anywhere_changes_no_ending(
 @pytest.mark.timeout(LIMIT_SECONDS)
 def test_the_injection_is_not_empty(reports: dict[str, Report]) -> None:
     """Thousands of faults were tried, and most of them made another supervisor recover."""
-    assert sum(report.num_faults for report in reports.values()) > 5000
+    assert sum(report.num_faults for report in reports.values()) > 3500
     assert sum(report.num_recoveries for report in reports.values()) > 2500
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from runner.decide.apply import apply_record
@@ -98,7 +99,7 @@ def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric")
     later = Step(file="rank0.err", line=90, step=90)
     assert desk.take(matched("n2", echo, steps=(later,))) == []
-    weak = match("looks-like-an-error", "unknown", "other", scope="rank")
+    weak = match("peer-gone", "nccl_network", "launcher", scope="fabric", weight="supports")
     assert desk.take(matched("n2", weak)) == []
     other = s.LinesMatched(
         node="n1", incarnation=1, epoch=9, attempt=AttemptId(9, 1, 0), matches=(echo,)
@@ -140,3 +141,26 @@ def test_diagnosed_incidents_read_as_words() -> None:
     )
     assert isinstance(record, r.IncidentDiagnosed)
     assert "i1 was cuda_oom on n2 (85% sure)" in decided(record)
+
+
+def test_a_fault_that_nobody_knows_is_recognised_the_second_time() -> None:
+    """By its words, whatever numbers and paths stand among them; another one is not taken for it."""
+    desk = crashed_desk()
+    said = "FrobnicationError: frob 17 of /data/a.bin went astray at 0x7f11"
+    desk.take(matched("n2", match("error", "unknown", "other", scope="rank", text=said)))
+    first = desk.state.incidents["i1"].cause
+    assert first is not None
+    assert (first.fault, first.seen_in) == ("unknown", "")
+    for text, seen_in in (
+        ("FrobnicationError: frob 99 of /data/zz.bin went astray at 0x7e22", "i1"),
+        ("QuuxError: nothing like it", ""),
+    ):
+        apply_record(desk.state, r.IncidentChanged(incident="i1", state="resolved"))
+        again = crashed_desk()
+        again.state.incidents = {"i0": replace(desk.state.incidents["i1"], incident="i1")} | {
+            "i2": replace(again.state.incidents["i1"], incident="i2")
+        }
+        again.take(matched("n2", match("error", "unknown", "other", scope="rank", text=text)))
+        cause = again.state.incidents["i2"].cause
+        assert cause is not None
+        assert cause.seen_in == seen_in

@@ -24,6 +24,7 @@ from runner.facts.actions import ActionResult
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
+from runner.facts.stands import Stand
 from runner.store.journal import Journal
 from runner.store.memory import MemoryStore
 from runner.turns import Turns
@@ -101,7 +102,24 @@ inputs = st.one_of(
         last_step=step,
         stderr_tail=text,
     ),
-    st.builds(s.RanksGone, **of_attempt, last_step=step, fenced=st.booleans()),
+    st.builds(
+        s.RanksGone,
+        **of_attempt,
+        last_step=step,
+        fenced=st.booleans(),
+        stacks=st.integers(0, 3),
+        stands=st.lists(
+            st.builds(
+                Stand,
+                ranks=st.lists(st.integers(-1, 12), max_size=3).map(tuple),
+                state=st.sampled_from(["", "S", "T", "D"]),
+                frames=st.sampled_from(
+                    [(), ("loop.py:f:1",), ("torch/distributed/distributed_c10d.py:barrier:1",)]
+                ),
+            ),
+            max_size=3,
+        ).map(tuple),
+    ),
     st.builds(s.NodeLeft, **source),
     st.builds(
         s.RanksReady,

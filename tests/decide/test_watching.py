@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from runner.decide.draft import Policy
 from runner.decide.state import Incident
 from runner.decide.watching import MAX_EVIDENCE, MAX_WATCHED, WAIT_SECONDS
@@ -211,6 +213,32 @@ def test_lines_that_come_when_the_gang_is_down_amend_its_incident() -> None:
     said = lines(desk, "n2", LOST)
     desk.take(exited(desk, node="n2", rank=3))
     assert kinds(desk.take(said)) == ["IncidentDiagnosed"]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "node", "rank"),
+    [
+        ((3,), "n2", 3),
+        ((2, 3), "n2", None),
+        ((0, 3), None, None),
+        ((), None, None),
+        ((99,), None, None),
+    ],
+)
+def test_copies_that_differ_name_the_odd_rank_and_its_node(
+    ranks: tuple[int, ...], node: str | None, rank: int | None
+) -> None:
+    """Several ranks of one node blame the node; a number that no rank has blames no node."""
+    desk = training_desk()
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    said = s.ReplicasDisagree(
+        node="n1", incarnation=1, attempt=attempt.attempt, step=40, what="weight", ranks=ranks
+    )
+    desk.take(said)
+    incident = watched(desk)
+    assert (incident.fault, incident.node, incident.rank) == ("replicas_disagree", node, rank)
+    assert "step 40, weight" in incident.evidence[0]
 
 
 def test_what_is_watched_survives_a_snapshot() -> None:

@@ -26,6 +26,7 @@ from runner.load import load_cluster
 from runner.serve.published import read_view
 from runner.store.opening import open_store
 from runner.store.store import Store
+from tests.e2e.corpus import false_alarms
 from tests.e2e.observer import Observer, environment_of, stat_of
 
 STOKER = str(Path(sys.executable).parent / "stoker")
@@ -55,6 +56,7 @@ class Stand:
         self.name = f"e2e-{uuid.uuid4().hex[:12]}"
         self.state = self.folder / ".stoker" / self.name
         self.observer = Observer(self.name)
+        self._last_view: View | None = None
         self._started: list[subprocess.Popen[bytes]] = []
         self._shared_memory = set(os.listdir(SHARED_MEMORY))
         self._store: Store | None = None
@@ -155,9 +157,10 @@ class Stand:
     def view(self) -> View | None:
         """Return what the supervisor published last."""
         try:
-            return read_view(self.store)
+            self._last_view = read_view(self.store)
         except StokerError:
             return None
+        return self._last_view
 
     def wait(
         self, holds: Callable[[View], T | None], what: str, *, seconds: float = WAIT_SECONDS
@@ -225,7 +228,11 @@ class Stand:
     # -- the end
 
     def end(self) -> list[str]:
-        """Close, and kill what is left; return what that was."""
+        """Close, and kill what is left; return what that was, and what was found in the logs of runs that were well."""
+        if self._store is not None:
+            with contextlib.suppress(StokerError):
+                self._last_view = read_view(self._store) or self._last_view
+        alarms = false_alarms(self._last_view, self.state)
         if self._store is not None:
             self._store.close()
         deadline = time.monotonic() + LEFT_SECONDS
@@ -236,7 +243,7 @@ class Stand:
         self.kill_everything()
         for process in self._started:
             process.wait()
-        return left
+        return left + alarms
 
     def kill_everything(self) -> None:
         """SIGKILL every process of this stand, again until none is found."""

@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.scripts import steps_of
 from tests.e2e.stand import STOKER, Stand, incidents_of, kill, run_of
 from tests.e2e.stepping import finish, led_run
-from tests.small_disk import small_disk
+from tests.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -102,7 +102,9 @@ def test_a_full_disk_under_the_store_is_waited_for(stand: Stand) -> None:
     with small_disk(stand.state / "store", size_bytes=DISK_BYTES) as disk:
         supervisor = led_run(stand, checks=[], silence_seconds=4.0)
         before = stand.training(past_step=1)
-        filled = fill(disk)  # a store's log has room of its own at first: it is full when the store says so
+        filled = fill(
+            disk
+        )  # a store's log has room of its own at first: it is full when the store says so
         stand.until(lambda: "disk is full" in stand.output() or None, "a word of the full disk")
         await_steps(stand, 150)
         assert stand.observer.gang() == before.pids
@@ -140,14 +142,3 @@ def _with_clock(stand: Stand, shift: Path) -> subprocess.Popen[bytes]:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-
-
-def fill(disk: Path) -> Path:
-    """Leave no byte of a disk free; return the file to remove."""
-    path = disk / "filled"
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(4096))
-        except OSError:
-            return path

@@ -7,6 +7,7 @@ tensor operation and has one thread, so that its children are sound. Each child 
 from __future__ import annotations
 
 import ctypes
+import importlib
 import json
 import os
 import selectors
@@ -118,9 +119,7 @@ def fork_rank(number: int, job: dict[str, Any], port: int) -> Rank:
             STOKER_CHANNEL=str(theirs.fileno()),
             **job["environment"],
         )
-        from trainer.cli import main
-
-        code = main(job["arguments"])
+        code = importlib.import_module(job["body"]).main(job["arguments"])
     except BaseException:  # noqa: BLE001  a forked child must not return into the parent's code
         traceback.print_exc()
         code = 1

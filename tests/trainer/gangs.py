@@ -93,18 +93,20 @@ class Gangs:
         freeze: Mapping[str, int] | None = None,
         expect: int | None = 0,
         patience_seconds: float = 0.0,
+        body: str = "trainer.cli",
     ) -> Ended:
         """Run a gang to its end; all ranks must end with code `expect` (None: any).
 
         `freeze` stops a rank after a step; the first other rank to give up ends the gang, and
         `frozen_seconds` says after how long. `patience_seconds`: how long ranks are let be when one
-        has failed, for those that are to end by themselves.
+        has failed, for those that are to end by themselves. `body`: a module whose `main` ranks run.
         """
         self.count += 1
         output = self.folder / f"gang{self.count}"
         output.mkdir()
         job = {
             "ranks": layout.world_size,
+            "body": body,
             "arguments": ["--settings-json", json.dumps({**settings, "layout": layout.settings})],
             "environment": dict(environment or {}),
             "requests": list(requests),

@@ -36,6 +36,7 @@ STEP_FIELDS = {
     "tokens_per_second",
     "model_tflops_per_second",
     "peak_memory_bytes",
+    "stage",
 }
 
 
@@ -56,6 +57,7 @@ def test_every_rank_reports_every_step(gangs: Gangs) -> None:
         assert [report["loss"] for report in steps.values()] == ended.values("loss")
         for report in steps.values():
             assert 0 < report["compute_seconds"] < report["step_seconds"]
+            assert report["stage"] == rank * THREE_D.pipeline // THREE_D.world_size
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""What following logs costs, and how soon a line is in the journal: `python -m bench.live`. Real processes throughout."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from bench import scan
+from bench.clusters import Shape, cpu_seconds, memory_mb, running, team_of
+from bench.report import Report, quantile
+from runner.agent.searching import FOLLOW_SECONDS
+from runner.detect.signatures import SIGNATURES
+from runner.facts import wire
+from runner.facts.matches import Match
+from runner.facts.records import JournalEntry
+from runner.facts.signals import LinesMatched
+from runner.facts.view import View
+from tests.e2e.stand import Stand, newest_run
+
+MEASURED_SECONDS = 30.0
+RATE_BYTES = 1_000_000  # a second, of all ranks of a node
+CPU_LIMIT_PERCENT, WITHIN_MS, WITHIN = 2.0, 100.0, 0.99
+PAUSE_SECONDS = 0.15  # between two lines whose way is timed
+FLOOD_RANKS, FLOOD_BYTES, FLOOD_SECONDS = 8, 50_000_000, 6.0
+LOOK_SECONDS = 60.0
+FIRST_ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
+
+# A rank that copies a log to its output at a given rate; with a second argument it begins, after a quiet second, with an error.
+TALKER = """
+import os, sys, time
+rate, first = float(sys.argv[1]), " ".join(sys.argv[2:])
+data = open("talk.log", "rb").read()
+time.sleep(3.0)
+if first:
+    sys.stdout.write(first + " (rank " + os.environ["RANK"] + ")\\n")
+    sys.stdout.flush()
+lines = data.splitlines(keepends=True)
+part = b"".join(lines[: max(1, int(len(lines) * rate / 50 / len(data)))])
+begun, said = time.monotonic(), 0
+while True:
+    os.write(1, part)
+    said += len(part)
+    time.sleep(max(0.0, begun + said / rate - time.monotonic()))
+"""
+SILENT = "import time; time.sleep(100000)"
+
+
+def up(view: View) -> View | None:
+    """Return the View once the ranks are there."""
+    run = newest_run(view)
+    return view if run is not None and run.attempt_state == "running" else None
+
+
+def reader_of(agent: int) -> int:
+    """Return the process that reads logs for an agent. Raises RuntimeError when there is none."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if parent == agent and b"runner.collect" in words:
+            return int(folder.name)
+    raise RuntimeError(f"agent {agent} has nobody who reads logs")
+
+
+def told(stand: Stand, cursor: int, seconds: float) -> Iterator[tuple[int, float, Match]]:
+    """Yield lines as they come into the journal: number of the entry, when it was seen (monotonic seconds), line."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        batch = stand.store.read(
+            streams={"journal": cursor}, registers={}, timeout_seconds=min(left, 1.0)
+        )
+        seen = time.monotonic()
+        for item in batch.items.get("journal", ()):
+            cursor = item.number
+            entry = wire.decode(item.payload, limit_bytes=1 << 24)
+            if isinstance(entry, JournalEntry) and isinstance(entry.input, LinesMatched):
+                for match in entry.input.matches:
+                    yield cursor, seen, match
+
+
+def measure_cost(report: Report, seconds: float) -> None:
+    """Let two ranks of one node write a mixed log; compare what reading it takes with what silence takes."""
+    log = scan.log(2_000_000, scan.STEP_SHARE)
+    for name, rate in (("nothing is written", 1.0), ("1 MB/s", RATE_BYTES / 2)):
+        shape = Shape(nodes=1, spares=0)
+        scripts = {"talker.py": TALKER, "talk.log": log.decode()}
+        with running(shape, scripts=scripts, command=f"{{python}} talker.py {rate}") as stand:
+            view = stand.wait(up, "the ranks")
+            time.sleep(FOLLOW_SECONDS + 5.0)
+            agent = team_of(stand, view).agents["n1"]
+            reader = reader_of(agent)
+            begun, before = time.monotonic(), (cpu_seconds(reader), cpu_seconds(agent))
+            time.sleep(seconds)
+            wall_seconds = time.monotonic() - begun
+            spent = cpu_seconds(reader) - before[0], cpu_seconds(agent) - before[1]
+            memory = memory_mb(reader)[0]
+        limit = CPU_LIMIT_PERCENT if rate > 1 else None
+        report.figure(
+            f"{name}: reading logs", 100 * spent[0] / wall_seconds, "% of a core", at_most=limit
+        )
+        report.figure(f"{name}: the agent itself", 100 * spent[1] / wall_seconds, "% of a core")
+        report.figure(f"{name}: memory of the reader", memory, "MB")
+
+
+def measure_delay(report: Report) -> None:
+    """Write a line that each signature knows, one after the other, and see when the journal has it."""
+    known = [one for one in SIGNATURES if one.weight == "names" and one.fault]
+    with running(Shape(nodes=1, spares=0), command=["{python}", "-c", SILENT]) as stand:
+        view = stand.wait(up, "the ranks")
+        run = newest_run(view)
+        assert run is not None
+        time.sleep(FOLLOW_SECONDS + 2.0)
+        errors = stand.state / "runs" / run.name / "attempts" / str(run.attempt) / "rank0.err"
+        errors = errors if errors.exists() else next(stand.state.rglob("rank0.err"))
+        delays, num_lost = [], 0
+        for signature in known:
+            cursor = stand.store.last("journal")
+            with errors.open("a") as file:
+                file.write(signature.sample + "\n")
+            written_at = time.monotonic()
+            seen = next(iter(told(stand, cursor, 2.0)), None)
+            if seen is None:
+                num_lost += 1
+            else:
+                delays.append(1000 * (seen[1] - written_at))
+            time.sleep(PAUSE_SECONDS)
+    report.note(
+        f"{num_lost} of {len(known)} samples say nothing alone (an exception of any kind needs its frames)"
+    )
+    report.figure(
+        f"a line to its journal entry, median of {len(delays)}", quantile(delays, 0.5), "ms"
+    )
+    report.figure(
+        "a line to its journal entry, 99 %", quantile(delays, WITHIN), "ms", at_most=WITHIN_MS
+    )
+
+
+def measure_flood(report: Report) -> None:
+    """Let eight ranks write as fast as they may, each after an error that it writes first."""
+    log = scan.log(4_000_000, scan.STEP_SHARE)
+    shape = Shape(nodes=1, ranks_per_node=FLOOD_RANKS, spares=0)
+    scripts = {"talker.py": TALKER, "talk.log": log.decode()}
+    command = f"{{python}} talker.py {FLOOD_BYTES} {FIRST_ERROR}"
+    limit = 2**33
+    with running(shape, scripts=scripts, command=command, output_limit_bytes=limit) as stand:
+        view = stand.wait(up, "the ranks")
+        cursor, begun = 0, time.monotonic()
+        told_ranks: dict[int | None, float] = {}
+        for _, seen, match in told(stand, cursor, LOOK_SECONDS):
+            if match.signature == "cuda-oom":
+                told_ranks.setdefault(match.rank, seen - begun)
+            if len(told_ranks) == FLOOD_RANKS:
+                break
+        time.sleep(FLOOD_SECONDS)
+        written = sum(path.stat().st_size for path in stand.state.rglob("rank*.out"))
+        wall_seconds = time.monotonic() - begun
+        agent = team_of(stand, view).agents["n1"]
+        memory = memory_mb(reader_of(agent))[0]
+        beats = stand.store.read(
+            streams={"beats": max(0, stand.store.last("beats") - 1)},
+            registers={},
+            timeout_seconds=3.0,
+        )
+        beat = wire.decode(beats.items["beats"][-1].payload.split(b"\n")[0])
+    skipped = getattr(beat, "log_bytes_skipped", 0)
+    report.figure("flood, all ranks together", written / wall_seconds / 1e6, "MB/s")
+    report.figure("of it skipped, and counted", 100 * skipped / written, "%")
+    report.figure(
+        "ranks whose first error is in the journal", len(told_ranks), "ranks", at_least=FLOOD_RANKS
+    )
+    report.figure("memory of the reader", memory, "MB")
+
+
+def main() -> int:
+    """Measure; return 1 when a limit was missed."""
+    parser = argparse.ArgumentParser(prog="python -m bench.live", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=MEASURED_SECONDS, help="of each rate")
+    given = parser.parse_args()
+    report = Report(
+        "following logs",
+        "one node's agent, two ranks that copy a mixed log (0.1 % lines that tell a step) to their output at 1 MB/s together; "
+        f"processor time of the agent's reader from /proc over {given.seconds:g} s; delay: from the write of a signature's sample "
+        "into a rank's output to the journal's entry, read from the store; flood: 8 ranks at up to 50 MB/s each, after a "
+        "quiet second and an error",
+    )
+    measure_cost(report, given.seconds)
+    measure_delay(report)
+    measure_flood(report)
+    return 1 if report.num_missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

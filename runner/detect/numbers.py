@@ -1,0 +1,163 @@
+"""Numbers: what the steps in heartbeats say of runs. One set of numeric detectors for each run, across its attempts.
+
+A gang's nodes tell the same step each for itself. Loss and norms are judged as one node tells them: the first of the attempt that
+tells a loss. All nodes are heard about whose gradient was not finite before it was reduced: that rank is where a NaN came from, all
+others only have it from there.
+
+What was learned lives as long as this supervisor; the next one learns anew.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field, replace
+
+from runner.detect.numerics import Numerics
+from runner.detect.numerics_findings import NumericFinding
+from runner.facts.faults import Finding
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat, StepRecord
+from runner.facts.watch import Watch, WatchedAttempt
+
+# A drop in throughput is told when it has lasted that long: machines that are shared have slow minutes; chosen.
+SLOW_SECONDS = 300.0
+MAX_ORIGINS = (
+    64  # steps, the newest, for which it is remembered whose gradient was not finite; chosen
+)
+LEAST_SKIPPED = (
+    3  # steps that the same rank alone has spoilt, to be called the one that it comes from; chosen
+)
+_OF_A_RANK = (
+    "nan_loss",
+    "skipped_steps",
+    "loss_scale_floor",
+)  # what one rank can bring about alone
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of one run's numbers."""
+
+    watched: WatchedAttempt
+    numerics: Numerics
+    source: str = ""  # the node whose records are judged
+    # step -> ranks whose own gradient was not finite, with their nodes
+    origins: dict[int, dict[int, str]] = field(default_factory=dict)
+    told: dict[str, int] = field(default_factory=dict)  # node -> the last step that it told
+    unnamed: Finding | None = None  # told, without the rank that it comes from so far
+    slow: tuple[float, NumericFinding] | None = None  # since when, not told yet
+
+
+class Numbers:
+    """Follows the numbers of all runs."""
+
+    def __init__(self) -> None:
+        self._runs: dict[int, _Run] = {}
+        self._attempts: dict[AttemptId, WatchedAttempt] = {}
+        self._followed: Watch | None = None
+
+    def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[Finding]:
+        """Take a heartbeat in; return what its steps say."""
+        steps = beat.steps or beat.read_steps
+        if not steps or beat.attempt is None:
+            return []
+        self._follow(watch)
+        watched = self._attempts.get(beat.attempt)
+        if watched is None:
+            return []
+        run = self._run(watched)
+        found: list[Finding] = []
+        for record in steps:
+            self._note_origin(run, beat.node, record)
+            run.told[beat.node] = record.step
+            if not run.source and record.loss is not None:
+                run.source = beat.node
+            if beat.node == run.source:
+                for one in run.numerics.take(record):
+                    found += self._judged(run, one, now)
+        found += self._overdue(run, now)
+        if (told := run.unnamed) is not None and (named := _with_origin(run, told)) is not None:
+            found = [one for one in found if one is not told] + [named]
+            run.unnamed = None
+        return found
+
+    def _follow(self, watch: Watch) -> None:
+        if watch is self._followed:
+            return
+        self._followed = watch
+        self._attempts = {one.attempt: one for one in watch.attempts}
+
+    def _run(self, watched: WatchedAttempt) -> _Run:
+        number = watched.attempt.run
+        run = self._runs.get(number)
+        if run is None:
+            run = self._runs[number] = _Run(watched, Numerics(planned=watched.planned))
+        elif run.watched.attempt != watched.attempt:
+            run.numerics.begin_attempt()
+            run.source, run.unnamed, run.slow = "", None, None
+            run.origins.clear()
+            run.told.clear()
+        run.watched = watched
+        return run
+
+    def _note_origin(self, run: _Run, node: str, record: StepRecord) -> None:
+        norm, rank = record.local_grad_norm_max, record.local_grad_norm_max_rank
+        if norm is None or rank is None or math.isfinite(norm):
+            return
+        run.origins.setdefault(record.step, {})[rank] = node
+        if len(run.origins) > MAX_ORIGINS:
+            del run.origins[next(iter(run.origins))]
+
+    def _judged(self, run: _Run, one: NumericFinding, now: float) -> list[Finding]:
+        if one.fault == "throughput_drop":
+            if one.recovered:
+                was_told = run.slow is None
+                run.slow = None
+                return [_finding(run, one)] if was_told else []
+            if one.severity == "incident":
+                run.slow = (now, one)
+            return []
+        if one.severity != "incident" and not one.recovered:
+            return []
+        finding = _finding(run, one)
+        if one.fault in _OF_A_RANK:
+            run.unnamed = None if one.recovered else finding
+        return [finding]
+
+    def _overdue(self, run: _Run, now: float) -> list[Finding]:
+        """Tell of a drop in throughput that has lasted."""
+        if run.slow is None or now < run.slow[0] + SLOW_SECONDS:
+            return []
+        one, run.slow = run.slow[1], None
+        return [_finding(run, one)]
+
+
+def _finding(run: _Run, one: NumericFinding) -> Finding:
+    return Finding(
+        fault=one.fault,
+        evidence=f"step {one.detected_step}, from step {one.onset_step} on: {one.evidence}",
+        attempt=run.watched.attempt,
+        step=one.onset_step,
+        is_over=one.recovered,
+    )
+
+
+def _with_origin(run: _Run, finding: Finding) -> Finding | None:
+    """Name the rank that it comes from: whose own gradient, and no other's, was not finite to begin with. None: nobody knows."""
+    onset = finding.step or 0
+    if (
+        finding.fault == "nan_loss"
+    ):  # a step's NaN is in the weights, and in the loss, at the next one
+        first = next((step for step in (onset - 1, onset) if step in run.origins), None)
+        steps, least = ([first] if first is not None else []), 1
+    else:
+        steps, least = [step for step in run.origins if step >= onset], LEAST_SKIPPED
+    until = max([onset, *steps])
+    if any(run.told.get(node, -1) < until for node in run.watched.nodes):
+        return None  # others may have it from the same step
+    ranks = {rank: node for step in steps for rank, node in run.origins[step].items()}
+    if len(ranks) != 1 or len(steps) < least:
+        return None
+    ((rank, node),) = ranks.items()
+    said = f"rank {rank} on {node} alone had a gradient of its own that was not finite, at step {min(steps)}"
+    return replace(finding, evidence=f"{finding.evidence}; {said}", node=node, rank=rank)

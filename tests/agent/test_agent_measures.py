@@ -1,0 +1,256 @@
+"""What an agent measures of living ranks: who is in state D, what they hold, what a step costs each of them alone."""
+
+from __future__ import annotations
+
+import math
+import os
+import resource
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from runner.agent import blocked, compute, holdings
+from runner.agent.agent import Agent
+from runner.agent.compute import Compute
+from runner.agent.gang import Gang
+from runner.agent.link import Place
+from runner.agent.reports import Step
+from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat, RankBlocked, RankCompute, RankHoldings, StepRecord
+from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
+from runner.store.sqlite import SqliteStore
+from tests.agent.node import SPEAKER, Node, state_of, wait_until
+
+# A process that starts another is in state D until that one has begun, and this one waits for somebody to write to a pipe.
+WAITS = """
+import os, sys, threading
+def start():
+    opened = (os.POSIX_SPAWN_OPEN, 9, sys.argv[1], os.O_RDONLY, 0)
+    os.posix_spawn("/bin/true", ["true"], {}, file_actions=[opened])
+if sys.argv[2] == "thread":
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+else:
+    start()
+sys.stdin.read()
+"""
+# Holds 60 MB and 40 files, and has a child that holds 30 MB more.
+HOLDS = """
+import os, sys
+held = bytearray(os.urandom(1000)) * 60_000
+files = [open("/dev/null") for _ in range(40)]
+if os.fork() == 0:
+    more = bytearray(os.urandom(1000)) * 30_000
+    os.write(1, b"x")
+    os.read(0, 1)
+    os._exit(0)
+os.wait()
+"""
+
+
+def gang_of(pid: int, folder: Path) -> Gang:
+    """Return a gang of one rank, which is this process."""
+    plan = LaunchPlan(
+        attempt=AttemptId(1, 1, 0),
+        run="story",
+        command=("true",),
+        working_directory=str(folder),
+        node_rank=0,
+        num_nodes=1,
+        ranks_per_node=1,
+        master_address="127.0.0.1",
+        master_port=29500,
+        output_folder=str(folder),
+        output_limit_bytes=0,
+    )
+    stamp = {"node": "n1", "incarnation": 1}
+    return Gang(Assignment(node="n1", epoch=1, plan=plan), {0: pid}, lambda: stamp, 0.0)
+
+
+@pytest.fixture
+def waiting(tmp_path: Path) -> Iterator[Callable[[str], subprocess.Popen[bytes]]]:
+    """Give a way to start a process in state D, by its main thread or by another one."""
+    pipe, started = tmp_path / "pipe", list[subprocess.Popen[bytes]]()
+    os.mkfifo(pipe)
+
+    def start(which: str) -> subprocess.Popen[bytes]:
+        child = subprocess.Popen(
+            [sys.executable, "-S", "-c", WAITS, str(pipe), which], stdin=subprocess.PIPE
+        )
+        started.append(child)
+        wait_until(lambda: "D" in states(child.pid), "state D")
+        return child
+
+    yield start
+    for child in started:
+        if "D" in states(child.pid):
+            os.close(os.open(pipe, os.O_WRONLY))
+        child.communicate(timeout=60)
+
+
+def states(pid: int) -> list[str]:
+    """Return the states of a process's threads, the main one first, without asking Stoker."""
+    tasks = sorted(Path(f"/proc/{pid}/task").iterdir(), key=lambda path: int(path.name))
+    return [(task / "stat").read_text().rpartition(")")[2].split()[0] for task in tasks]
+
+
+@pytest.mark.parametrize("which", ["main", "thread"])
+def test_a_rank_in_state_d_is_told_once_no_step_is_made(
+    which: str, waiting: Callable[[str], subprocess.Popen[bytes]], tmp_path: Path
+) -> None:
+    """Looked for after some seconds without a step, told after some more, by any thread of it; forgotten with the next step."""
+    child = waiting(which)
+    gang, now = gang_of(child.pid, tmp_path), 0.0
+
+    def beat() -> Heartbeat:
+        return gang.heartbeat(now, stopped_seconds=3.0, resident_bytes=0)
+
+    told_at = 0.0
+    while not beat().ranks_blocked and now < 60:
+        now += blocked.LOOK_SECONDS
+        gang.look(now, stopped_seconds=3.0)
+    told_at = now
+    (told,) = beat().ranks_blocked
+    least = blocked.QUIET_SECONDS + blocked.TELL_SECONDS
+    print(
+        f"in state D ({which}): told {told_at:.0f} s after the last step, as blocked for {told.seconds} s"
+    )
+    assert (told.rank, told.seconds >= blocked.TELL_SECONDS) == (0, True)
+    assert least <= told_at <= least + 2 * blocked.LOOK_SECONDS
+    gang.hear(0, b'{"kind": "step", "step": 1}', now)
+    gang.look(now + 1, stopped_seconds=3.0)
+    assert beat().ranks_blocked == ()
+
+
+def test_a_rank_that_sleeps_or_works_is_not_blocked(tmp_path: Path) -> None:
+    """Ranks that make no step and are not in state D are never told, however long that lasts."""
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
+    ) as child:
+        wait_until(lambda: state_of(child.pid) == "S", "state S")
+        gang = gang_of(child.pid, tmp_path)
+        for now in range(0, 100, 2):
+            gang.look(float(now), stopped_seconds=3.0)
+        assert gang.heartbeat(100.0, stopped_seconds=3.0, resident_bytes=0).ranks_blocked == ()
+        child.communicate()
+
+
+def test_what_a_rank_holds_is_added_up_over_its_processes() -> None:
+    """Memory of a rank and its child, files of whichever has most, the soft limit; what is gone is left out."""
+    with subprocess.Popen(
+        [sys.executable, "-S", "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as child:
+        assert child.stdout is not None
+        child.stdout.read(1)
+        (held,), free_bytes = holdings.measure({4: child.pid, 5: 2**22 - 1})
+        child.communicate(b"x")
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    print(
+        f"60 MB, a fork of it with 30 MB more: {held.memory_bytes / 1e6:.0f} MB, {held.descriptors} files"
+    )
+    assert (held.rank, held.descriptors_limit) == (4, soft)
+    assert 150e6 < held.memory_bytes < 200e6  # what the fork shares is counted in both
+    assert held.descriptors in range(42, 48)
+    assert 0 < free_bytes < 2**50
+
+
+def test_the_room_of_a_control_group_counts_if_it_is_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Limit less use, and what the kernel would take back first; "max" is no limit."""
+    monkeypatch.setattr(holdings, "GROUPS", tmp_path)
+    without = holdings.free_bytes()
+    for limit, expected in (("max", without), ("1000000", 1000000 - 400000 + 50000)):
+        for folder in (tmp_path, tmp_path / "memory"):  # where version 1 has its groups
+            folder.mkdir(exist_ok=True)
+            (folder / "memory.max").write_text(f"{limit}\n")
+            (folder / "memory.current").write_text("400000\n")
+            (folder / "memory.stat").write_text("active_file 7\ninactive_file 50000\n")
+        assert holdings.free_bytes() == pytest.approx(expected, rel=0.05)
+
+
+def test_what_steps_cost_is_told_as_a_median_now_and_then() -> None:
+    """Ten seconds after the first, with the stage; numbers that are none are left out, and nothing is told twice."""
+    told = Compute(0.0)
+    for step, seconds in enumerate((1.0, 9.0, 1.1, math.nan, math.inf, -1.0, 0.0), 1):
+        told.add(3, Step(step=step, compute_seconds=seconds, stage=1))
+    told.add(4, Step(step=1))
+    assert told.take(compute.TELL_SECONDS - 0.1) == ()
+    assert told.take(compute.TELL_SECONDS) == (RankCompute(rank=3, seconds=1.1, stage=1),)
+    assert told.take(2 * compute.TELL_SECONDS) == ()
+
+
+def test_the_largest_heartbeat_fits_one_message() -> None:
+    """As many steps, ranks and words of them as one may hold: it is read as it was written."""
+    ranks = range(100_000, 100_000 + holdings.MAX_RANKS)
+    numbers = [each.name for each in fields(StepRecord) if "float" in str(each.type)]
+    record = StepRecord(
+        step=10**9,
+        compute_seconds_max_rank=100_000,
+        local_grad_norm_max_rank=100_000,
+        peak_memory_bytes_max=10**12,
+        **dict.fromkeys(numbers, 0.1234567890123456),  # type: ignore[arg-type]
+    )
+    beat = Heartbeat(
+        node="n" * 60,
+        incarnation=10**6,
+        ranks_alive=tuple(ranks),
+        phases={str(rank): "checkpoint" for rank in ranks},
+        steps=(record,) * 80,
+        computed=tuple(RankCompute(rank=rank, seconds=123.456, stage=64) for rank in ranks),
+        ranks_blocked=tuple(RankBlocked(rank=rank, seconds=12345.6) for rank in ranks),
+        holdings=tuple(
+            RankHoldings(rank=rank, memory_bytes=10**12, descriptors=10**6, descriptors_limit=2**20)
+            for rank in ranks
+        ),
+        memory_free_bytes=10**13,
+    )
+    data = encode(beat)
+    plain = {name: getattr(beat, name) for name in ("computed", "ranks_blocked", "holdings")}
+    read = decode(data)
+    print(f"the largest heartbeat: {len(data)} of {MAX_MESSAGE_BYTES} bytes")
+    assert len(data) < 0.9 * MAX_MESSAGE_BYTES
+    assert {name: getattr(read, name) for name in plain} == plain
+
+
+@pytest.mark.e2e
+def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
+    make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of real ranks that report steps an agent tells what each computes alone and holds; its intervals are shortened here."""
+    monkeypatch.setattr(compute, "TELL_SECONDS", 0.5)
+    monkeypatch.setattr(holdings, "SAMPLE_SECONDS", 0.5)
+    node = make_node(heartbeat_seconds=0.1)
+    store = SqliteStore(node.state / "store")
+    agent = Agent(store, Place(node=node.name, folder=node.folder, cluster=node.cluster, slots=4))
+    thread = threading.Thread(target=agent.run)
+    thread.start()
+    try:
+        node.wait_for("NodeJoined")
+        node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+        computed, held = None, None
+        for beat in node.beats():
+            computed = beat.computed or computed
+            held = (beat.holdings, beat.memory_free_bytes) if beat.holdings else held
+            if computed and held:
+                break
+        node.assign(None, 2)
+        node.wait_for("RanksGone")
+    finally:
+        agent.leave()
+        thread.join()
+        store.close()
+    assert computed == (RankCompute(rank=0, seconds=0.01), RankCompute(rank=1, seconds=0.02))
+    assert held is not None
+    holding, free_bytes = held
+    assert [each.rank for each in holding] == [0, 1]
+    assert all(2e6 < each.memory_bytes < 50e6 for each in holding)
+    assert all(each.descriptors in range(4, 8) for each in holding)
+    assert free_bytes > 0

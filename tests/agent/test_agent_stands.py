@@ -1,0 +1,130 @@
+"""A gang of torch ranks in which one is missing from a collective: its node tells where each stood, and who is missing is named."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from runner.facts import signals as s
+from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.ids import AttemptId
+from runner.facts.wire import encode
+from tests.agent.node import Node, is_in, state_of, wait_until
+from tests.agent.programs import program_plan
+from tests.decide.desk import Desk
+from tests.decide.test_hang_dossier import hang, incident, running_desk
+
+pytestmark = [pytest.mark.e2e, pytest.mark.trainer]
+
+RANKS = 4
+# Rank 2 never comes to the second collective; or, in a later attempt, skips it and waits in the next one, of another group.
+PROGRAM = """
+import os
+import time
+
+import torch
+import torch.distributed as dist
+
+
+def mark():
+    open(os.path.join(os.environ["SEEN"], os.environ["STOKER_ATTEMPT"] + "-" + os.environ["RANK"]), "w").close()
+
+
+def read_batch():
+    mark()
+    time.sleep(1000)
+
+
+def step(rank, others):
+    gradient = torch.ones(8)
+    dist.all_reduce(gradient)
+    if rank == 2 and os.environ["STOKER_ATTEMPT"] == "1.1.1":
+        read_batch()
+    mark()
+    if rank == 2:
+        dist.barrier(group=others)
+    else:
+        dist.all_reduce(gradient)
+
+
+def main():
+    dist.init_process_group("gloo")
+    step(dist.get_rank(), dist.new_group(backend="gloo"))
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def stands_of(node: Node, epoch: int) -> s.RanksGone:
+    """Let a gang hang, have its node end it with stacks, and return what the node said of it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    attempt = AttemptId(1, 1, epoch)
+    plan = program_plan(node, "{python}", "train.py", master_port=port)
+    folder = str(node.state / "attempts" / str(attempt))
+    plan = replace(plan, attempt=attempt, ranks_per_node=RANKS, output_folder=folder)
+    (Path(plan.working_directory) / "train.py").write_text(PROGRAM)
+    pids = node.launch(plan, epoch, preload=("torch", "torch.distributed"))
+    wait_until(
+        lambda: all(is_at_its_place(node, plan, rank, pid) for rank, pid in pids.items()), "hang"
+    )
+    idle = Assignment(node=node.name, epoch=epoch + 1, attempt=attempt, stacks_seconds=10.0)
+    node.store.put(f"assignment/{node.name}", encode(idle))
+    said = node.wait_for("RanksGone", lambda told: is_in(epoch, told))
+    assert isinstance(said, s.RanksGone)
+    return said
+
+
+def is_at_its_place(node: Node, plan: LaunchPlan, rank: int, pid: int) -> bool:
+    """Whether a rank has come to where it hangs."""
+    return (node.state / f"{plan.attempt}-{rank}").exists() and state_of(pid) == "S"
+
+
+def judged(gone: s.RanksGone) -> Desk:
+    """Give a node's own word to a controller whose run of one node makes no step."""
+    desk = running_desk(nodes=1, ranks_per_node=RANKS)
+    epoch = hang(desk)
+    desk.take(
+        replace(
+            gone,
+            node="n1",
+            incarnation=1,
+            sequence=0,
+            life="",
+            attempt=AttemptId(1, 1, 0),
+            epoch=epoch,
+        )
+    )
+    return desk
+
+
+def test_the_rank_that_is_missing_from_a_collective_is_named(
+    make_node: Callable[..., Node],
+) -> None:
+    """Asleep where it reads data, or waiting in the next collective because it skipped one: rank 2 is the culprit."""
+    node = make_node(heartbeat_seconds=1.0)
+    node.start_agent()
+    reads = stands_of(node, 1)
+    assert (reads.stacks, sum(len(stand.ranks) for stand in reads.stands)) == (RANKS, RANKS)
+    found = incident(judged(reads))
+    assert (found.fault, found.node, found.rank) == ("no_progress", "n1", 2)
+    assert found.evidence[-1].startswith("rank 2 on n1 stands in train.py:read_batch:"), (
+        found.evidence
+    )
+    assert "the other 3 wait in distributed_c10d.py:all_reduce:" in found.evidence[-1], (
+        found.evidence
+    )
+
+    skips = stands_of(node, 3)
+    found = incident(judged(skips))
+    assert (found.node, found.rank) == ("n1", 2)
+    assert found.evidence[-1].startswith("rank 2 on n1 stands in distributed_c10d.py:barrier:"), (
+        found.evidence
+    )

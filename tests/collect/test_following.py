@@ -1,0 +1,206 @@
+"""Logs that are followed: what is told, in which order, how often, and where it goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.collect.engines import Engine
+from runner.collect.following import ALIKE, ALIKE_SECONDS, MAX_TOLD, PLACES_SECONDS, Follower
+from runner.collect.scan import engine_for
+from runner.facts import wire
+from runner.facts.matches import Match
+from runner.facts.searches import Follow, Followed, Place
+from runner.facts.signals import StepRecord
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
+LOST = "NVRM: Xid (PCI:0000:a1:00): 79, pid=77, name=python, GPU has fallen off the bus."
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    """Give the engine that knows everything."""
+    return engine_for()
+
+
+class Reader:
+    """A follower of two ranks' logs, and what it has told."""
+
+    def __init__(self, folder: Path, engine: Engine, **order: object) -> None:
+        self.folder = folder
+        files = {str(folder / f"rank{r}.{kind}"): r for r in (0, 1) for kind in ("out", "err")}
+        self.order = Follow(gang="1.1.0", files=files, **order)  # type: ignore[arg-type]
+        self.engine = engine
+        self.follower = Follower(self.order, engine)
+        self.words: list[Followed] = []
+        self.now = 0.0
+
+    def write(self, name: str, *lines: str) -> None:
+        """Append lines."""
+        with (self.folder / name).open("a") as file:
+            file.writelines(f"{line}\n" for line in lines)
+
+    def look(self, seconds: float = 1.5) -> list[Match]:
+        """Look after a while; return the lines that are told."""
+        self.now += seconds
+        words = self.follower.look(self.now)
+        for word in words:
+            assert len(wire.encode(word)) < wire.MAX_MESSAGE_BYTES
+        self.words += words
+        return [match for word in words for match in word.matches]
+
+    @property
+    def places(self) -> dict[str, Place]:
+        """How far it has read, as it told last, through what is written down of it."""
+        said = next(word.places for word in reversed(self.words) if word.places)
+        plain = json.loads(json.dumps(wire.to_plain(said)))
+        return {path: wire.from_plain(Place, place) for path, place in plain.items()}
+
+    @property
+    def steps(self) -> list[StepRecord]:
+        """All steps that were told."""
+        return [record for word in self.words for record in word.records]
+
+
+@pytest.fixture
+def reader(tmp_path: Path, engine: Engine) -> Iterator[Reader]:
+    """Give a reader of logs that are not there yet."""
+    reader = Reader(tmp_path, engine)
+    yield reader
+    reader.follower.close()
+
+
+def test_lines_are_told_with_rank_file_and_number_standard_error_first(reader: Reader) -> None:
+    """A log may come after it is first looked for."""
+    assert reader.look() == []
+    reader.write("rank0.out", "hello", OOM)
+    reader.write("rank1.err", "a", "b", OOM)
+    found = [(match.file, match.line, match.rank) for match in reader.look()]
+    assert found == [("rank1.err", 3, 1), ("rank0.out", 2, 0)]
+    reader.write("rank0.out", "hello again")
+    assert reader.look() == []
+
+
+def test_a_log_goes_on_where_it_was_after_it_was_rotated_or_its_reader_replaced(
+    reader: Reader, tmp_path: Path, engine: Engine
+) -> None:
+    """Nothing twice, nothing lost; lines are counted within their file."""
+    reader.write("rank0.err", "one", f"{OOM} (1)")
+    assert [match.line for match in reader.look()] == [2]
+    reader.write("rank0.err", f"{OOM} (2)")
+    (tmp_path / "rank0.err").rename(tmp_path / "rank0.err.1")
+    reader.write(
+        "rank0.err", "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed."
+    )
+    told = reader.look() + reader.look()
+    assert [(match.line, match.signature) for match in told] == [
+        (3, "cuda-oom"),
+        (1, told[1].signature),
+    ]
+    places = reader.places
+    reader.write("rank0.err", "x", f"NCCL error: {OOM}", LOST)
+    other = Reader(tmp_path, engine, places=places)
+    lines = {match.line for match in other.look()}
+    other.follower.close()
+    assert lines == {3, 4}
+
+
+def test_what_is_said_all_the_time_is_told_twice_an_hour(reader: Reader) -> None:
+    """The rest is counted."""
+    for _ in range(50):
+        reader.write("rank0.out", OOM)
+        reader.look()
+    assert len([match for word in reader.words for match in word.matches]) == ALIKE
+    reader.write("rank0.out", OOM)
+    assert len(reader.look(ALIKE_SECONDS)) == 1
+    assert reader.words[-1].num_kept_back == 50 - ALIKE
+
+
+def test_many_lines_at_once_are_told_in_words_that_fit_a_message(reader: Reader) -> None:
+    """Places come with the last of them: who has heard it has heard all."""
+    from runner.detect.signatures import SIGNATURES
+
+    samples = [one.sample for one in SIGNATURES if one.weight == "names" and one.fault]
+    reader.write("rank0.err", *samples)
+    found = reader.look()
+    assert len(found) > 3 * MAX_TOLD
+    assert [bool(word.places) for word in reader.words] == [False] * (len(reader.words) - 1) + [
+        True
+    ]
+
+
+def test_steps_are_told_by_one_log_alone(reader: Reader) -> None:
+    """Ranks that step together all tell the same, or each its own loss."""
+    reader.write("rank0.out", "iter 7: loss 4.2500, time 310.11ms, mfu 12.50%")
+    reader.look()
+    reader.write("rank1.out", "iter 8: loss 9.9900, time 310.11ms, mfu 12.50%")
+    reader.write("rank0.out", "iter 8: loss 4.1250, time 310.11ms, mfu 12.50%")
+    reader.look()
+    assert [(record.step, record.loss) for record in reader.steps] == [(7, 4.25), (8, 4.125)]
+
+
+def test_a_pattern_of_ones_own_is_read(tmp_path: Path) -> None:
+    """Where no format is known."""
+    pattern = r"it=(?P<step>\d+) L=(?P<loss>\S+)"
+    reader = Reader(tmp_path, None, metric_pattern=pattern)  # type: ignore[arg-type]
+    reader.write("rank0.out", "it=12 L=3.5")
+    reader.look()
+    assert [(record.step, record.loss) for record in reader.steps] == [(12, 3.5)]
+    reader.follower.close()
+
+
+def test_what_cannot_be_read_is_said_once(tmp_path: Path, engine: Engine) -> None:
+    """A folder where a log should be; the other logs are read all the same."""
+    (tmp_path / "rank0.out").mkdir()
+    reader = Reader(tmp_path, engine)
+    reader.write("rank1.err", OOM)
+    assert len(reader.look()) == 1
+    for _ in range(5):
+        reader.look()
+    assert [word.trouble != "" for word in reader.words].count(True) == 1
+    reader.follower.close()
+
+
+def test_places_are_told_once_in_a_while_although_nothing_is_found(reader: Reader) -> None:
+    """So that the next reader need not search what was searched."""
+    reader.write("rank0.out", "nothing that anybody knows")
+    reader.look(PLACES_SECONDS + 1)
+    assert reader.places
+    num_words = len(reader.words)
+    for _ in range(10):
+        reader.look(PLACES_SECONDS + 1)
+    assert len(reader.words) == num_words
+
+
+def test_the_kernels_log_is_told_from_the_runs_start_and_goes_on_where_it_was(
+    tmp_path: Path, engine: Engine
+) -> None:
+    """Its lines are marked as the kernel's own."""
+    kernel = tmp_path / "kern.log"
+    kernel.write_text(f"[   50.000000] {LOST} (old)\n[  101.000000] {LOST} (new)\n")
+    reader = Reader(tmp_path, engine, kernel_log=str(kernel), since_microseconds=100_000_000)
+    reader.now = 200.0
+    found = reader.look()
+    assert {match.of_kernel for match in found} == {True}
+    assert [("(old)" in match.text, match.fault) for match in found if match.is_lasting] == [
+        (False, "gpu_lost")
+    ]
+    reader.follower.close()
+    with kernel.open("a") as file:
+        file.write(
+            "[  150.000000] EDAC MC0: 1 UE memory read error on CPU_SrcID#0_Ha#0_Chan#0_DIMM#0\n"
+        )
+    again = Reader(
+        tmp_path,
+        engine,
+        kernel_log=str(kernel),
+        since_microseconds=100_000_000,
+        places=reader.places,
+    )
+    again.now = 201.0
+    texts = [match.text for match in again.look()]
+    assert not any("Xid" in text for text in texts)
+    again.follower.close()

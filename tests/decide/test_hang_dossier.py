@@ -1,0 +1,453 @@
+"""Who is missing in a gang that hangs is named from where its ranks stood, and nobody is when that does not show."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.agent.stacks import MAX_FILE_BYTES
+from runner.agent.standing import read_stands, stand_of
+from runner.decide.dossier import Missing, judge
+from runner.decide.state import Incident
+from runner.decide.waits import PERHAPS, WAITS
+from runner.facts import signals as s
+from runner.facts.actions import ActionResult
+from runner.facts.faults import Finding
+from runner.facts.ids import AttemptId
+from runner.facts.requests import StartRun
+from runner.facts.run_spec import RunSpec
+from runner.facts.stands import MAX_STAND, MAX_STANDS, MAX_STANDS_KEPT, Stand
+from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
+from tests.decide.desk import Desk
+
+ATTEMPT = AttemptId(1, 1, 0)
+C10D = "torch/distributed/distributed_c10d.py"
+LOGGER = "torch/distributed/c10d_logger.py:wrapper:83"
+OUTER = "train.py:main:9"
+# Where ranks stand, the innermost frame first.
+REDUCE = (f"{C10D}:all_reduce:3252", LOGGER, "loop.py:step:70", OUTER)
+REDUCE_LATER = (f"{C10D}:all_reduce:3252", LOGGER, "loop.py:step:95", OUTER)
+BARRIER = (f"{C10D}:barrier:5350", LOGGER, "loop.py:save:120", OUTER)
+SEND = (f"{C10D}:send:2750", LOGGER, "pipe.py:forward:31", OUTER)
+RECV = (f"{C10D}:recv:2800", LOGGER, "pipe.py:forward:25", OUTER)
+P2P = ("deepspeed/runtime/pipe/p2p.py:wait:90", "deepspeed/runtime/pipe/engine.py:_exec:9", OUTER)
+WORK = ("loop.py:step:77", OUTER)
+LOADER = (
+    "/usr/lib/python3.11/queue.py:get:180",
+    "torch/utils/data/dataloader.py:_get:1200",
+    "loop.py:step:60",
+    OUTER,
+)
+BACKWARD = (
+    "torch/autograd/graph.py:_engine_run_backward:869",
+    "torch/_tensor.py:backward:630",
+    "loop.py:step:68",
+)
+FINISH = (
+    "megatron/core/distributed/param_and_grad_buffer.py:finish_grad_sync:400",
+    "loop.py:step:66",
+)
+CHECKS = ("megatron/core/distributed/param_and_grad_buffer.py:check_grads:200", *FINISH)
+
+Where = tuple[str, ...] | str  # frames, or a state without any
+
+
+def say(
+    places: Mapping[int, Where], *, nodes: int = 2, size: int = 4, pipeline: int = 1
+) -> Missing | None:
+    """Judge ranks, each at its place: 8 on two nodes unless told otherwise."""
+    stands = [
+        Stand(ranks=(rank,), state=at, wchan="nfs_wait")
+        if isinstance(at, str)
+        else Stand(ranks=(rank,), state="S", wchan="futex_do_wait", frames=at)
+        for rank, at in places.items()
+    ]
+    names = [f"n{number}" for number in range(1, nodes + 1)]
+    return judge(stands, nodes=names, ranks_per_node=size, pipeline=pipeline)
+
+
+def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Where]:
+    """Place all ranks alike, but for some."""
+    return {rank: apart.get(rank, others) for rank in range(num)}
+
+
+@pytest.mark.parametrize(
+    ("places", "who"),
+    [
+        (but(REDUCE, {3: WORK}), ("n1", 3)),
+        (but(REDUCE, {5: LOADER}), ("n2", 5)),
+        (
+            but(REDUCE, {0: REDUCE_LATER, 1: BARRIER, 6: WORK}),
+            ("n2", 6),
+        ),  # waiters at different lines
+        (but(REDUCE, {4: WORK, 5: LOADER, 6: WORK}), ("n2", None)),  # several, of one node
+        (but(REDUCE, {6: "D"}), ("n2", 6)),  # nothing to be read but the state
+        (but(REDUCE, {6: "T"}), ("n2", 6)),
+        (but(FINISH, {1: CHECKS}), ("n1", 1)),  # below the same function, and not waiting in it
+        (but(REDUCE, {2: BARRIER}), ("n1", 2)),  # it skipped one, and waits in the next
+        (but(REDUCE, {2: REDUCE_LATER}), ("n1", 2)),
+        (
+            but(BACKWARD, {7: WORK}),
+            ("n2", 7),
+        ),  # waiting in C++, below a function that may also work
+        (but(BACKWARD, {7: REDUCE}), ("n2", 7)),
+        (but(P2P, {2: WORK}), ("n1", 2)),
+        (
+            {**but(RECV, {0: SEND, 3: REDUCE}), 5: WORK},
+            ("n2", 5),
+        ),  # stages wait in different places
+        (
+            {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: REDUCE, 4: REDUCE, 5: WORK},
+            ("n2", 5),
+        ),  # two not read
+    ],
+)
+def test_who_is_missing_is_named(places: dict[int, Where], who: tuple[str, int | None]) -> None:
+    """The one rank, or the ranks of one node, that are not where the others wait."""
+    said = say(places)
+    assert said is not None
+    assert (said.node, said.rank) == who, said
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        but(REDUCE, {}),
+        but(WORK, {}),
+        but(REDUCE, dict.fromkeys(range(4, 8), WORK)),  # an even split
+        but(REDUCE, dict.fromkeys(range(4), BARRIER)),
+        but(REDUCE, {1: WORK, 6: WORK}),  # of two nodes
+        but(REDUCE, dict.fromkeys(range(5), ("loop.py:step:1",))),
+        but(
+            LOADER, {2: REDUCE}
+        ),  # storage does not answer, and one rank had read before: it waits for the others
+        but(RECV, {0: SEND}),  # a pipeline: the first stage always stands elsewhere
+        but(RECV, {7: REDUCE}),
+        but(RECV, {0: P2P, 7: BACKWARD, 1: WORK}),
+        {rank: (f"{rank}.py:a:1", OUTER) for rank in range(8)},
+        {0: REDUCE, 1: WORK},  # of six nothing is known
+        {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: REDUCE},
+        {0: WORK},
+    ],
+)
+def test_nobody_is_named_when_it_does_not_show(places: dict[int, Where]) -> None:
+    """All alike, an even split, several of different nodes, pipelines, and gangs of which too little was read."""
+    said = say(places)
+    assert said is not None
+    assert (said.node, said.rank) == (None, None), said
+    assert "nobody is named" in said.evidence or "does not show" in said.evidence
+
+
+def test_a_gang_of_which_nothing_was_read_says_nothing() -> None:
+    """Stacks that could not be read are no evidence; a rank of nobody's is none either."""
+    assert say(dict.fromkeys(range(8), "S")) is None
+    assert say({8: WORK, -1: REDUCE}) is None
+    assert judge([], nodes=["n1"], ranks_per_node=1) is None
+
+
+def test_stages_of_a_pipeline_are_compared_each_with_itself() -> None:
+    """Stages that wait in collectives of their own differ as a matter of course; a rank that differs from its stage does not."""
+    last: dict[int, Where] = {6: BARRIER, 7: BARRIER}
+    assert [say(but(REDUCE, last), pipeline=n).node for n in (1, 4)] == ["n2", None]  # type: ignore[union-attr]
+    said = say({**but(REDUCE, {4: BARRIER, 5: BARRIER, 6: BARRIER, 7: REDUCE_LATER})}, pipeline=2)
+    assert said is not None
+    assert (said.node, said.rank) == ("n2", 7)
+
+
+def test_two_ranks_of_which_one_waits() -> None:
+    """A pair is no majority, but whoever waits is there; two that wait in different places are not told apart."""
+    one, two = say({0: WORK, 1: REDUCE}, size=1), say({0: BARRIER, 1: REDUCE}, size=1)
+    assert one is not None
+    assert two is not None
+    assert (one.node, one.rank, two.node) == ("n1", 0, None)
+    assert one.evidence == (
+        "rank 0 on n1 stands in loop.py:step:77, rank 1 on n2 waits in distributed_c10d.py:all_reduce:3252 from loop.py:step:70"
+    )
+
+
+def test_the_evidence_says_who_stands_where() -> None:
+    """One sentence: the missing one and the others; or how they divide, and of how many nothing is known."""
+
+    def evidence(places: Mapping[int, Where]) -> str:
+        said = say(places)
+        return said.evidence if said is not None else ""
+
+    reduce = "distributed_c10d.py:all_reduce:3252 from loop.py:step:70"
+    barrier = "distributed_c10d.py:barrier:5350 from loop.py:save:120"
+    assert evidence(but(REDUCE, {3: WORK})) == (
+        f"rank 3 on n1 stands in loop.py:step:77, the other 7 wait in {reduce}"
+    )
+    assert evidence(but(REDUCE, {3: "D", 1: BARRIER})) == (
+        f"rank 3 on n1 stands in state D in nfs_wait, the other 7 wait: 6 in {reduce} (ranks 0, 2, 4-7); 1 in {barrier} (rank 1)"
+    )
+    assert evidence(but(REDUCE, {4: WORK, 6: WORK}, num=7)) == (
+        "ranks 4, 6 on n2 stand in loop.py:step:77, the other 5 wait in "
+        f"{reduce}; 1 could not be read"
+    )
+    assert (
+        evidence(but(REDUCE, {})) == f"all 8 ranks wait in {reduce}: who is missing does not show"
+    )
+    assert evidence(but(REDUCE, dict.fromkeys(range(4), WORK))) == (
+        f"the ranks divide, and nobody is named: 4 in loop.py:step:77 (ranks 0-3); 4 in {reduce} (ranks 4-7)"
+    )
+
+
+frames = st.lists(
+    st.sampled_from([*REDUCE, *BARRIER, *SEND, *WORK, "", ":", "a:b", "::1"])
+    | st.text(max_size=40),
+    max_size=4,
+)
+
+
+@given(
+    places=st.dictionaries(
+        st.integers(-1, 9), st.tuples(frames, st.sampled_from("RSDTtZ?")), max_size=9
+    ),
+    pipeline=st.integers(0, 9),
+)
+def test_whatever_stands_are_told_the_verdict_is_bounded_and_names_a_minority(
+    places: dict[int, tuple[list[str], str]], pipeline: int
+) -> None:
+    """Nothing raises; whoever is named was read, and fewer ranks than the others stand with them."""
+    stands = [
+        Stand(ranks=(rank,), state=state, frames=tuple(at)) for rank, (at, state) in places.items()
+    ]
+    said = judge(stands, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
+    if said is None:
+        return
+    assert len(said.evidence) < 2_000
+    assert said == judge(stands[::-1], nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
+    if said.rank is not None:
+        assert said.rank in places
+        assert said.node == ("n1" if said.rank < 4 else "n2")
+
+
+# ---- the table of functions that wait
+
+
+ROWS = [*((row.file, row.functions) for row in WAITS), *PERHAPS]
+
+
+@pytest.mark.parametrize(("file", "functions"), ROWS, ids=lambda told: str(told)[:60])
+def test_each_function_that_waits_exists(file: str, functions: tuple[str, ...]) -> None:
+    """In the installed package the file defines every function of its row: a rule that cannot fire is a defect."""
+    package = file.partition("/")[0]
+    found = importlib.util.find_spec(package)
+    if found is None or found.origin is None:
+        pytest.skip(f"{package} is not installed")
+    tree = ast.parse((Path(found.origin).parent.parent / file).read_text())
+    defined = [node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    assert [name for name in functions if name not in defined] == []
+
+
+# ---- from the file of a stack to a stand
+
+STACK = """rank 3, pid 41, state S, 2026-01-02 03:04:05 UTC
+  thread 41 'python' S in futex_do_wait
+    [<0>] futex_do_wait+0x46/0x90
+  thread 44 'pt_gloo_runloop' S in do_epoll_wait
+
+Process 41: python train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 44 (idle): "loader"
+    get (queue.py:171)
+Thread 41 (idle): "MainThread"
+    all_reduce (torch/distributed/distributed_c10d.py:3252)
+    _exception_logger.<locals>.wrapper (torch/distributed/c10d_logger.py:83)
+    Engine.step (/home/me/code/very/deep/folder/loop.py:70)
+    <module> (train.py:9)
+"""
+
+
+def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
+    """State and place in the kernel of the main thread, and its Python frames, without long paths."""
+    stand = stand_of(3, STACK)
+    assert stand == Stand(
+        ranks=(3,),
+        state="S",
+        wchan="futex_do_wait",
+        frames=(
+            "torch/distributed/distributed_c10d.py:all_reduce:3252",
+            "torch/distributed/c10d_logger.py:wrapper:83",
+            "very/deep/folder/loop.py:Engine.step:70",
+            "train.py:<module>:9",
+        ),
+    )
+    stopped = stand_of(3, STACK.replace(" S in", " T in").split("Process")[0] + "no stack: why")
+    assert stopped == Stand(ranks=(3,), state="T", wchan="futex_do_wait")
+    gone = "rank 0, pid 5, state gone, now\n\nno stack: the process is gone\n"
+    assert stand_of(0, gone) is None
+    assert stand_of(0, "") is None
+
+
+@given(
+    st.text(max_size=400),
+    st.sampled_from(["", "    f (x.py:1)\n", "Thread 41 (idle)\n", '"MainThread"\n']),
+)
+def test_hostile_names_stay_short_and_printable(text: str, after: str) -> None:
+    """Whatever a rank calls its functions, files and threads, a stand is bounded, ASCII, and survives the wire."""
+    hostile = (
+        STACK.replace("all_reduce", text)
+        .replace("'python'", repr(text))
+        .replace("get (", after + text)
+    )
+    for stand in (stand_of(3, hostile), stand_of(3, STACK[:60] + text), stand_of(3, text)):
+        if stand is None:
+            continue
+        assert sum(map(len, stand.frames)) <= MAX_STAND
+        assert all(
+            frame.isascii() and frame.isprintable()
+            for frame in (*stand.frames, stand.wchan, stand.state)
+        )
+
+
+def test_a_node_of_many_ranks_tells_of_so_many(tmp_path: Path) -> None:
+    """Ranks that stand alike are told together; the message of a thousand that all differ still fits."""
+    for rank in range(1000):
+        where = "é" * 500 + f"{rank} (" + "x" * 500 + f"{rank}.py:5)"
+        text = STACK.replace("rank 3", f"rank {rank}")
+        (tmp_path / f"rank{rank}.txt").write_text(
+            text if rank % 2 else text.replace("<module> (train.py:9)", where)
+        )
+    (tmp_path / "rank0.txt").write_bytes(b"\xff" * (MAX_FILE_BYTES + 50))
+    stands = read_stands(tmp_path, range(1100))
+    assert len(stands) == MAX_STANDS
+    assert max(len(stand.ranks) for stand in stands) == 500
+    gone = s.RanksGone(
+        node="n1", incarnation=1, epoch=1, attempt=ATTEMPT, stacks=999, stands=stands
+    )
+    assert len(encode(gone)) < MAX_MESSAGE_BYTES
+    assert decode(encode(gone)) == gone
+
+
+# ---- the controller
+
+
+def running_desk(*, nodes: int = 2, ranks_per_node: int = 2) -> Desk:
+    """Return a desk with one run that is under way."""
+    desk = Desk()
+    for number in (1, 2):
+        desk.join(f"n{number}", life=f"life-n{number}", slots=ranks_per_node)
+    spec = RunSpec(
+        name="a",
+        nodes=nodes,
+        ranks_per_node=ranks_per_node,
+        command=("true",),
+        working_directory="/",
+    )
+    desk.take(StartRun(id="q1", by="me", spec=spec))
+    desk.settle()
+    for action in list(desk.state.actions.values()):
+        detail = {"port": 29500, "address": "127.0.0.1"}
+        desk.take(ActionResult(id=action.action.id, outcome="done", detail=detail))
+    desk.settle()
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    for name in attempt.nodes:
+        desk.take(s.RanksStarted(node=name, incarnation=1, epoch=attempt.epoch, attempt=ATTEMPT))
+    return desk
+
+
+def hang(desk: Desk, **who: object) -> int:
+    """Let the gang make no step any more; return its epoch."""
+    finding = Finding(fault="no_progress", evidence="no step for 60 s", attempt=ATTEMPT)
+    desk.take(replace(finding, **who))  # type: ignore[arg-type]
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    assert attempt.state == "stopping"
+    return attempt.epoch
+
+
+def gone(node: str, epoch: int, *stands: Stand, stacks: int = 2) -> s.RanksGone:
+    """Make the word of a node that its ranks are gone, and where they stood."""
+    return s.RanksGone(
+        node=node, incarnation=1, epoch=epoch, attempt=ATTEMPT, stacks=stacks, stands=stands
+    )
+
+
+def incident(desk: Desk) -> Incident:
+    """Return the only incident."""
+    (found,) = desk.state.incidents.values()
+    return found
+
+
+def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
+    """One node alone does not say; together they do, and the incident, its evidence and the journal know rank and node."""
+    desk = running_desk()
+    epoch = hang(desk)
+    desk.take(
+        gone(
+            "n2",
+            epoch,
+            Stand(ranks=(2,), state="S", frames=REDUCE),
+            Stand(ranks=(3,), state="R", frames=WORK),
+        )
+    )
+    assert (incident(desk).node, len(incident(desk).evidence)) == (None, 2)
+    records = desk.take(gone("n1", epoch, Stand(ranks=(0, 1), state="S", frames=REDUCE)))
+    assert [type(record).__name__ for record in records] == ["NodeCleared", "IncidentAmended"]
+    found = incident(desk)
+    assert (found.fault, found.node, found.rank) == ("no_progress", "n2", 3)
+    assert found.evidence[-1].startswith(
+        "rank 3 on n2 stands in loop.py:step:77, the other 3 wait in"
+    )
+    desk.settle()
+    assert desk.state.runs[1].attempt is not None
+    assert desk.state.runs[1].attempt.stands == []  # the next attempt starts without them
+
+
+def test_a_node_speaks_of_its_own_ranks_only() -> None:
+    """Whatever a node says of ranks elsewhere, or of very many, does not count."""
+    desk = running_desk()
+    epoch = hang(desk)
+    desk.take(gone("n2", epoch, Stand(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE)))
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    assert [stand.ranks for stand in attempt.stands] == [(2, 3)]
+    many = [Stand(ranks=(0,), state="S", frames=(f"{n}.py:f:1",)) for n in range(500)]
+    desk.take(gone("n1", epoch, *many))
+    assert len(attempt.stands) == MAX_STANDS + 1 < MAX_STANDS_KEPT
+
+
+def test_a_stopped_rank_stays_the_culprit() -> None:
+    """Where the signal says who it was, stacks add evidence and change nobody's name."""
+    desk = running_desk()
+    epoch = hang(desk, fault="rank_stopped", node="n1", rank=0)
+    desk.take(
+        gone(
+            "n1",
+            epoch,
+            Stand(ranks=(0,), state="T", frames=REDUCE),
+            Stand(ranks=(1,), state="S", frames=REDUCE),
+        )
+    )
+    desk.take(
+        gone(
+            "n2",
+            epoch,
+            Stand(ranks=(2,), state="S", frames=REDUCE),
+            Stand(ranks=(3,), state="S", frames=REDUCE),
+        )
+    )
+    found = incident(desk)
+    assert (found.fault, found.node, found.rank) == ("rank_stopped", "n1", 0)
+    assert found.evidence[-1].startswith(
+        "rank 0 on n1 stands in distributed_c10d.py:all_reduce:3252 from loop.py:step:70 (state T)"
+    )
+
+
+def test_without_stands_nothing_is_said() -> None:
+    """Agents of an earlier release, and nodes whose stacks could not be read, leave the incident as it was."""
+    desk = running_desk()
+    epoch = hang(desk)
+    desk.take(gone("n1", epoch, stacks=0))
+    desk.take(gone("n2", epoch, stacks=0))
+    assert (incident(desk).node, incident(desk).evidence) == (None, ["no step for 60 s"])

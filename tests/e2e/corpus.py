@@ -1,0 +1,36 @@
+"""The clean corpus: the logs of every healthy run of these tests. Nothing may be found in them, whatever they are full of."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from runner.collect.diagnosis import Diagnosis
+from runner.collect.engines import Engine
+from runner.collect.scan import engine_for
+from runner.facts.view import View
+
+
+def false_alarms(view: View | None, state: Path) -> list[str]:
+    """Diagnose the output of all ranks of a cluster that had no incident and whose runs all finished; say what is found."""
+    if view is None or view.incidents or not view.runs:
+        return []
+    if any(run.state != "finished" for run in view.runs):
+        return []
+    found = []
+    for folder in sorted({path.parent for path in state.rglob("rank*.out")}):
+        diagnosis = Diagnosis(engine=_engine())
+        for path in sorted([*folder.glob("rank*.out"), *folder.glob("rank*.err")]):
+            log = diagnosis.log(path.name)
+            log.feed(path.read_bytes())
+            log.finish()
+        found += [
+            f"false alarm in {folder.name}: {verdict.fault}: {verdict.evidence[0].text}"
+            for verdict in diagnosis.verdicts()
+        ]
+    return found
+
+
+@cache
+def _engine() -> Engine:
+    return engine_for()

@@ -1,0 +1,246 @@
+"""Real faults in the built-in trainer, drawn by a seed: the right fault, rank or node is told, and of healthy runs nothing.
+
+Whoever judges knows what was done only afterwards: the plan goes to the trainer alone, and what is told is read from the View as a
+person would read it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runner.facts.view import IncidentView, View
+from tests.e2e.stand import Stand
+from tests.memory_limit import memory_limit
+from tests.small_disk import fill, small_disk
+from trainer.injection_plan import VARIABLE
+
+pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(1500)]
+
+WITH_EVERYTHING = "STOKER_SOAK" in os.environ
+NUM_DRAWN = 5  # faults that CI has the time for; `make soak` strikes with all of them
+NUM_HEALTHY = 10
+FAULT_STEP = 25
+RANKS_PER_NODE, NUM_NODES = 2, 2
+TRAINER = {
+    "recipe": "tiny_cpu",
+    "steps": 100_000,
+    "checkpoint_every": 0,
+    "validate_every": 0,
+    "batch": {"global_batch": 4},
+}
+MEMORY_BYTES = 256 << 20  # beyond what a rank has when it enters the group
+DISK_BYTES = 48 << 20
+TOLD_SECONDS = 90.0
+
+# A healthy run of somebody else's: it writes its steps as nanoGPT does, and learns.
+HEALTHY = """
+import random, sys, time
+noise = random.Random(sys.argv[1])
+for step in range(1, 100_000):
+    time.sleep(0.05)
+    loss = 2.0 + 8.0 / (1 + step) ** 0.3 + noise.gauss(0, 0.02)
+    print(f"iter {step}: loss {loss:.4f}, time {50 + noise.gauss(0, 2):.2f}ms, mfu {12 + noise.gauss(0, 0.1):.2f}%", flush=True)
+    if step % 100 == 0:
+        print(f"step {step}: train loss {loss:.4f}, val loss {loss + 0.1:.4f}", flush=True)
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What a person reads of a run's incident: its fault, or its cause where that is known, and whose it is."""
+
+    fault: str
+    cause: str
+    node: str | None
+    rank: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """One way to break a run. `plan`: what the trainer is told, but for rank and step. `accepts` judges what was told."""
+
+    name: str
+    plan: dict[str, object] | None
+    accepts: Callable[[Told, str, int], bool]
+
+
+def _crash(*causes: str) -> Callable[[Told, str, int], bool]:
+    def accepts(told: Told, node: str, rank: int) -> bool:
+        is_known = not causes or told.cause in causes
+        return told.fault == "rank_crash" and is_known and (told.node, told.rank) == (node, rank)
+
+    return accepts
+
+
+def _named(*faults: str) -> Callable[[Told, str, int], bool]:
+    return lambda told, node, rank: told.fault in faults and (told.node, told.rank) == (node, rank)
+
+
+DEEDS = (
+    Deed(name="SIGKILL", plan={"kind": "kill"}, accepts=_crash()),
+    Deed(name="SIGSTOP", plan={"kind": "stop"}, accepts=_named("rank_stopped")),
+    Deed(
+        name="a rank sleeps inside a step",
+        plan={"kind": "sleep", "seconds": 1000.0},
+        accepts=_named("no_progress"),
+    ),
+    Deed(name="a rank spins", plan={"kind": "spin"}, accepts=_named("no_progress")),
+    Deed(
+        name="a rank is absent from a collective",
+        plan={"kind": "absent"},
+        accepts=_named("no_progress"),
+    ),
+    Deed(name="a loader dies", plan={"kind": "loader"}, accepts=_crash("data_error", "host_oom")),
+    Deed(
+        name="the kernel kills for memory",
+        plan={"kind": "hoard", "most_bytes": 4 << 30},
+        accepts=_crash("host_oom"),
+    ),
+    Deed(name="a NaN in one rank's gradient", plan={"kind": "nan"}, accepts=_named("nan_loss")),
+    Deed(
+        name="a full disk",
+        plan=None,
+        accepts=lambda told, _node, _rank: (
+            told.fault == "rank_crash" and told.cause in ("checkpoint_io", "filesystem")
+        ),
+    ),
+    Deed(
+        name="a GPU falls off the bus",
+        plan=None,
+        accepts=lambda told, node, _rank: (told.fault, told.node) == ("gpu_lost", node),
+    ),
+)
+
+
+class Range:
+    """The cluster on which runs are broken, one after the other, beside the healthy ones."""
+
+    def __init__(self, stand: Stand, plans: Path) -> None:
+        self.stand, self.plan_path = stand, plans
+        self.num_runs = 0
+
+    def kernel_of(self, node: str) -> Path:
+        """Return the stand-in of a node's kernel log."""
+        return self.stand.folder / f"kernel-{node}.log"
+
+    def view_of(self, name: str, *, state: str) -> Callable[[View], View | None]:
+        """Say whether a run is in a state of its attempt."""
+
+        def look(view: View) -> View | None:
+            runs = [run for run in view.runs if run.name == name]
+            return view if runs and runs[-1].attempt_state == state else None
+
+        return look
+
+    def start(self, name: str, **fields: object) -> None:
+        """Start a run, detached."""
+        path = self.stand.folder / f"{name}.yaml"
+        path.write_text(json.dumps({"name": name, "python": sys.executable, **fields}))
+        done = self.stand.stoker("run", path.name, "--detach")
+        assert done.returncode == 0, done
+
+    def strike(self, deed: Deed, rank: int) -> tuple[Told, str]:
+        """Break a run of its own in this way; return what was told of it, and the node that the rank was on."""
+        self.num_runs += 1
+        name, stand = f"broken{self.num_runs}", self.stand
+        plan = {"kind": "sleep", "rank": rank, "step": 90_000, "seconds": 1.0}  # nothing, in time
+        if deed.plan is not None:
+            once = str(stand.folder / f"{name}.done")
+            plan = {**deed.plan, "rank": rank, "step": FAULT_STEP, "once": once}
+        self.plan_path.write_text(json.dumps({"faults": [plan]}))
+        trainer = dict(TRAINER)
+        fields: dict[str, object] = {"nodes": NUM_NODES, "ranks_per_node": RANKS_PER_NODE}
+        fields["progress_seconds"] = 15.0
+        with ExitStack() as stack:
+            if deed.name == "a full disk":
+                disk = stack.enter_context(small_disk(stand.folder / name, size_bytes=DISK_BYTES))
+                trainer |= {"checkpoint_every": 20}
+                fields["checkpoints"] = str(disk)
+            self.start(name, trainer=trainer, **fields)
+            view = stand.wait(self.view_of(name, state="running"), f"{name} is up")
+            run = next(one for one in view.runs if one.name == name)
+            node = run.nodes[rank // RANKS_PER_NODE]
+            if deed.name == "the kernel kills for memory":
+                group = stack.enter_context(memory_limit(MEMORY_BYTES))
+                group.write_text(str(stand.until(stand.observer.gang, "its ranks")[rank]))
+            if deed.name == "a full disk":
+                fill(disk)
+            if deed.name == "a GPU falls off the bus":
+                self._say_lost(node)
+            incident = stand.wait(
+                lambda view: _told_of(view, run.run), deed.name, seconds=TOLD_SECONDS
+            )
+            stopped = stand.stoker("stop", name, seconds=150)
+            assert stopped.returncode in (0, 3), stopped
+        cause = incident.cause.fault if incident.cause is not None else ""
+        return Told(incident.fault, cause, incident.node, incident.rank), node
+
+    def _say_lost(self, node: str) -> None:
+        words = "NVRM: Xid (PCI:0000:a1:00): 79, GPU has fallen off the bus."
+        with self.kernel_of(node).open("a") as log:
+            log.write(f"[{time.monotonic() + 1.0:.6f}] {words}\n")
+
+
+def _told_of(view: View, run: int) -> IncidentView | None:
+    """Return the first incident of a run, once what was found of it is all told: a moment after it was opened."""
+    found = [incident for incident in view.incidents if incident.run == run]
+    if not found:
+        return None
+    first = found[-1]  # the newest stands first
+    is_told = first.cause is not None or first.rank is not None
+    return first if is_told and view.now - first.opened_at > 4.0 else None
+
+
+@pytest.fixture
+def range_(stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Range]:
+    """Give a cluster with ten healthy runs."""
+    plans = tmp_path / "plan.json"
+    plans.write_text('{"faults": []}')
+    monkeypatch.setenv(VARIABLE, str(plans))
+    stand.write_cluster(
+        nodes=NUM_NODES + NUM_HEALTHY,
+        slots=RANKS_PER_NODE,
+        limits={"kernel_log": str(stand.folder / "kernel-{node}.log"), "checks": []},
+    )
+    stand.write_script(HEALTHY, "healthy.py")
+    for index in range(1, NUM_NODES + NUM_HEALTHY + 1):
+        (stand.folder / f"kernel-n{index}.log").write_text("")
+    yield Range(stand, plans)
+    done = stand.stoker("shutdown", seconds=120)
+    assert done.returncode == 0, done
+
+
+def test_faults_are_told_for_what_they_are_and_healthy_runs_have_none(range_: Range) -> None:
+    """Each is struck on a rank drawn by a seed; ten healthy runs beside show no incident."""
+    seed = int(os.environ.get("STOKER_SEED", random.SystemRandom().randrange(10**6)))
+    print(f"STOKER_SEED={seed}")
+    dice = random.Random(seed)
+    drawn = dice.sample(DEEDS, len(DEEDS) if WITH_EVERYTHING else NUM_DRAWN)
+    for index in range(NUM_HEALTHY):
+        range_.start(f"healthy{index}", command=["{python}", "healthy.py", str(index)])
+    answers = [
+        (deed, rank, *range_.strike(deed, rank)) for deed in drawn for rank in [dice.randrange(4)]
+    ]
+    wrong = []
+    for deed, rank, told, node in answers:
+        is_right = deed.accepts(told, node, rank)
+        print(f"{'right' if is_right else 'WRONG'}: {deed.name}, rank {rank} on {node}: {told}")
+        wrong += [] if is_right else [deed.name]
+    view = range_.stand.view()
+    assert view is not None
+    healthy = {run.run: run for run in view.runs if run.name.startswith("healthy")}
+    alarms = [incident for incident in view.incidents if incident.run in healthy]
+    assert len(healthy) == NUM_HEALTHY
+    assert {run.attempt_state for run in healthy.values()} == {"running"}
+    assert not wrong, wrong
+    assert alarms == []

@@ -1,0 +1,187 @@
+"""Faults on purpose, for tests: a plan says which rank breaks at which step, and how. Without a plan nothing here is used.
+
+The plan is a JSON file that an environment variable of the trainer's own names. Nobody else is told: no report, no output,
+no manifest and no setting mentions it, so that whoever finds the fault has found it by what it did. For the same reason a
+rank that sleeps, spins, waits or hoards memory does so in a call of the interpreter's own, without a frame of ours on the
+stack, and a data loader that dies is a real one. A drill (`trainer.drills`) is the opposite: asked for openly, by the supervisor.
+
+A full disk needs no hook: a small file system is full by itself.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from itertools import repeat
+from operator import mul
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from trainer.data import Batch, Corpus, Ranges, data_step
+from trainer.digests import bits
+from trainer.engine import Engine
+from trainer.injection_plan import EVERYBODY, Fault
+
+CHUNK_BYTES = 16 * 1024**2  # of hoarded memory. Chosen, not measured.
+# From the start of a loader's worker to its death: by then the step waits for it. Chosen, not measured.
+LOADER_LIFE_SECONDS = 1.0
+_MOMENTS = {"master": None, "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
+
+
+class Injection:
+    """Makes the planned faults of one rank happen."""
+
+    def __init__(self, faults: Sequence[Fault], engine: Engine, data: Corpus) -> None:
+        self._engine = engine
+        self._data = data
+        self._rank = engine.world.place.rank
+        self._faults = [fault for fault in faults if fault.rank in (self._rank, EVERYBODY)]
+        self._step = 0
+        self._begun: set[Fault] = set()
+        self._touched: set[Fault] = set()  # gradients of this pass that were changed
+        self._memory: list[bytes] = []
+        self._kinds: dict[str, Callable[[Fault], None]] = {
+            "flip": self._flip,
+            "sleep": self._sleep,
+            "spin": lambda _: self._inside(partial(deque, repeat(None), 0)),
+            "absent": lambda _: self._inside(partial(os.read, os.pipe()[0], 1)),
+            "hoard": self._hoard,
+            "loader": self._kill_loader,
+            "stop": lambda _: os.kill(os.getpid(), signal.SIGSTOP),
+            "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
+        }
+        if any(fault.kind == "poison" for fault in self._faults):
+            # Data belongs to positions, not to steps: a run that leaves them out is rid of them.
+            reader: Any = data
+            reader.batch = partial(self._batch, data.batch)
+        if any(fault.changes_gradient for fault in self._faults):
+            engine.watch.on_gradient.append(self._change_gradient)
+
+    def before(self, step: int) -> None:
+        """Let happen what is planned for this step; called before it, and before replicas are compared."""
+        self._step = step
+        self._touched.clear()
+        for fault in self._faults:
+            if fault.kind in self._kinds and self._fires(fault):
+                self._kinds[fault.kind](fault)
+
+    def before_training(self) -> None:
+        """Let what is planned for gradients happen to those of the step too, after a comparison of replicas had its own."""
+        self._touched.clear()
+
+    def _fires(self, fault: Fault) -> bool:
+        """Whether a fault happens in this step. One that is to happen once leaves a mark for the starts to come."""
+        if not fault.first <= self._step <= fault.last:
+            return False
+        if fault.once and fault not in self._begun:
+            try:
+                os.close(os.open(fault.once, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+            except FileExistsError:
+                return False
+        self._begun.add(fault)
+        return True
+
+    # ---- inside a step ------------------------------------------------------------------------
+
+    def _inside(self, call: Callable[[], object]) -> None:
+        """Have something called in the step, after backward and before gradients are reduced: it counts as computing."""
+        self._engine.watch.before_reduction.append(call)
+
+    def _sleep(self, fault: Fault) -> None:
+        self._inside(partial(time.sleep, fault.seconds))
+
+    def _hoard(self, fault: Fault) -> None:
+        chunks = repeat(CHUNK_BYTES, fault.most_bytes // CHUNK_BYTES)
+        # The product of a byte and a number writes every page.
+        self._inside(partial(self._memory.extend, map(partial(mul, b"\x01"), chunks)))
+
+    # ---- numbers ------------------------------------------------------------------------------
+
+    def _flip(self, fault: Fault) -> None:
+        if fault.site == "gradient":
+            return
+        parts = [p.data.view(-1) for p in self._engine.parameters.values()]
+        if fault.site != "weight":
+            parts = []
+            for parameter in self._engine.parameters.values():
+                fragment = self._engine.fragment(parameter, _MOMENTS[fault.site])
+                parts += [] if fragment is None else [fragment[1]]
+        place = _draw(fault, sum(part.numel() for part in parts))
+        for part in parts:
+            if place < part.numel():
+                flip_bit(part, place, fault.bit)
+                return
+            place -= part.numel()
+
+    def _change_gradient(self, flat: torch.Tensor) -> None:
+        for fault in self._faults:
+            if not fault.changes_gradient or not self._fires(fault):
+                continue
+            if fault.kind == "scale":
+                flat.mul_(fault.factor)
+            elif fault not in self._touched:  # one element in all, not one of each bucket
+                self._touched.add(fault)
+                place = _draw(fault, flat.numel())
+                if fault.kind == "nan":
+                    flat[place] = torch.nan
+                else:
+                    flip_bit(flat, place, fault.bit)
+
+    # ---- data ---------------------------------------------------------------------------------
+
+    def _batch(
+        self,
+        read: Callable[..., Batch],
+        step: int,
+        skipped: Ranges = (),
+        *,
+        rows: slice = slice(None),
+    ) -> Batch:
+        tokens, targets = read(step, skipped, rows=rows)
+        position = data_step(step, skipped)
+        for fault in self._faults:
+            if fault.kind == "poison" and fault.first <= position <= fault.last:
+                model, batch = self._engine.settings.model, self._engine.settings.batch
+                noise = np.random.default_rng((fault.seed, position)).integers(
+                    model.vocabulary, size=(batch.global_batch, model.sequence + 1)
+                )[rows]
+                tokens, targets = noise[:, :-1].copy(), noise[:, 1:].copy()
+        return tokens, targets
+
+    def _kill_loader(self, fault: Fault) -> None:
+        """Have the next read wait for a worker process that dies."""
+        loader: DataLoader[int] = DataLoader(_Dying(), num_workers=1)
+        reader: Any = self._data
+        # The default of `next` is for a loader that has come to its end, which this one does not.
+        reader._read = partial(next, iter(loader))
+
+
+class _Dying(Dataset[int]):
+    """Data whose worker exits when it is asked for the first item."""
+
+    def __len__(self) -> int:
+        return 1
+
+    def __getitem__(self, index: int) -> int:
+        time.sleep(LOADER_LIFE_SECONDS)
+        os._exit(1)
+
+
+def flip_bit(flat: torch.Tensor, place: int, bit: int) -> None:
+    """Flip one bit of one element of a flat tensor of floats, in place; bit 0 is the lowest of the mantissa."""
+    view = bits(flat)
+    width = 8 * flat.element_size()
+    mask = 1 << bit if bit < width - 1 else -(1 << bit)
+    view[place] ^= mask
+
+
+def _draw(fault: Fault, number: int) -> int:
+    """Draw a place among `number` by the fault's seed; the same in every process."""
+    return int(np.random.default_rng(fault.seed).integers(number))

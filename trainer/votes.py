@@ -1,0 +1,71 @@
+"""Who is odd: copies of the same numbers vote by their digests, and the minority is wrong. Pure, standard library only.
+
+A part of a parameter has a voter for each rank that holds a copy in the model, and one for each owner, whose fp32 values,
+rounded to the model's format, must equal the copies. So two replicas are three voters, and one of them can be overruled.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterable, Sequence
+from typing import NamedTuple
+
+WEIGHT, MASTER, MOMENT, GRADIENT = "weight", "master", "moment", "gradient"
+
+
+class Vote(NamedTuple):
+    """One voter's digest. `tensor`: the rank's index on the tensor axis; `master`: an owner's fp32 values, not a copy."""
+
+    rank: int
+    tensor: int
+    master: bool
+    digest: int
+
+
+class Verdict(NamedTuple):
+    """What is odd, and on which ranks; no rank where the votes cannot say."""
+
+    what: str
+    ranks: tuple[int, ...]
+
+
+def judge(votes: Sequence[Vote]) -> list[Verdict]:
+    """Say which copies or masters of one part of a parameter are odd; empty when all agree.
+
+    A copy that agrees with an odd master of its own place on the tensor axis only followed it and is not blamed. A rank that
+    is alone with its master is odd for certain, but which of the two is wrong nobody can say: it counts as its master.
+    """
+    right, agreed = majority(vote.digest for vote in votes)
+    if agreed:
+        return []
+    if right is None:
+        ranks = {vote.rank for vote in votes}
+        return [Verdict(MASTER, tuple(ranks)) if len(ranks) == 1 else Verdict(WEIGHT, ())]
+    odd = [vote for vote in votes if vote.digest != right]
+    masters = [vote for vote in odd if vote.master]
+    leaders = {(vote.tensor, vote.digest) for vote in masters}
+    copies = [v for v in odd if not v.master and (v.tensor, v.digest) not in leaders]
+    found = ((MASTER, masters), (WEIGHT, copies))
+    return [Verdict(what, _ranks(group)) for what, group in found if group]
+
+
+def odd_ranks(digests: Iterable[tuple[int, Hashable]]) -> tuple[int, ...] | None:
+    """Return the ranks in the minority, sorted; empty when there is no majority, None when all agree."""
+    pairs = list(digests)
+    right, agreed = majority(digest for _, digest in pairs)
+    if agreed:
+        return None
+    return () if right is None else tuple(sorted({r for r, digest in pairs if digest != right}))
+
+
+def majority(digests: Iterable[Hashable]) -> tuple[Hashable | None, bool]:
+    """Return what more than half of the voters say (None: no such thing), and whether all say it."""
+    counts = Counter(digests)
+    if not counts:
+        return None, True
+    most, number = counts.most_common(1)[0]
+    return (most if 2 * number > counts.total() else None), len(counts) == 1
+
+
+def _ranks(votes: Iterable[Vote]) -> tuple[int, ...]:
+    return tuple(sorted({vote.rank for vote in votes}))
