@@ -36,6 +36,9 @@ class Fold:
                 record.setdefault(name, value)
         if report.skipped:
             record["skipped"] = True
+        norm, known = report.local_grad_norm, record.get("num_nonfinite", 0)
+        if norm is not None and not math.isfinite(norm) and isinstance(known, int):
+            record["num_nonfinite"] = known + 1
         for name, value in (
             ("compute_seconds_max", _duration(report.compute_seconds)),
             ("local_grad_norm_max", report.local_grad_norm),

@@ -76,7 +76,9 @@ def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:
 def incident_fault(incident: IncidentView) -> str:
     """Say what struck, and what it turned out to be: "rank_crash: cuda_oom"."""
     cause = incident.cause
-    return incident.fault if cause is None else f"{incident.fault}: {cause.fault}"
+    if cause is None or cause.fault == incident.fault:
+        return incident.fault
+    return f"{incident.fault}: {cause.fault}"
 
 
 def incident_place(incident: IncidentView) -> str:
@@ -91,7 +93,9 @@ def explanation(incident: IncidentView) -> str:
         f"{incident.incident} ({incident.state}): {incident.fault} at {incident_place(incident)}"
     ]
     cause = incident.cause
-    if cause is None:
+    if cause is None and incident.watched:
+        said.append("cause: not known; the run goes on")
+    elif cause is None:
         said.append("cause: not known; no line of the ranks that ended is known for anything")
     else:
         whose = f", {cause.culprit.kind} {cause.culprit.id}" if cause.culprit is not None else ""
@@ -105,7 +109,8 @@ def explanation(incident: IncidentView) -> str:
     said += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
     said.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
     if incident.reason:
-        said.append(f"ended: {printable(incident.reason, 160)}")
+        how = "so far" if incident.closed_at is None else "ended"
+        said.append(f"{how}: {printable(incident.reason, 160)}")
     return "\n".join(said)
 
 

@@ -27,7 +27,8 @@ MAX_RECORD_BYTES = 8192  # a read of /dev/kmsg returns one whole record and refu
 MAX_RECORDS = 100_000  # per look: more than any ring buffer holds; chosen
 # CPUs do not agree to the microsecond: a clock that falls back by more than this was set to zero by a boot; chosen, not measured
 FALL_BACK_MICROSECONDS = 10_000_000
-SLACK_MICROSECONDS = 10_000_000  # by which the kernel's clock may be ahead of ours; chosen
+# By which the kernel's clock may be ahead of ours: nobody sets it right, so it drifts; chosen.
+SLACK_MICROSECONDS, SLACK_SHARE = 10_000_000, 1e-3
 
 _KMSG = re.compile(r"(?P<priority>\d+),(?P<sequence>\d+),(?P<micros>\d+),[^;]*;(?P<text>.*)")
 _LEVELS = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
@@ -183,7 +184,7 @@ class KernelLog:
             counted = self._counted(record)
             if counted is not None:
                 found.append(counted)
-        limit = int(now * 1e6) + SLACK_MICROSECONDS
+        limit = int(now * 1e6 * (1 + SLACK_SHARE)) + SLACK_MICROSECONDS
         reached = [record for record in found if (record.microseconds or 0) <= limit]
         self.num_earlier += len(found) - len(reached)
         return reached

@@ -321,6 +321,7 @@ def _incident(incident: Incident, ledger: Ledger) -> IncidentView:
         step=incident.step,
         steps_lost=account.steps_lost if account else None,
         cause=incident.cause,
+        watched=incident.watched,
         rungs=tuple(incident.did),
         evidence=tuple(incident.evidence[-20:]),
         reason=incident.reason,

@@ -41,8 +41,8 @@ class _Run:
     watched: WatchedAttempt
     numerics: Numerics
     source: str = ""  # the node whose records are judged
-    # step -> ranks whose own gradient was not finite, with their nodes
-    origins: dict[int, dict[int, str]] = field(default_factory=dict)
+    # step -> nodes with ranks whose own gradient was not finite -> that rank; None: several
+    origins: dict[int, dict[str, int | None]] = field(default_factory=dict)
     told: dict[str, int] = field(default_factory=dict)  # node -> the last step that it told
     unnamed: Finding | None = None  # told, without the rank that it comes from so far
     slow: tuple[float, NumericFinding] | None = None  # since when, not told yet
@@ -104,7 +104,8 @@ class Numbers:
         norm, rank = record.local_grad_norm_max, record.local_grad_norm_max_rank
         if norm is None or rank is None or math.isfinite(norm):
             return
-        run.origins.setdefault(record.step, {})[rank] = node
+        is_alone = (record.num_nonfinite or 1) == 1
+        run.origins.setdefault(record.step, {})[node] = rank if is_alone else None
         if len(run.origins) > MAX_ORIGINS:
             del run.origins[next(iter(run.origins))]
 
@@ -155,9 +156,12 @@ def _with_origin(run: _Run, finding: Finding) -> Finding | None:
     until = max([onset, *steps])
     if any(run.told.get(node, -1) < until for node in run.watched.nodes):
         return None  # others may have it from the same step
-    ranks = {rank: node for step in steps for rank, node in run.origins[step].items()}
-    if len(ranks) != 1 or len(steps) < least:
+    places = {(node, rank): True for step in steps for node, rank in run.origins[step].items()}
+    nodes = {node: True for node, _ in places}
+    if len(nodes) != 1 or len(steps) < least:
         return None
-    ((rank, node),) = ranks.items()
-    said = f"rank {rank} on {node} alone had a gradient of its own that was not finite, at step {min(steps)}"
+    node = next(iter(nodes))
+    rank = next(iter(places))[1] if len(places) == 1 else None
+    who = f"ranks on {node}" if rank is None else f"rank {rank} on {node}"
+    said = f"{who} alone had a gradient of their own that was not finite, at step {min(steps)}"
     return replace(finding, evidence=f"{finding.evidence}; {said}", node=node, rank=rank)

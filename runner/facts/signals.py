@@ -48,6 +48,7 @@ class StepRecord:
     step_seconds_max: float | None = None
     local_grad_norm_max: float | None = None
     local_grad_norm_max_rank: int | None = None
+    num_nonfinite: int | None = None  # ranks here whose own gradient norm was NaN or infinite
     data_wait_seconds_max: float | None = None
     peak_memory_bytes_max: int | None = None
     first_nonfinite_layer: str | None = None

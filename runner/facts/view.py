@@ -82,7 +82,8 @@ class IncidentView:
     closed_at: float | None = None
     step: int | None = None
     steps_lost: int | None = None
-    cause: Cause | None = None  # what the lines of the ranks that died say it was
+    cause: Cause | None = None  # what lines of its ranks, or of the kernel, say it was
+    watched: bool = False  # the run goes on with it
     rungs: tuple[str, ...] = ()  # what was done, in order: "restart", "swap"
     evidence: tuple[str, ...] = ()
     reason: str = ""

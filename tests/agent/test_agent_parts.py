@@ -1,6 +1,7 @@
 """The parts that need no process: reports, folding, placeholders, output files, the outbox."""
 
 import ast
+import json
 import math
 import os
 import sys
@@ -12,11 +13,28 @@ from hypothesis import strategies as st
 
 from runner.agent import keeper, output
 from runner.agent.fold import MAX_STEPS, Fold
+from runner.agent.gang import Gang
 from runner.agent.launch import fill
 from runner.agent.reports import Step, Validation, read_packet
 from runner.errors import SpecError
-from runner.facts.signals import Heartbeat
+from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat, ReplicasDisagree
 from runner.facts.wire import decode, encode
+
+PLAN = LaunchPlan(
+    attempt=AttemptId(1, 1, 0),
+    run="a",
+    command=("true",),
+    working_directory="/",
+    node_rank=0,
+    num_nodes=1,
+    ranks_per_node=2,
+    master_address="127.0.0.1",
+    master_port=1,
+    output_folder="attempts",
+    output_limit_bytes=0,
+)
 
 
 def test_the_keeper_is_written_for_python_3_9() -> None:
@@ -112,7 +130,18 @@ def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
     beat = Heartbeat(node="n1", incarnation=1, steps=fold.take(done_by_all=1))
     (record,) = decode(encode(beat)).steps
     assert math.isnan(record.local_grad_norm_max)
-    assert record.local_grad_norm_max_rank == 5
+    assert (record.local_grad_norm_max_rank, record.num_nonfinite) == (5, 2)
+
+
+def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
+    """Durably: it comes once, and from one rank."""
+    assignment = Assignment(node="n1", epoch=4, plan=PLAN)
+    gang = Gang(assignment, {0: 1, 1: 1}, lambda: {"node": "n1", "incarnation": 1}, 0.0)
+    report = {"kind": "replicas", "step": 40, "what": "weight", "ranks": [3], "detail": "x" * 900}
+    (said,) = gang.hear(0, json.dumps(report).encode(), 1.0)
+    assert isinstance(said, ReplicasDisagree)
+    assert (said.attempt, said.step, said.ranks) == (PLAN.attempt, 40, (3,))
+    assert len(said.detail) == 300
 
 
 def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:

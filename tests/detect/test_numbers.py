@@ -104,6 +104,16 @@ def test_a_nan_that_all_have_at_once_is_blamed_on_nobody() -> None:
     assert {(one.node, one.rank) for one in gang.found} == {(None, None)}
 
 
+def test_of_several_ranks_of_one_node_the_node_is_named_and_no_rank() -> None:
+    """A NaN born in a forward pass spreads to the ranks of its tensor group."""
+    gang = Gang()
+    gang.steps(1, 49)
+    spoilt = {"local_grad_norm_max": math.nan, "local_grad_norm_max_rank": 4, "num_nonfinite": 2}
+    gang.step(50, grad_norm=math.nan, by={"n3": spoilt})
+    gang.step(51, loss=math.nan, grad_norm=math.nan)
+    assert (gang.found[-1].node, gang.found[-1].rank) == ("n3", None)
+
+
 def test_the_origin_may_be_heard_after_the_loss() -> None:
     """Heartbeats come in any order: the rank is named as soon as its node has spoken."""
     gang = Gang()
