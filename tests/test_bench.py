@@ -54,6 +54,7 @@ def test_every_benchmark_can_be_named() -> None:
         "fleet",
         "gpu",
         "journal",
+        "live",
         "rank_edges",
         "recovery",
         "scan",
