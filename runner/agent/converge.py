@@ -234,6 +234,7 @@ class Convergence:
             self._starting.launching = Launching(assignment=self.gang.assignment)
             self.channels.finish()
             self.gang = None
+            self.searching.gone()
             self._ending.over()
         self._starting.failed(reason)
 

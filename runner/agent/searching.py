@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from runner.agent import output
@@ -43,7 +43,9 @@ AGAIN_SECONDS = (
 )  # until a child that died is started again, the more often the later; chosen
 NICE = 10  # others train, or restart ranks, meanwhile
 PLACES_NAME = "followed.json"
+ERRORS_NAME = "reader.err"
 MOST_ANSWER_BYTES = 16 * 1024 * 1024  # an answer names every log of a node
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # Linux, include/linux/proc_ns.h
 _READ_BYTES = 1 << 20
 
 
@@ -71,6 +73,9 @@ class Searching:
         self._loop, self._voice = loop, voice
         self._folder, self._kernel_log = folder, kernel_log
         self._child: subprocess.Popen[bytes] | None = None
+        self._old: list[
+            subprocess.Popen[bytes]
+        ] = []  # killed; one that waits for a disk does not die of it
         self._said = b""  # by the child, not a whole line yet
         self._orders = b""  # that the child's pipe has not taken yet
         self._gang: Gang | None = None  # that is there
@@ -80,7 +85,8 @@ class Searching:
         self._since_microseconds = 0
         self._places: Mapping[str, Place] = {}
         self._due: _Due | None = None
-        self._asked: dict[int, Gang] = {}  # searches under way, by number
+        self._asked: dict[int, tuple[Gang, Search]] = {}  # searches under way, by number
+        self._repeated: dict[int, None] = {}  # searches that were asked for twice
         self._number = 0
         self._num_deaths = 0
         self._is_over = False
@@ -89,6 +95,8 @@ class Searching:
 
     def begun(self, gang: Gang, *, adopted: bool = False) -> None:
         """Follow the logs of a gang, soon; of one that an earlier life of the agent followed, from where that one stopped."""
+        if self._followed is not None:
+            self._unfollow()  # what the kernel says from now on is not about the gang before
         self._gang = gang
         self._since_microseconds = int(time.monotonic() * 1e6)
         self._places = {}
@@ -116,14 +124,18 @@ class Searching:
         """End what is under way: nobody will hear of it."""
         self._is_over = True
         self._loop.cancel("search")
-        for timer in ("follow", "unfollow", "order", "searched"):
+        for timer in ("follow", "unfollow", "order", "searched", "search again", "reader"):
             self._loop.cancel(timer)
         self._drop()
 
     # -- orders
 
+    def _hung(self) -> None:
+        self._died(f"said nothing for {LIMIT_SECONDS:g} s")
+
     def _unfollow(self) -> None:
         self._followed = None
+        self._loop.cancel("reader")
         if self._child is not None:
             self._order(Follow(gang=""))
 
@@ -136,6 +148,7 @@ class Searching:
             for rank in gang.plan.ranks
             for path in output.paths(gang.plan.output_folder, rank)
         }
+        self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._hung)
         self._order(
             Follow(
                 gang=str(gang.attempt),
@@ -152,16 +165,22 @@ class Searching:
         if due is None:
             return
         self._number += 1
-        self._asked[self._number] = due.gang
         plan = due.gang.plan
         files = {
             str(path): rank
             for rank in sorted(due.ranks)
             for path in output.paths(plan.output_folder, rank)
         }
-        self._order(Search(number=self._number, files=files, metric_pattern=plan.metric_pattern))
-        number = self._number
-        self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, partial(self._expect, number))
+        self._ask(
+            due.gang,
+            Search(number=self._number, files=files, metric_pattern=plan.metric_pattern),
+        )
+
+    def _ask(self, gang: Gang, order: Search) -> None:
+        self._asked[order.number] = (gang, order)
+        self._order(order)
+        expect = partial(self._expect, order.number)
+        self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, expect)
 
     def _expect(self, number: int) -> None:
         if number in self._asked:
@@ -193,14 +212,15 @@ class Searching:
             self._loop.at("order", time.monotonic() + PUSH_SECONDS, partial(self._push, until))
 
     def _started(self) -> subprocess.Popen[bytes]:
-        command = ["nice", "-n", str(NICE), sys.executable, "-m", "runner.collect"]
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            bufsize=0,
-        )
+        self._old = [child for child in self._old if child.poll() is None]
+        if self._old:
+            raise OSError(f"the one before it, pid {self._old[0].pid}, cannot be killed yet")
+        # -P: whatever lies in the folder that we were started in is no module of ours.
+        command = ["nice", "-n", str(NICE), sys.executable, "-P", "-m", "runner.collect"]
+        with (self._folder / ERRORS_NAME).open("wb") as errors:
+            child = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
+            )
         assert child.stdout is not None
         assert child.stdin is not None
         os.set_blocking(child.stdin.fileno(), False)
@@ -220,7 +240,7 @@ class Searching:
         except BlockingIOError:
             return
         if not data:
-            self._died(f"ended with {child.wait()}")
+            self._died("ended")
             return
         *lines, self._said = (self._said + data).split(b"\n")
         if len(self._said) > MOST_ANSWER_BYTES:
@@ -241,6 +261,7 @@ class Searching:
         gang = self._followed
         if gang is None or said.gang != str(gang.attempt):
             return
+        self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._hung)
         if said.trouble:
             log.warning("following the logs of %s: %s", said.gang, said.trouble)
         matches = [_of_rank(match, gang) for match in said.matches]
@@ -263,12 +284,13 @@ class Searching:
             gang.log_bytes_skipped = said.skipped_bytes
         if said.records:
             gang.read_steps(said.records)
-        if said.places:
-            self._places = said.places
+        if said.places and gang is self._gang:
+            self._places = {**self._places, **said.places}
             self._write_down(gang)
 
     def _searched(self, said: Searched) -> None:
-        gang = self._asked.pop(said.number, None)
+        gang, _ = self._asked.pop(said.number, (None, None))
+        self._repeated.pop(said.number, None)
         if gang is not None and said.found.matches:
             self._voice.tell(
                 LinesMatched(
@@ -284,16 +306,28 @@ class Searching:
 
     def _died(self, why: str) -> None:
         self._drop()
-        if self._asked:
-            log.warning("the search of %d outputs is lost", len(self._asked))
-            self._asked.clear()
+        self._loop.cancel("reader")
         if self._is_over:
             return
         again_seconds = AGAIN_SECONDS[min(self._num_deaths, len(AGAIN_SECONDS) - 1)]
         self._num_deaths += 1
         log.warning("whoever reads logs %s; again in %g s", why, again_seconds)
+        at = time.monotonic() + again_seconds
         if self._gang is not None:
-            self._loop.at("follow", time.monotonic() + again_seconds, self._follow)
+            self._loop.at("follow", at, self._follow)
+        if self._asked:
+            self._loop.at("search again", at, self._ask_again)
+
+    def _ask_again(self) -> None:
+        """Ask once more for what the reader owed when it died; what kills two of them is let be."""
+        asked, self._asked = self._asked, {}
+        for number, (gang, order) in asked.items():
+            if number in self._repeated:
+                log.warning("the search of %d outputs is lost", len(order.files))
+                del self._repeated[number]
+            else:
+                self._repeated[number] = None
+                self._ask(gang, order)
 
     def _drop(self) -> None:
         child, self._child = self._child, None
@@ -304,7 +338,7 @@ class Searching:
         assert child.stdin is not None
         self._loop.unwatch(child.stdout.fileno())
         child.kill()
-        child.wait()
+        self._old.append(child)  # waited for by nobody: it may be stuck in the kernel
         child.stdout.close()
         with contextlib.suppress(OSError):
             child.stdin.close()
@@ -344,7 +378,18 @@ def kernel_source(kernel_log: str, *, node: str, shares_machine: bool) -> Kernel
 def _of_rank(match: Match, gang: Gang) -> Match:
     """Name the rank whose process a line is about."""
     pid = match.named.get("pid", "")
+    if match.rank is not None or not pid or not (match.of_kernel and _numbers_as_the_kernel()):
+        return match
     for rank in gang.ranks.values():
-        if match.rank is None and pid == str(rank.pid):
+        if pid == str(rank.pid):
             return replace(match, rank=rank.rank)
     return match
+
+
+@cache
+def _numbers_as_the_kernel() -> bool:
+    """Whether our processes have the numbers by which the kernel's log calls them: not in a pid namespace of a container."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == INITIAL_PID_NAMESPACE
+    except OSError:
+        return False

@@ -21,6 +21,7 @@ _HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
 _MAIN_THREAD = re.compile(r"  thread (\d+) .* ([A-Za-z])(?: in (\S+))?$", re.MULTILINE)
 _PYTHON = re.compile(r"^Process (\d+):", re.MULTILINE)
 _THREAD = re.compile(r"^Thread (\S+) \([^\n]*$", re.MULTILINE)
+MAX_LINE = 500  # characters of a frame's line; chosen
 _FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
@@ -71,7 +72,7 @@ def _frames(text: str) -> tuple[str, ...]:
         return ()
     found, left = list[str](), MAX_STAND
     for line in text[chosen.end() + 1 :].split("\n"):
-        match = _FRAME.fullmatch(line)
+        match = _FRAME.fullmatch(line[:MAX_LINE])  # hostile names are long
         if match is None:
             break
         frame = _frame(match[1], match[2], match[3] or "0")

@@ -30,6 +30,7 @@ POLICY = Policy(look_bytes=8 << 20, behind_bytes=64 << 20, partial_seconds=0.5)
 ALIKE, ALIKE_IN_ALL = 2, 20
 ALIKE_SECONDS = 3600.0
 MAX_TEXT = 300  # characters of a line that are told; chosen
+MAX_NAMED = 100  # characters of what a line names; chosen
 MAX_TOLD = 10  # lines in one word: it must fit a message; chosen
 MAX_RECORDS = 80  # steps in one word, the newest; chosen
 REMEMBERED = 60  # matches of a log that give the next ones their context; chosen
@@ -38,6 +39,7 @@ CALM_SECONDS = 1.0
 PLACES_SECONDS = (
     5.0  # between two words on how far logs were read, when there is nothing else to say; chosen
 )
+TELLER_SECONDS = 60.0  # without a step, until another log may tell them; chosen
 KERNEL = "kernel"  # what the kernel's log is called in what is found
 
 
@@ -55,10 +57,16 @@ class Follower:
             _Log(path, order.files[str(path)], engine, own_format, order.places.get(str(path)))
             for path in paths
         ]
-        self._kernel = _Kernel(order, engine) if order.kernel_log else None
+        self._kernel: _Kernel | None = None
+        self._unread = ""  # why the kernel's log is not read at all
+        try:
+            self._kernel = _Kernel(order, engine) if order.kernel_log else None
+        except OSError as error:
+            self._unread = f"the kernel's log is not read: {error}"
         # Of a gang that steps together, one log says all: the first that tells a step.
         self._teller: _Log | None = None
         self._troubles: dict[str, None] = {}
+        self._told_step_at = 0.0
         self._placed_at = 0.0
         self._placed: dict[str, Place] = {}
 
@@ -69,20 +77,20 @@ class Follower:
         for log in self._logs:
             log.look(now)
             matches += log.matches
-            if log.records and self._teller is None:
-                self._teller = log
-            if log is self._teller:
-                records += log.records
+            records += self._steps_of(log, now)
         if self._kernel is not None:
             matches += self._kernel.look(now)
         trouble = self._trouble()
-        if not (matches or records or trouble) and now < self._placed_at + PLACES_SECONDS:
+        is_due = now >= self._placed_at + PLACES_SECONDS  # also to say that we are still here
+        if not (matches or records or trouble or is_due):
             return []
-        places = self._places()
-        if not (matches or records or trouble) and places == self._placed:
+        places: dict[str, Place] = {}
+        if matches or is_due:
             self._placed_at = now
-            return []
-        self._placed_at, self._placed = now, places
+            places = {
+                path: at for path, at in self._places().items() if self._placed.get(path) != at
+            }
+            self._placed |= places
         told = [
             Followed(gang=self.gang, matches=tuple(matches[first : first + MAX_TOLD]))
             for first in range(0, len(matches), MAX_TOLD)
@@ -100,6 +108,17 @@ class Follower:
         )
         return told
 
+    def _steps_of(self, log: _Log, now: float) -> list[StepRecord]:
+        """Return a log's steps if it is the one that tells them; another takes over from one that has fallen silent."""
+        if not log.records:
+            return []
+        if self._teller is None or now > self._told_step_at + TELLER_SECONDS:
+            self._teller = log
+        if log is not self._teller:
+            return []
+        self._told_step_at = now
+        return list(log.records)
+
     def close(self) -> None:
         """Let go of all files."""
         for log in self._logs:
@@ -109,8 +128,8 @@ class Follower:
 
     def _trouble(self) -> str:
         """Return what cannot be read, each log's once."""
-        said = [log.tail.trouble for log in self._logs]
-        said += [self._kernel.log.trouble] if self._kernel is not None else []
+        said = [log.tail.trouble or log.trouble for log in self._logs]
+        said += [self._unread if self._kernel is None else self._kernel.log.trouble]
         new = [trouble for trouble in said if trouble and trouble not in self._troubles]
         self._troubles |= dict.fromkeys(new)
         return "; ".join(new)[:MAX_TEXT]
@@ -143,23 +162,37 @@ class _Telling:
         if now > self._counted_from + ALIKE_SECONDS:
             self._told.clear()
             self._counted_from = now
-        self._recent += new
+        context = [*self._recent, *new]
+        self._recent.extend(new)
         known = {(match.line, match.signature): True for match in new}
         worth = []
-        for match in in_context(list(self._recent)):
-            if (match.line, match.signature) not in known or not match.fault:
-                continue
-            if match.weight != "names":
-                continue
-            about = ",".join(match.named.values())
-            self._told[match.signature] += 1
-            self._told[f"{match.signature} {about}"] += 1
-            is_alike = self._told[f"{match.signature} {about}"] > ALIKE
-            if is_alike or self._told[match.signature] > ALIKE_IN_ALL:
-                self.num_kept_back += 1
-            else:
-                worth.append(replace(match, text=match.text[:MAX_TEXT]))
+        for match in in_context(context):
+            is_new = (match.line, match.signature) in known
+            if is_new and match.fault and match.weight == "names":
+                worth += [_cut(match)] if self._is_told(match) else []
         return worth
+
+    def restart(self) -> None:
+        """Begin with another file: its lines are counted from 1 again, and what stands in the old one is no context."""
+        self._recent.clear()
+
+    def _is_told(self, match: Match) -> bool:
+        """Count what is told: of one signature so much about each that it names, and in all."""
+        about = f"{match.signature} {' '.join(match.named.values())[:MAX_NAMED]}"
+        is_enough = self._told[match.signature] >= ALIKE_IN_ALL or self._told[about] >= ALIKE
+        if is_enough:
+            self.num_kept_back += 1
+            return False
+        self._told[match.signature] += 1
+        self._told[about] += 1
+        return True
+
+
+def _cut(match: Match) -> Match:
+    """Bound what hostile text may have made of a match."""
+    named = {name: value[:MAX_NAMED] for name, value in match.named.items()}
+    text, node = match.text[:MAX_TEXT], match.node[:MAX_NAMED]
+    return replace(match, text=text, node=node, named=named)
 
 
 class _Log:
@@ -170,12 +203,14 @@ class _Log:
     ) -> None:
         self.tail = Tail(path, _position(place), POLICY)
         self.matches: list[Match] = []  # of the last look
-        self.records: list[StepRecord] = []
+        self.records: deque[StepRecord] = deque(maxlen=MAX_RECORDS)
+        self.trouble = ""  # what could not be searched last
         self._rank = rank
         self._engine, self._own_format = engine, own_format
         self._scan: Scan | None = None
         self._key: tuple[int, int] | None = None
         self._telling = _Telling()
+        self._found: list[Match] = []  # not judged yet
         self._seen: tuple[int, int, int] | None = None
         self._due = 0.0
         self._is_behind = False
@@ -187,20 +222,63 @@ class _Log:
 
     def look(self, now: float) -> None:
         """Read what is new into `matches` and `records`."""
-        self.matches, self.records = [], []
+        self.matches = []
+        self.records.clear()
         if not self._may_be_new(now):
             return
-        found: list[Match] = []
         blocks = self.tail.look(now)
         self._is_behind = bool(blocks)
         for block in blocks:
-            for one in self._search(block):
-                if one.match is not None:
-                    rank = self._rank if one.match.rank is None else one.match.rank
-                    found.append(replace(one.match, rank=rank))
-                if one.record is not None:
-                    self.records.append(one.record)
-        self.matches = self._telling.worth(found, now)
+            if self._begins_anew(block):
+                self._end_scan(now)
+                self._begin_scan(block)
+            self._take(self._feed(block))
+        self._tell(now)
+
+    def _feed(self, block: Block) -> list[Found]:
+        """Search a block; one that nobody can search is passed over, for it would be met again and again."""
+        assert self._scan is not None
+        try:
+            found = list(self._scan.feed(block.data))
+            if not block.data.endswith(b"\n"):  # a line that waits for its end
+                found += self._scan.flush()
+        except Exception as error:  # noqa: BLE001 - a bulkhead against hostile text
+            self.trouble = f"{self.tail.path.name}: a part of {len(block.data)} bytes cannot be searched: {error!r}"
+            self._scan = None
+            return []
+        return found
+
+    def _begins_anew(self, block: Block) -> bool:
+        is_other = self._key != (block.device, block.inode)
+        return self._scan is None or is_other or bool(block.skipped_bytes) or block.may_lack
+
+    def _begin_scan(self, block: Block) -> None:
+        self._key = (block.device, block.inode)
+        self._scan = Scan(
+            self.tail.path.name,
+            own_format=self._own_format,
+            searching=self._engine,
+            first_line=block.line or 1,
+            most_told=None,
+        )
+
+    def _end_scan(self, now: float) -> None:
+        if self._scan is not None:
+            self._take(list(self._scan.finish()))
+        self._tell(now)
+        self._telling.restart()
+
+    def _take(self, found: Iterable[Found]) -> None:
+        for one in found:
+            if one.match is not None:
+                rank = self._rank if one.match.rank is None else one.match.rank
+                self._found.append(replace(one.match, rank=rank))
+            if one.record is not None:
+                self.records.append(one.record)
+
+    def _tell(self, now: float) -> None:
+        self.matches += self._telling.worth(self._found, now)
+        self._found.clear()
 
     def _may_be_new(self, now: float) -> bool:
         """Look at size and time alone, most of the time."""
@@ -214,20 +292,6 @@ class _Log:
         if not is_calm:
             self._due = now + CALM_SECONDS
         return not is_calm
-
-    def _search(self, block: Block) -> Iterable[Found]:
-        key = (block.device, block.inode)
-        if self._scan is None or self._key != key or block.skipped_bytes or block.may_lack:
-            rest = [] if self._scan is None else list(self._scan.finish())
-            self._key = key
-            self._scan = Scan(
-                self.tail.path.name,
-                own_format=self._own_format,
-                searching=self._engine,
-                first_line=block.line or 1,
-            )
-            yield from rest
-        yield from self._scan.feed(block.data)
 
 
 class _Kernel:
@@ -248,7 +312,8 @@ class _Kernel:
         self.log = KernelLog(
             path, boot_id, since_microseconds=order.since_microseconds, position=position
         )
-        self._scan = Scan(KERNEL, searching=engine)
+        self._engine = engine
+        self._num_records = 0
         self._telling = _Telling()
 
     @property
@@ -266,11 +331,14 @@ class _Kernel:
         return self._telling.worth(found, now)
 
     def _matches(self, record: KernelRecord) -> list[Match]:
+        """Search one record: its number in the kernel's own count is its line, and what it says of ranks is not the kernel's."""
+        self._num_records += 1
+        number = self._num_records if record.sequence is None else record.sequence
+        scan = Scan(KERNEL, searching=self._engine, first_line=number)
         line = record.text.replace("\n", " ").encode()
-        searched = self._scan.feed(line + b"\n")
         return [
-            replace(one.match, of_kernel=True, at=record.at)
-            for one in searched
+            replace(one.match, of_kernel=True, at=record.at, rank=None)
+            for one in scan.feed(line + b"\n")
             if one.match is not None
         ]
 

@@ -160,7 +160,7 @@ def _docker(rest: str, said: dict[str, str]) -> str:
     """Take the JSON of Docker's log files off; text that only looks like it stays as it is."""
     try:
         entry = json.loads(rest)
-    except ValueError:
+    except (ValueError, RecursionError):
         return rest
     log, time = entry.get("log"), entry.get("time")
     if not isinstance(log, str) or not isinstance(time, str):

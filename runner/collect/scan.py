@@ -56,10 +56,11 @@ class Scan:
         own_format: str | None = None,
         searching: Engine | None = None,
         first_line: int = 1,
+        most_told: int | None = MAX_TOLD,
     ) -> None:
         """`file` names the log in what is found. `own_format`: a pattern for the metric lines of a trainer nobody knows.
 
-        `first_line`: the number of the line that is fed first.
+        `first_line`: the number of the line that is fed first. `most_told`: matches of one signature; None: all.
         """
         self.file = file
         self._signatures = signatures
@@ -69,9 +70,11 @@ class Scan:
         self._patterns = [re.compile(signature.pattern) for signature in signatures]
         self._rest = b""  # of a line whose end has not come yet
         self._num_searched = 0  # bytes of it that were searched already
+        self._num_read = 0  # the same, for steps
         self._offset = 0  # of the first byte of `_rest`
         self._line = first_line  # its number
         self._told: Counter[str] = Counter()
+        self._most_told = most_told
         self._bare: Bare | None = None  # what a bare number or name before each line is
         self.num_bytes = self.num_folded = 0
 
@@ -88,13 +91,24 @@ class Scan:
         if end == 0:  # a line without end: let go of all of it but what a match may have begun in
             whole = self._rest + block
             yield from self._search(whole)
-            self._rest, self._num_searched = whole[-OVERLAP_BYTES:], OVERLAP_BYTES
+            self._rest = whole[-OVERLAP_BYTES:]
+            self._num_searched = self._num_read = OVERLAP_BYTES
             self._offset += len(whole) - OVERLAP_BYTES
             return
         whole, rest = self._rest + block[:end] if self._rest else block[:end], block[end:]
         yield from self._search(whole)
         self._offset += len(whole)
-        self._rest, self._num_searched = rest, 0
+        self._rest, self._num_searched, self._num_read = rest, 0, 0
+
+    def flush(self) -> list[Found]:
+        """Return what the line holds that waits for its end; it may go on."""
+        found = list(self._search(self._rest)) if self._rest else []
+        self._num_searched = len(self._rest)
+        if self._rest.endswith(b"\r"):  # a picture of a progress bar, whole
+            self._num_read = len(self._rest)
+            return found
+        # The numbers of a step may be cut in two: they are read when their line is whole.
+        return [one for one in found if one.match is not None]
 
     def finish(self) -> Iterator[Found]:
         """Yield what the last line holds, if it has no end."""
@@ -107,7 +121,8 @@ class Scan:
         hits: dict[int, dict[int, int]] = {}  # offset of a line -> index of a pattern -> end
 
         def found(index: int, end: int) -> None:
-            if end <= self._num_searched:
+            is_step = index >= len(self._signatures)
+            if end <= (self._num_read if is_step else self._num_searched):
                 return  # told with the piece before
             start = block.rfind(b"\n", 0, max(end - 1, 0)) + 1
             hits.setdefault(start, {}).setdefault(index, end)
@@ -143,7 +158,8 @@ class Scan:
     def _match(self, index: int, line: bytes, end: int, number: int) -> Match | None:
         signature = self._signatures[index]
         self._told[signature.name] += 1
-        if self._told[signature.name] > MAX_TOLD and signature.weight != "excuses":
+        is_enough = self._most_told is not None and self._told[signature.name] > self._most_told
+        if is_enough and signature.weight != "excuses":
             self.num_folded += 1
             return None
         wrapped = _shown(line, end).decode(errors="replace")

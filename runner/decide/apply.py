@@ -280,8 +280,17 @@ def _lines_kept(state: State, record: r.LinesKept) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is None:
         return
-    room = MAX_MATCHES_KEPT - len(attempt.kept)
-    attempt.kept += [KeptLine(match=match, step=record.step) for match in record.matches[:room]]
+    # What ranks have lived through for steps explains nothing, unless it is of hardware.
+    step = record.step or 0
+    attempt.kept = [
+        kept for kept in attempt.kept if kept.match.is_telling or (kept.step or step) >= step - 1
+    ]
+    for match in record.matches:
+        if len(attempt.kept) >= MAX_MATCHES_KEPT and match.is_telling:
+            others = (at for at, kept in enumerate(attempt.kept) if not kept.match.is_telling)
+            attempt.kept.pop(next(others, 0))
+        if len(attempt.kept) < MAX_MATCHES_KEPT:
+            attempt.kept.append(KeptLine(match=match, step=record.step))
     if record.judge_at is not None:
         attempt.judge_at = attempt.judge_at or record.judge_at
 

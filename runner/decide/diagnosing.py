@@ -10,7 +10,7 @@ from runner.decide.draft import Draft
 from runner.decide.state import Attempt, Incident, KeptLine, State
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
-from runner.facts.matches import DEEP, ECHOES, Match, Step
+from runner.facts.matches import ECHOES, Match, Step
 from runner.facts.signals import LinesMatched
 from runner.facts.verdicts import Cause, Verdict
 
@@ -61,9 +61,9 @@ def _diagnose(draft: Draft, incident: Incident, cause: Cause, matches: Sequence[
     draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches)))
 
 
-def place_of(match: Match) -> tuple[str, str, int, str]:
-    """Say where a line stands, and what it was taken for: it may be told twice."""
-    return match.node, match.file, match.line, match.signature
+def place_of(match: Match) -> tuple[str, str, int, str, str]:
+    """Say where a line stands, and what it was taken for: it may be told twice. A file that was cut counts its lines anew."""
+    return match.node, match.file, match.line, match.signature, match.text[:100]
 
 
 def is_echo(match: Match, incident: Incident) -> bool:
@@ -104,16 +104,6 @@ def cause_of(verdict: Verdict) -> Cause:
 # ---- lines of a gang that lived ------------------------------------------------------------------------------------------
 
 
-def is_telling(match: Match) -> bool:
-    """Whether a line is worth an incident though the ranks live: hardware that will be the same again, or the kernel's own word."""
-    return (
-        match.weight == "names"
-        and match.layer in DEEP
-        and bool(match.fault)
-        and (match.is_lasting or match.of_kernel)
-    )
-
-
 def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int) -> None:
     """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
     lines = [kept.match for kept in attempt.kept if _may_have_struck(kept, incident, reached)]
@@ -133,4 +123,4 @@ def _may_have_struck(kept: KeptLine, incident: Incident, reached: int) -> bool:
     if is_echo(kept.match, incident):
         return False
     lived_on = kept.step is not None and reached > kept.step + 1
-    return not lived_on or is_telling(kept.match)
+    return not lived_on or kept.match.is_telling

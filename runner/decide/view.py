@@ -45,7 +45,7 @@ class Heard:
         if beat.attempt is None:
             return
         is_new = beat.attempt not in self.last
-        for step in beat.steps:
+        for step in beat.steps or beat.read_steps:
             last = self.last.get(beat.attempt)
             if (
                 last is None

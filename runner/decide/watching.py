@@ -16,7 +16,7 @@ from runner.decide import diagnosing
 from runner.decide.blame import fingerprint, strike
 from runner.decide.draft import Draft
 from runner.decide.ladder import next_rung, respond
-from runner.decide.state import MAX_MATCHES_KEPT, Attempt, Incident, Run
+from runner.decide.state import Attempt, Incident, Run
 from runner.facts import records as r
 from runner.facts.faults import Finding
 from runner.facts.matches import Match
@@ -155,11 +155,9 @@ def on_living_lines(draft: Draft, said: LinesMatched) -> None:
         for match in (replace(match, node=said.node) for match in said.matches)
         if diagnosing.place_of(match) not in told
     )
-    if not new or len(attempt.kept) >= MAX_MATCHES_KEPT:
+    if not new:
         return
-    judge_at = (
-        draft.now + WAIT_SECONDS if any(diagnosing.is_telling(match) for match in new) else None
-    )
+    judge_at = draft.now + WAIT_SECONDS if any(match.is_telling for match in new) else None
     draft.add(
         r.LinesKept(attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at)
     )
@@ -176,12 +174,10 @@ def settle(draft: Draft, run: Run, attempt: Attempt) -> None:
     if due is None or draft.now < due:
         return
     draft.add(r.LinesJudged(attempt=attempt.attempt))
-    nodes = {kept.match.node: True for kept in attempt.kept if diagnosing.is_telling(kept.match)}
+    nodes = {kept.match.node: True for kept in attempt.kept if kept.match.is_telling}
     for node in nodes:
         lines = [
-            kept.match
-            for kept in attempt.kept
-            if kept.match.node == node and diagnosing.is_telling(kept.match)
+            kept.match for kept in attempt.kept if kept.match.node == node and kept.match.is_telling
         ]
         verdict = diagnosing.verdict_on(lines)
         if verdict is not None:

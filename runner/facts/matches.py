@@ -78,6 +78,12 @@ class Match:
     # What the line names: gpu (PCI address or index), peer, node, rank, xid, step, pid, path, seconds.
     named: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_telling(self) -> bool:
+        """Whether it is worth an incident though the ranks live: hardware that will be the same again, or the kernel's own word."""
+        says_hardware = self.weight == "names" and self.layer in DEEP and bool(self.fault)
+        return says_hardware and (self.is_lasting or self.of_kernel)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:

@@ -112,7 +112,7 @@ def test_what_is_said_all_the_time_is_told_twice_an_hour(reader: Reader) -> None
     """The rest is counted."""
     for _ in range(50):
         reader.write("rank0.out", OOM)
-        reader.look()
+        reader.look(0.1)
     assert len([match for word in reader.words for match in word.matches]) == ALIKE
     reader.write("rank0.out", OOM)
     assert len(reader.look(ALIKE_SECONDS)) == 1
@@ -172,7 +172,9 @@ def test_places_are_told_once_in_a_while_although_nothing_is_found(reader: Reade
     num_words = len(reader.words)
     for _ in range(10):
         reader.look(PLACES_SECONDS + 1)
-    assert len(reader.words) == num_words
+    later = reader.words[num_words:]
+    assert len(later) == 10  # it says that it is still there
+    assert not any(word.places for word in later)
 
 
 def test_the_kernels_log_is_told_from_the_runs_start_and_goes_on_where_it_was(
@@ -204,3 +206,97 @@ def test_the_kernels_log_is_told_from_the_runs_start_and_goes_on_where_it_was(
     texts = [match.text for match in again.look()]
     assert not any("Xid" in text for text in texts)
     again.follower.close()
+
+
+def test_the_first_line_is_told_whatever_a_flood_of_others_comes_with_it(reader: Reader) -> None:
+    """The cause stands above a hundred tracebacks that came of it, all in one look."""
+    traceback = [
+        "Traceback (most recent call last):",
+        '  File "a.py", line 1, in f',
+        "ValueError: no",
+    ]
+    reader.write("rank0.err", OOM, *traceback * 100)
+    assert reader.look()[0].signature == "cuda-oom"
+
+
+def test_what_stood_in_a_file_before_it_was_cut_is_no_context_for_what_stands_there_now(
+    reader: Reader, tmp_path: Path
+) -> None:
+    """Lines are counted from 1 again: an old line about exceptions that nobody minds says nothing of new ones."""
+    ignored = "Exception ignored in: <function Pool.__del__ at 0x7f>"
+    filler = [f"line {number}" for number in range(1000)]
+    reader.write("rank0.err", *filler, ignored)
+    reader.look()
+    (tmp_path / "rank0.err").write_text("")
+    reader.look()
+    missing = "FileNotFoundError: [Errno 2] No such file or directory: '/data/shard-7.bin'"
+    reader.write("rank0.err", "Traceback (most recent call last):", "  in f", missing)
+    assert {match.line for match in reader.look()} == {3}
+
+
+def test_a_line_that_nobody_can_search_keeps_nobody_from_the_next(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is said, once, and passed over."""
+    from runner.collect.scan import Scan
+
+    searched = Scan.feed
+
+    def feed(scan: Scan, block: bytes) -> object:
+        if b"poison" in block:
+            raise RecursionError("too deep")
+        return searched(scan, block)
+
+    monkeypatch.setattr(Scan, "feed", feed)
+    reader.write("rank0.err", f"poison {OOM}")
+    assert reader.look() == []
+    assert "cannot be searched" in reader.words[-1].trouble
+    reader.write("rank0.err", OOM)
+    assert [match.signature for match in reader.look()] == ["cuda-oom"]
+
+
+def test_deep_json_around_a_line_is_no_error(reader: Reader) -> None:
+    """It looks like Docker's, and is not."""
+    reader.write("rank0.err", '{"log":' + "[" * 5000 + f" {OOM}")
+    assert [match.signature for match in reader.look()] == ["cuda-oom"]
+
+
+def test_a_line_that_waits_for_its_end_is_told_and_its_numbers_are_read_when_it_is_whole(
+    reader: Reader, tmp_path: Path
+) -> None:
+    """Outputs are cut where a buffer was full: half a loss is none."""
+    with (tmp_path / "rank0.out").open("a") as out, (tmp_path / "rank0.err").open("a") as errors:
+        out.write("iter 7: loss 4.2")
+        errors.write(OOM)
+        out.flush()
+        errors.flush()
+        told = [match for _ in range(3) for match in reader.look()]
+        assert [match.signature for match in told] == ["cuda-oom"]
+        assert reader.steps == []
+        out.write("500, time 310.11ms, mfu 12.50%\n")
+        errors.write(" and so on\n")
+        out.flush()
+        errors.flush()
+        assert reader.look() == []
+    assert [(record.step, record.loss) for record in reader.steps] == [(7, 4.25)]
+
+
+def test_one_device_that_complains_all_the_time_keeps_no_other_from_being_heard(
+    reader: Reader,
+) -> None:
+    """What is not told does not count."""
+    for _ in range(100):
+        reader.write("rank0.err", LOST)
+        reader.look(0.1)
+    reader.write("rank0.err", LOST.replace("a1:00", "b2:00"))
+    assert {match.named["gpu"] for match in reader.look() if match.is_lasting} == {"0000:b2:00"}
+
+
+def test_another_log_tells_the_steps_when_the_first_has_fallen_silent(reader: Reader) -> None:
+    """A stray line that looks like a step silences nobody for ever."""
+    reader.write("rank0.err", "iter 1: loss 4.2500, time 310.11ms, mfu 12.50%")
+    reader.look()
+    for step in range(2, 5):
+        reader.write("rank0.out", f"iter {step}: loss 4.0000, time 310.11ms, mfu 12.50%")
+        reader.look(40.0)
+    assert [record.step for record in reader.steps] == [1, 3, 4]

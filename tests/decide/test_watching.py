@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from runner.decide.draft import Policy
-from runner.decide.state import Incident
+from runner.decide.state import MAX_MATCHES_KEPT, Incident
 from runner.decide.watching import MAX_EVIDENCE, MAX_WATCHED, WAIT_SECONDS
 from runner.facts import records as r
 from runner.facts import signals as s
@@ -257,3 +257,21 @@ def _cleared(desk: Desk) -> None:
         gone = s.RanksGone(node=node, incarnation=1, epoch=attempt.epoch, attempt=attempt.attempt)
         desk.take(gone)
     assert any(isinstance(record, r.AttemptPlanned) for record in desk.settle())
+
+
+def test_lines_that_are_lived_through_make_room_for_those_that_count() -> None:
+    """Exceptions that a program deals with, day after day, keep no GPU from being told."""
+    desk = training_desk()
+    oom = line("cuda-oom", "cuda_oom", "program", file="rank3.err", rank=3)
+    for number in range(300):
+        desk.take(lines(desk, "n2", replace(oom, line=number), last_step=5))
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    assert len(attempt.kept) == MAX_MATCHES_KEPT
+    desk.take(lines(desk, "n2", LOST, last_step=5))
+    assert len(attempt.kept) == MAX_MATCHES_KEPT
+    desk.now += WAIT_SECONDS
+    desk.settle()
+    assert watched(desk).fault == "gpu_lost"
+    desk.take(lines(desk, "n2", replace(oom, line=999), last_step=50))
+    assert [kept.match.line for kept in attempt.kept] == [7, 999]

@@ -1,0 +1,26 @@
+"""What was last heard, for display: the newest step of an attempt, by report or as it stands in a foreign trainer's output."""
+
+from __future__ import annotations
+
+from runner.decide.view import Heard
+from runner.facts.ids import AttemptId
+from runner.facts.signals import Heartbeat, StepRecord
+
+ATTEMPT = AttemptId(3, 1, 0)
+
+
+def beat(**fields: object) -> Heartbeat:
+    """Make a heartbeat of the attempt."""
+    return Heartbeat(node="n1", incarnation=1, attempt=ATTEMPT, **fields)  # type: ignore[arg-type]
+
+
+def test_steps_that_stand_in_the_output_are_shown_where_ranks_report_none() -> None:
+    """A rank that speaks for itself has the say."""
+    heard = Heard()
+    read = (StepRecord(step=7, loss=4.0), StepRecord(step=8, loss=3.5))
+    heard.take(beat(read_steps=read), 1.0)
+    assert heard.last[ATTEMPT] == read[1]
+    assert heard.losses[3] == [4.0, 3.5]
+    said = StepRecord(step=9, loss=3.0)
+    heard.take(beat(steps=(said,), read_steps=(StepRecord(step=99),)), 2.0)
+    assert heard.last[ATTEMPT] == said
