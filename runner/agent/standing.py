@@ -21,7 +21,7 @@ _HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
 _MAIN_THREAD = re.compile(r"  thread (\d+) .* ([A-Za-z])(?: in (\S+))?$", re.MULTILINE)
 _PYTHON = re.compile(r"^Process (\d+):", re.MULTILINE)
 _THREAD = re.compile(r"^Thread (\S+) \([^\n]*$", re.MULTILINE)
-MAX_LINE = 500  # characters of a frame's line; chosen
+MAX_LINE = 2000  # characters of a frame's line; chosen
 _FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 

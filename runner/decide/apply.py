@@ -239,13 +239,10 @@ def _incident_opened(state: State, record: r.IncidentOpened) -> None:
         detected_after_seconds=record.detected_after_seconds,
         evidence=[record.evidence],
         watched=record.watched,
+        onset=record.onset,
     )
     state.next_incident += 1
-    if record.watched and record.attempt is not None:
-        attempt = state.attempt_of(record.attempt)
-        if attempt is not None:
-            attempt.num_watched += 1
-    elif record.run is not None:
+    if record.run is not None and not record.watched:
         state.runs[record.run].incident = record.incident
     state.count(f"incidents_{record.fault}")
     closed = [name for name, incident in state.incidents.items() if not incident.is_live]
@@ -290,7 +287,7 @@ def _lines_kept(state: State, record: r.LinesKept) -> None:
             others = (at for at, kept in enumerate(attempt.kept) if not kept.match.is_telling)
             attempt.kept.pop(next(others, 0))
         if len(attempt.kept) < MAX_MATCHES_KEPT:
-            attempt.kept.append(KeptLine(match=match, step=record.step))
+            attempt.kept.append(KeptLine(match=match, step=record.step, at=state.now))
     if record.judge_at is not None:
         attempt.judge_at = attempt.judge_at or record.judge_at
 

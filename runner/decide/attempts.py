@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runner.decide import trust
+from runner.decide import trust, watching
 from runner.decide.blame import fingerprint, strike
 from runner.decide.choice import listed
 from runner.decide.dossier import note_missing, own_stands
@@ -59,6 +59,7 @@ def on_ranks_started(draft: Draft, started: RanksStarted) -> None:
         draft.add(
             r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned")
         )
+        watching.begin_anew(draft, attempt)
 
 
 def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
@@ -154,6 +155,8 @@ def _advance(
     draft.add(r.Advanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {}))
     for incident in draft.state.incidents.values():
         proving = incident.state == "proving" and incident.run == attempt.attempt.run
+        if incident.watched and not watching.is_passed(incident, attempt):
+            continue
         furthest = max(incident.step or 0, attempt.best_before)
         if proving and incident.attempt != attempt.attempt and step > furthest:
             reason = f"step {step} done, {furthest} had been reached before"

@@ -32,6 +32,7 @@ CONFIDENCE: dict[Layer, float] = {
 }
 DISPUTED = 0.8  # times that, when the same layer names other faults too; chosen
 MAX_EVIDENCE = 12  # lines that a verdict quotes; chosen
+MAX_DIGITS = 19  # of a sequence number
 NEAR_SEQUENCES = 8  # collectives that a late rank may be behind; chosen
 NEAR_LINES = 3  # between a line that names a GPU and one that says what became of it; chosen
 # A run goes on making steps while it is sick of these, or of anything that its numbers tell.
@@ -191,9 +192,13 @@ def _late_rank(placed: Sequence[Match]) -> Culprit | None:
     if len(late) == 1:
         return Culprit(kind="rank", id=next(iter(late)))
     reached = {
-        match.rank: int(match.named["sequence"])
+        match.rank: int(sequence)
         for match in reversed(placed)
-        if match.role == "waited-in-vain" and match.rank is not None
+        if match.role == "waited-in-vain"
+        and match.rank is not None
+        and (sequence := match.named.get("sequence", "")).isascii()
+        and sequence.isdigit()
+        and len(sequence) < MAX_DIGITS
     }
     if late or len(reached) < 2:
         return None

@@ -16,6 +16,7 @@ from runner.facts.verdicts import Cause, Verdict
 
 MAX_TEMPLATE = 300  # characters; chosen
 MAX_LINES = 6  # that a cause is shown with; chosen
+FRESH_SECONDS = 120.0  # for which a line may be why something strikes; chosen
 LEAST_CONFIDENCE = (
     0.5  # of a cause that is worth a word, unless it is one to be recognised by; chosen
 )
@@ -74,7 +75,10 @@ def is_echo(match: Match, incident: Incident) -> bool:
 def verdict_on(matches: Sequence[Match], steps: Sequence[Step] = ()) -> Verdict | None:
     """Judge lines of several nodes together; None: they do not say enough."""
     placed = [replace(match, file=f"{match.node} {match.file}") for match in matches]
-    verdicts = correlate(placed, steps)
+    try:
+        verdicts = correlate(placed, steps)
+    except Exception:  # noqa: BLE001 - lines are hostile text, and explaining must never keep anybody from acting
+        return None
     if not verdicts:
         return None
     is_sure = verdicts[0].confidence >= LEAST_CONFIDENCE
@@ -106,21 +110,27 @@ def cause_of(verdict: Verdict) -> Cause:
 
 def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int) -> None:
     """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
-    lines = [kept.match for kept in attempt.kept if _may_have_struck(kept, incident, reached)]
+    lines = [
+        kept.match
+        for kept in attempt.kept
+        if _may_have_struck(kept, incident, reached=reached, now=draft.now)
+    ]
     verdict = verdict_on(lines)
     if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
         return
     draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(lines)))
     for known in draft.state.incidents.values():
-        is_of_lines = known.watched and known.cause is not None
+        is_of_lines = known.watched and known.cause is not None and known.node == cause.node
         if is_of_lines and known.attempt == attempt.attempt and draft.is_live(known):
             reason = f"{incident.incident} came of it"
             draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
 
 
-def _may_have_struck(kept: KeptLine, incident: Incident, reached: int) -> bool:
-    """Whether a line can tell of what struck: ranks make no more than a step after it, unless it is of hardware."""
+def _may_have_struck(kept: KeptLine, incident: Incident, *, reached: int, now: float) -> bool:
+    """Whether a line can tell of what struck: it was told just now, or its hardware is where the first rank died."""
     if is_echo(kept.match, incident):
         return False
+    if kept.match.is_telling and kept.match.is_lasting and incident.node == kept.match.node:
+        return True
     lived_on = kept.step is not None and reached > kept.step + 1
-    return not lived_on or kept.match.is_telling
+    return not lived_on and now - kept.at <= FRESH_SECONDS

@@ -42,6 +42,7 @@ class _Gang:
     ranks_per_node: int
     stages: int
     stands: dict[int, Stand]  # of ranks that were read
+    has_gpus: bool = False
 
     @property
     def num_ranks(self) -> int:
@@ -91,6 +92,7 @@ def note_missing(draft: Draft, attempt: Attempt, node: str, stands: Sequence[Sta
         nodes=attempt.nodes,
         ranks_per_node=spec.ranks_per_node,
         pipeline=spec.pipeline,
+        has_gpus=any(_has_gpus(draft, name) for name in attempt.nodes),
     )
     if missing is None or missing.evidence in incident.evidence:
         return
@@ -106,15 +108,26 @@ def note_missing(draft: Draft, attempt: Attempt, node: str, stands: Sequence[Sta
     )
 
 
+def _has_gpus(draft: Draft, name: str) -> bool:
+    hardware = draft.state.hardware.get(draft.state.nodes[name].hardware)
+    return hardware is not None and any(part.startswith("gpu:") for part in hardware.parts)
+
+
 # ---- who is missing -------------------------------------------------------------------------------------------------
 
 
 def judge(
-    stands: Sequence[Stand], *, nodes: Sequence[str], ranks_per_node: int, pipeline: int = 1
+    stands: Sequence[Stand],
+    *,
+    nodes: Sequence[str],
+    ranks_per_node: int,
+    pipeline: int = 1,
+    has_gpus: bool = False,
 ) -> Missing | None:
     """Say who is missing, or how the ranks divide; None when nothing was read.
 
-    `nodes` in the order of their ranks; `pipeline`: stages, through which ranks count last.
+    `nodes` in the order of their ranks; `pipeline`: stages, through which ranks count last. `has_gpus`: a rank that sleeps below
+    a line of the user's may wait for its GPU, and that for the others.
     """
     num_ranks = len(nodes) * ranks_per_node
     stages = pipeline if pipeline > 0 and num_ranks % pipeline == 0 else 1
@@ -127,7 +140,7 @@ def judge(
     }
     if not read:
         return None
-    gang = _Gang(nodes, ranks_per_node, stages, dict(sorted(read.items())))
+    gang = _Gang(nodes, ranks_per_node, stages, dict(sorted(read.items())), has_gpus)
     missing = _not_there(gang) or _elsewhere(gang)
     if not missing:
         return Missing(evidence=_divided(gang))
@@ -146,10 +159,21 @@ def _not_there(gang: _Gang) -> list[int]:
     num_waiting = len(gang.stands) - len(absent)
     if not absent or not num_waiting or 2 * len(gang.stands) <= gang.num_ranks:
         return []  # of most ranks nothing is known
+    if any(_is_open(gang, rank) for rank in absent):
+        return []
     is_few = len(absent) == 1 or (
         len(absent) < num_waiting and gang.common_node(absent) is not None
     )
     return absent if is_few else []
+
+
+def _is_open(gang: _Gang, rank: int) -> bool:
+    """Whether a rank may wait all the same, where Python shows no frame: most of all for a GPU, which waits for the others."""
+    stand = gang.stands[rank]
+    sleeps = stand.state not in ("R", "D", "T")
+    if stand.state == "T" or _waits(stand):
+        return False
+    return may_wait(stand.frames) or (gang.has_gpus and sleeps)
 
 
 def _elsewhere(gang: _Gang) -> list[int]:
@@ -168,6 +192,8 @@ def _are_to_blame(gang: _Gang, apart: Sequence[int]) -> bool:
     others_may_wait = all(
         may_wait(stand.frames) for rank, stand in gang.stands.items() if rank not in apart
     )
+    if any(_is_open(gang, rank) for rank in apart):
+        return False
     waiting = any(_waits(gang.stands[rank]) for rank in apart)
     return gang.common_node(apart) is not None and (others_may_wait or not waiting)
 

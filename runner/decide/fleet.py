@@ -6,7 +6,7 @@ goes out of service and comes back in `service`, whose hardware it is in `hardwa
 
 from __future__ import annotations
 
-from runner.decide import checking, pool, service
+from runner.decide import checking, pool, service, watching
 from runner.decide.draft import Draft
 from runner.decide.ladder import respond
 from runner.decide.nodes import has_left
@@ -44,6 +44,7 @@ def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
     for name in started.nodes:
         if name not in draft.state.nodes:
             draft.add(r.NodeExpected(node=name))
+    watching.forget(draft)
 
 
 def settle(draft: Draft) -> None:

@@ -152,6 +152,8 @@ class Outlook:
             has_stepped=has_stepped,
             is_ending=is_ending,
             is_timed=bool(attempt.start),
+            pipeline=run.spec.pipeline,
+            num_ranks=run.spec.world_size,
             planned=run.spec.planned,
         )
         self._gangs_before[run.run] = (attempt.attempt, changing, watched)

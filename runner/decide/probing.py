@@ -301,5 +301,10 @@ def incident_about(draft: Draft, node: Node, run: Run | None) -> Incident | None
     if governing is not None and governing.is_live:
         return governing
     return next(
-        (i for i in draft.state.incidents.values() if i.is_live and i.node == node.node), None
+        (
+            incident
+            for incident in draft.state.incidents.values()
+            if incident.is_live and not incident.watched and incident.node == node.node
+        ),
+        None,
     )

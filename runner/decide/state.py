@@ -150,6 +150,7 @@ class KeptLine:
 
     match: Match
     step: int | None = None
+    at: float = 0.0  # when it was told, on the controller's clock
 
 
 @dataclass(slots=True, kw_only=True)
@@ -193,7 +194,6 @@ class Attempt:
     start: dict[str, StartPhase] = field(default_factory=dict)  # slowest rank in each phase
     kept: list[KeptLine] = field(default_factory=list)  # lines that agents told while it lived
     judge_at: float | None = None  # when some of them are to be judged
-    num_watched: int = 0  # watched incidents that were opened of it
 
     @property
     def up_since(self) -> float | None:
@@ -282,6 +282,7 @@ class Incident:
         default_factory=list
     )  # these lines, of all nodes; while it is live
     watched: bool = False  # the run goes on with it
+    onset: int | None = None  # the first step that was not as it should be
 
     @property
     def is_live(self) -> bool:

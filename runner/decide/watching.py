@@ -26,7 +26,9 @@ from runner.facts.verdicts import Verdict
 LIVING = ("launching", "running", "asked")
 WAIT_SECONDS = 3.0  # for ranks to die of what a line tells of; chosen
 MAX_EVIDENCE = 6  # words on one watched incident; chosen
-MAX_WATCHED = 20  # incidents of one attempt that are opened without ending it; chosen
+MAX_WATCHED = 20  # incidents of one attempt that are live without ending it; chosen
+MANY_NODES = 3  # that complain of the same at once: it is something that they share; chosen
+SHARED = ("storage", "fabric")
 
 
 def on_noted(draft: Draft, finding: Finding) -> None:
@@ -57,11 +59,21 @@ def _known(draft: Draft, run: Run, finding: Finding) -> Incident | None:
             and incident.is_live
             and incident.run == run.run
             and incident.fault == finding.fault
-            and (None in (finding.rank, incident.rank) or incident.rank == finding.rank)
-            and (None in (finding.node, incident.node) or incident.node == finding.node)
+            and _is_same_place(incident, finding)
         ):
             return incident
     return None
+
+
+def _is_same_place(incident: Incident, finding: Finding) -> bool:
+    """Whether both may be about the same; of another attempt only if they name the same, for nodes are swapped."""
+    place = (finding.node, finding.rank)
+    if incident.attempt != finding.attempt and incident.node is not None:
+        return (incident.node, incident.rank) == place or finding.is_over
+    return all(
+        None in (said, known) or said == known
+        for said, known in zip(place, (incident.node, incident.rank), strict=True)
+    )
 
 
 def _again(draft: Draft, known: Incident, attempt: Attempt, finding: Finding) -> None:
@@ -88,6 +100,8 @@ def _open(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Inciden
         return None
     mark = fingerprint(finding.fault)
     if book.ladder[chosen[0]].do != "watch":
+        if attempt.state == "asked":
+            return None  # it ends by itself, with a checkpoint
         strike(
             draft,
             run,
@@ -99,7 +113,7 @@ def _open(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Inciden
             fingerprint=mark,
         )
         return None
-    if attempt.num_watched >= MAX_WATCHED:
+    if _num_watched(draft, attempt) >= MAX_WATCHED:
         return None
     incident = draft.open_incident(
         finding.fault,
@@ -111,6 +125,7 @@ def _open(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Inciden
         step=max(run.best_step, attempt.last_step or 0, finding.step or 0),
         fingerprint=mark,
         watched=True,
+        onset=finding.step,
     )
     respond(draft, incident, reason=finding.evidence)
     draft.add(
@@ -139,6 +154,50 @@ def on_replicas(draft: Draft, said: ReplicasDisagree) -> None:
             step=said.step,
         ),
     )
+
+
+def _num_watched(draft: Draft, attempt: Attempt) -> int:
+    """Count the watched incidents of an attempt that are live, those of this decision among them."""
+    live = [
+        incident
+        for incident in draft.state.incidents.values()
+        if incident.watched and incident.attempt == attempt.attempt and draft.is_live(incident)
+    ]
+    new = [record for record in draft.records if isinstance(record, r.IncidentOpened)]
+    return len(live) + len(new)
+
+
+def is_passed(incident: Incident, attempt: Attempt) -> bool:
+    """Whether an attempt that has come further than a watched incident shows that it is over.
+
+    Not if it began with weights from after the onset, nor if the rank or node that a detector found is in it again: then the
+    detector says when it is over.
+    """
+    if incident.onset is not None and attempt.resume_step >= incident.onset:
+        return False
+    return incident.cause is not None or incident.node not in attempt.nodes
+
+
+def forget(draft: Draft) -> None:
+    """Another supervisor took over, whose detectors know nothing yet: what is still so will be found again."""
+    for incident in draft.state.incidents.values():
+        if incident.watched and incident.is_live and incident.cause is None:
+            reason = "the supervisor changed; it is found again if it is still so"
+            draft.add(
+                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
+            )
+
+
+def begin_anew(draft: Draft, attempt: Attempt) -> None:
+    """Another attempt of a run is up that reports no steps: nothing it does could ever show that an older incident is over."""
+    run = draft.run_of(attempt.attempt)
+    for incident in draft.state.incidents.values() if not run.reports_steps else ():
+        is_older = incident.run == run.run and incident.attempt != attempt.attempt
+        if incident.watched and incident.is_live and is_older:
+            reason = f"{attempt.attempt} has begun; it is found again if it is still so"
+            draft.add(
+                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
+            )
 
 
 # ---- lines ----------------------------------------------------------------------------------------------------------
@@ -174,35 +233,58 @@ def settle(draft: Draft, run: Run, attempt: Attempt) -> None:
     if due is None or draft.now < due:
         return
     draft.add(r.LinesJudged(attempt=attempt.attempt))
-    nodes = {kept.match.node: True for kept in attempt.kept if kept.match.is_telling}
-    for node in nodes:
+    found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
+    for node in {kept.match.node: True for kept in attempt.kept if kept.match.is_telling}:
         lines = [
             kept.match for kept in attempt.kept if kept.match.node == node and kept.match.is_telling
         ]
         verdict = diagnosing.verdict_on(lines)
         if verdict is not None:
+            found.setdefault((verdict.fault, verdict.scope), []).append((node, verdict, lines))
+    for (_, scope), alike in found.items():
+        # What many nodes have at once, and what they share, is the fault of none of them.
+        if len(alike) >= MANY_NODES or scope in SHARED:
+            node, verdict, lines = alike[0]
+            _judge(draft, run, attempt, None, verdict, lines)
+            continue
+        for node, verdict, lines in alike:
             _judge(draft, run, attempt, node, verdict, lines)
+            if any(isinstance(record, r.AttemptChanged) for record in draft.records):
+                return  # its page ended the attempt
 
 
 def _judge(
-    draft: Draft, run: Run, attempt: Attempt, node: str, verdict: Verdict, lines: Sequence[Match]
+    draft: Draft,
+    run: Run,
+    attempt: Attempt,
+    node: str | None,
+    verdict: Verdict,
+    lines: Sequence[Match],
 ) -> None:
-    """Open the incident of one node's lines, or say that they mean something else by now."""
+    """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
     cause = diagnosing.cause_of(verdict)
     for known in draft.state.incidents.values():
-        if known.watched and known.is_live and known.cause is not None and known.node == node:
-            if known.attempt == attempt.attempt and not diagnosing.is_same(cause, known.cause):
+        is_of_lines = known.watched and known.is_live and known.cause is not None
+        if not is_of_lines or known.run != run.run or known.node != node:
+            continue
+        if known.attempt == attempt.attempt:
+            if not diagnosing.is_same(cause, known.cause):
                 draft.add(
                     r.IncidentDiagnosed(incident=known.incident, cause=cause, matches=tuple(lines))
                 )
-            if known.attempt == attempt.attempt or known.fault == verdict.fault:
-                return
+            return
+        if known.fault == verdict.fault:
+            said = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
+            draft.add(
+                r.IncidentAmended(incident=known.incident, evidence=said, attempt=attempt.attempt)
+            )
+            return
     finding = Finding(
         fault=verdict.fault,  # type: ignore[arg-type]  # a page answers it, or it is passed over
         evidence=f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300],
         attempt=attempt.attempt,
         node=node,
-        rank=verdict.evidence[0].rank,
+        rank=verdict.evidence[0].rank if node is not None else None,
     )
     incident = _open(draft, run, attempt, finding)
     if incident is not None:

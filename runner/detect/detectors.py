@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
 from runner.detect.advances import Advances
 from runner.detect.growth import Growth
 from runner.detect.numbers import Numbers
@@ -9,8 +13,16 @@ from runner.detect.progress import GangProgress
 from runner.detect.silence import Silence
 from runner.detect.starts import Starts
 from runner.detect.stragglers import Stragglers
+from runner.facts.faults import Finding
 from runner.facts.signals import Heartbeat
 from runner.facts.watch import Watch
+
+MAX_FAILURES = 10  # of one detector, before it is let be; chosen
+SOFT: Mapping[str, Callable[[], Any]] = {
+    "stragglers": Stragglers,
+    "growth": Growth,
+    "numbers": Numbers,
+}
 
 
 class Detectors:
@@ -25,6 +37,7 @@ class Detectors:
         self.growth = Growth()
         self.numbers = Numbers()
         self._watch = Watch()
+        self._failures: Counter[str] = Counter()
 
     def watch(self, watch: Watch) -> None:
         """Take over what is to be watched from now on."""
@@ -40,10 +53,23 @@ class Detectors:
             *self.progress.heard(beat, now),
             *self.starts.heard(beat, self._watch, now),
             *self.advances.heard(beat, self._watch, self.silence, now),
-            *self.stragglers.heard(beat, self._watch, now),
-            *self.growth.heard(beat, self._watch, now),
-            *self.numbers.heard(beat, self._watch, now),
+            *self._softly("stragglers", beat, now),
+            *self._softly("growth", beat, now),
+            *self._softly("numbers", beat, now),
         ]
+
+    def _softly(self, name: str, beat: Heartbeat, now: float) -> list[Finding]:
+        """Ask a detector that nothing depends on: one that fails over what ranks say begins anew, and in the end is let be."""
+        if self._failures[name] >= MAX_FAILURES:
+            return []
+        try:
+            found: list[Finding] = getattr(self, name).heard(beat, self._watch, now)
+        except Exception as error:  # noqa: BLE001 - a bulkhead: what ranks say is hostile, and others are to be judged
+            self._failures[name] += 1
+            setattr(self, name, SOFT[name]())
+            words = f"the detector of {name} failed over what {beat.node} said, and begins anew: {error!r}"
+            return [Finding(fault="decision_failed", evidence=words[:300], node=beat.node)]
+        return found
 
     def tick(self, now: float) -> list[object]:
         """Find what the passing of time has made true."""

@@ -24,6 +24,10 @@ SLOW_SECONDS = 300.0
 MAX_ORIGINS = (
     64  # steps, the newest, for which it is remembered whose gradient was not finite; chosen
 )
+SEVERAL = 2
+LOOK_SECONDS = 1.0  # between two looks whom to name; chosen
+NAMING_SECONDS = 120.0  # for all nodes to have told the step; chosen
+MAX_IDLE_RUNS = 50  # whose numbers are remembered between attempts; chosen
 LEAST_SKIPPED = (
     3  # steps that the same rank alone has spoilt, to be called the one that it comes from; chosen
 )
@@ -41,9 +45,14 @@ class _Run:
     watched: WatchedAttempt
     numerics: Numerics
     source: str = ""  # the node whose records are judged
-    # step -> nodes with ranks whose own gradient was not finite -> that rank; None: several
+    # step -> nodes (two at most: more say no more) with ranks whose own gradient was not finite -> that rank; None: several
     origins: dict[int, dict[str, int | None]] = field(default_factory=dict)
+    skipped: dict[int, None] = field(default_factory=dict)  # those of them that the trainer skipped
     told: dict[str, int] = field(default_factory=dict)  # node -> the last step that it told
+    # node -> steps that it did not tell, for a heartbeat was lost: the last such gap
+    gaps: dict[str, range] = field(default_factory=dict)
+    look_at: float = 0.0  # when to look again whom to name
+    unnamed_until: float = 0.0
     unnamed: Finding | None = None  # told, without the rank that it comes from so far
     slow: tuple[float, NumericFinding] | None = None  # since when, not told yet
 
@@ -69,6 +78,9 @@ class Numbers:
         found: list[Finding] = []
         for record in steps:
             self._note_origin(run, beat.node, record)
+            before = run.told.get(beat.node, record.step - 1)
+            if record.step > before + 1:
+                run.gaps[beat.node] = range(before + 1, record.step)
             run.told[beat.node] = record.step
             if not run.source and record.loss is not None:
                 run.source = beat.node
@@ -76,9 +88,14 @@ class Numbers:
                 for one in run.numerics.take(record):
                     found += self._judged(run, one, now)
         found += self._overdue(run, now)
-        if (told := run.unnamed) is not None and (named := _with_origin(run, told)) is not None:
-            found = [one for one in found if one is not told] + [named]
-            run.unnamed = None
+        told = run.unnamed
+        if told is not None and now >= run.look_at:  # a look goes through all nodes
+            run.look_at = now + LOOK_SECONDS
+            named = _with_origin(run, told)
+            if named is not None:
+                found = [one for one in found if one is not told] + [named]
+            if named is not None or now >= run.unnamed_until:
+                run.unnamed = None
         return found
 
     def _follow(self, watch: Watch) -> None:
@@ -92,22 +109,36 @@ class Numbers:
         run = self._runs.get(number)
         if run is None:
             run = self._runs[number] = _Run(watched, Numerics(planned=watched.planned))
+            self._forget_idle()
         elif run.watched.attempt != watched.attempt:
             run.numerics.begin_attempt()
             run.source, run.unnamed, run.slow = "", None, None
-            run.origins.clear()
-            run.told.clear()
+            for known in (run.origins, run.skipped, run.told, run.gaps):
+                known.clear()
         run.watched = watched
         return run
+
+    def _forget_idle(self) -> None:
+        """Forget runs that nobody watches, but for the newest: they may be between two attempts."""
+        watched = {attempt.run: True for attempt in self._attempts}
+        idle = [number for number in self._runs if number not in watched]
+        for number in idle[: max(0, len(idle) - MAX_IDLE_RUNS)]:
+            del self._runs[number]
 
     def _note_origin(self, run: _Run, node: str, record: StepRecord) -> None:
         norm, rank = record.local_grad_norm_max, record.local_grad_norm_max_rank
         if norm is None or rank is None or math.isfinite(norm):
             return
         is_alone = (record.num_nonfinite or 1) == 1
-        run.origins.setdefault(record.step, {})[node] = rank if is_alone else None
+        nodes = run.origins.setdefault(record.step, {})
+        if len(nodes) < SEVERAL or node in nodes:
+            nodes[node] = rank if is_alone else None
+        if record.skipped:
+            run.skipped[record.step] = None
         if len(run.origins) > MAX_ORIGINS:
-            del run.origins[next(iter(run.origins))]
+            oldest = next(iter(run.origins))
+            run.skipped.pop(oldest, None)
+            del run.origins[oldest]
 
     def _judged(self, run: _Run, one: NumericFinding, now: float) -> list[Finding]:
         if one.fault == "throughput_drop":
@@ -123,6 +154,7 @@ class Numbers:
         finding = _finding(run, one)
         if one.fault in _OF_A_RANK:
             run.unnamed = None if one.recovered else finding
+            run.look_at, run.unnamed_until = now, now + NAMING_SECONDS
         return [finding]
 
     def _overdue(self, run: _Run, now: float) -> list[Finding]:
@@ -149,13 +181,16 @@ def _with_origin(run: _Run, finding: Finding) -> Finding | None:
     if (
         finding.fault == "nan_loss"
     ):  # a step's NaN is in the weights, and in the loss, at the next one
-        first = next((step for step in (onset - 1, onset) if step in run.origins), None)
+        spoilt = [step for step in run.origins if step not in run.skipped]
+        first = next((step for step in (onset - 1, onset) if step in spoilt), None)
         steps, least = ([first] if first is not None else []), 1
     else:
         steps, least = [step for step in run.origins if step >= onset], LEAST_SKIPPED
     until = max([onset, *steps])
-    if any(run.told.get(node, -1) < until for node in run.watched.nodes):
-        return None  # others may have it from the same step
+    for node in run.watched.nodes:
+        has_missed = any(step in run.gaps.get(node, ()) for step in steps)
+        if run.told.get(node, -1) < until or has_missed:
+            return None  # it may have it from the same step
     places = {(node, rank): True for step in steps for node, rank in run.origins[step].items()}
     nodes = {node: True for node, _ in places}
     if len(nodes) != 1 or len(steps) < least:

@@ -76,12 +76,14 @@ class Numerics:
         self.warnings: list[str] = []  # each said once
         self._planned = tuple(planned)
         self._expected: tuple[Metric, ...] = ()  # to jump, at the last record
+        self._expected_at = 0  # its step
         self._learned = _Learned.new()
         self._memories: list[tuple[int, _Learned]] = []
         self._finite = FiniteTrack()
         self._scale = ScaleTrack(loss_scale_floor)
         self._throughput = ThroughputTrack(self.baseline)
         self._last_steps: deque[int] = deque(maxlen=LATE_SAMPLES)
+        self._num_late = 0  # in a row
         self._num_records = 0
         self._num_norms = 0
         self._num_losses = 0
@@ -142,9 +144,11 @@ class Numerics:
         """Find out whether a record is late; go back with the run where it went back."""
         steps = self._last_steps
         if steps and step < steps[-1]:
-            if step >= steps[0]:
+            self._num_late += 1
+            if step >= steps[0] and self._num_late <= LATE_SAMPLES:
                 return True
-            self._go_back(step)
+            self._go_back(step)  # or one step was far ahead of the run, by mistake
+        self._num_late = 0
         if not steps or step > steps[-1]:
             steps.append(step)
         if self._num_records % MEMORY_SAMPLES == 0:
@@ -169,7 +173,14 @@ class Numerics:
 
     def _expect(self, step: int) -> tuple[Metric, ...]:
         """Return what was announced to jump now; what was usual of it before is not after it."""
-        plans = [plan for plan in self._planned if plan.from_step <= step <= plan.to_step]
+        last = self._expected_at
+        self._expected_at = step
+        # What lies between two steps that were logged shows in the second of them.
+        plans = [
+            plan
+            for plan in self._planned
+            if plan.from_step <= step and (step <= plan.to_step or last < plan.from_step)
+        ]
         expected = tuple(name for name in ALL_METRICS if any(plan.expects(name) for plan in plans))
         began = [name for name in expected if name not in self._expected]
         self._expected = expected

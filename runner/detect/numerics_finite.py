@@ -90,6 +90,8 @@ class FiniteTrack:
         was_trusted = num_good >= TRUSTED_SAMPLES and not run.num_lapses
         if run.add(step, value) and run.told is not None:
             onset, run.told = run.told, None
+            if self._loss.told is not None or self._norm.told is not None:
+                return []  # the other one is not over
             return [recovery("nan_loss", onset, step, f"{name} is finite again at step {step}")]
         if math.isfinite(value) or run.told is not None:
             return []

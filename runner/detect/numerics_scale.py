@@ -77,7 +77,7 @@ class ScaleTrack:
         highest = self._scales[0][1]
         if self._is_searching or "fall" in self._told or scale * NOTE_FALL > highest:
             return []
-        onset = next(at for at, value in self._scales if value < highest)
+        onset = next((at for at, value in self._scales if value < highest), step)
         words = (
             f"the loss scale fell from {number(highest)} to {number(scale)} in {len(self._scales) - 1} samples without a rise "
             f"(limit {number(INCIDENT_FALL)} times)"

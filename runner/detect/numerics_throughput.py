@@ -43,6 +43,7 @@ class ThroughputTrack:
         self._learned.clear()
         self._history.clear()
         self._num_low = 0
+        self._told = None  # if it is still so, it is told of this attempt, too
 
     def begin_anew(self) -> None:
         """Forget the baseline: a step is something else from now on."""

@@ -1,7 +1,7 @@
 """Stragglers: ranks that compute more slowly than their peers. The gang waits for them at every step, and nothing else shows it.
 
 Ranks of a gang that steps together take the same time for a step; who is slow shows only in `compute_seconds`, which leaves the
-collectives out. Peers are the ranks of one pipeline stage; ranks that say no stage are one stage.
+collectives out. Peers are the ranks of one pipeline stage; of ranks that say no stage run.yaml's `pipeline` is believed.
 
 In each window a rank's value is the least of the medians that its node told in it: what disturbs a rank for some seconds is not
 in it. A rank is slow in a window if it is both by a ratio and by several spreads (median absolute deviation) above its peers'
@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat
-from runner.facts.watch import Watch
+from runner.facts.watch import Watch, WatchedAttempt
 
 # Of a window, at least; it lasts until most ranks have told of a step in it. Chosen: three words of each node.
 WINDOW_SECONDS = 30.0
@@ -80,6 +80,7 @@ class _Record:
 @dataclass(slots=True, kw_only=True)
 class _Gang:
     attempt: AttemptId
+    watched: WatchedAttempt
     known: dict[int, None] = field(default_factory=dict)  # ranks that ever told
     window: dict[int, _Told] = field(default_factory=dict)
     opened_at: float | None = None
@@ -129,7 +130,7 @@ class Stragglers:
     def _close(self, gang: _Gang, opened_at: float) -> None:
         stages: dict[int | None, list[_Told]] = {}
         for told in gang.window.values():
-            stages.setdefault(told.stage, []).append(told)
+            stages.setdefault(_stage_of(told, gang.watched), []).append(told)
         slow = {each.told.rank: each for peers in stages.values() for each in slow_ranks(peers)}
         for rank, record in list(gang.records.items()):
             record.windows = (record.windows << 1) & _MASK
@@ -143,9 +144,17 @@ class Stragglers:
         if watch is not self._followed:
             self._followed = watch
             self._gangs = {
-                watched.attempt: self._gangs.get(watched.attempt) or _Gang(attempt=watched.attempt)
+                watched.attempt: self._gangs.get(watched.attempt)
+                or _Gang(attempt=watched.attempt, watched=watched)
                 for watched in watch.attempts
             }
+
+
+def _stage_of(told: _Told, watched: WatchedAttempt) -> int | None:
+    """Return a rank's stage: as it says, or as run.yaml does, where ranks count through stages last."""
+    if told.stage is not None or watched.pipeline < 2 or watched.num_ranks % watched.pipeline:
+        return told.stage
+    return told.rank * watched.pipeline // watched.num_ranks
 
 
 def slow_ranks(peers: Sequence[_Told]) -> list[_Slow]:

@@ -454,6 +454,7 @@ class IncidentOpened:
     step: int | None = None  # furthest step of the run at that moment
     detected_after_seconds: float | None = None
     watched: bool = False  # the run goes on: it is told and followed, and governs nothing
+    onset: int | None = None  # the first step that was not as it should be
 
 
 @message("incident_amended")

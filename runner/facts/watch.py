@@ -25,6 +25,8 @@ class WatchedAttempt:
     has_stepped: bool = False  # in this attempt
     is_ending: bool = False  # a rank has ended, and was no reason to end the others
     is_timed: bool = False  # it is known which ranks were slow to start
+    pipeline: int = 1  # stages, as run.yaml says
+    num_ranks: int = 0
     planned: tuple[Planned, ...] = ()  # changes that may show in its numbers
 
 

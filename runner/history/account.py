@@ -46,6 +46,7 @@ class IncidentAccount:
     closed_at: float | None = None
     steps_lost: int | None = None
     stopped_attempt: bool = False
+    watched: bool = False  # the run goes on with it: nothing that ends is blamed on it
 
 
 @dataclass(slots=True, kw_only=True)

@@ -244,6 +244,7 @@ class Ledger:
             struck_at=now,
             struck_after_seconds=after or 0.0,
             detected_after_seconds=after,
+            watched=record.watched,
         )
         self._put_away()
 
@@ -297,7 +298,8 @@ class Ledger:
         if record.incident is not None:
             return self._books.incidents.get(record.incident)
         for incident in reversed(self._books.incidents.values()):
-            if incident.attempt == record.attempt and incident.closed_at is None:
+            is_open = incident.closed_at is None and not incident.watched
+            if incident.attempt == record.attempt and is_open:
                 return incident
         return None
 

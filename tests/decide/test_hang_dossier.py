@@ -451,3 +451,23 @@ def test_without_stands_nothing_is_said() -> None:
     desk.take(gone("n1", epoch, stacks=0))
     desk.take(gone("n2", epoch, stacks=0))
     assert (incident(desk).node, incident(desk).evidence) == (None, ["no step for 60 s"])
+
+
+def test_a_rank_that_may_wait_below_python_is_not_named() -> None:
+    """In backward, or in a copy from a GPU, it may wait for the very ranks that wait for it: the evidence says where it stands."""
+    said = say(but(REDUCE, {2: BACKWARD}))
+    assert said is not None
+    assert (said.node, said.rank) == (None, None)
+    assert "rank 2" in said.evidence
+    stands = [
+        Stand(ranks=(rank,), state="S", wchan="", frames=WORK if rank == 3 else BARRIER)
+        for rank in range(8)
+    ]
+    for has_gpus, rank in ((True, None), (False, 3)):  # the rank that logs reads its loss: .item()
+        found = judge(stands, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus)
+        assert found is not None
+        assert found.rank == rank
+    spins = [replace(stand, state="R" if 3 in stand.ranks else "S") for stand in stands]
+    found = judge(spins, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=True)
+    assert found is not None
+    assert found.rank == 3

@@ -13,6 +13,7 @@ from runner.decide.watching import MAX_EVIDENCE, MAX_WATCHED, WAIT_SECONDS
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts import wire
+from runner.facts.actions import ActionResult
 from runner.facts.faults import Finding
 from runner.facts.matches import Match
 from tests.decide.desk import Desk, exited, kinds, launch, training_desk
@@ -118,11 +119,14 @@ def test_a_fault_that_comes_back_in_the_next_attempt_is_still_the_same_incident(
 
 
 def test_findings_without_end_open_no_incidents_without_end() -> None:
-    """Twenty ranks are enough to be told of."""
+    """Twenty ranks are enough to be told of at one time; once these are over, others are."""
     desk = training_desk()
     for rank in range(MAX_WATCHED + 30):
         desk.take(found(desk, "nan_loss", node="n1", rank=rank))
     assert len(desk.state.incidents) == MAX_WATCHED
+    desk.take(found(desk, "nan_loss", node="n1", rank=0, is_over=True))
+    desk.take(found(desk, "divergence"))
+    assert [one.fault for one in desk.state.incidents.values()][-1] == "divergence"
 
 
 def test_a_page_that_says_restart_is_obeyed() -> None:
@@ -275,3 +279,116 @@ def test_lines_that_are_lived_through_make_room_for_those_that_count() -> None:
     assert watched(desk).fault == "gpu_lost"
     desk.take(lines(desk, "n2", replace(oom, line=999), last_step=50))
     assert [kept.match.line for kept in attempt.kept] == [7, 999]
+
+
+def test_a_line_that_breaks_the_judge_keeps_nobody_from_acting() -> None:
+    """A watchdog's line without a number of its collective, which torch writes as a matter of course."""
+    desk = training_desk()
+    waited = line(
+        "watchdog-timeout",
+        "nccl_timeout",
+        "collective",
+        file="rank0.err",
+        rank=0,
+        role="waited-in-vain",
+    )
+    other = replace(waited, rank=3, line=8, named={"sequence": "9" * 30})
+    desk.take(lines(desk, "n2", waited, other))
+    assert "Assigned" in kinds(desk.take(exited(desk, node="n2", rank=3)))
+
+
+def test_a_line_of_another_node_and_another_day_is_no_cause() -> None:
+    """A disk that did not answer on n1 is not why rank 3 on n2 dies of a bug, days later."""
+    disk = line("nfs", "filesystem", "machine", scope="storage", of_kernel=True)
+    bad = line("row-remap", "gpu_ecc", "device", is_lasting=True, of_kernel=True, line=9)
+    desk = training_desk()
+    desk.take(lines(desk, "n1", disk, bad, last_step=5))
+    desk.now += WAIT_SECONDS
+    desk.settle()
+    desk.now += 86400.0
+    desk.take(exited(desk, node="n2", rank=3, last_step=90_000))
+    died = next(one for one in desk.state.incidents.values() if one.fault == "rank_crash")
+    assert died.cause is None
+    assert all(one.is_live for one in desk.state.incidents.values() if one.watched)
+
+
+def test_what_all_nodes_say_at_once_is_the_fault_of_none_of_them() -> None:
+    """A file server that does not answer: one incident, one page, no node."""
+    desk = training_desk()
+    disk = line("nfs", "filesystem", "machine", scope="storage", of_kernel=True)
+    for node in ("n1", "n2"):
+        desk.take(lines(desk, node, disk))
+    desk.now += WAIT_SECONDS
+    desk.settle()
+    assert (watched(desk).fault, watched(desk).node) == ("filesystem", None)
+
+
+def test_a_run_that_goes_on_from_sick_weights_has_not_passed_what_made_them_sick() -> None:
+    """It diverged at 1,000, and the next attempt begins at 1,900; one that begins before the onset passes it."""
+    for resumed, state in ((1900, "proving"), (900, "resolved")):
+        desk = training_desk(checkpoints="/c")
+        stepped(desk, 1950)
+        desk.take(found(desk, "divergence", step=1000))
+        desk.take(exited(desk, node="n2", rank=3))
+        _cleared(desk)
+        attempt = launch(desk)
+        attempt.resume_step = resumed
+        stepped(desk, 2001)
+        assert desk.state.incidents["i1"].state == state
+
+
+def test_a_straggler_that_is_in_the_gang_again_is_over_when_its_detector_says_so() -> None:
+    """A restart on the same nodes proves nothing about it."""
+    desk = training_desk()
+    stepped(desk, 9)
+    desk.take(found(desk, "straggler", node="n2", rank=3))
+    desk.take(exited(desk, node="n1", rank=0))
+    _cleared(desk)
+    launch(desk)
+    stepped(desk, 31)
+    assert desk.state.incidents["i1"].state == "proving"
+    desk.take(found(desk, "straggler", node="n2", is_over=True))
+    assert desk.state.incidents["i1"].state == "resolved"
+
+
+def test_another_supervisor_finds_anew_what_is_still_so() -> None:
+    """Its detectors know nothing yet, and would never say that it is over; what hardware said stays."""
+    desk = training_desk()
+    desk.take(found(desk, "divergence"))
+    desk.take(lines(desk, "n2", LOST))
+    desk.now += WAIT_SECONDS
+    desk.settle()
+    desk.take(r.SupervisorStarted(holder="h2", token=2, version="0", nodes=("n1", "n2")))
+    states = {one.fault: one.state for one in desk.state.incidents.values()}
+    assert states == {"divergence": "resolved", "gpu_lost": "proving"}
+
+
+def test_a_run_that_reports_no_steps_is_not_sick_for_ever() -> None:
+    """Its next attempt could never pass a step."""
+    desk = training_desk()
+    desk.take(found(desk, "divergence"))
+    desk.take(exited(desk, node="n2", rank=3))
+    _cleared(desk)
+    launch(desk)
+    assert desk.state.incidents["i1"].state == "resolved"
+
+
+def test_a_node_that_was_watched_and_dies_as_a_spare_ends_nobody_elses_gang() -> None:
+    """What its silence is about is not what its GPU said when it was in a gang."""
+    desk = training_desk()
+    desk.join("n3", life="life-n3")
+    desk.settle()
+    incident = found(desk, "gpu_ecc", node="n3")
+    desk.take(incident)
+    desk.take(Finding(fault="node_silent", node="n3", evidence="silent", silent_seconds=6.0))
+    desk.settle()
+    faults = {one.fault: one.watched for one in desk.state.incidents.values()}
+    assert faults["gpu_ecc"]
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    for action in list(desk.state.actions.values()):
+        detail = {"agent": "dead", "keeper": "dead", "reachable": True}
+        desk.take(ActionResult(id=action.action.id, outcome="done", detail=detail))
+        desk.settle()
+    assert attempt.state == "running"
+    assert desk.state.incidents["i1"].fault == "gpu_ecc"

@@ -281,3 +281,28 @@ def test_the_first_samples_of_a_new_run_may_do_what_they_like() -> None:
     """They fall steeply, and rise again a little; nothing has settled."""
     assert incidents(curve(11.2, 9.4, 8.1, 9.9, 7.4, 8.8, 6.9, first_step=0)) == []
     assert incidents(curve(3.0, 3.1, 3.05, 3.9, 3.2, 3.1)) == []
+
+
+def test_one_step_far_ahead_by_mistake_does_not_blind_the_run() -> None:
+    """A misread number, once: what comes after it is judged again soon."""
+    numerics = Numerics()
+    for step in range(1, 200):
+        numerics.take(StepRecord(step=step, loss=3.0, grad_norm=1.0))
+    numerics.take(StepRecord(step=20_240_501, loss=3.0))
+    found = []
+    for step in range(200, 500):
+        found += numerics.take(StepRecord(step=step, loss=3.0 if step < 400 else math.nan))
+    assert [one.fault for one in found if one.severity == "incident"] == ["nan_loss"]
+
+
+def test_a_change_between_two_steps_that_are_logged_is_announced_too() -> None:
+    """Logged every ten steps; planned from 1005 to 1006."""
+    plan = Planned(from_step=1005, to_step=1006, what="data")
+    for planned in ((plan,), ()):
+        numerics, found = Numerics(planned=planned), []
+        for step in range(10, 2000, 10):
+            noise = 0.01 * ((step * 7919) % 13 - 6) / 6
+            found += numerics.take(
+                StepRecord(step=step, loss=(3.0 if step <= 1000 else 9.0) + noise, grad_norm=1.0)
+            )
+        assert bool([one for one in found if one.severity == "incident"]) != bool(planned)
