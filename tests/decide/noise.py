@@ -29,7 +29,15 @@ NODES = ("n1", "n2", "n3", "n4")
 STRANGERS = ("n9", "x")
 CODES = (0, 0, 1, 75, 78, -9, None)
 WORDS = ("", "RuntimeError: a", "OSError: b 0x17")
-FINDINGS: tuple[Fault, ...] = ("node_silent", "node_silent", "rank_stopped", "no_progress", "junk")
+FINDINGS: tuple[Fault, ...] = (
+    "node_silent",
+    "node_silent",
+    "rank_stopped",
+    "no_progress",
+    "junk",
+    "divergence",
+    "straggler",
+)
 
 
 def policy() -> Policy:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
+from runner.facts.matches import LAYERS, Match, Role
 from runner.facts.run_spec import RunSpec
 from runner.facts.stands import Stand
 from runner.store.journal import Journal
@@ -68,6 +70,26 @@ result = st.builds(
             "address": st.just("host"),
             "port": st.just(1),
         }
+    ),
+)
+words = st.sampled_from(["", "0", "3", "-1", "9" * 40, "nan", "²", "n1", "0000:a1:00"])
+line = st.builds(
+    Match,
+    signature=st.sampled_from(["a", "b"]),
+    fault=st.sampled_from(["", "gpu_lost", "filesystem", "nccl_timeout", "unknown", "no such"]),
+    layer=st.sampled_from(LAYERS),
+    scope=st.sampled_from(["rank", "gpu", "node", "fabric", "storage", "user"]),
+    weight=st.sampled_from(["names", "supports", "excuses"]),
+    role=st.sampled_from(get_args(Role)),
+    is_lasting=st.booleans(),
+    of_kernel=st.booleans(),
+    file=st.sampled_from(["rank0.err", "kernel"]),
+    line=st.integers(0, 9),
+    text=text,
+    rank=st.none() | st.integers(-1, 5),
+    at=st.none() | st.floats(),
+    named=st.dictionaries(
+        st.sampled_from(["sequence", "late", "peer", "gpu", "node", "named", "xid"]), words
     ),
 )
 inputs = st.one_of(
@@ -145,11 +167,31 @@ inputs = st.one_of(
     ),
     st.builds(
         f.Finding,
-        fault=st.sampled_from(["node_silent", "rank_stopped", "no_progress", "junk"]),
+        fault=st.sampled_from(
+            ["node_silent", "rank_stopped", "no_progress", "junk", "divergence", "straggler"]
+        ),
         evidence=text,
         attempt=st.none() | attempt,
         node=st.none() | node,
         rank=st.none() | st.integers(0, 5),
+        step=step,
+        is_over=st.booleans(),
+    ),
+    st.builds(
+        s.LinesMatched,
+        **of_attempt,
+        matches=st.lists(line, max_size=4).map(tuple),
+        living=st.booleans(),
+        last_step=step,
+    ),
+    st.builds(
+        s.ReplicasDisagree,
+        **source,
+        attempt=attempt,
+        step=st.integers(0, 50),
+        what=text,
+        ranks=st.lists(st.integers(-1, 9), max_size=3).map(tuple),
+        detail=text,
     ),
     st.builds(f.NodeHeard, **heard_from),
     st.builds(
