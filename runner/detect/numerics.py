@@ -28,7 +28,8 @@ LATE_SAMPLES = (
     16  # a record from among the last ones is late, one from before them a resume; chosen
 )
 MEMORY_SAMPLES = 64  # between two memories of what had been learned; chosen
-MAX_MEMORIES = 64  # every other one is forgotten when there are more; chosen
+# Every other one is forgotten when there are more; chosen: one takes some 20 KB, and a supervisor may follow hundreds of runs.
+MAX_MEMORIES = 16
 MISSING_SAMPLES = 64  # without a metric, before that is told; chosen
 ACTIVATION_NORM = "activation_norm"  # its name in `extra`: a record has no field for it
 

@@ -184,6 +184,7 @@ def kind_of(process: Process) -> str:
         return "rank"
     for part, kind in (
         ("runner.agent", "agent"),
+        ("runner.collect", "reader"),
         ("keeper.py", "keeper"),
         ("warm process:", "warm"),
     ):
@@ -212,7 +213,7 @@ class Rounds:
         self.pack: list[str] = []
         self.done: list[str] = []
         self.targets = TARGETS
-        self.wanted = {"supervisor": 1, "agent": 2, "keeper": 2, "warm": 2, "rank": 2}
+        self.wanted = {"supervisor": 1, "agent": 2, "reader": 2, "keeper": 2, "warm": 2, "rank": 2}
         self.supervisor: subprocess.Popen[bytes]
 
     def begin(self) -> None:

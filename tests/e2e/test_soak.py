@@ -17,11 +17,11 @@ WARM_UP_ROUNDS = (
     10  # first rounds of a process, in which it imports, opens and caches what it needs; chosen
 )
 # What a process may grow by, past its warm-up: descriptors come and go with threads that act; memory with the allocator's own mood,
-# and a little with each attempt, since the ledger keeps them all. Measured in 60 rounds: no descriptor, at most 1.2 MB. In 50
-# rounds one supervisor is seen for at least 27 past its warm-up, n1's processes for 40: in 27 a leak shows of one descriptor in
+# and a little with each attempt, since the ledger keeps them all; half a megabyte is what is learned of a run's numbers. Measured in
+# 60 rounds, without these: no descriptor, at most 1.2 MB. In 50 rounds one supervisor is seen for at least 27 past its warm-up, n1's processes for 40: in 27 a leak shows of one descriptor in
 # four rounds, or of 120 KB a round.
 MAX_DESCRIPTORS = 6
-MAX_BYTES = 2 << 20
+MAX_BYTES = 5 << 19
 MAX_BYTES_PER_ROUND = 32 << 10
 
 
@@ -46,7 +46,7 @@ def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: Stand) -> None:
     assert rounds.supervisor.wait(30) == 0
     assert check_chain(stand.folder) > NUM_ROUNDS
     assert {incident.state for incident in incidents_of(stand.view())} <= {"resolved"}
-    assert {"supervisor", "agent", "keeper", "warm"} <= set(growth)
+    assert {"supervisor", "agent", "reader", "keeper", "warm"} <= set(growth)
     for kind, (num_rounds, descriptors, size) in growth.items():
         assert descriptors <= MAX_DESCRIPTORS, f"{kind}: {growth[kind]}"
         assert size <= MAX_BYTES + num_rounds * MAX_BYTES_PER_ROUND, f"{kind}: {growth[kind]}"
