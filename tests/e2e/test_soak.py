@@ -17,9 +17,9 @@ WARM_UP_ROUNDS = (
     10  # first rounds of a process, in which it imports, opens and caches what it needs; chosen
 )
 # What a process may grow by, past its warm-up: descriptors come and go with threads that act; memory with the allocator's own mood,
-# and a little with each attempt, since the ledger keeps them all; half a megabyte is what is learned of a run's numbers. Measured in
-# 60 rounds, without these: no descriptor, at most 1.2 MB. In 50 rounds one supervisor is seen for at least 27 past its warm-up, n1's
-# processes for 40: in 27 a leak shows of one descriptor in four rounds, or of 130 KB a round.
+# a little with each attempt, since the ledger keeps them all, and by half a megabyte with what is learned of a run's numbers.
+# Measured in 60 rounds, without the latter: no descriptor, at most 1.2 MB. In 50 rounds one supervisor is seen for at least 27 past
+# its warm-up, n1's processes for 40: in 27 a leak shows of one descriptor in four rounds, or of 130 KB a round.
 MAX_DESCRIPTORS = 6
 MAX_BYTES = 5 << 19
 MAX_BYTES_PER_ROUND = 32 << 10
