@@ -194,7 +194,9 @@ class Searching:
         self._push(time.monotonic() + LIMIT_SECONDS)
 
     def _push(self, until: float) -> None:
-        """Write what the pipe takes; the child reads it between two looks."""
+        """Write what the pipe takes; the child reads it between two looks. Nothing is left to write after a child's death."""
+        if not self._orders:
+            return
         try:
             child = self._child or self._started()
             assert child.stdin is not None
