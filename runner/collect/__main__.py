@@ -14,14 +14,15 @@ from pathlib import Path
 
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
-from runner.collect.following import Follower
+from runner.collect.following import CALM_SECONDS, Follower
 from runner.collect.scan import engine_for
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.matches import ScannedLogs
 from runner.facts.searches import Follow, Followed, Search, Searched
 
-# Between two looks at the logs; chosen: with the way to the journal, a line is there within a tenth of a second.
+# Between two looks at the logs; chosen: with the way to the journal, a line is there within a tenth of a second. Where the kernel
+# tells of writes, as little as that; else that often.
 LOOK_SECONDS = 0.04
 MOST_BYTES = (
     4 * 1024 * 1024
@@ -39,23 +40,38 @@ class Searcher:
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._follower: Follower | None = None
+        self._looked_at = 0.0
 
     def serve(self) -> None:
         """Serve until standard input ends."""
         orders = b""
         while True:
-            wait_seconds = None if self._follower is None else LOOK_SECONDS
-            ready, _, _ = select.select([0], [], [], wait_seconds)
-            if ready:
+            if self._is_told():
                 data = os.read(0, _READ_BYTES)
                 if not data:
                     return
                 *lines, orders = (orders + data).split(b"\n")
                 for line in lines:
                     self._obey(wire.decode(line, limit_bytes=MOST_ORDER_BYTES))
-            if self._follower is not None:
-                for word in self._follower.look(time.monotonic()):
+            follower, now = self._follower, time.monotonic()
+            if follower is not None and now >= self._looked_at + LOOK_SECONDS:
+                self._looked_at = now
+                for word in follower.look(now):
                     _say(word)
+
+    def _is_told(self) -> bool:
+        """Wait for an order, or until it is time to look at the logs; return whether there is an order."""
+        follower = self._follower
+        if follower is None:
+            return bool(select.select([0], [], [])[0])
+        # However much is written, logs are not looked at more often than that.
+        soon = max(0.0, self._looked_at + LOOK_SECONDS - time.monotonic())
+        if select.select([0], [], [], soon)[0]:
+            return True
+        if follower.is_behind:
+            return False
+        wait_seconds = CALM_SECONDS if follower.wakers else 0.0
+        return 0 in select.select([0, *follower.wakers], [], [], wait_seconds)[0]
 
     def _obey(self, order: object) -> None:
         if isinstance(order, Search):

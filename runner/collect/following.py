@@ -11,6 +11,7 @@ after they died, in context.
 from __future__ import annotations
 
 import os
+import stat
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -20,6 +21,7 @@ from runner.collect.engines import Engine
 from runner.collect.kernel import KernelLog, KernelPosition, KernelRecord, this_boot
 from runner.collect.scan import Found, Scan, engine_for
 from runner.collect.tails import Block, Policy, Position, Tail
+from runner.collect.wakeups import Wakeups
 from runner.decide.context import in_context
 from runner.facts.matches import Match
 from runner.facts.searches import Follow, Followed, Place
@@ -65,15 +67,33 @@ class Follower:
             self._unread = f"the kernel's log is not read: {error}"
         # Of a gang that steps together, one log says all: the first that tells a step.
         self._teller: _Log | None = None
+        folders = {path.parent: None for path in paths}
+        if order.kernel_log and not _is_device(order.kernel_log):
+            folders[Path(order.kernel_log).parent] = None
+        self._wakeups = Wakeups(folders)
         self._troubles: dict[str, None] = {}
         self._told_step_at = 0.0
         self._placed_at = 0.0
         self._placed: dict[str, Place] = {}
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether there may be more to read already."""
+        return any(log.is_behind for log in self._logs)
+
+    @property
+    def wakers(self) -> list[int]:
+        """Descriptors of which one can be read once there is something to look at; none: nobody tells, so look often."""
+        if not self._wakeups.is_active:
+            return []
+        kernel = None if self._kernel is None else self._kernel.log.descriptor
+        return self._wakeups.descriptors + ([] if kernel is None else [kernel])
+
     def look(self, now: float) -> list[Followed]:
         """Return what is new, in words that fit a message each. `now`: monotonic seconds, of this machine."""
         matches: list[Match] = []
         records: list[StepRecord] = []
+        self._wakeups.drain()
         for log in self._logs:
             log.look(now)
             matches += log.matches
@@ -121,6 +141,7 @@ class Follower:
 
     def close(self) -> None:
         """Let go of all files."""
+        self._wakeups.close()
         for log in self._logs:
             log.tail.close()
         if self._kernel is not None:
@@ -213,7 +234,7 @@ class _Log:
         self._found: list[Match] = []  # not judged yet
         self._seen: tuple[int, int, int] | None = None
         self._due = 0.0
-        self._is_behind = False
+        self.is_behind = False
 
     @property
     def num_kept_back(self) -> int:
@@ -227,7 +248,7 @@ class _Log:
         if not self._may_be_new(now):
             return
         blocks = self.tail.look(now)
-        self._is_behind = bool(blocks)
+        self.is_behind = bool(blocks)
         for block in blocks:
             if self._begins_anew(block):
                 self._end_scan(now)
@@ -287,7 +308,7 @@ class _Log:
             seen = (state.st_ino, state.st_size, state.st_mtime_ns)
         except OSError:
             seen = None
-        is_calm = seen == self._seen and not self._is_behind and now < self._due
+        is_calm = seen == self._seen and not self.is_behind and now < self._due
         self._seen = seen
         if not is_calm:
             self._due = now + CALM_SECONDS
@@ -341,6 +362,14 @@ class _Kernel:
             for one in scan.feed(line + b"\n")
             if one.match is not None
         ]
+
+
+def _is_device(path: str) -> bool:
+    """Whether a kernel's log is a device, which tells by itself when there is something to read."""
+    try:
+        return stat.S_ISCHR(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def _position(place: Place | None) -> Position | None:

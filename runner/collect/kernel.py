@@ -114,6 +114,11 @@ class KernelLog:
             boot_id=self.boot_id, sequence=self._sequence, file=self._tail.position
         )
 
+    @property
+    def descriptor(self) -> int | None:
+        """That of the device, which can be read once the kernel has spoken; None: it is a file, or was not looked at yet."""
+        return self._device
+
     def close(self) -> None:
         """Let go of device and file."""
         self._tail.close()
