@@ -57,11 +57,12 @@ while True:
 
 @dataclass(frozen=True, slots=True)
 class Team:
-    """The processes of Stoker itself: pid of the supervisor, pids of agents and keepers by node."""
+    """The processes of Stoker itself: pid of the supervisor, pids of agents, keepers and readers of logs by node."""
 
     supervisor: int
     agents: dict[str, int]
     keepers: dict[str, int]
+    readers: dict[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,14 +133,29 @@ def ended(view: View) -> RunView | None:
 
 
 def team_of(stand: Stand, view: View) -> Team:
-    """Find Stoker's own processes; nodes without a keeper have no rank yet."""
+    """Find Stoker's own processes; nodes without a keeper, or a reader, have no rank yet."""
     keepers = {}
     for node in view.nodes:
         note = stand.state / "nodes" / node.node / NOTE_NAME
         if note.exists():
             keepers[node.node] = int(json.loads(note.read_text())["pid"])
     agents = {node.node: node.agent_pid for node in view.nodes}
-    return Team(int(view.holder.split(":")[1]), agents, keepers)
+    found = {node: reader_of(pid) for node, pid in agents.items()}
+    readers = {node: pid for node, pid in found.items() if pid is not None}
+    return Team(int(view.holder.split(":")[1]), agents, keepers, readers)
+
+
+def reader_of(agent: int) -> int | None:
+    """Return the process that reads logs for an agent; None: it has had no ranks yet."""
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except (OSError, ValueError):
+            continue
+        if parent == agent and b"runner.collect" in words:
+            return int(folder.name)
+    return None
 
 
 def cpu_seconds(pid: int) -> float:

@@ -6,7 +6,6 @@ import argparse
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 from bench import scan
 from bench.clusters import Shape, cpu_seconds, memory_mb, running, team_of
@@ -54,19 +53,6 @@ def up(view: View) -> View | None:
     return view if run is not None and run.attempt_state == "running" else None
 
 
-def reader_of(agent: int) -> int:
-    """Return the process that reads logs for an agent. Raises RuntimeError when there is none."""
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except (OSError, ValueError):
-            continue
-        if parent == agent and b"runner.collect" in words:
-            return int(folder.name)
-    raise RuntimeError(f"agent {agent} has nobody who reads logs")
-
-
 def told(stand: Stand, cursor: int, seconds: float) -> Iterator[tuple[int, float, Match]]:
     """Yield lines as they come into the journal: number of the entry, when it was seen (monotonic seconds), line."""
     deadline = time.monotonic() + seconds
@@ -92,8 +78,8 @@ def measure_cost(report: Report, seconds: float) -> None:
         with running(shape, scripts=scripts, command=f"{{python}} talker.py {rate}") as stand:
             view = stand.wait(up, "the ranks")
             time.sleep(FOLLOW_SECONDS + 5.0)
-            agent = team_of(stand, view).agents["n1"]
-            reader = reader_of(agent)
+            team = team_of(stand, view)
+            agent, reader = team.agents["n1"], team.readers["n1"]
             begun, before = time.monotonic(), (cpu_seconds(reader), cpu_seconds(agent))
             time.sleep(seconds)
             wall_seconds = time.monotonic() - begun
@@ -159,8 +145,7 @@ def measure_flood(report: Report) -> None:
         time.sleep(FLOOD_SECONDS)
         written = sum(path.stat().st_size for path in stand.state.rglob("rank*.out"))
         wall_seconds = time.monotonic() - begun
-        agent = team_of(stand, view).agents["n1"]
-        memory = memory_mb(reader_of(agent))[0]
+        memory = memory_mb(team_of(stand, view).readers["n1"])[0]
         beats = stand.store.read(
             streams={"beats": max(0, stand.store.last("beats") - 1)},
             registers={},

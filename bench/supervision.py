@@ -44,11 +44,12 @@ def past_step(view: View, step: int) -> View | None:
 
 
 def cpu_by_kind(team: Team) -> dict[str, float]:
-    """Return the processor seconds so far of supervisor, agents together and keepers together."""
+    """Return the processor seconds so far of the supervisor, and of agents, keepers and readers of logs, each together."""
     return {
         "supervisor": cpu_seconds(team.supervisor),
         "agents": sum(cpu_seconds(pid) for pid in team.agents.values()),
         "keepers": sum(cpu_seconds(pid) for pid in team.keepers.values()),
+        "readers": sum(cpu_seconds(pid) for pid in team.readers.values()),
     }
 
 
@@ -64,13 +65,14 @@ def measure_processes(report: Report, seconds: float) -> None:
             "supervisor": memory_mb(team.supervisor),
             **{f"agent of {node}": memory_mb(pid) for node, pid in team.agents.items()},
             **{f"keeper of {node}": memory_mb(pid) for node, pid in team.keepers.items()},
+            **{f"reader of {node}": memory_mb(pid) for node, pid in team.readers.items()},
         }
     cores = len(os.sched_getaffinity(0))
     available = wall_seconds * cores
     spent = {kind: after[kind] - before[kind] for kind in after}
     for kind, used in spent.items():
         report.figure(f"CPU, {kind}", 100 * used / available, "% of wall x cores")
-    num_processes = 1 + len(team.agents) + len(team.keepers)
+    num_processes = 1 + len(team.agents) + len(team.keepers) + len(team.readers)
     floor = num_processes / os.sysconf("SC_CLK_TCK")
     report.figure(
         "floor: one clock tick for each process", 100 * floor / available, "% of wall x cores"
@@ -78,7 +80,7 @@ def measure_processes(report: Report, seconds: float) -> None:
     total = 100 * sum(spent.values()) / available
     report.figure("CPU, all together", total, "% of wall x cores", at_most=CPU_LIMIT_PERCENT)
     for name, (resident, own) in memory.items():
-        limit = None if name.startswith("keeper") else RESIDENT_LIMIT_MB
+        limit = None if name.startswith(("keeper", "reader")) else RESIDENT_LIMIT_MB
         report.figure(f"resident, {name}", resident, "MB", at_most=limit)
         report.figure(f"  own share of it, {name}", own, "MB")
 
