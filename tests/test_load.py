@@ -474,6 +474,7 @@ def test_a_runbook_is_read_from_its_front_matter(tmp_path: Path) -> None:
         ("[rank_crash]", "[rank_crush]", ["faults[0]: 'rank_crush'", "'rank_crash'"]),
         ("[rank_crash]", "[]", ["faults: empty"]),
         ("- restart", "- reboot", ["rank_crash.md:6: ladder[0]", "'reboot'", "'restart'"]),
+        ("- restart", "- watch", ["rank_crash.md:6: ladder[0]", "'rank_crash' has ended it"]),
         ("tries: 2", "tries: 0", ["ladder[1].tries", "give 1 or more"]),
         ("tries: 2", "trys: 2", ["rank_crash.md:8: ladder[1].trys", "did you mean 'tries'"]),
         ("tries: 2", "tries: [", ["rank_crash.md:9:", "not YAML"]),

@@ -10,17 +10,8 @@ from runner.facts.ids import AttemptId
 from runner.facts.signals import StartPhase
 from runner.facts.wire import message
 
-Fault = Literal[
-    "rank_crash",  # a rank ended with an error or a signal
-    "launch_failed",  # a node could not start its ranks
-    "devices_held",  # the memory of a node's devices was not released before a launch
-    "settings_refused",  # the trainer says its settings cannot work (exit code 78)
-    "node_silent",  # no sign of life from a node
-    "domain_silent",  # all nodes of a rack, a switch or a power supply fell silent together
-    "node_unfit",  # a node failed its checks, or is a lemon
-    "rank_stopped",  # a rank is in state T
-    "no_progress",  # the gang is alive and makes no step
-    # ---- what a run goes on with: watched, and told
+# What a run goes on with, so that a page may say `watch`.
+WatchedFault = Literal[
     "gpu_ecc",
     "gpu_lost",
     "gpu_xid_other",
@@ -43,7 +34,18 @@ Fault = Literal[
     "host_memory_growth",  # a rank's memory grows, and goes on growing
     "descriptor_growth",  # so do its open files
     "replicas_disagree",  # copies that must be equal are not: silent data corruption
-    # ---- about Stoker itself
+]
+Fault = Literal[
+    "rank_crash",  # a rank ended with an error or a signal
+    "launch_failed",  # a node could not start its ranks
+    "devices_held",  # the memory of a node's devices was not released before a launch
+    "settings_refused",  # the trainer says its settings cannot work (exit code 78)
+    "node_silent",  # no sign of life from a node
+    "domain_silent",  # all nodes of a rack, a switch or a power supply fell silent together
+    "node_unfit",  # a node failed its checks, or is a lemon
+    "rank_stopped",  # a rank is in state T
+    "no_progress",  # the gang is alive and makes no step
+    WatchedFault,
     "decision_failed",  # Stoker's own decision raised
     "junk",  # bytes that are no message
 ]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.resources
 from pathlib import Path
+from typing import Any, get_args
 
 from runner.errors import SpecError
+from runner.facts.faults import Fault, WatchedFault
 from runner.facts.runbooks import Runbook
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_limits, known_fields
@@ -57,7 +59,27 @@ def load_runbook(path: Path) -> Runbook:
             problems.add((field,), f"empty; give at least one of its {field}")
     if isinstance(ladder, list):
         plain["ladder"] = [_rung(rung, index, problems) for index, rung in enumerate(ladder)]
+        _check_watch(plain, problems)
     return build(Runbook, plain, problems)
+
+
+def _check_watch(plain: dict[str, Any], problems: Problems) -> None:
+    """Refuse to watch what ends a gang: it would be left broken, and nobody would start it again."""
+    watches = [
+        index
+        for index, rung in enumerate(plain["ladder"])
+        if isinstance(rung, dict) and rung.get("do") == "watch"
+    ]
+    faults = plain.get("faults")
+    ending = [
+        fault
+        for fault in (faults if isinstance(faults, list) else [])
+        if fault in get_args(Fault) and fault not in get_args(WatchedFault)
+    ]
+    if watches and ending:
+        where = ("ladder", watches[0], "do")
+        what = f"'watch' leaves the run alone, and {shown(ending[0])} has ended it; say restart, swap or stop"
+        problems.add(where, what)
 
 
 def _is_for_people(path: Path) -> bool:
