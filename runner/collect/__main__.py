@@ -23,7 +23,7 @@ from runner.facts.searches import Follow, Followed, Search, Searched
 
 # Between two looks at the logs; chosen: with the way to the journal, a line is there within a tenth of a second. Where the kernel
 # tells of writes, as little as that; else that often.
-LOOK_SECONDS = 0.04
+LOOK_SECONDS = 0.05
 MOST_BYTES = (
     4 * 1024 * 1024
 )  # of the end of each file; chosen: a cause stands near the end, or is too old to be one
