@@ -16,7 +16,7 @@ from pathlib import Path
 from runner.act.pages import tell
 from runner.decide.controller import Controller
 from runner.decide.draft import Policy
-from runner.decide.state import State
+from runner.decide.state import LAUNCHED, State
 from runner.errors import PermanentError, StokerError, StoreForgot, StoreUnavailable, WireError
 from runner.facts import wire
 from runner.facts.cluster_spec import ClusterSpec
@@ -195,7 +195,7 @@ def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
     records: list[object] = []
     for run in state.runs.values():
         attempt = run.attempt
-        if attempt is None or attempt.state not in ("launching", "running", "asked"):
+        if attempt is None or attempt.state not in LAUNCHED:
             continue
         if any(name in ahead for name in attempt.nodes):
             reason = "the store forgot what was launched after it"

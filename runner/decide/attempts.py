@@ -12,7 +12,7 @@ from runner.decide.draft import Draft
 from runner.decide.hardware import offend
 from runner.decide.ladder import end_attempt, end_run
 from runner.decide.placement import output_folder
-from runner.decide.state import GONE, Attempt, Run, State
+from runner.decide.state import GONE, LAUNCHED, Attempt, Run, State
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
 from runner.facts.cluster_spec import ClusterSpec
@@ -307,7 +307,7 @@ def _disagreement(remedies: dict[str, float], settings: SettingsInEffect) -> str
 def on_hang(draft: Draft, finding: Finding) -> None:
     """A stopped rank, or a gang that makes no step."""
     attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
-    if attempt is None or attempt.state not in (*RUNNING, "asked"):
+    if attempt is None or attempt.state not in LAUNCHED:
         return
     strike(
         draft,

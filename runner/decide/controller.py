@@ -16,6 +16,7 @@ from runner.decide import (
     domains,
     fleet,
     joining,
+    kept_lines,
     probing,
     requests,
     runs,
@@ -27,7 +28,7 @@ from runner.decide.apply import apply_entry
 from runner.decide.choice import in_order
 from runner.decide.draft import Draft, Policy
 from runner.decide.outlook import Outlook
-from runner.decide.state import State
+from runner.decide.state import LAUNCHED, State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
@@ -174,8 +175,8 @@ def _on_finding(draft: Draft, finding: Finding) -> None:
 def _on_lines(draft: Draft, said: s.LinesMatched) -> None:
     """Lines of a gang that lives wait for what becomes of it; all others explain what did."""
     attempt = draft.state.attempt_of(said.attempt)
-    if said.living and attempt is not None and attempt.state in watching.LIVING:
-        watching.on_living_lines(draft, said)
+    if said.living and attempt is not None and attempt.state in LAUNCHED:
+        kept_lines.on_lines_kept(draft, said)
     else:
         diagnosing.on_lines_matched(draft, said)
 

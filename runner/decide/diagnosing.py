@@ -41,7 +41,7 @@ def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
     known = incident.cause
     # Of one that is closed the lines are gone: an echo that comes late is judged without them.
     if incident.is_live or known is None or cause.confidence > known.confidence:
-        _diagnose(draft, incident, cause, new)
+        diagnose(draft, incident, cause, new)
 
 
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
@@ -52,7 +52,7 @@ def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
     return None
 
 
-def _diagnose(draft: Draft, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
+def diagnose(draft: Draft, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
     """Write the cause down; an unknown one is recognised if an incident before had the same."""
     for other in reversed(draft.state.incidents.values()) if cause.template else ():
         same = other.cause is not None and other.cause.template == cause.template
@@ -118,7 +118,7 @@ def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int)
     verdict = verdict_on(lines)
     if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
         return
-    draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(lines)))
+    diagnose(draft, incident, cause, lines)
     for known in draft.state.incidents.values():
         is_of_lines = known.watched and known.cause is not None and known.node == cause.node
         if is_of_lines and known.attempt == attempt.attempt and draft.is_live(known):

@@ -11,7 +11,7 @@ from dataclasses import replace
 from runner.decide.draft import Draft
 from runner.decide.ladder import end_attempt, respond
 from runner.decide.nodes import is_up, live_attempt
-from runner.decide.state import GONE, Incident, Node, State
+from runner.decide.state import GONE, LAUNCHED, Incident, Node, State
 from runner.facts import records as r
 from runner.facts.faults import DomainSilence
 
@@ -82,7 +82,7 @@ def give_up(draft: Draft, node: Node, *, evidence: str) -> bool:
         if known.is_live and known.fault == "node_silent" and known.node == node.node:
             draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
     live = live_attempt(draft, node)
-    if live is not None and live[1].state in ("launching", "running", "asked"):
+    if live is not None and live[1].state in LAUNCHED:
         run, attempt = live
         if incident is not None:
             ended = f"{attempt.attempt} has lost {node.node} with it"

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from runner.decide import attempts, domains, probing, watching
-from runner.decide.pool import STEADY
-from runner.decide.state import GONE, Attempt, Run, State
+from runner.decide import attempts, domains, kept_lines, probing
+from runner.decide.state import GONE, LAUNCHED, Attempt, Run, State
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts.cluster_spec import ClusterSpec
@@ -73,7 +72,7 @@ class Outlook:
             attempt = run.attempt
             if attempt is None:
                 continue
-            if (judge_at := watching.due_at(attempt)) is not None:
+            if (judge_at := kept_lines.due_at(attempt)) is not None:
                 times.append(judge_at)
             if attempt.state == "stopping":
                 since = attempt.stopping_at or 0.0
@@ -121,7 +120,7 @@ class Outlook:
         watched = [
             self._watched(run, run.attempt)
             for run in self._state.runs.values()
-            if run.attempt is not None and run.attempt.state in ("launching", "running", "asked")
+            if run.attempt is not None and run.attempt.state in LAUNCHED
         ]
         return Watch(
             nodes=tuple(nodes),
@@ -197,5 +196,5 @@ class Outlook:
 
 def _wants_nodes(run: Run) -> bool:
     """Whether a run is between two attempts, so that a node which comes free may be what it waits for."""
-    has_them = run.attempt is not None and run.attempt.state in (*STEADY, "stopping")
+    has_them = run.attempt is not None and run.attempt.state in (*LAUNCHED, "stopping")
     return run.state in ("active", "waiting") and not has_them

@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 
 from runner.decide.draft import Draft
-from runner.decide.state import State
+from runner.decide.state import LAUNCHED, State
 from runner.facts import records as r
 from runner.facts.cluster_spec import ClusterSpec
 
 ENOUGH = (
     0.99  # of all cases in which the recommended spares are enough: as ByteRobust sizes its own
 )
-# States of an attempt in which its nodes are taken: in the others a node may be free for a moment, and is no spare.
-STEADY = ("launching", "running", "asked")
 
 
 def recommended_spares(cluster: ClusterSpec, nodes: int) -> int:
@@ -66,7 +64,7 @@ def settle(draft: Draft) -> None:
     if wanted == 0 or state.closing:
         return
     settled = all(
-        run.state == "waiting" or (run.attempt is not None and run.attempt.state in STEADY)
+        run.state == "waiting" or (run.attempt is not None and run.attempt.state in LAUNCHED)
         for run in runs
     )
     if not settled or not (runs or state.pool_low):

@@ -9,7 +9,7 @@ from runner.decide.blame import respond_or_stop, strike
 from runner.decide.draft import Draft
 from runner.decide.ladder import respond
 from runner.decide.nodes import free_state, live_attempt
-from runner.decide.state import GONE, Incident, Node, Run
+from runner.decide.state import GONE, LAUNCHED, Incident, Node, Run
 from runner.facts import records as r
 from runner.facts.actions import Action, ActionResult
 from runner.facts.cluster_spec import ClusterSpec
@@ -210,7 +210,7 @@ def _steps_on(draft: Draft, node: Node) -> bool:
     if node.gang_advanced_at is None or attempt is None or not is_in_doubt(node):
         return False
     limit = 2 * (draft.policy.cluster.silence_seconds + node.gang_step_seconds)
-    is_up = attempt.state in ("launching", "running", "asked")
+    is_up = attempt.state in LAUNCHED
     return is_up and draft.now < node.gang_advanced_at + limit
 
 

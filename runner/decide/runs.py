@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from runner.decide import trust, watching
+from runner.decide import kept_lines, trust
 from runner.decide.attempts import (
     EXIT_FINISHED,
     EXIT_STOPPED,
@@ -22,7 +22,7 @@ from runner.decide.draft import Draft
 from runner.decide.ladder import end_attempt, end_run, idle
 from runner.decide.placement import checkpoint_folder, is_usable, output_folder
 from runner.decide.probing import probe
-from runner.decide.state import GONE, Attempt, Run
+from runner.decide.state import GONE, LAUNCHED, Attempt, Run
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
 
@@ -69,7 +69,7 @@ def settle(draft: Draft, run: Run) -> None:
         _settle_between(draft, run)
     elif attempt.state == "prepared":
         _launch(draft, run, attempt)
-    elif attempt.state in (*RUNNING, "asked"):
+    elif attempt.state in LAUNCHED:
         _settle_running(draft, run, attempt)
     elif attempt.state == "stopping":
         _settle_stopping(draft, attempt)
@@ -235,7 +235,7 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
     )
     if _is_time_up(draft, run, attempt):
         return
-    watching.settle(draft, run, attempt)
+    kept_lines.settle(draft, run, attempt)
     if draft.records:
         return
     if draft.now >= launch_limit(draft.state, draft.policy.cluster, run):

@@ -37,6 +37,9 @@ MAX_INCIDENTS_KEPT = (
 OUT: tuple[NodeStateName, ...] = ("quarantined", "repair", "retired")
 GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
 
+# States of an attempt whose nodes were told to launch it, and not to end it.
+LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "asked")
+
 MAX_CHECK_SAID = 300  # characters of a node's last check; the journal has all; chosen, not measured
 MAX_STRANGERS_KEPT = 100  # agents refused under names that are no nodes; chosen, not measured
 MAX_LIVES_KEPT = (

@@ -2,53 +2,36 @@
 
 A page whose rung says `watch` asks nothing of the run: the incident governs nothing, and is over when the finding is, or when the
 run has passed the step in a later attempt. A page that says anything else is answered as a failure is.
-
-Lines of a gang that lives are kept, to be judged with what is found when something strikes it. What hardware and operating system
-say is worth an incident by itself, a moment later: when ranks die of it, it is the cause of that incident and none of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-
-from runner.decide import diagnosing
 from runner.decide.blame import fingerprint, strike
 from runner.decide.draft import Draft
 from runner.decide.ladder import next_rung, respond
-from runner.decide.state import Attempt, Incident, Run
+from runner.decide.state import LAUNCHED, Attempt, Incident, Run
 from runner.facts import records as r
 from runner.facts.faults import Finding
-from runner.facts.matches import Match
-from runner.facts.signals import LinesMatched, ReplicasDisagree
-from runner.facts.verdicts import Verdict
+from runner.facts.signals import ReplicasDisagree
 
-LIVING = ("launching", "running", "asked")
-WAIT_SECONDS = 3.0  # for ranks to die of what a line tells of; chosen
 MAX_EVIDENCE = 6  # words on one watched incident; chosen
 MAX_WATCHED = 20  # incidents of one attempt that are live without ending it; chosen
-MANY_NODES = 3  # that complain of the same at once: it is something that they share; chosen
-SHARED = ("storage", "fabric")
 
 
 def on_noted(draft: Draft, finding: Finding) -> None:
     """Take what a detector says of a gang that goes on."""
     attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
-    if attempt is None or attempt.state not in LIVING:
+    if attempt is None or attempt.state not in LAUNCHED:
         return
     run = draft.run_of(attempt.attempt)
     known = _known(draft, run, finding)
     if finding.is_over:
         if known is not None:
-            draft.add(
-                r.IncidentChanged(
-                    incident=known.incident, state="resolved", reason=finding.evidence
-                )
-            )
+            _resolve(draft, known, finding.evidence)
     elif known is not None:
         _again(draft, known, attempt, finding)
     else:
-        _open(draft, run, attempt, finding)
+        open_watched(draft, run, attempt, finding)
 
 
 def _known(draft: Draft, run: Run, finding: Finding) -> Incident | None:
@@ -92,7 +75,7 @@ def _again(draft: Draft, known: Incident, attempt: Attempt, finding: Finding) ->
     )
 
 
-def _open(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Incident | None:
+def open_watched(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Incident | None:
     """Open an incident as its page says; None where no page answers, or too many were opened."""
     book = draft.policy.runbook_for(finding.fault)
     chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
@@ -156,6 +139,10 @@ def on_replicas(draft: Draft, said: ReplicasDisagree) -> None:
     )
 
 
+def _resolve(draft: Draft, incident: Incident, reason: str) -> None:
+    draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+
+
 def _num_watched(draft: Draft, attempt: Attempt) -> int:
     """Count the watched incidents of an attempt that are live, those of this decision among them."""
     live = [
@@ -163,18 +150,18 @@ def _num_watched(draft: Draft, attempt: Attempt) -> int:
         for incident in draft.state.incidents.values()
         if incident.watched and incident.attempt == attempt.attempt and draft.is_live(incident)
     ]
-    new = [record for record in draft.records if isinstance(record, r.IncidentOpened)]
+    new = [one for one in draft.records if isinstance(one, r.IncidentOpened) and one.watched]
     return len(live) + len(new)
 
 
 def is_passed(incident: Incident, attempt: Attempt) -> bool:
     """Whether an attempt that has come further than a watched incident shows that it is over.
 
-    Not if it began with weights from after the onset, nor if the rank or node that a detector found is in it again: then the
-    detector says when it is over.
+    What has an onset was in the weights from then on: it must have begun before. What a detector found of a node, and is found in
+    hours or minutes, is over when the detector says so, if that node is in the gang again.
     """
-    if incident.onset is not None and attempt.resume_step >= incident.onset:
-        return False
+    if incident.onset is not None:
+        return attempt.resume_step < incident.onset
     return incident.cause is not None or incident.node not in attempt.nodes
 
 
@@ -183,9 +170,7 @@ def forget(draft: Draft) -> None:
     for incident in draft.state.incidents.values():
         if incident.watched and incident.is_live and incident.cause is None:
             reason = "the supervisor changed; it is found again if it is still so"
-            draft.add(
-                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
-            )
+            _resolve(draft, incident, reason)
 
 
 def begin_anew(draft: Draft, attempt: Attempt) -> None:
@@ -195,99 +180,4 @@ def begin_anew(draft: Draft, attempt: Attempt) -> None:
         is_older = incident.run == run.run and incident.attempt != attempt.attempt
         if incident.watched and incident.is_live and is_older:
             reason = f"{attempt.attempt} has begun; it is found again if it is still so"
-            draft.add(
-                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
-            )
-
-
-# ---- lines ----------------------------------------------------------------------------------------------------------
-
-
-def on_living_lines(draft: Draft, said: LinesMatched) -> None:
-    """Keep lines of a gang that lives; what hardware says is judged a moment later, unless the gang dies of it before."""
-    attempt = draft.state.attempt_of(said.attempt)
-    if attempt is None or attempt.state not in LIVING or attempt.epoch != said.epoch:
-        return
-    told = {diagnosing.place_of(kept.match) for kept in attempt.kept}
-    new = tuple(
-        match
-        for match in (replace(match, node=said.node) for match in said.matches)
-        if diagnosing.place_of(match) not in told
-    )
-    if not new:
-        return
-    judge_at = draft.now + WAIT_SECONDS if any(match.is_telling for match in new) else None
-    draft.add(
-        r.LinesKept(attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at)
-    )
-
-
-def due_at(attempt: Attempt) -> float | None:
-    """Return when lines of a gang are to be judged; None: there are none."""
-    return attempt.judge_at if attempt.state in LIVING else None
-
-
-def settle(draft: Draft, run: Run, attempt: Attempt) -> None:
-    """Judge lines of a gang that has not died of them."""
-    due = due_at(attempt)
-    if due is None or draft.now < due:
-        return
-    draft.add(r.LinesJudged(attempt=attempt.attempt))
-    found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
-    for node in {kept.match.node: True for kept in attempt.kept if kept.match.is_telling}:
-        lines = [
-            kept.match for kept in attempt.kept if kept.match.node == node and kept.match.is_telling
-        ]
-        verdict = diagnosing.verdict_on(lines)
-        if verdict is not None:
-            found.setdefault((verdict.fault, verdict.scope), []).append((node, verdict, lines))
-    for (_, scope), alike in found.items():
-        # What many nodes have at once, and what they share, is the fault of none of them.
-        if len(alike) >= MANY_NODES or scope in SHARED:
-            node, verdict, lines = alike[0]
-            _judge(draft, run, attempt, None, verdict, lines)
-            continue
-        for node, verdict, lines in alike:
-            _judge(draft, run, attempt, node, verdict, lines)
-            if any(isinstance(record, r.AttemptChanged) for record in draft.records):
-                return  # its page ended the attempt
-
-
-def _judge(
-    draft: Draft,
-    run: Run,
-    attempt: Attempt,
-    node: str | None,
-    verdict: Verdict,
-    lines: Sequence[Match],
-) -> None:
-    """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
-    cause = diagnosing.cause_of(verdict)
-    for known in draft.state.incidents.values():
-        is_of_lines = known.watched and known.is_live and known.cause is not None
-        if not is_of_lines or known.run != run.run or known.node != node:
-            continue
-        if known.attempt == attempt.attempt:
-            if not diagnosing.is_same(cause, known.cause):
-                draft.add(
-                    r.IncidentDiagnosed(incident=known.incident, cause=cause, matches=tuple(lines))
-                )
-            return
-        if known.fault == verdict.fault:
-            said = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
-            draft.add(
-                r.IncidentAmended(incident=known.incident, evidence=said, attempt=attempt.attempt)
-            )
-            return
-    finding = Finding(
-        fault=verdict.fault,  # type: ignore[arg-type]  # a page answers it, or it is passed over
-        evidence=f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300],
-        attempt=attempt.attempt,
-        node=node,
-        rank=verdict.evidence[0].rank if node is not None else None,
-    )
-    incident = _open(draft, run, attempt, finding)
-    if incident is not None:
-        draft.add(
-            r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(lines))
-        )
+            _resolve(draft, incident, reason)

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from runner.decide.draft import Policy
+from runner.decide.kept_lines import WAIT_SECONDS
 from runner.decide.state import MAX_MATCHES_KEPT, Incident
-from runner.decide.watching import MAX_EVIDENCE, MAX_WATCHED, WAIT_SECONDS
+from runner.decide.watching import MAX_EVIDENCE, MAX_WATCHED
 from runner.facts import records as r
 from runner.facts import signals as s
 from runner.facts import wire
@@ -392,3 +393,31 @@ def test_a_node_that_was_watched_and_dies_as_a_spare_ends_nobody_elses_gang() ->
         desk.settle()
     assert attempt.state == "running"
     assert desk.state.incidents["i1"].fault == "gpu_ecc"
+
+
+def test_a_nan_of_a_node_that_serves_on_is_over_when_the_run_has_passed_it() -> None:
+    """It began before the onset again, with the same nodes: the numbers were well this time."""
+    desk = training_desk(checkpoints="/c")
+    stepped(desk, 50)
+    desk.take(found(desk, "nan_loss", step=50, node="n2", rank=3))
+    desk.take(exited(desk, node="n2", rank=3))
+    _cleared(desk)
+    launch(desk)
+    stepped(desk, 51)
+    assert desk.state.incidents["i1"].state == "resolved"
+
+
+def test_an_unknown_line_that_was_kept_is_recognised_the_second_time() -> None:
+    """It came while the ranks lived, so that the cause is known with the incident."""
+    desk = training_desk()
+    said = line("error", "unknown", "other", scope="rank", file="rank3.err", rank=3)
+    causes = []
+    for number in (1, 2):
+        words = f"FrobnicationError: frob {number} went astray"
+        desk.take(lines(desk, "n2", replace(said, text=words)))
+        desk.take(exited(desk, node="n2", rank=3, stderr_tail=f"{words}{'!' * number}"))
+        _cleared(desk)
+        launch(desk)
+        stepped(desk, 10 * number)
+        causes.append(desk.state.incidents[f"i{number}"].cause)
+    assert [cause.seen_in if cause else None for cause in causes] == ["", "i1"]
