@@ -1,8 +1,8 @@
 """Searching: the logs of the node's ranks are followed while they live, and searched once more when some of them have died.
 
-A child of low priority does it (`python -m runner.collect`): the word that a rank died waits for nothing, and what hostile text
-does to a search it does to no agent. What comes of it is told as signals of its own (`LinesMatched`). How far logs were read is
-written down after that, so that the next life of the agent goes on there.
+A child does it (`reader`): the word that a rank died waits for nothing, and what hostile text does to a search it does to no agent.
+What comes of it is told as signals of its own (`LinesMatched`). How far logs were read is written down after that, so that the next
+life of the agent goes on there.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import contextlib
 import json
 import logging
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -22,6 +20,7 @@ from pathlib import Path
 from runner.agent import output
 from runner.agent.gang import Gang
 from runner.agent.loop import Loop
+from runner.agent.reader import LIMIT_SECONDS, Reader
 from runner.agent.voice import Voice
 from runner.errors import WireError
 from runner.facts import wire
@@ -34,19 +33,8 @@ log = logging.getLogger("stoker.agent")
 FOLLOW_SECONDS = 1.0  # after a gang's start, which is busy enough; chosen
 LINGER_SECONDS = 2.0  # after a gang's end, for words about it; chosen
 WAIT_SECONDS = 0.5  # after the first death of a gang, for those that die of it; chosen
-LIMIT_SECONDS = 30.0  # for one search, or for taking an order; far above what it takes; chosen
-PUSH_SECONDS = 0.05  # between two tries to hand over an order; chosen
-AGAIN_SECONDS = (
-    1.0,
-    5.0,
-    60.0,
-)  # until a child that died is started again, the more often the later; chosen
-NICE = 10  # others train, or restart ranks, meanwhile
 PLACES_NAME = "followed.json"
-ERRORS_NAME = "reader.err"
-MOST_ANSWER_BYTES = 16 * 1024 * 1024  # an answer names every log of a node
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # Linux, include/linux/proc_ns.h
-_READ_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,12 +60,7 @@ class Searching:
         """`folder`: the node's own."""
         self._loop, self._voice = loop, voice
         self._folder, self._kernel_log = folder, kernel_log
-        self._child: subprocess.Popen[bytes] | None = None
-        self._old: list[
-            subprocess.Popen[bytes]
-        ] = []  # killed; one that waits for a disk does not die of it
-        self._said = b""  # by the child, not a whole line yet
-        self._orders = b""  # that the child's pipe has not taken yet
+        self._reader = Reader(loop, folder, on_word=self._hear, on_death=self._bereft)
         self._gang: Gang | None = None  # that is there
         self._followed: Gang | None = (
             None  # whose logs are followed: what kills a gang is said after it is gone
@@ -88,8 +71,6 @@ class Searching:
         self._asked: dict[int, tuple[Gang, Search]] = {}  # searches under way, by number
         self._repeated: dict[int, None] = {}  # searches that were asked for twice
         self._number = 0
-        self._num_deaths = 0
-        self._is_over = False
 
     # -- gangs
 
@@ -102,7 +83,7 @@ class Searching:
         self._places = {}
         if adopted:
             self._remember(gang)
-        self._num_deaths = 0
+        self._reader.forgive()
         self._loop.cancel("unfollow")
         self._loop.at("follow", time.monotonic() + FOLLOW_SECONDS, self._follow)
 
@@ -122,22 +103,20 @@ class Searching:
 
     def close(self) -> None:
         """End what is under way: nobody will hear of it."""
-        self._is_over = True
-        self._loop.cancel("search")
-        for timer in ("follow", "unfollow", "order", "searched", "search again", "reader"):
+        for timer in ("follow", "unfollow", "search", "searched", "search again", "reader"):
             self._loop.cancel(timer)
-        self._drop()
+        self._reader.close()
 
     # -- orders
 
     def _hung(self) -> None:
-        self._died(f"said nothing for {LIMIT_SECONDS:g} s")
+        self._reader.died(f"said nothing for {LIMIT_SECONDS:g} s")
 
     def _unfollow(self) -> None:
         self._followed = None
         self._loop.cancel("reader")
-        if self._child is not None:
-            self._order(Follow(gang=""))
+        if self._reader.is_there:
+            self._reader.order(Follow(gang=""))
 
     def _follow(self) -> None:
         gang = self._followed = self._gang
@@ -149,7 +128,7 @@ class Searching:
             for path in output.paths(gang.plan.output_folder, rank)
         }
         self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._hung)
-        self._order(
+        self._reader.order(
             Follow(
                 gang=str(gang.attempt),
                 files=files,
@@ -178,86 +157,21 @@ class Searching:
 
     def _ask(self, gang: Gang, order: Search) -> None:
         self._asked[order.number] = (gang, order)
-        self._order(order)
+        self._reader.order(order)
         expect = partial(self._expect, order.number)
         self._loop.at("searched", time.monotonic() + LIMIT_SECONDS, expect)
 
     def _expect(self, number: int) -> None:
         if number in self._asked:
-            self._died(f"did not answer for {LIMIT_SECONDS:g} s")
-
-    def _order(self, order: object) -> None:
-        """Hand an order to the child, which is started if need be."""
-        if self._is_over:
-            return
-        self._orders += wire.encode(order) + b"\n"
-        self._push(time.monotonic() + LIMIT_SECONDS)
-
-    def _push(self, until: float) -> None:
-        """Write what the pipe takes; the child reads it between two looks. Nothing is left to write after a child's death."""
-        if not self._orders:
-            return
-        try:
-            child = self._child or self._started()
-            assert child.stdin is not None
-            self._orders = self._orders[os.write(child.stdin.fileno(), self._orders) :]
-        except BlockingIOError:
-            pass
-        except OSError as error:
-            self._died(f"takes no order: {error}")
-            return
-        if not self._orders:
-            return
-        if time.monotonic() > until:
-            self._died(f"took no order for {LIMIT_SECONDS:g} s")
-        else:
-            self._loop.at("order", time.monotonic() + PUSH_SECONDS, partial(self._push, until))
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        self._old = [child for child in self._old if child.poll() is None]
-        if self._old:
-            raise OSError(f"the one before it, pid {self._old[0].pid}, cannot be killed yet")
-        # -P: whatever lies in the folder that we were started in is no module of ours.
-        command = ["nice", "-n", str(NICE), sys.executable, "-P", "-m", "runner.collect"]
-        with (self._folder / ERRORS_NAME).open("wb") as errors:
-            child = subprocess.Popen(
-                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, bufsize=0
-            )
-        assert child.stdout is not None
-        assert child.stdin is not None
-        os.set_blocking(child.stdin.fileno(), False)
-        os.set_blocking(child.stdout.fileno(), False)
-        self._child, self._said = child, b""
-        self._loop.watch(child.stdout.fileno(), self._hear)
-        return child
+            self._reader.died(f"did not answer for {LIMIT_SECONDS:g} s")
 
     # -- answers
 
-    def _hear(self) -> None:
-        child = self._child
-        if child is None or child.stdout is None:
-            return
-        try:
-            data = os.read(child.stdout.fileno(), _READ_BYTES)
-        except BlockingIOError:
-            return
-        if not data:
-            self._died("ended")
-            return
-        *lines, self._said = (self._said + data).split(b"\n")
-        if len(self._said) > MOST_ANSWER_BYTES:
-            self._died("says more than it may")
-            return
-        for line in lines:
-            try:
-                said = wire.decode(line, limit_bytes=MOST_ANSWER_BYTES)
-            except WireError as error:
-                self._died(f"says what is no message: {error}")
-                return
-            if isinstance(said, Followed):
-                self._take(said)
-            elif isinstance(said, Searched):
-                self._searched(said)
+    def _hear(self, said: object) -> None:
+        if isinstance(said, Followed):
+            self._take(said)
+        elif isinstance(said, Searched):
+            self._searched(said)
 
     def _take(self, said: Followed) -> None:
         gang = self._followed
@@ -304,16 +218,11 @@ class Searching:
                 )
             )
 
-    # -- the child's end
+    # -- the reader's end
 
-    def _died(self, why: str) -> None:
-        self._drop()
+    def _bereft(self, again_seconds: float) -> None:
+        """The reader has died: have another one do, after a while, what it would have done."""
         self._loop.cancel("reader")
-        if self._is_over:
-            return
-        again_seconds = AGAIN_SECONDS[min(self._num_deaths, len(AGAIN_SECONDS) - 1)]
-        self._num_deaths += 1
-        log.warning("whoever reads logs %s; again in %g s", why, again_seconds)
         at = time.monotonic() + again_seconds
         if self._gang is not None:
             self._loop.at("follow", at, self._follow)
@@ -330,20 +239,6 @@ class Searching:
             else:
                 self._repeated[number] = None
                 self._ask(gang, order)
-
-    def _drop(self) -> None:
-        child, self._child = self._child, None
-        self._orders = b""
-        if child is None:
-            return
-        assert child.stdout is not None
-        assert child.stdin is not None
-        self._loop.unwatch(child.stdout.fileno())
-        child.kill()
-        self._old.append(child)  # waited for by nobody: it may be stuck in the kernel
-        child.stdout.close()
-        with contextlib.suppress(OSError):
-            child.stdin.close()
 
     # -- how far logs were read
 
