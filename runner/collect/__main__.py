@@ -14,7 +14,8 @@ from pathlib import Path
 
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
-from runner.collect.following import CALM_SECONDS, Follower
+from runner.collect.followed_logs import CALM_SECONDS
+from runner.collect.following import Follower
 from runner.collect.scan import engine_for
 from runner.errors import UserError
 from runner.facts import wire

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from runner.collect.engines import Engine
-from runner.collect.following import ALIKE, ALIKE_SECONDS, MAX_TOLD, PLACES_SECONDS, Follower
+from runner.collect.followed_logs import ALIKE, ALIKE_SECONDS
+from runner.collect.following import MAX_TOLD, PLACES_SECONDS, Follower
 from runner.collect.scan import engine_for
 from runner.facts import wire
 from runner.facts.matches import Match
