@@ -23,26 +23,15 @@ from bench.recovery.stamps import (
     stamps_of,
 )
 from bench.report import Report
-from runner.facts.assignments import Assignment, LaunchPlan
+from runner.facts.assignments import Assignment
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat, Progress, RankExited, RanksGone, RanksStarted
+from tests.plans import launch_plan
 from tests.test_bench import run_bench
 
 ROOT = Path(__file__).parents[1]
 OLD, NEW = AttemptId(1, 1, 0), AttemptId(1, 1, 1)
-PLAN = LaunchPlan(
-    attempt=NEW,
-    run="r",
-    command=("x",),
-    working_directory="/",
-    node_rank=0,
-    num_nodes=2,
-    ranks_per_node=1,
-    master_address="127.0.0.1",
-    master_port=1,
-    output_folder="/",
-    output_limit_bytes=1,
-)
+PLAN = launch_plan(attempt=NEW, num_nodes=2, ranks_per_node=1)
 
 
 def write_stamps(folder: Path, rank: int, *stamps: tuple[float, int, int], cut: str = "") -> None:

@@ -15,15 +15,14 @@ from hypothesis import strategies as st
 
 from runner.agent.launch import placeholders
 from runner.errors import SpecError
-from runner.facts.assignments import LaunchPlan
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.ids import AttemptId
 from runner.facts.run_spec import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load import load_cluster, load_run, load_runbooks
 from runner.load.commands import PLACEHOLDERS
 from runner.load.fields import fields_of
 from runner.load.pages import CLUSTER_EXAMPLE, PAGES, RUN_EXAMPLE, TRAINER_EXAMPLE
+from tests.plans import launch_plan
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -81,19 +80,7 @@ def test_a_command_may_be_a_list(tmp_path: Path) -> None:
 
 def test_the_agent_fills_every_documented_placeholder(tmp_path: Path) -> None:
     """What the loader allows in braces is exactly what an agent fills in for a rank."""
-    plan = LaunchPlan(
-        attempt=AttemptId(12, 45, 2),
-        run="a",
-        command=("x",),
-        working_directory=str(tmp_path),
-        node_rank=1,
-        num_nodes=2,
-        ranks_per_node=2,
-        master_address="127.0.0.1",
-        master_port=29500,
-        output_folder=str(tmp_path),
-        output_limit_bytes=4096,
-    )
+    plan = launch_plan(node_rank=1, num_nodes=2)
     assert placeholders(plan, 3, "python3").keys() == PLACEHOLDERS.keys()
 
 

@@ -161,6 +161,9 @@ def node_in_full(
         "serves": f"{node.attempt}, ranks {_ranks(node.ranks_alive)}" if node.attempt else "",
         "agent": _agent(node, known),
         "warm": _warm(node) if node.warm else "",
+        "unread": f"{show.size(node.log_bytes_skipped)} of its ranks' output, in floods"
+        if node.log_bytes_skipped
+        else "",
         "domains": ", ".join(domains_of(cluster, node.node)),
         "down with": node.domain_down,
         "leaves": printable(leaving_in_words(node, now).removeprefix("leaves ")),

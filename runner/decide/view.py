@@ -224,6 +224,7 @@ def _node(node: Node, heard: Heard, now: float, *, offences: int, domain: str) -
         warm=warm.warm if warm else "",
         warm_resident_bytes=warm.warm_resident_bytes if warm else 0,
         warm_versions=dict(warm.warm_versions) if warm else {},
+        log_bytes_skipped=beat.log_bytes_skipped if beat else 0,
     )
 
 

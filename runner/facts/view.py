@@ -61,6 +61,7 @@ class NodeView:
     )
     warm_resident_bytes: int = 0
     warm_versions: Mapping[str, str] = field(default_factory=dict)  # of Python and libraries in it
+    log_bytes_skipped: int = 0  # of what its ranks have written, in floods: nobody has read them
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,17 +10,16 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.facts.actions import ActionResult
 from runner.facts.assignments import Assignment, LaunchPlan, Task, WarmPlan
 from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat
 from runner.facts.wire import decode, encode
 from runner.store.sqlite import SqliteStore
+from tests.plans import launch_plan
 
 WAIT_SECONDS = 60.0  # for anything a test expects; far above what it takes, for a loaded machine
 
@@ -127,20 +126,13 @@ class Node:
         )
         if do is not None:
             command += (json.dumps(do).replace("{", "{{").replace("}", "}}"),)
-        plan = LaunchPlan(
-            attempt=AttemptId(1, 1, 0),
-            run="story",
-            command=command,
-            working_directory=str(self.state),
-            node_rank=0,
-            num_nodes=1,
-            ranks_per_node=2,
-            master_address="127.0.0.1",
-            master_port=29500,
-            output_folder=str(self.state / "attempts" / "1.1.0"),
-            output_limit_bytes=1 << 20,
-        )
-        return replace(plan, **fields)
+        given = {
+            "command": command,
+            "working_directory": str(self.state),
+            "output_folder": str(self.state / "attempts" / "1.1.0"),
+            "output_limit_bytes": 1 << 20,
+        }
+        return launch_plan(**{**given, **fields})
 
     def assign(
         self,

@@ -20,12 +20,12 @@ from runner.agent.compute import Compute
 from runner.agent.gang import Gang
 from runner.agent.link import Place
 from runner.agent.reports import Step
-from runner.facts.assignments import Assignment, LaunchPlan
-from runner.facts.ids import AttemptId
+from runner.facts.assignments import Assignment
 from runner.facts.signals import Heartbeat, RankBlocked, RankCompute, RankHoldings, StepRecord
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.store.sqlite import SqliteStore
 from tests.agent.node import SPEAKER, Node, state_of, wait_until
+from tests.plans import launch_plan
 
 # A process that starts another is in state D until that one has begun, and this one waits for somebody to write to a pipe.
 WAITS = """
@@ -57,19 +57,7 @@ os.wait()
 
 def gang_of(pid: int, folder: Path) -> Gang:
     """Return a gang of one rank, which is this process."""
-    plan = LaunchPlan(
-        attempt=AttemptId(1, 1, 0),
-        run="story",
-        command=("true",),
-        working_directory=str(folder),
-        node_rank=0,
-        num_nodes=1,
-        ranks_per_node=1,
-        master_address="127.0.0.1",
-        master_port=29500,
-        output_folder=str(folder),
-        output_limit_bytes=0,
-    )
+    plan = launch_plan(ranks_per_node=1, output_folder=str(folder))
     stamp = {"node": "n1", "incarnation": 1}
     return Gang(Assignment(node="n1", epoch=1, plan=plan), {0: pid}, lambda: stamp, 0.0)
 

@@ -17,24 +17,12 @@ from runner.agent.gang import Gang
 from runner.agent.launch import fill
 from runner.agent.reports import Step, Validation, read_packet
 from runner.errors import SpecError
-from runner.facts.assignments import Assignment, LaunchPlan
-from runner.facts.ids import AttemptId
+from runner.facts.assignments import Assignment
 from runner.facts.signals import Heartbeat, ReplicasDisagree
 from runner.facts.wire import decode, encode
+from tests.plans import launch_plan
 
-PLAN = LaunchPlan(
-    attempt=AttemptId(1, 1, 0),
-    run="a",
-    command=("true",),
-    working_directory="/",
-    node_rank=0,
-    num_nodes=1,
-    ranks_per_node=2,
-    master_address="127.0.0.1",
-    master_port=1,
-    output_folder="attempts",
-    output_limit_bytes=0,
-)
+PLAN = launch_plan()
 
 
 def test_the_keeper_is_written_for_python_3_9() -> None:

@@ -15,8 +15,8 @@ from runner.facts.ids import AttemptId
 from runner.facts.wire import encode
 from tests.agent.node import Node, is_in, state_of, wait_until
 from tests.agent.programs import program_plan
-from tests.decide.desk import Desk
-from tests.decide.test_hang_dossier import hang, incident, running_desk
+from tests.decide.desk import Desk, training_desk
+from tests.decide.test_hang_named import hang, incident
 
 pytestmark = [pytest.mark.e2e, pytest.mark.trainer]
 
@@ -89,7 +89,7 @@ def is_at_its_place(node: Node, plan: LaunchPlan, rank: int, pid: int) -> bool:
 
 def judged(gone: s.RanksGone) -> Desk:
     """Give a node's own word to a controller whose run of one node makes no step."""
-    desk = running_desk(nodes=1, ranks_per_node=RANKS)
+    desk = training_desk(nodes=1, ranks_per_node=RANKS)
     epoch = hang(desk)
     desk.take(
         replace(

@@ -11,7 +11,7 @@ import pytest
 
 from runner.cli.look import age_seconds
 from runner.errors import UserError
-from runner.facts.view import RunView
+from runner.facts.view import NodeView, RunView
 from tests.cli.conftest import Cluster, example_view, stoker
 
 
@@ -52,6 +52,15 @@ def test_nodes_show_their_warm_process(cluster: Cluster) -> None:
         ("no module named \x1b[31mtorhc", 0),
         ("", 0),
     ]
+
+
+def test_output_that_nobody_has_read_is_told_with_its_node(cluster: Cluster) -> None:
+    """In floods the middle is skipped, and counted."""
+    flooded = NodeView(node="n1", state="active", log_bytes_skipped=3_000_000_000)
+    cluster.publish(example_view(nodes=(flooded, NodeView(node="n2", state="active"))))
+    assert "unread" in (told := stoker("nodes", "n1").stdout)
+    assert "3000 MB of its ranks' output, in floods" in told
+    assert "unread" not in stoker("nodes", "n2").stdout
 
 
 def test_status_says_when_nobody_leads_and_how_old_it_is(cluster: Cluster) -> None:

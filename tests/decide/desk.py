@@ -55,10 +55,10 @@ class Desk:
 
 
 def training_desk(**spec: Any) -> Desk:
-    """Return a desk with one run of two nodes and four ranks, which is up."""
+    """Return a desk with one run of two nodes and four ranks, unless `spec` says otherwise, which is up."""
     desk = Desk()
     for node in ("n1", "n2"):
-        desk.join(node, life=f"life-{node}")
+        desk.join(node, life=f"life-{node}", slots=spec.get("ranks_per_node", 2))
     given = {"name": "a", "nodes": 2, "ranks_per_node": 2, "command": ("true",)}
     run = RunSpec(**{**given, "working_directory": "/", **spec})
     desk.take(StartRun(id="q1", by="me", spec=run))

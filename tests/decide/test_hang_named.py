@@ -1,0 +1,112 @@
+"""Who is missing in a gang that hangs is named in its incident once all its nodes have said where their ranks stood."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.decide.state import Incident
+from runner.facts import signals as s
+from runner.facts.faults import Finding
+from runner.facts.ids import AttemptId
+from runner.facts.stands import MAX_STANDS, MAX_STANDS_KEPT, Stand
+from tests.decide.desk import Desk, training_desk
+from tests.decide.test_hang_dossier import REDUCE, WORK
+
+ATTEMPT = AttemptId(1, 1, 0)
+
+
+def hang(desk: Desk, **who: object) -> int:
+    """Let the gang make no step any more; return its epoch."""
+    finding = Finding(fault="no_progress", evidence="no step for 60 s", attempt=ATTEMPT)
+    desk.take(replace(finding, **who))  # type: ignore[arg-type]
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    assert attempt.state == "stopping"
+    return attempt.epoch
+
+
+def gone(node: str, epoch: int, *stands: Stand, stacks: int = 2) -> s.RanksGone:
+    """Make the word of a node that its ranks are gone, and where they stood."""
+    return s.RanksGone(
+        node=node, incarnation=1, epoch=epoch, attempt=ATTEMPT, stacks=stacks, stands=stands
+    )
+
+
+def incident(desk: Desk) -> Incident:
+    """Return the only incident."""
+    (found,) = desk.state.incidents.values()
+    return found
+
+
+def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
+    """One node alone does not say; together they do, and the incident, its evidence and the journal know rank and node."""
+    desk = training_desk()
+    epoch = hang(desk)
+    desk.take(
+        gone(
+            "n2",
+            epoch,
+            Stand(ranks=(2,), state="S", frames=REDUCE),
+            Stand(ranks=(3,), state="R", frames=WORK),
+        )
+    )
+    assert (incident(desk).node, len(incident(desk).evidence)) == (None, 2)
+    records = desk.take(gone("n1", epoch, Stand(ranks=(0, 1), state="S", frames=REDUCE)))
+    assert [type(record).__name__ for record in records] == ["NodeCleared", "IncidentAmended"]
+    found = incident(desk)
+    assert (found.fault, found.node, found.rank) == ("no_progress", "n2", 3)
+    assert found.evidence[-1].startswith(
+        "rank 3 on n2 stands in loop.py:step:77, the other 3 wait in"
+    )
+    desk.settle()
+    assert desk.state.runs[1].attempt is not None
+    assert desk.state.runs[1].attempt.stands == []  # the next attempt starts without them
+
+
+def test_a_node_speaks_of_its_own_ranks_only() -> None:
+    """Whatever a node says of ranks elsewhere, or of very many, does not count."""
+    desk = training_desk()
+    epoch = hang(desk)
+    desk.take(gone("n2", epoch, Stand(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE)))
+    attempt = desk.state.runs[1].attempt
+    assert attempt is not None
+    assert [stand.ranks for stand in attempt.stands] == [(2, 3)]
+    many = [Stand(ranks=(0,), state="S", frames=(f"{n}.py:f:1",)) for n in range(500)]
+    desk.take(gone("n1", epoch, *many))
+    assert len(attempt.stands) == MAX_STANDS + 1 < MAX_STANDS_KEPT
+
+
+def test_a_stopped_rank_stays_the_culprit() -> None:
+    """Where the signal says who it was, stacks add evidence and change nobody's name."""
+    desk = training_desk()
+    epoch = hang(desk, fault="rank_stopped", node="n1", rank=0)
+    desk.take(
+        gone(
+            "n1",
+            epoch,
+            Stand(ranks=(0,), state="T", frames=REDUCE),
+            Stand(ranks=(1,), state="S", frames=REDUCE),
+        )
+    )
+    desk.take(
+        gone(
+            "n2",
+            epoch,
+            Stand(ranks=(2,), state="S", frames=REDUCE),
+            Stand(ranks=(3,), state="S", frames=REDUCE),
+        )
+    )
+    found = incident(desk)
+    assert (found.fault, found.node, found.rank) == ("rank_stopped", "n1", 0)
+    assert found.evidence[-1].startswith(
+        "rank 0 on n1 stands in distributed_c10d.py:all_reduce:3252 from loop.py:step:70 (state T)"
+    )
+
+
+def test_without_stands_nothing_is_said() -> None:
+    """Agents of an earlier release, and nodes whose stacks could not be read, leave the incident as it was."""
+    desk = training_desk()
+    epoch = hang(desk)
+    desk.take(gone("n1", epoch, stacks=0))
+    desk.take(gone("n2", epoch, stacks=0))
+    assert (incident(desk).node, incident(desk).evidence) == (None, ["no step for 60 s"])
