@@ -365,7 +365,7 @@ class Agent:
             log.info("leaving")
             self._loop.cancel("heartbeat")
             self._checking.end()
-            self._ranks.leave(self._loop.stop)
+            self._ranks.leave(partial(self._ranks.searching.finish, self._loop.stop))
 
     def _displaced(self, life: str) -> None:
         """End at once: another agent is this node now, and its ranks must be the only ones."""

@@ -12,7 +12,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -32,6 +32,9 @@ log = logging.getLogger("stoker.agent")
 
 FOLLOW_SECONDS = 1.0  # after a gang's start, which is busy enough; chosen
 LINGER_SECONDS = 2.0  # after a gang's end, for words about it; chosen
+FINISH_SECONDS = (
+    1.5  # that an agent which leaves waits for a search; chosen: less than nodes may be silent
+)
 WAIT_SECONDS = 0.5  # after the first death of a gang, for those that die of it; chosen
 PLACES_NAME = "followed.json"
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # Linux, include/linux/proc_ns.h
@@ -70,6 +73,7 @@ class Searching:
         self._due: _Due | None = None
         self._asked: dict[int, tuple[Gang, Search]] = {}  # searches under way, by number
         self._repeated: dict[int, None] = {}  # searches that were asked for twice
+        self._when_finished: Callable[[], None] | None = None  # the agent is about to leave
         self._number = 0
 
     # -- gangs
@@ -101,9 +105,29 @@ class Searching:
             self._loop.at("search", time.monotonic() + WAIT_SECONDS, self._search)
         self._due.ranks[rank] = None
 
+    def finish(self, then: Callable[[], None]) -> None:
+        """Call back once nothing is searched for any more, or after a while: who leaves says first what its ranks died of."""
+        self._search()
+        self._when_finished = then
+        self._loop.at("finish", time.monotonic() + FINISH_SECONDS, then)
+        self._note_finished()
+
+    def _note_finished(self) -> None:
+        if self._when_finished is not None and not self._asked:
+            self._loop.cancel("finish")
+            self._when_finished()
+
     def close(self) -> None:
         """End what is under way: nobody will hear of it."""
-        for timer in ("follow", "unfollow", "search", "searched", "search again", "reader"):
+        for timer in (
+            "follow",
+            "unfollow",
+            "search",
+            "searched",
+            "search again",
+            "finish",
+            "reader",
+        ):
             self._loop.cancel(timer)
         self._reader.close()
 
@@ -217,6 +241,7 @@ class Searching:
                     steps=said.found.steps,
                 )
             )
+        self._note_finished()
 
     # -- the reader's end
 

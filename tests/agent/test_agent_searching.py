@@ -42,3 +42,17 @@ def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(
     node.wait_for("RankExited")
     time.sleep(3.0)  # a search takes half a second
     assert [said for said in node.said("LinesMatched") if not said.living] == []
+
+
+def test_an_agent_that_leaves_says_first_what_its_ranks_died_of(node: Node) -> None:
+    """A run that cannot work is over in a second, and so is its cluster."""
+    agent = node.start_agent()
+    node.launch(node.plan(SPEAKER, {"steps": 1, "exit": 3, "last_words": OOM}), epoch=1)
+    node.wait_for("RankExited")
+    agent.terminate()
+    assert agent.wait(30) == 0
+    said = [type(fact).__name__ for fact in node.said("LinesMatched") + node.said("NodeLeft")]
+    assert said == ["LinesMatched", "NodeLeft"]
+    assert node.heard.index(node.said("LinesMatched")[0]) < node.heard.index(
+        node.said("NodeLeft")[0]
+    )
