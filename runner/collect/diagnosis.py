@@ -16,6 +16,7 @@ from runner.collect.scan import Found, Scan, engine_for
 from runner.decide.correlate import correlate, telling
 from runner.detect.numerics import Numerics
 from runner.detect.numerics_findings import NumericFinding
+from runner.detect.signatures import SIGNATURES, Signature
 from runner.facts.matches import LAYERS, Match, ScannedLogs, Step
 from runner.facts.verdicts import Verdict
 
@@ -32,15 +33,30 @@ _RANK_IN_NAME = re.compile(
 class Diagnosis:
     """Judges the logs of one run together."""
 
-    def __init__(self, *, engine: Engine | None = None, own_format: str | None = None) -> None:
-        """`own_format`: a pattern for the lines in which the trainer tells its steps. Raises UserError for one that is wrong."""
-        self._engine = engine or engine_for(own_format=own_format)
+    def __init__(
+        self,
+        *,
+        engine: Engine | None = None,
+        own_format: str | None = None,
+        signatures: Sequence[Signature] = SIGNATURES,
+    ) -> None:
+        """`own_format`: a pattern for the lines in which the trainer tells its steps. Raises UserError for one that is wrong.
+
+        `engine`, where it is given, was made for these signatures and this format.
+        """
+        self._engine = engine or engine_for(signatures, own_format)
+        self._signatures = signatures
         self._own_format = own_format
         self.logs: list[Log] = []
 
     def log(self, name: str, *, rank: int | None = None) -> Log:
         """Begin with another file; `rank`: whose it is, where its lines and its name do not say."""
-        scan = Scan(name, own_format=self._own_format, searching=self._engine)
+        scan = Scan(
+            name,
+            signatures=self._signatures,
+            own_format=self._own_format,
+            searching=self._engine,
+        )
         self.logs.append(Log(name, scan, rank))
         return self.logs[-1]
 
