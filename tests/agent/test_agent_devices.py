@@ -20,12 +20,13 @@ from runner.agent.loop import Loop
 from runner.facts.assignments import LaunchPlan
 from runner.store.sqlite import SqliteStore
 from tests.agent.node import SPEAKER, Node, is_alive, wait_until
+from tests.interpreter import shebang
 
 FIRST = "GPU-5af4bc55-2c1f-4a53-a0c5-1d0ac1a2d0f1"
 SECOND = "GPU-77e1b0a9-93e0-4c63-8a07-cf0f6a40a2b2"
 
 # Prints what files beside it say: one per query, `exit` for the exit code, `hang` to hang as a driver in trouble does.
-PROGRAM = f"""#!{sys.executable}
+PROGRAM = """
 import pathlib, sys, time
 folder = pathlib.Path(__file__).parent.parent
 with open(folder / "asked", "a") as asked:
@@ -38,7 +39,7 @@ if (folder / "exit").exists():
     sys.exit(int((folder / "exit").read_text()))
 answer = folder / sys.argv[1].split("=")[0].strip("-") / sys.argv[1].split("=")[1]
 if not answer.exists():
-    print(f'Field "{{sys.argv[1].rpartition(",")[2]}}" is not a valid field to query.')
+    print(f'Field "{sys.argv[1].rpartition(",")[2]}" is not a valid field to query.')
     sys.exit(2)
 sys.stdout.write(answer.read_text())
 """
@@ -54,7 +55,7 @@ class Machine:
             (self.folder / "dev" / name).touch()
         (self.folder / "bin").mkdir()
         program = self.folder / "bin" / "nvidia-smi"
-        program.write_text(PROGRAM)
+        program.write_text(shebang(self.folder) + PROGRAM)
         program.chmod(0o755)
         self.uses(4, 4)
         self.holds()

@@ -2,7 +2,6 @@
 
 import os
 import socket
-import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from tests.agent.programs import (
     program_plan,
     seen_by,
 )
+from tests.interpreter import shebang
 
 pytestmark = pytest.mark.e2e
 
@@ -91,7 +91,7 @@ def test_a_console_command_is_forked(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "train-it", "{rank}")
     script = Path(plan.working_directory) / "train-it"
-    script.write_text(f"#!{sys.executable}\n{WITNESS.read_text()}")
+    script.write_text(f"{shebang(node.folder)}\n{WITNESS.read_text()}")
     script.chmod(0o755)
     path = f"{plan.working_directory}:{os.environ['PATH']}"
     plan = replace(plan, environment={**plan.environment, "PATH": path})

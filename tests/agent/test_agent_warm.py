@@ -23,6 +23,7 @@ from tests.agent.programs import (
     program_plan,
     seen_by,
 )
+from tests.interpreter import shebang
 
 pytestmark = pytest.mark.e2e
 
@@ -384,7 +385,7 @@ def test_a_console_command_that_changes_is_started_fresh(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "./train-it", ranks_per_node=1)
     script = Path(plan.working_directory) / "train-it"
-    script.write_text(f"#!{sys.executable}\nprint('python')\n")
+    script.write_text(f"{shebang(node.folder)}\nprint('python')\n")
     script.chmod(0o755)
     warm = node.warm(plan, ("ballast",))
     node.assign(None, 1, warm=warm)

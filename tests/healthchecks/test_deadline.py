@@ -14,6 +14,7 @@ from healthchecks.check import NodeFacts, Outcome
 from healthchecks.child import run
 from healthchecks.deadline import run_check, run_until
 from tests.healthchecks.rig import ROOT, child_command
+from tests.interpreter import shebang
 
 SLOW_CLOCK = NodeFacts(folders=(), clock_seconds=600.0)
 
@@ -82,7 +83,7 @@ def test_a_child_without_a_verdict_is_unknown(
 ) -> None:
     """A crash, odd words, a verdict on something else, a flood and silence are all UNKNOWN, with the last words."""
     interpreter = tmp_path / "python"
-    interpreter.write_text(f"#!{sys.executable}\n{script}\n")
+    interpreter.write_text(f"{shebang(tmp_path)}\n{script}\n")
     interpreter.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(interpreter))
     verdict = run_check("clock", SLOW_CLOCK, limits={})
