@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     REQUESTS: (Request,),
     BEATS: (Heartbeat,),
 }
+OBEDIENT = (Heartbeat, NodeJoined)  # these say which assignment their node obeys
 Reason = Literal["unsigned", "junk", "uncounted", "replayed", "stranger"]
 # Worth a word in the story. The others are what happens: an acknowledgment is lost, an agent was displaced.
 SAID: tuple[Reason, ...] = ("unsigned", "junk", "uncounted")
@@ -54,7 +55,7 @@ class Intake:
         """
         try:
             fact = self._believed(stream, payload)
-            if isinstance(fact, Heartbeat | NodeJoined):
+            if isinstance(fact, OBEDIENT):
                 _check_epoch(fact, state)
             if isinstance(fact, Signal):
                 self._check_counted(stream, fact)

@@ -54,6 +54,7 @@ DEAF_SECONDS = 0.2  # between two turns of the loop while the reader has lost th
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
 STREAMS = ("signals", "requests")
+SIGNS_OF_LIFE = (Heartbeat, NodeJoined, NodeLeft)  # or of its end
 ARRIVED = object()  # in the inbox: the arrivals are to be looked at
 WORD = "view.word"  # a register nobody reads, written to see whether the store takes anything
 
@@ -366,7 +367,7 @@ class Supervisor:
             raise
         except Refused as refused:
             return self._pass_over(stream, number, refused, now)
-        if isinstance(fact, Heartbeat | NodeJoined | NodeLeft):
+        if isinstance(fact, SIGNS_OF_LIFE):
             self._place.hear(fact)
         if not isinstance(fact, Heartbeat):
             return self._turns.take(fact, now, stream=stream, cursor=number)

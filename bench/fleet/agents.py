@@ -1,6 +1,7 @@
 """Plays agents: `python -m bench.fleet.agents CLUSTER.yaml FIRST COUNT`. Sessions as agents have them, ranks that are made up.
 
-Each agent joins, passes its checks, speaks once a heartbeat, and makes its assignments true at once. Orders come as lines of JSON
+Each agent joins, passes its checks, speaks once a heartbeat (all that an agent of eight ranks of the built-in trainer tells: steps,
+seconds of compute, what ranks hold, how they started), and makes its assignments true at once. Orders come as lines of JSON
 on stdin (`crash`, `mute`, `stop`), what happened goes out as lines of JSON on stdout, with the time on the monotonic clock, which
 all processes of a machine share.
 """
@@ -15,6 +16,8 @@ import time
 from contextlib import closing
 from typing import Any
 
+from runner.agent import holdings
+from runner.agent.compute import TELL_SECONDS
 from runner.agent.courier import Courier
 from runner.agent.session import Session, Source, new_life
 from runner.facts.actions import ActionResult
@@ -24,9 +27,12 @@ from runner.facts.signals import (
     Heartbeat,
     NodeJoined,
     Progress,
+    RankCompute,
     RankExited,
+    RankHoldings,
     RanksGone,
     RanksStarted,
+    StartPhase,
     StepRecord,
 )
 from runner.load import load_cluster
@@ -40,12 +46,47 @@ PROGRESS_SECONDS = 5.0  # as real agents mark progress
 TICK_SECONDS = 0.02  # between two looks at who is due to speak; chosen: a fiftieth of a heartbeat
 SLOTS = 8
 FIRST_PID = 1000
+WARM: dict[str, Any] = {
+    "warm": "ready",
+    "warm_resident_bytes": 400_000_000,
+    "warm_versions": {"python": "3.11.2", "torch": "2.13.0", "deepspeed": "0.19.8"},
+}
 
 
 def say(**fields: Any) -> None:
     """Tell whoever measures, in one line."""
     sys.stdout.write(json.dumps({**fields, "at": time.monotonic()}) + "\n")
     sys.stdout.flush()
+
+
+def _step(plan: LaunchPlan, step: int) -> StepRecord:
+    """Return what the built-in trainer's ranks tell of a step, folded; numbers jitter, so that detectors judge something."""
+    jitter = 0.01 * ((step * 7919) % 13 - 6)
+    return StepRecord(
+        step=step,
+        loss=2.5 + jitter,
+        grad_norm=0.7 + jitter,
+        lr=1e-4,
+        loss_scale=65536.0,
+        tokens_per_second=1e5,
+        model_tflops_per_second=150.0,
+        mfu_ratio=0.48,
+        compute_seconds_max=0.71,
+        compute_seconds_max_rank=plan.ranks[-1],
+        step_seconds_max=1.0,
+        local_grad_norm_max=0.9 + jitter,
+        local_grad_norm_max_rank=plan.ranks[0],
+        num_nonfinite=0,
+        data_wait_seconds_max=0.001,
+        peak_memory_bytes_max=70_000_000_000,
+    )
+
+
+def _start(plan: LaunchPlan) -> dict[str, StartPhase]:
+    return {
+        phase: StartPhase(seconds=seconds, rank=plan.ranks[0])
+        for phase, seconds in (("import", 0.1), ("rendezvous", 1.5), ("model", 4.0), ("load", 20.0))
+    }
 
 
 class FakeAgent:
@@ -63,6 +104,7 @@ class FakeAgent:
         self.plan: LaunchPlan | None = None
         self.epoch = self.step = 0
         self.started_at = self.marked_at = 0.0
+        self.computed_at = self.held_at = 0.0
         self.is_mute = False
 
     def start(self) -> None:
@@ -80,12 +122,11 @@ class FakeAgent:
             self.session.join(self._joined(), now)
         plan, stamp = self.plan, self.session.stamp()
         if plan is None:
-            self.session.beat(Heartbeat(**stamp, epoch=self.epoch, agent_resident_bytes=50_000_000))
+            beat = Heartbeat(**stamp, epoch=self.epoch, agent_resident_bytes=50_000_000, **WARM)
+            self.session.beat(beat)
             return
+        told = self.step
         self.step = int(now - self.started_at)
-        steps = (
-            StepRecord(step=self.step, loss=2.5, grad_norm=0.7, lr=1e-4, tokens_per_second=1e5),
-        )
         self.session.beat(
             Heartbeat(
                 **stamp,
@@ -93,15 +134,45 @@ class FakeAgent:
                 attempt=plan.attempt,
                 ranks_alive=tuple(plan.ranks),
                 phases={str(rank): "step" for rank in plan.ranks},
-                steps=steps if self.step else (),
+                steps=(_step(plan, self.step),) if self.step > told else (),
                 last_step=self.step or None,
+                start=_start(plan) if self.step else {},
+                computed=self._computed(plan, now) if self.step else (),
+                **(self._held(plan, now) if self.step else {}),
                 agent_resident_bytes=50_000_000,
+                **WARM,
             )
         )
         if plan.node_rank == 0 and self.step and now >= self.marked_at + PROGRESS_SECONDS:
             self.marked_at = now
             mark = Progress(**self.session.stamp(), attempt=plan.attempt, step=self.step, loss=2.5)
             self.session.tell(mark)
+
+    def _computed(self, plan: LaunchPlan, now: float) -> tuple[RankCompute, ...]:
+        """Tell what steps cost, when an agent does."""
+        if now < self.computed_at + TELL_SECONDS:
+            return ()
+        self.computed_at = now
+        return tuple(
+            RankCompute(rank=rank, seconds=0.7 + 0.001 * (rank % 7), stage=rank % 4)
+            for rank in plan.ranks
+        )
+
+    def _held(self, plan: LaunchPlan, now: float) -> dict[str, Any]:
+        """Tell what ranks hold, when an agent does."""
+        if now < self.held_at + holdings.SAMPLE_SECONDS:
+            return {}
+        self.held_at = now
+        held = tuple(
+            RankHoldings(
+                rank=rank,
+                memory_bytes=4_000_000_000 + 4096 * rank,
+                descriptors=80,
+                descriptors_limit=1024,
+            )
+            for rank in plan.ranks
+        )
+        return {"holdings": held, "memory_free_bytes": 500_000_000_000}
 
     # ---- what comes in
 
@@ -143,7 +214,7 @@ class FakeAgent:
         plan, before = assignment.plan, self.plan
         if plan is not None and (before is None or before.attempt != plan.attempt):
             self.plan, self.epoch, self.step = plan, assignment.epoch, 0
-            self.started_at = self.marked_at = time.monotonic()
+            self.started_at = self.marked_at = self.computed_at = self.held_at = time.monotonic()
             pids = {str(rank): FIRST_PID + rank for rank in plan.ranks}
             stamp = self.session.stamp()
             self.session.tell(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from runner.act.perform import Outcome
 from runner.act.places import LocalPlace, Place
@@ -32,6 +33,7 @@ class JoinedPlace:
     def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> None:
         self._cluster, self._store, self._lease, self._signer = cluster, store, lease, signer
         self._changed = threading.Condition()
+        self._num_waiting = 0  # as a rule nobody is, and a word costs no lock then
         self._beats: dict[
             str, tuple[float, Heartbeat]
         ] = {}  # node -> when it came, and what it says
@@ -45,17 +47,25 @@ class JoinedPlace:
 
     def hear(self, signal: Signal) -> None:
         """Note a sign of life, or of its end."""
+        now = time.monotonic()
+        if isinstance(signal, Heartbeat):
+            self._beats[signal.node] = (now, signal)
+        elif isinstance(signal, NodeJoined):
+            self._joined[signal.node] = now
+        elif isinstance(signal, NodeLeft):
+            self._left[signal.node] = now
+        if self._num_waiting:
+            with self._changed:
+                self._changed.notify_all()
+
+    def _wait_for(self, holds: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something holds of what was heard. Who waits says so before they look, and who hears looks for them after."""
         with self._changed:
-            now = time.monotonic()
-            if isinstance(signal, Heartbeat):
-                self._beats[signal.node] = (now, signal)
-            elif isinstance(signal, NodeJoined):
-                self._joined[signal.node] = now
-            elif isinstance(signal, NodeLeft):
-                self._left[signal.node] = now
-            else:
-                return
-            self._changed.notify_all()
+            self._num_waiting += 1
+            try:
+                return self._changed.wait_for(holds, seconds)
+            finally:
+                self._num_waiting -= 1
 
     def start_agent(self, node: str) -> Outcome:
         """Wait a little: the machine's own init system may bring the agent back, if there is one."""
@@ -65,9 +75,8 @@ class JoinedPlace:
             beat_at = self._beats[node][0] if node in self._beats else 0.0
             return max(beat_at, self._joined.get(node, 0.0)) > asked_at
 
-        with self._changed:
-            if self._changed.wait_for(is_back, REJOIN_SECONDS):
-                return "done", {}, "it is heard"
+        if self._wait_for(is_back, REJOIN_SECONDS):
+            return "done", {}, "it is heard"
         message = (
             f"agents of {node} are started on its own machine, and none spoke within {REJOIN_SECONDS:g} s; start it there: "
             f"`systemctl start stoker-agent@{node}`, or `stoker agent --node {node} --cluster CLUSTER.yaml`"
@@ -77,17 +86,13 @@ class JoinedPlace:
     def stop_agent(self, node: str) -> Outcome:
         """Ask the agent to leave, and wait until it has; one that is not heard cannot be asked."""
         asked_at = time.monotonic()
-        with self._changed:
-            # A supervisor that has just begun has yet to hear anybody.
-            self._changed.wait_for(lambda: self._is_heard(node), self._cluster.silence_seconds)
-            life = self._beats[node][1].life if self._is_heard(node) else ""
+        # A supervisor that has just begun has yet to hear anybody.
+        self._wait_for(lambda: self._is_heard(node), self._cluster.silence_seconds)
+        life = self._beats[node][1].life if self._is_heard(node) else ""
         if life:
             self._ask_to_leave(node, life)
-            with self._changed:
-                if self._changed.wait_for(
-                    lambda: self._left.get(node, 0.0) > asked_at, LEAVE_SECONDS
-                ):
-                    return "done", {}, "left in order"
+            if self._wait_for(lambda: self._left.get(node, 0.0) > asked_at, LEAVE_SECONDS):
+                return "done", {}, "left in order"
         message = (
             f"{node} was asked to leave and has not said that it did"
             if life
@@ -111,16 +116,15 @@ class JoinedPlace:
         def is_heard() -> bool:
             return node in self._beats and self._beats[node][0] > asked_at
 
-        with self._changed:
-            if self._changed.wait_for(is_heard, wait_seconds):
-                beat = self._beats[node][1]
-                detail = {
-                    "reachable": True,
-                    "agent": "alive",
-                    "keeper": "unknown",
-                    "ranks_alive": list(beat.ranks_alive),
-                }
-                return "done", detail, ""
+        if self._wait_for(is_heard, wait_seconds):
+            beat = self._beats[node][1]
+            detail = {
+                "reachable": True,
+                "agent": "alive",
+                "keeper": "unknown",
+                "ranks_alive": list(beat.ranks_alive),
+            }
+            return "done", detail, ""
         message = "its agent is not heard, and there is no other way to look at it"
         return "done", {"reachable": False}, message
 

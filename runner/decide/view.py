@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +27,7 @@ from runner.facts.view import (
 from runner.history.ledger import Ledger
 
 MAX_INCIDENTS_SHOWN = 100
+MAX_LOSSES_SHOWN = 120
 
 
 @dataclass(slots=True, kw_only=True)
@@ -37,9 +38,10 @@ class Heard:
     at: dict[str, float] = field(default_factory=dict)
     last: dict[AttemptId, StepRecord] = field(default_factory=dict)
     last_at: dict[AttemptId, float] = field(default_factory=dict)
-    losses: dict[int, list[float]] = field(default_factory=dict)  # run -> newest last, bounded
+    # run -> of its steps, newest last, bounded
+    losses: dict[int, deque[float]] = field(default_factory=dict)
 
-    def take(self, beat: Heartbeat, now: float, *, keep: int = 120) -> None:
+    def take(self, beat: Heartbeat, now: float) -> None:
         """Note a heartbeat and the steps in it."""
         self.beats[beat.node], self.at[beat.node] = beat, now
         if beat.attempt is None:
@@ -53,12 +55,16 @@ class Heard:
                 or (step.step == last.step and last.loss is None)
             ):
                 self.last[beat.attempt], self.last_at[beat.attempt] = step, now
-            if step.loss is not None:
-                losses = self.losses.setdefault(beat.attempt.run, [])
-                losses.append(step.loss)
-                del losses[:-keep]
+                if step.loss is not None:
+                    self._note_loss(beat.attempt.run, step.loss)
         if is_new and beat.attempt in self.last:  # else there is nothing older, with many runs
             self._forget_before(beat.attempt)
+
+    def _note_loss(self, run: int, loss: float) -> None:
+        """Keep a loss that is the first of its step: all nodes of a gang tell the same."""
+        if run not in self.losses:
+            self.losses[run] = deque(maxlen=MAX_LOSSES_SHOWN)
+        self.losses[run].append(loss)
 
     def _forget_before(self, attempt: AttemptId) -> None:
         for old in [name for name in self.last if name.run == attempt.run and name < attempt]:

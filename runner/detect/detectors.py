@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +36,7 @@ class Detectors:
         self.growth = Growth()
         self.numbers = Numbers()
         self._watch = Watch()
-        self._failures: Counter[str] = Counter()
+        self._failures = dict.fromkeys(SOFT, 0)
 
     def watch(self, watch: Watch) -> None:
         """Take over what is to be watched from now on."""

@@ -325,7 +325,10 @@ def _phase_of(gang: _Gang, last_step: int | None) -> str:
     """Return what the gang as a whole is doing: before its first step it starts, whatever its ranks say."""
     if gang.last_step is None and last_step is None:
         return "start"
-    return _first_phase([phase for phase, num in gang.num_nodes_in.items() if num])
+    for phase in PHASES:
+        if gang.num_nodes_in.get(phase):
+            return phase
+    return "step"
 
 
 def _first_phase(named: Collection[str]) -> str:

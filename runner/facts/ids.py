@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Self
+from operator import itemgetter
+from typing import Self
 
 
-class AttemptId(NamedTuple):
+class AttemptId(tuple[int, int, int]):
     """One launch of a run: `12.45.2` is run 12, 45th configuration, 2nd restart of it. Compared as numbers.
 
-    A tuple, because ids are compared and looked up for every heartbeat, and every node of a gang at once.
+    A tuple, because ids are compared and looked up for every heartbeat, and every node of a gang at once. Not a NamedTuple:
+    messages hold it as text (`wire`).
     """
 
-    run: int
-    configuration: int
-    restart: int
+    __slots__ = ()
+
+    def __new__(cls, run: int, configuration: int, restart: int) -> Self:
+        """Make the id of one launch."""
+        return tuple.__new__(cls, (run, configuration, restart))
+
+    run = property(itemgetter(0))
+    configuration = property(itemgetter(1))
+    restart = property(itemgetter(2))
 
     def __str__(self) -> str:
         return f"{self.run}.{self.configuration}.{self.restart}"

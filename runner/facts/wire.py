@@ -5,8 +5,9 @@ an unknown kind, or bytes that are no message, raise WireError, which the reader
 only ever added: the golden journals of all releases must decode for ever.
 
 A supervisor of 2,000 nodes reads as many messages a second: so how a type is written and read is worked out once per type,
-and kept as a function (`_writer`, `_reader`), and the JSON itself is msgspec's. What msgspec does not take, the
-standard library is asked about: text that is not Unicode (a rank's stderr, escaped), and every error.
+and kept as a function (`_writer`, `_reader`), and the JSON itself is msgspec's. Messages of plain types, as ours begin, msgspec
+makes itself (`_whole`). What it does not take is read the long way: numbers that are none, text that is not Unicode (a rank's
+stderr, escaped), and every error.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ VERSION = 1
 # Larger things travel by path and hash (decision 6); chosen, not measured
 MAX_MESSAGE_BYTES = 64 * 1024
 
+MAX_KINDS_REMEMBERED = 1024  # more than there are: what is no kind is hostile; chosen
 MAX_ATTEMPTS_REMEMBERED = 4096  # ids of attempts as text, read once; chosen, not measured
 
 T = TypeVar("T")
@@ -39,12 +41,15 @@ _ATOMS = {str: True, int: True, bool: True, type(None): True}  # written as they
 _NO_TYPE = object()  # no value has it as its type
 _ABSENT = object()  # no message holds it
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+_BEGIN = b'{"v":1,"kind":"'  # of a message as `encode` writes it
 _encode_fast: Callable[[Any], bytes] | None = None
 _decode_fast: Callable[[bytes | str], Any] | None = None
+_decoder_of: Callable[..., Any] | None = None
 with contextlib.suppress(ImportError):  # ranks seal with nothing but the standard library
     import msgspec
 
     _encode_fast, _decode_fast = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
+    _decoder_of = msgspec.json.Decoder
 _KINDS: dict[str, type] = {}
 _NAMES: dict[type, str] = {}
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -85,6 +90,13 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
     """Decode one line into its dataclass; raise WireError for anything else."""
     if len(data) > limit_bytes:
         raise WireError(f"message of {len(data)} bytes; at most {limit_bytes} are read")
+    if isinstance(data, bytes) and data.startswith(_BEGIN):
+        read = _whole(data[len(_BEGIN) : data.find(b'"', len(_BEGIN))])
+        if read is not None:
+            with contextlib.suppress(
+                ValueError, RecursionError
+            ):  # msgspec's errors are ValueErrors
+                return read(data)
     try:
         plain = _parsed(data)
     except (ValueError, RecursionError) as error:
@@ -217,6 +229,39 @@ def _fields_writer(cls: type) -> _Function:
 
 
 # ---- reading: one function per annotation, made when it is first met ------------------------------------------------
+
+
+@lru_cache(MAX_KINDS_REMEMBERED)
+def _whole(kind: bytes) -> _Function | None:
+    """Return what makes a message of a kind out of its bytes in one go; None where it would not be made as `_reader` makes it."""
+    cls = _KINDS.get(kind.decode(errors="replace"))
+    if cls is None or _decoder_of is None or not _is_plain(cls):
+        return None
+    read: _Function = _decoder_of(cls, dec_hook=_made_of_plain).decode
+    return read
+
+
+def _made_of_plain(target: Any, plain: Any) -> Any:
+    return _reader(target)(plain)
+
+
+@cache
+def _is_plain(target: Any) -> bool:
+    """Whether msgspec reads a type as we do: not what may be one of several things, and no keys but text."""
+    origin, choices = get_origin(target), get_args(target)
+    if target in (int, str, bool, float, type(None), AttemptId):
+        return True
+    if origin in (types.UnionType, typing.Union):
+        return len(choices) == 2 and type(None) in choices and all(map(_is_plain, choices))
+    if origin in (tuple, list):
+        return _is_plain(choices[0])
+    if origin in (dict, Mapping):
+        return choices[0] is str and _is_plain(choices[1])
+    if origin is typing.Literal:
+        return all(isinstance(choice, str) for choice in choices)
+    if not (isinstance(target, type) and dataclasses.is_dataclass(target)):
+        return False
+    return all(_is_plain(hint) for hint in _hints(target).values() if hint is not target)
 
 
 @cache
