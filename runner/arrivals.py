@@ -21,9 +21,9 @@ MAX_BEATS = (
     2 * READ_LIMIT
 )  # that wait before no more are read; what is behind stays in the store; chosen
 # Between two reads of heartbeats: so long for each node of the fleet, and at most so long in all; chosen. A fleet of four is heard
-# as soon as it speaks, one of 2,000 ten times a second: heartbeats that come all at once hold up a decision (bench/fleet).
-SECONDS_PER_NODE = 0.00005
-LONGEST_SECONDS = 0.1
+# as soon as it speaks, one of 2,000 four times a second: what judges one heartbeat is at hand for the next (bench/fleet).
+SECONDS_PER_NODE = 0.000125
+LONGEST_SECONDS = 0.25
 # Of a queue of words, before deadlines are put off by it: the answer that is waited for may be in it; chosen.
 QUEUED_SECONDS = 1.0
 MAX_TOGETHER = 16  # words until what they led to is written and done, and heartbeats until words are looked for; chosen

@@ -47,15 +47,19 @@ class Detectors:
         life = self._watch.lives.get(beat.node, "")
         if life and beat.life and beat.life != life:
             return []
-        return [
+        found: list[object] = [
             *self.silence.heard(beat, self._watch, now),
             *self.progress.heard(beat, now),
             *self.starts.heard(beat, self._watch, now),
             *self.advances.heard(beat, self._watch, self.silence, now),
-            *self._softly("stragglers", beat, now),
-            *self._softly("growth", beat, now),
-            *self._softly("numbers", beat, now),
         ]
+        if beat.computed:  # now and then, as the next one: a large fleet is heard thousands of times a second
+            found += self._softly("stragglers", beat, now)
+        if beat.holdings:
+            found += self._softly("growth", beat, now)
+        if beat.steps or beat.read_steps:
+            found += self._softly("numbers", beat, now)
+        return found
 
     def _softly(self, name: str, beat: Heartbeat, now: float) -> list[Finding]:
         """Ask a detector that nothing depends on: one that fails over what ranks say begins anew, and in the end is let be."""

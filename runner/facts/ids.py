@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from operator import itemgetter
-from typing import Self
+from typing import Self, cast
 
 
 class AttemptId(tuple[int, int, int]):
@@ -19,9 +19,9 @@ class AttemptId(tuple[int, int, int]):
         """Make the id of one launch."""
         return tuple.__new__(cls, (run, configuration, restart))
 
-    run = property(itemgetter(0))
-    configuration = property(itemgetter(1))
-    restart = property(itemgetter(2))
+    run = cast(int, property(itemgetter(0)))
+    configuration = cast(int, property(itemgetter(1)))
+    restart = cast(int, property(itemgetter(2)))
 
     def __str__(self) -> str:
         return f"{self.run}.{self.configuration}.{self.restart}"
