@@ -142,7 +142,7 @@ def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> No
         arrivals.add(batch(beats=3 * MAX_TOGETHER), 5000)
         for number, _ in enumerate(arrivals.portion()):
             clock.seconds += 0.1
-            if number == 1:
+            if number == 2:
                 arrivals.wanted(CURSORS, LONG)
                 arrivals.add(batch(beats=2), 5000)
         assert arrivals

@@ -53,7 +53,9 @@ class Detectors:
             *self.starts.heard(beat, self._watch, now),
             *self.advances.heard(beat, self._watch, self.silence, now),
         ]
-        if beat.computed:  # now and then, as the next one: a large fleet is heard thousands of times a second
+        if (
+            beat.computed
+        ):  # now and then, as the next one: a large fleet is heard thousands of times a second
             found += self._softly("stragglers", beat, now)
         if beat.holdings:
             found += self._softly("growth", beat, now)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from runner.decide.view import Heard
 from runner.facts.ids import AttemptId
 from runner.facts.signals import Heartbeat, StepRecord
@@ -20,7 +22,8 @@ def test_steps_that_stand_in_the_output_are_shown_where_ranks_report_none() -> N
     read = (StepRecord(step=7, loss=4.0), StepRecord(step=8, loss=3.5))
     heard.take(beat(read_steps=read), 1.0)
     assert heard.last[ATTEMPT] == read[1]
-    assert heard.losses[3] == [4.0, 3.5]
+    heard.take(replace(beat(read_steps=read), node="n2"), 1.0)
+    assert [*heard.losses[3]] == [4.0, 3.5]  # nodes tell the same steps
     said = StepRecord(step=9, loss=3.0)
     heard.take(beat(steps=(said,), read_steps=(StepRecord(step=99),)), 2.0)
     assert heard.last[ATTEMPT] == said
