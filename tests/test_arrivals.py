@@ -139,12 +139,12 @@ def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> No
     for _ in range(50):
         arrivals.wanted(CURSORS, LONG)
         clock.seconds += 0.1  # the read
-        arrivals.add(batch(beats=3 * MAX_TOGETHER), 5000)
+        arrivals.add(batch(beats=3 * MAX_TOGETHER), 1000)
         for number, _ in enumerate(arrivals.portion()):
             clock.seconds += 0.2
             if number == 1:
                 arrivals.wanted(CURSORS, LONG)
-                arrivals.add(batch(beats=2), 5000)
+                arrivals.add(batch(beats=2), 1000)
         assert arrivals
         lag_seconds = arrivals.lag_seconds()
         assert lag_seconds is not None
