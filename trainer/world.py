@@ -8,6 +8,7 @@ import os
 import torch.distributed as dist
 
 from runner.errors import SpecError
+from trainer import flight
 from trainer.collectives import Meter, TensorAxis
 from trainer.device import own_device
 from trainer.layout import Place, place_of, tensor_groups
@@ -40,6 +41,8 @@ class World:
         dist.init_process_group(
             self.backend, timeout=self.timeout, device_id=self.device if on_gpu else None
         )
+        if not on_gpu:  # NCCL's own is asked in the same way
+            flight.answer_requests(rank)
         self.tensor_axis = self._join_tensor_axis()
         self.side_group = dist.new_group(backend="gloo", timeout=self.timeout)
 

@@ -14,9 +14,10 @@ import socket
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from runner.agent import output
+from runner.agent import flight, output
 from runner.agent.channels import Channels
 from runner.agent.ending import End, Ending
 from runner.agent.gang import Gang
@@ -250,6 +251,8 @@ class Convergence:
             ):
                 self._voice.tell(said)
             self._voice.beat()
+            clear = partial(flight.clear, gang.plan.output_folder, gang.plan.ranks)
+            self._loop.in_background(clear, lambda *_: None)
         self.converge()
 
     def _tell_exit(self, gang: Gang, rank: int, exit_code: int | None) -> None:

@@ -1,4 +1,4 @@
-"""Ending ranks: SIGTERM, grace, SIGKILL; or their stacks written down, then SIGKILL; or SIGKILL at once."""
+"""Ending ranks: SIGTERM, grace, SIGKILL; or where they stand written down, then SIGKILL; or SIGKILL at once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.agent import stacks
+from runner.agent import flight, stacks
 from runner.agent.gang import Gang
 from runner.agent.keeping import Keeping
 from runner.agent.loop import Loop
@@ -85,12 +85,18 @@ class Ending:
         """Write down where ranks stand, then kill them; the kill does not wait for a folder that hangs."""
         gang = end.gang
         pids = {rank.rank: rank.pid for rank in gang.alive}
-        folder = Path(gang.plan.output_folder, stacks.FOLDER)
+        moving = [rank.rank for rank in gang.alive if rank.stopped_since is None]
+        begun, place = time.monotonic(), gang.plan.output_folder
+        folder = Path(place, stacks.FOLDER)
 
         def job() -> tuple[int, tuple[Stand, ...]]:
             program = stacks.find_program()
-            count = stacks.dump(pids, folder=folder, budget_seconds=budget_seconds, program=program)
-            return count, read_stands(folder, pids)
+            recorded = flight.gather(
+                place, flight.ask(place, moving), budget_seconds=budget_seconds
+            )
+            left_seconds = max(0.0, begun + budget_seconds - time.monotonic())
+            count = stacks.dump(pids, folder=folder, budget_seconds=left_seconds, program=program)
+            return count, read_stands(folder, pids, recorded)
 
         def dumped(found: tuple[int, tuple[Stand, ...]] | None, error: Exception | None) -> None:
             if error is not None:

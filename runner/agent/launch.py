@@ -9,12 +9,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.agent import output, users
+from runner.agent import flight, output, users
 from runner.agent.program import NoPythonProgram, Program, read_command
 from runner.agent.users import RankUser
 from runner.errors import SpecError
 from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan
-from runner.facts.contract import OWN_VARIABLES
+from runner.facts.contract import ATTEMPT_VARIABLES
 from runner.facts.wire import to_message, to_plain
 from runner.sealing import EPOCH, raise_epoch
 
@@ -22,7 +22,7 @@ CONTRACT_VERSION = "1"
 MAX_FORKED_RANKS = (
     64  # of one node: what one packet to a warm process can carry, see warm.MAX_RANKS
 )
-_OWN_VARIABLE = re.compile(OWN_VARIABLES)
+_ATTEMPT_VARIABLE = re.compile(ATTEMPT_VARIABLES)
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
@@ -36,6 +36,7 @@ def prepare(assignment: Assignment, user: RankUser | None = None, *, state: str 
     # Usually made already: on a file system that all nodes share, looking costs little and making takes the parent's lock.
     if not Path(plan.output_folder).is_dir():
         Path(plan.output_folder).mkdir(parents=True, exist_ok=True)
+    flight.prepare(plan.output_folder, user)
     if plan.checkpoints:
         raise_epoch(plan.checkpoints, assignment.epoch)
         if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
@@ -59,10 +60,12 @@ def warm_wish(plan: WarmPlan, *, python: str, user: RankUser | None = None) -> d
         "target": program.target,
         "preload": list(plan.preload),
         "environment": {
-            name: value for name, value in environment.items() if not _OWN_VARIABLE.fullmatch(name)
+            name: value
+            for name, value in environment.items()
+            if not _ATTEMPT_VARIABLE.fullmatch(name)
         },
         "working_directory": plan.working_directory,
-        "own_variables": OWN_VARIABLES,
+        "own_variables": ATTEMPT_VARIABLES,
         **({"user": user.as_plain()} if user is not None else {}),
     }
 
@@ -162,6 +165,7 @@ def shared_environment(
     environment = lasting_environment(
         plan.environment, ranks_per_node=plan.ranks_per_node, user=user
     )
+    environment.update(flight.environment(plan.output_folder, environment))
     environment.update(
         WORLD_SIZE=str(plan.world_size),
         LOCAL_WORLD_SIZE=str(plan.ranks_per_node),

@@ -7,11 +7,12 @@ parsed for nothing but where a rank stood itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from runner.agent.stacks import MAX_FILE_BYTES
-from runner.facts.stands import MAX_STAND, MAX_STANDS, Stand, merged
+from runner.facts.stands import MAX_STAND, MAX_STANDS, Collective, Stand, merged
 
 MAX_PATH = 70  # characters of a file that are told, the last ones; Megatron-LM's longest that matters has 52; chosen
 MAX_PARTS = 4  # of a file's path that are told, the last ones; chosen
@@ -26,8 +27,10 @@ _FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
 
-def read_stands(folder: Path, ranks: Iterable[int]) -> tuple[Stand, ...]:
-    """Return where ranks stood by their files in this folder; of those without a file nothing is said."""
+def read_stands(
+    folder: Path, ranks: Iterable[int], recorded: Mapping[int, tuple[Collective, ...]] | None = None
+) -> tuple[Stand, ...]:
+    """Return where ranks stood by their files in this folder, and what they `recorded`; of those without a file nothing is said."""
     found = []
     for rank in ranks:
         try:
@@ -36,6 +39,8 @@ def read_stands(folder: Path, ranks: Iterable[int]) -> tuple[Stand, ...]:
         except OSError:
             continue
         stand = stand_of(rank, text)
+        if stand is not None and recorded is not None and rank in recorded:
+            stand = replace(stand, collectives=recorded[rank], is_recorded=True)
         if stand is not None:
             found.append(stand)
     return tuple(merged(found, most=MAX_STANDS))

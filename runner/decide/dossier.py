@@ -1,8 +1,10 @@
 """Dossier: who is missing in a gang that hangs, from where its ranks stood. Pure; names nobody it is not sure of.
 
-1. Ranks that wait for others in a function known for it (`waits`) are there. Whoever is not there while they wait is missing, be
+1. Where torch's flight recorder was read: a rank that is behind in a process group, in which others wait, and that waits nowhere
+   itself; or one that waits in another operation than most of its group, at the same place in its sequence.
+2. Ranks that wait for others in a function known for it (`waits`) are there. Whoever is not there while they wait is missing, be
    the waiters in different calls: one rank, or fewer ranks than wait, all of one node.
-2. Where that tells nobody from the others, a rank that stands elsewhere than most others of its pipeline stage is missing: it
+3. Where that tells nobody from the others, a rank that stands elsewhere than most others of its pipeline stage is missing: it
    waits in another collective because it skipped one, or never came to any. Not when somebody waits for one peer only: ranks of a
    pipeline stand in different places as a matter of course. Nor when it waits and the others are at work: they are late, not it.
 Else nobody is named, and the evidence says how the ranks divide.
@@ -134,14 +136,14 @@ def judge(
     read = {
         rank: stand
         for stand in stands
-        if stand.frames or stand.state in ("T", "D")
+        if stand.frames or stand.is_recorded or stand.state in ("T", "D")
         for rank in stand.ranks
         if 0 <= rank < num_ranks
     }
     if not read:
         return None
     gang = _Gang(nodes, ranks_per_node, stages, dict(sorted(read.items())), has_gpus)
-    missing = _not_there(gang) or _elsewhere(gang)
+    missing = _behind(gang) or _astray(gang) or _not_there(gang) or _elsewhere(gang)
     if not missing:
         return Missing(evidence=_divided(gang))
     rank = missing[0] if len(missing) == 1 else None
@@ -150,7 +152,40 @@ def judge(
 
 def _waits(stand: Stand) -> bool:
     """Whether a rank waits for others. One that was stopped does not, wherever it stands: it would not go on if they came."""
-    return stand.state != "T" and wait_of(stand.frames) is not None
+    is_in_one = any(each.waits for each in stand.collectives)
+    return stand.state != "T" and (is_in_one or wait_of(stand.frames) is not None)
+
+
+def _behind(gang: _Gang) -> list[int]:
+    """Return those who never came to a collective that others of its group wait in, and wait for nothing themselves."""
+    furthest: dict[str, int] = {}
+    for stand in gang.stands.values():
+        for each in stand.collectives:
+            if each.waits:
+                furthest[each.group] = max(furthest.get(each.group, 0), each.sequence)
+    behind = [
+        rank
+        for rank, stand in gang.stands.items()
+        if not _waits(stand)
+        and any(each.sequence < furthest.get(each.group, 0) for each in stand.collectives)
+    ]
+    return behind if behind and gang.common_node(behind) is not None else []
+
+
+def _astray(gang: _Gang) -> list[int]:
+    """Return those who wait in another operation than most ranks that are as far in the same group: they left one out."""
+    places: dict[tuple[str, int], dict[str, list[int]]] = {}
+    for rank, stand in gang.stands.items():
+        for each in stand.collectives:
+            if each.waits:
+                at = places.setdefault((each.group, each.sequence), {})
+                at.setdefault(each.operation, []).append(rank)
+    for operations in places.values():
+        most = max(operations.values(), key=len)
+        apart = [rank for ranks in operations.values() if ranks is not most for rank in ranks]
+        if apart and len(apart) < len(most) and gang.common_node(apart) is not None:
+            return sorted(apart)
+    return []
 
 
 def _not_there(gang: _Gang) -> list[int]:
@@ -173,7 +208,7 @@ def _is_open(gang: _Gang, rank: int) -> bool:
     sleeps = stand.state not in ("R", "D", "T")
     if stand.state == "T" or _waits(stand):
         return False
-    return may_wait(stand.frames) or (gang.has_gpus and sleeps)
+    return may_wait(stand.frames) or (gang.has_gpus and sleeps and not stand.is_recorded)
 
 
 def _elsewhere(gang: _Gang) -> list[int]:
@@ -267,7 +302,8 @@ def _groups(stands: dict[int, Stand]) -> list[tuple[str, list[int]]]:
     groups: dict[str, list[int]] = {}
     words: dict[object, str] = {}  # most ranks of a gang stand in the same way
     for rank, stand in stands.items():
-        said = words.get(stand.where) or words.setdefault(stand.where, _words(stand))
+        where = replace(stand, ranks=())
+        said = words.get(where) or words.setdefault(where, _words(stand))
         groups.setdefault(said, []).append(rank)
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[1]))
 
@@ -286,12 +322,22 @@ def _places(groups: Sequence[tuple[str, list[int]]]) -> str:
 def _words(stand: Stand) -> str:
     """Say where a rank stands: its innermost frame, and the user's own line that led there."""
     blocked = f"state {stand.state}" + (f" in {stand.wchan}" if stand.wchan else "")
+    within = _collective(stand)
     if not stand.frames:
-        return blocked
+        return f"{blocked}{within}"
     inner, caller = _innermost(stand), caller_of(stand.frames)
     called = f" from {_short(caller)}" if caller and caller != inner else ""
     found_so = f" ({blocked})" if stand.state in ("T", "D") else ""
-    return f"{_short(inner)}{called}{found_so}"[:MAX_WORDS]
+    return f"{_short(inner)}{called}{found_so}"[:MAX_WORDS] + within
+
+
+def _collective(stand: Stand) -> str:
+    """Say which collective a rank waits in, or came to last; "" where no record was read."""
+    if not stand.collectives:
+        return ", no collective recorded" if stand.is_recorded else ""
+    last = stand.collectives[0]
+    verb = "in" if last.waits else "after"
+    return f", {verb} {last.operation} {last.sequence} of group {last.group}"
 
 
 def _short(frame: str) -> str:

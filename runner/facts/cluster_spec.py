@@ -263,13 +263,15 @@ class ClusterSpec:
     stacks_seconds: Annotated[
         float,
         Setting(
-            "Time that writing down the stacks of ranks that hang (`stacks/rank<N>.txt` in the attempt's folder) may take "
-            "before they are killed. 0: they are killed at once, and nothing is written down.",
+            "Time that writing down where ranks that hang stand may take before they are killed: their stacks "
+            "(`stacks/rank<N>.txt` in the attempt's folder), and up to half of it for the records of their collectives, "
+            "which torch writes within a second or two. It takes no longer than is needed. 0: they are killed at once, and "
+            "nothing is written down.",
             unit="seconds",
             least=0,
             most=60,
         ),
-    ] = 0.5
+    ] = 4.0
     preload_seconds: Annotated[
         float,
         Setting(

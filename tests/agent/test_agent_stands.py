@@ -21,7 +21,8 @@ from tests.decide.test_hang_named import hang, incident
 pytestmark = [pytest.mark.e2e, pytest.mark.trainer]
 
 RANKS = 4
-# Rank 2 never comes to the second collective; or, in a later attempt, skips it and waits in the next one, of another group.
+# Rank 2 never comes to the second collective; or, in other attempts, skips it and waits in the next one, of another group. In the
+# last two the ranks have a flight recorder that answers.
 PROGRAM = """
 import os
 import time
@@ -42,7 +43,7 @@ def read_batch():
 def step(rank, others):
     gradient = torch.ones(8)
     dist.all_reduce(gradient)
-    if rank == 2 and os.environ["STOKER_ATTEMPT"] == "1.1.1":
+    if rank == 2 and os.environ["STOKER_ATTEMPT"] in ("1.1.1", "1.1.5"):
         read_batch()
     mark()
     if rank == 2:
@@ -53,6 +54,10 @@ def step(rank, others):
 
 def main():
     dist.init_process_group("gloo")
+    if os.environ["STOKER_ATTEMPT"] in ("1.1.5", "1.1.7"):
+        from trainer.flight import answer_requests
+
+        answer_requests(dist.get_rank())
     step(dist.get_rank(), dist.new_group(backend="gloo"))
 
 
@@ -128,3 +133,27 @@ def test_the_rank_that_is_missing_from_a_collective_is_named(
     assert found.evidence[-1].startswith("rank 2 on n1 stands in distributed_c10d.py:barrier:"), (
         found.evidence
     )
+
+
+def test_what_ranks_recorded_of_their_collectives_is_told_and_names_the_one_that_is_behind(
+    make_node: Callable[..., Node],
+) -> None:
+    """The real recorder of torch, asked through the pipe that the launch has named: as NCCL's own thread answers, so does ours."""
+    node = make_node(heartbeat_seconds=1.0)
+    node.start_agent()
+    reads = stands_of(node, 5)
+    told = {rank: stand for stand in reads.stands for rank in stand.ranks}
+    assert all(stand.is_recorded for stand in told.values()), told
+    assert [(each.operation, each.sequence, each.waits) for each in told[0].collectives] == [
+        ("all_reduce", 2, True)
+    ]
+    assert [(each.sequence, each.waits) for each in told[2].collectives] == [(1, False)]
+    found = incident(judged(reads))
+    assert (found.node, found.rank) == ("n1", 2)
+    assert ", after all_reduce 1 of group 0 default_pg, the other 3 wait in" in found.evidence[-1]
+    assert found.evidence[-1].endswith(", in all_reduce 2 of group 0 default_pg")
+
+    skips = stands_of(node, 7)
+    found = incident(judged(skips))
+    assert (found.node, found.rank) == ("n1", 2)
+    assert ", in barrier 1 of group 1" in found.evidence[-1], found.evidence

@@ -18,7 +18,13 @@ from runner.decide.dossier import Missing, judge
 from runner.decide.waits import PERHAPS, WAITS
 from runner.facts import signals as s
 from runner.facts.ids import AttemptId
-from runner.facts.stands import MAX_STAND, MAX_STANDS, Stand
+from runner.facts.stands import (
+    MAX_COLLECTIVES,
+    MAX_STAND,
+    MAX_STANDS,
+    Collective,
+    Stand,
+)
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 
 ATTEMPT = AttemptId(1, 1, 0)
@@ -70,6 +76,61 @@ def say(
 def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Where]:
     """Place all ranks alike, but for some."""
     return {rank: apart.get(rank, others) for rank in range(num)}
+
+
+def recorded(rank: int, *collectives: tuple[str, int, str, bool], state: str = "S") -> Stand:
+    """Make the stand of a rank of which nothing is known but what it recorded: it sleeps below a line of the user's."""
+    told = tuple(
+        Collective(group=group, sequence=sequence, operation=operation, waits=waits)
+        for group, sequence, operation, waits in collectives
+    )
+    return Stand(ranks=(rank,), state=state, frames=WORK, collectives=told, is_recorded=True)
+
+
+def waiting(rank: int, sequence: int = 7, operation: str = "all_reduce", group: str = "0") -> Stand:
+    """Make the stand of a rank that waits in a collective."""
+    return recorded(rank, (group, sequence, operation, True))
+
+
+@pytest.mark.parametrize(
+    ("apart", "who"),
+    [
+        ([recorded(3, ("0", 6, "all_reduce", False))], ("n1", 3)),  # it never came
+        ([recorded(3)], ("n1", 3)),  # to none at all
+        # It came to this one, and is at work: what the others wait for is not this group's.
+        ([recorded(3, ("0", 7, "all_reduce", False))], ("n1", 3)),
+        # Behind, since it waits for another, which waits for nobody.
+        (
+            [
+                recorded(3, ("0", 6, "all_reduce", False), ("2 tp", 9, "all_gather", True)),
+                recorded(2, ("0", 6, "all_reduce", False), ("2 tp", 8, "all_gather", False)),
+            ],
+            ("n1", 2),
+        ),
+        ([waiting(3, 7, "barrier")], ("n1", 3)),  # it left one out
+        ([waiting(3, 6)], None),  # all wait, and nobody knows for whom
+        (
+            [waiting(3, 7, "barrier"), waiting(5, 7, "barrier")],
+            None,
+        ),  # of two nodes
+        (
+            [recorded(3, ("0", 6, "", False)), recorded(5, ("0", 6, "", False))],
+            None,
+        ),
+        ([recorded(3, ("0", 6, "all_reduce", True), state="T")], ("n1", 3)),  # stopped
+    ],
+)
+@pytest.mark.parametrize("has_gpus", [False, True])
+def test_what_ranks_recorded_names_who_is_missing_where_frames_do_not(
+    apart: list[Stand], who: tuple[str, int] | None, has_gpus: bool
+) -> None:
+    """Eight ranks that all stand at the same line, as ranks that wait for their GPU do."""
+    own = {stand.ranks[0]: stand for stand in apart}
+    stands = [own.get(rank) or waiting(rank) for rank in range(8)]
+    said = judge(stands, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus)
+    assert said is not None
+    assert (said.node, said.rank) == (who or (None, None)), said.evidence
+    assert "all_reduce 7 of group 0" in said.evidence
 
 
 @pytest.mark.parametrize(
@@ -312,7 +373,11 @@ def test_a_node_of_many_ranks_tells_of_so_many(tmp_path: Path) -> None:
             text if rank % 2 else text.replace("<module> (train.py:9)", where)
         )
     (tmp_path / "rank0.txt").write_bytes(b"\xff" * (MAX_FILE_BYTES + 50))
-    stands = read_stands(tmp_path, range(1100))
+    longest = tuple(
+        Collective(group=f"{n}" + "g" * 39, sequence=2**60, operation="o" * 30, waits=True)
+        for n in range(MAX_COLLECTIVES)
+    )
+    stands = read_stands(tmp_path, range(1100), dict.fromkeys(range(1100), longest))
     assert len(stands) == MAX_STANDS
     assert max(len(stand.ranks) for stand in stands) == 500
     gone = s.RanksGone(

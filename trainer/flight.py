@@ -1,0 +1,45 @@
+"""The flight recorder of ranks that talk through gloo: the record is written when somebody asks, as torch itself does with NCCL.
+
+Whoever supervises the rank writes to the pipe that the environment names, and reads the file that it names: the variables are
+torch's. A thread of its own answers, for the others may hang.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from torch._C import _distributed_c10d as c10d
+
+PIPE_VARIABLE, RECORD_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DUMP_TEMP_FILE"
+
+
+def answer_requests(rank: int) -> None:
+    """Begin to listen, if the environment names a pipe and a file, and this torch has a recorder for gloo."""
+    stem, record = os.environ.get(PIPE_VARIABLE, ""), os.environ.get(RECORD_VARIABLE, "")
+    dump = getattr(c10d, "_dump_fr_trace", None)
+    if not stem or not record or dump is None:
+        return
+    pipe = Path(f"{stem}{rank}.pipe")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            pipe.unlink()
+        os.mkfifo(pipe, 0o600)
+        descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)  # a writer of our own: no end of file
+    except OSError:
+        return  # nobody will be able to ask
+    listener = threading.Thread(
+        target=_listen, args=(descriptor, Path(f"{record}{rank}"), dump), name="flight", daemon=True
+    )
+    listener.start()
+
+
+def _listen(descriptor: int, path: Path, dump: Callable[..., bytes]) -> None:
+    while os.read(descriptor, 128):
+        with contextlib.suppress(OSError, RuntimeError):
+            part = path.with_name(path.name + ".part")
+            part.write_bytes(dump(includeStackTraces=False))
+            part.rename(path)
