@@ -47,7 +47,7 @@ class Convergence:
 
     def __init__(self, place: Place, identity: Identity, loop: Loop, *, voice: Voice) -> None:
         self._identity = identity
-        self._voice = voice
+        self._loop, self._voice = loop, voice
         self.keeping = Keeping(
             place, loop, on_message=self._hear_keeper, on_lost=self._lost_with_keeper
         )

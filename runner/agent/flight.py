@@ -103,7 +103,7 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
 
 
 def clear(output_folder: str, ranks: Iterable[int]) -> None:
-    """Remove pipes of ranks that are gone, and the folder if they leave no record: who opens a pipe to read it would wait for ever."""
+    """Remove pipes of ranks that are gone: who opens one to read it would wait for ever. The folder goes too, without a record."""
     folder = Path(output_folder, FOLDER)
     with contextlib.suppress(OSError):
         for rank in ranks:
