@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runner import sealing
+from runner.act.outputs import make_output_folder
 from runner.act.perform import Outcome
 from runner.errors import CheckpointRefused
 from runner.facts.actions import Action
@@ -19,7 +20,7 @@ def prepare_attempt(action: Action) -> Outcome:
     """Find the newest intact checkpoint, verifying newest first, and choose a rendezvous that no attempt used before."""
     folder = str(action.args["folder"])
     if action.args.get("output"):  # once, so that the nodes of a gang need not all try
-        Path(str(action.args["output"])).mkdir(parents=True, exist_ok=True)
+        make_output_folder(Path(str(action.args["output"])))
     refused: list[dict[str, Any]] = []
     chosen: dict[str, Any] | None = None
     if folder:

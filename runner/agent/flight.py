@@ -12,25 +12,20 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import os
 import stat
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from runner.agent import flight_records, users
-from runner.agent.users import RankUser
+from runner.act.outputs import FLIGHT
+from runner.agent import flight_records
 from runner.errors import WireError
 from runner.facts.stands import MAX_COLLECTIVES, Collective
 from runner.facts.wire import from_plain
 
-log = logging.getLogger("stoker.agent")
-
-FOLDER = "flight"
 PIPES, RECORDS = "rank", "record"  # rank3.pipe, record3
 PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 RECORD_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -43,24 +38,9 @@ REAP_SECONDS = 0.05  # for the child to be gone; chosen
 Found = Mapping[int, tuple[Collective, ...]]  # rank -> of its groups
 
 
-def prepare(output_folder: str, user: RankUser | None) -> None:
-    """Make the folder, if pipes can be made there: torch ends a rank that cannot make its own."""
-    folder = Path(output_folder, FOLDER)
-    probe = Path(output_folder, f".{FOLDER}-{uuid.uuid4().hex}")  # other nodes look as well
-    try:
-        os.mkfifo(probe)
-        probe.unlink()
-        folder.mkdir(exist_ok=True)
-    except OSError as error:  # an object store, for one
-        log.info("no flight records of ranks: %s: %s", output_folder, error)
-        return
-    if user is not None:
-        users.give(folder, user)
-
-
 def environment(output_folder: str, given: Mapping[str, str]) -> dict[str, str]:
     """Return what tells ranks where pipes and records are; nothing where the run says so itself, or there is no such folder."""
-    folder = Path(output_folder, FOLDER).absolute()
+    folder = Path(output_folder, FLIGHT).absolute()
     own = (PIPE_VARIABLE, *RECORD_VARIABLES)
     if any(name in given for name in own) or not folder.is_dir():
         return {}
@@ -70,7 +50,7 @@ def environment(output_folder: str, given: Mapping[str, str]) -> dict[str, str]:
 
 def ask(output_folder: str, ranks: Iterable[int]) -> list[int]:
     """Ask ranks for their records; return those that have a recorder which listens."""
-    folder = Path(output_folder, FOLDER)
+    folder = Path(output_folder, FLIGHT)
     return [rank for rank in ranks if _ask(folder, rank)]
 
 
@@ -78,7 +58,7 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
     """Return what ranks that were asked recorded, as far as it is there in time. Blocks as long at most, and REAP_SECONDS."""
     if not ranks:
         return {}
-    folder = Path(output_folder, FOLDER)
+    folder = Path(output_folder, FLIGHT)
     seconds = min(SHARE * budget_seconds, MAX_SECONDS)
     files = [str(folder / f"{RECORDS}{rank}") for rank in ranks]
     child = subprocess.Popen(
@@ -104,7 +84,7 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
 
 def clear(output_folder: str, ranks: Iterable[int]) -> None:
     """Remove pipes of ranks that are gone: who opens one to read it would wait for ever. The folder goes too, without a record."""
-    folder = Path(output_folder, FOLDER)
+    folder = Path(output_folder, FLIGHT)
     with contextlib.suppress(OSError):
         for rank in ranks:
             (folder / f"{PIPES}{rank}.pipe").unlink(missing_ok=True)

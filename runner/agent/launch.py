@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from runner.act.outputs import FLIGHT, make_output_folder
 from runner.agent import flight, output, users
 from runner.agent.program import NoPythonProgram, Program, read_command
 from runner.agent.users import RankUser
@@ -35,8 +36,9 @@ def prepare(assignment: Assignment, user: RankUser | None = None, *, state: str 
     assert plan is not None
     # Usually made already: on a file system that all nodes share, looking costs little and making takes the parent's lock.
     if not Path(plan.output_folder).is_dir():
-        Path(plan.output_folder).mkdir(parents=True, exist_ok=True)
-    flight.prepare(plan.output_folder, user)
+        make_output_folder(Path(plan.output_folder))
+    if user is not None:
+        users.give(Path(plan.output_folder, FLIGHT), user)
     if plan.checkpoints:
         raise_epoch(plan.checkpoints, assignment.epoch)
         if user is not None and state and Path(plan.checkpoints).is_relative_to(state):

@@ -45,6 +45,7 @@ def test_the_environment_is_the_contracts(
     path = node.state / "environment3"
     wait_until(path.exists, "rank 3's environment")
     found = json.loads(path.read_text())
+    flight = Path(plan.output_folder, "flight")
     given = {
         "RANK": "3",
         "LOCAL_RANK": "1",
@@ -69,6 +70,9 @@ def test_the_environment_is_the_contracts(
         "STOKER_RESUME": "/c/1.1.0-00000005",
         "STOKER_REMEDIES": '{"lr_factor":0.5}',
         "OUTER2": "{not a placeholder}",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{flight}/rank",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{flight}/record",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{flight}/record",
     }
     outer = node_environment(agent.pid)
     del outer["STOKER_ATTEMPT_OF_ANOTHER"]

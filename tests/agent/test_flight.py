@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from runner.act.outputs import FLIGHT, make_output_folder
 from runner.agent import flight, flight_records
 from runner.facts.stands import Collective
 
@@ -66,11 +67,11 @@ class Recorders:
 
     def add(self, rank: int, answer: Answer | None) -> None:
         """Have a rank listen; `answer` is called with the path of its record once it is asked."""
-        pipe = self.folder / flight.FOLDER / f"{flight.PIPES}{rank}.pipe"
+        pipe = self.folder / FLIGHT / f"{flight.PIPES}{rank}.pipe"
         os.mkfifo(pipe)
         descriptor = os.open(pipe, os.O_RDWR)
         self._pipes.append(descriptor)
-        path = self.folder / flight.FOLDER / f"{flight.RECORDS}{rank}"
+        path = self.folder / FLIGHT / f"{flight.RECORDS}{rank}"
 
         def listen() -> None:
             os.read(descriptor, 128)
@@ -88,7 +89,7 @@ class Recorders:
 @pytest.fixture
 def recorders(tmp_path: Path) -> Iterator[Recorders]:
     """Make ranks whose folder is prepared."""
-    flight.prepare(str(tmp_path), None)
+    make_output_folder(tmp_path)
     played = Recorders(tmp_path)
     yield played
     played.close()
@@ -123,8 +124,8 @@ def test_without_a_recorder_nothing_is_waited_for(tmp_path: Path) -> None:
     """Most ranks have none: no folder, no pipe, nobody who reads the pipe, a file in its place, a record that stayed."""
     begun = time.monotonic()
     assert ask(tmp_path, 0) == {}
-    flight.prepare(str(tmp_path), None)
-    folder = tmp_path / flight.FOLDER
+    make_output_folder(tmp_path)
+    folder = tmp_path / FLIGHT
     os.mkfifo(folder / "rank1.pipe")
     (folder / "rank2.pipe").write_text("")
     (folder / "rank3.pipe").symlink_to(folder / "rank2.pipe")
@@ -137,7 +138,7 @@ def test_a_record_of_an_earlier_time_out_is_not_taken_for_an_answer(
     recorders: Recorders, tmp_path: Path
 ) -> None:
     """Torch writes one by itself when a collective has run out of time."""
-    (tmp_path / flight.FOLDER / "record0").write_bytes(record(entry(1)))
+    (tmp_path / FLIGHT / "record0").write_bytes(record(entry(1)))
     recorders.add(0, None)
     assert ask(tmp_path, 0, budget_seconds=0.5) == {}
 
@@ -226,7 +227,7 @@ def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path)
     """And one whose folder can hold no pipes is started without."""
     given = {"PATH": "/bin"}
     assert flight.environment(str(tmp_path), given) == {}
-    flight.prepare(str(tmp_path), None)
+    make_output_folder(tmp_path)
     assert flight.environment(str(tmp_path), given) == {
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/flight/rank",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record",
@@ -246,5 +247,5 @@ def test_a_folder_in_which_no_pipe_can_be_made_gets_none(
         raise PermissionError("no pipes here")
 
     monkeypatch.setattr(os, "mkfifo", refuse)
-    flight.prepare(str(tmp_path), None)
+    make_output_folder(tmp_path)
     assert os.listdir(tmp_path) == []
