@@ -1,7 +1,7 @@
 """Reads records of torch's flight recorder: `python flight_records.py SECONDS FILE...`. Standard library alone; hostile files.
 
 Waits as long for each file to be whole. Prints a line of JSON for each that is: its place among the arguments, and the last
-collective of each of its process groups, those in which the rank waits first. A pickle is a program: this one may name nothing
+collective of each of its process groups, those in which the rank waits first, then those used last. A pickle is a program: this one may name nothing
 (`find_class`), so that it makes numbers, text, lists and dicts and no more, in so much memory and processor time.
 """
 
@@ -63,12 +63,12 @@ def summary(record: Any) -> list[dict[str, Any]]:
         sequence = int(entry["collective_seq_id"])
         is_over = bool(entry.get("retired")) or entry.get("state") == "completed"
         operation = _printable(str(entry["profiling_name"]).split(":")[-1], MAX_OPERATION)
-        known = groups.setdefault(name, {"group": name, "sequence": 0})
+        known = groups.pop(name, {"group": name, "sequence": 0})
+        groups[name] = known  # in the order in which they were used last
         known["sequence"] = max(known["sequence"], sequence)
         if not known.get("waits"):  # of those that are not over, the first is waited for
             known["operation"], known["waits"] = operation, not is_over
-    waiting = sorted(groups.values(), key=lambda group: (not group["waits"], -group["sequence"]))
-    return waiting[:MAX_GROUPS]
+    return sorted(reversed(groups.values()), key=lambda group: not group["waits"])[:MAX_GROUPS]
 
 
 def _group(names: Any) -> str:

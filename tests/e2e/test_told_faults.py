@@ -64,6 +64,7 @@ class Told:
     cause: str
     node: str | None
     rank: int | None
+    evidence: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,19 +88,24 @@ def _named(*faults: str) -> Callable[[Told, str, int], bool]:
     return lambda told, node, rank: told.fault in faults and (told.node, told.rank) == (node, rank)
 
 
+def _hung(told: Told, node: str, rank: int) -> bool:
+    """Whether the one that the others wait for is named, and the collective that they wait in."""
+    return _named("no_progress")(told, node, rank) and " of group " in told.evidence[-1]
+
+
 DEEDS = (
     Deed(name="SIGKILL", plan={"kind": "kill"}, accepts=_crash()),
     Deed(name="SIGSTOP", plan={"kind": "stop"}, accepts=_named("rank_stopped")),
     Deed(
         name="a rank sleeps inside a step",
         plan={"kind": "sleep", "seconds": 1000.0},
-        accepts=_named("no_progress"),
+        accepts=_hung,
     ),
-    Deed(name="a rank spins", plan={"kind": "spin"}, accepts=_named("no_progress")),
+    Deed(name="a rank spins", plan={"kind": "spin"}, accepts=_hung),
     Deed(
         name="a rank is absent from a collective",
         plan={"kind": "absent"},
-        accepts=_named("no_progress"),
+        accepts=_hung,
     ),
     Deed(name="a loader dies", plan={"kind": "loader"}, accepts=_crash("data_error", "host_oom")),
     Deed(
@@ -194,7 +200,7 @@ class Range:
             stopped = stand.stoker("stop", name, seconds=150)
             assert stopped.returncode in (0, 3), stopped
         cause = incident.cause.fault if incident.cause is not None else ""
-        return Told(incident.fault, cause, incident.node, incident.rank), node
+        return Told(incident.fault, cause, incident.node, incident.rank, incident.evidence), node
 
     def _relay(self, kernel: FileIO, node: str, pid: int) -> bool:
         """Copy what the real kernel says to the node's stand-in; return whether it has killed the process."""
