@@ -45,7 +45,7 @@ test: $(STAMP)
 	@$(BIN)/python -m pytest
 
 test-fast: $(STAMP)
-	@$(BIN)/python -m pytest -m "not trainer and not e2e and not slow"
+	@$(BIN)/python -m pytest -m "not trainer and not e2e and not slow" --numprocesses auto --dist worksteal
 
 check: $(STAMP)
 	@$(BIN)/ruff check .

@@ -1,8 +1,9 @@
 """Reads records of torch's flight recorder: `python flight_records.py SECONDS FILE...`. Standard library alone; hostile files.
 
 Waits as long for each file to be whole. Prints a line of JSON for each that is: its place among the arguments, and the last
-collective of each of its process groups, those in which the rank waits first, then those used last. A pickle is a program: this one may name nothing
-(`find_class`), so that it makes numbers, text, lists and dicts and no more, in so much memory and processor time.
+collective of each of its process groups, those in which the rank waits first, then those used last. A pickle is a program: this
+one may name nothing (`find_class`), so that it makes numbers, text, lists and dicts and no more, in so much memory and processor
+time.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def summary(record: Any) -> list[dict[str, Any]]:
         known["sequence"] = max(known["sequence"], sequence)
         if not known.get("waits"):  # of those that are not over, the first is waited for
             known["operation"], known["waits"] = operation, not is_over
-    return sorted(reversed(groups.values()), key=lambda group: not group["waits"])[:MAX_GROUPS]
+    newest_first = list(groups.values())[::-1]
+    return sorted(newest_first, key=lambda group: not group["waits"])[:MAX_GROUPS]
 
 
 def _group(names: Any) -> str:
