@@ -105,7 +105,9 @@ def explanation(incident: IncidentView) -> str:
         )
         said += [f"  {printable(line, 160)}" for line in cause.lines]
         if cause.seen_in:
-            said.append(f"seen before: {cause.seen_in} (the same words, numbers and paths apart)")
+            said.append(
+                f"seen before: {cause.seen_in} (the same words, but for numbers, paths and a few names)"
+            )
     said += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
     said.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
     if incident.reason:

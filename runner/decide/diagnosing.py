@@ -8,6 +8,7 @@ from dataclasses import replace
 from runner.decide.correlate import correlate
 from runner.decide.draft import Draft
 from runner.decide.state import Attempt, Incident, KeptLine, State
+from runner.decide.templates import last_alike
 from runner.facts import records as r
 from runner.facts.ids import AttemptId
 from runner.facts.matches import ECHOES, Match, Step
@@ -53,12 +54,14 @@ def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
 
 
 def diagnose(draft: Draft, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
-    """Write the cause down; an unknown one is recognised if an incident before had the same."""
-    for other in reversed(draft.state.incidents.values()) if cause.template else ():
-        same = other.cause is not None and other.cause.template == cause.template
-        if same and other.incident != incident.incident:
-            cause = replace(cause, seen_in=other.incident)
-            break
+    """Write the cause down; an unknown one is recognised if an incident before had the same, or one that is alike."""
+    if cause.template:
+        known = {
+            other.incident: other.cause.template
+            for other in draft.state.incidents.values()
+            if other.cause is not None and other.cause.template and other is not incident
+        }
+        cause = replace(cause, seen_in=last_alike(cause.template, known))
     draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches)))
 
 

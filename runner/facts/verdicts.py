@@ -64,7 +64,9 @@ class Cause:
     action_class: ActionClass
     lines: tuple[str, ...] = ()  # "n2 rank3.err:120: ...": what decided it first
     template: str = ""  # of an unknown fault: by it the same one is recognised the next time
-    seen_in: str = ""  # the last incident before this one that had the same template
+    seen_in: str = (
+        ""  # the last incident before this one that had the same template, or one that is alike
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -153,6 +153,8 @@ def test_a_fault_that_nobody_knows_is_recognised_the_second_time() -> None:
     assert (first.fault, first.seen_in) == ("unknown", "")
     for text, seen_in in (
         ("FrobnicationError: frob 99 of /data/zz.bin went astray at 0x7e22", "i1"),
+        ("FrobnicationError: frob 99 of <other> went sideways at 0x7e22", "i1"),
+        ("FrobnicationError: frob 99 of <other> came back at 0x7e22", ""),
         ("QuuxError: nothing like it", ""),
     ):
         apply_record(desk.state, r.IncidentChanged(incident="i1", state="resolved"))

@@ -1,0 +1,67 @@
+"""An unknown fault is recognised although a name in it differs, and two that only begin alike are not taken for one."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from runner.decide import templates
+from runner.decide.templates import MAX_KNOWN, last_alike
+
+LEASE = "RuntimeError: worker {} lost its lease on shard {} of the corpus"
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (
+            LEASE.format("alpha", "train"),
+            "i3",
+        ),  # the same words: newer ones that are alike come second
+        (LEASE.format("gamma", "train"), "i5"),
+        (LEASE.format("gamma", "test"), "i5"),
+        ("KeyError: 'weights'", ""),  # two words, of which one is equal
+        ("RuntimeError: worker alpha lost its way on shard train", ""),
+        ("", ""),
+    ],
+)
+def test_the_newest_of_those_alike_is_named(line: str, name: str) -> None:
+    """Words count where they stand."""
+    known = {
+        "i1": LEASE.format("beta", "train"),
+        "i2": "KeyError: 'bias'",
+        "i3": LEASE.format("alpha", "train"),
+        "i4": "OSError: the reader of shard train has gone",
+        "i5": LEASE.format("beta", "dev"),
+    }
+    assert last_alike(line, known) == name
+
+
+def test_nothing_is_like_nothing() -> None:
+    """The first unknown fault of a cluster."""
+    assert last_alike("Error: a", {}) == ""
+
+
+def test_of_very_many_the_newest_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster may live for years."""
+    monkeypatch.setattr(templates, "MAX_KNOWN", 2)
+    known = {f"i{number}": f"Error: {'abc'[number]} happened to all of us" for number in range(3)}
+    assert last_alike("Error: a happened to all of us", known) == "i2"
+    assert last_alike("Error: a happened to all of us", {"i0": known["i0"]}) == "i0"
+    assert MAX_KNOWN > 2
+
+
+def test_lines_may_hold_anything() -> None:
+    """They are what ranks wrote."""
+    odd = {"i1": "<*> <*> <*>", "i2": "%s {} \x00 \ud800", "i3": "x" * 5000, "i4": " "}
+    for line in (*odd.values(), "<*> a b", "\n\t"):
+        last_alike(line, odd)
+
+
+def test_nobody_waits_for_drain_before_there_is_an_unknown_fault() -> None:
+    """Its import takes a tenth of a second, and each command imports the controller."""
+    code = "import sys, runner.cli.main, runner.supervisor; print('drain3' in sys.modules)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert said.stdout.strip() == "False"
