@@ -14,6 +14,7 @@ from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.signals import Heartbeat
 from runner.history.ledger import Ledger
 
+HEARD_SECONDS = 1.0  # between two Views while nothing changes but what heartbeats say; chosen
 SLICE_SECONDS = 0.002  # of drawing, before it is seen whether there is something to decide; chosen
 
 
@@ -31,17 +32,19 @@ class Showing:
         self._heard = Heard()
         self._drawing: Drawing | None = None  # begun, and not done
         self._is_stale = True  # something has changed since the last one was begun
-        self._due = 0.0
+        # When the newest was begun, from when on the next may be, and from when on it will.
+        self._drawn_at = self._soonest = self._due = 0.0
         self._process = psutil.Process()
 
     def hear(self, beat: Heartbeat, now: float) -> None:
-        """Have what an agent sees shown."""
+        """Have what an agent sees shown, at heartbeats' own pace: drawing costs more than all else that a small fleet asks for."""
         self._heard.take(beat, now)
-        self._is_stale = True
+        if not self._is_stale:
+            self._is_stale, self._due = True, max(self._due, self._drawn_at + HEARD_SECONDS)
 
     def touch(self) -> None:
-        """Have a View drawn that shows what has changed."""
-        self._is_stale = True
+        """Have a View drawn soon that shows what has changed."""
+        self._is_stale, self._due = True, min(self._due, self._soonest)
 
     def due_at(self) -> float | None:
         """Return when there is something to do, if anything; 0: now, for one is half drawn."""
@@ -53,7 +56,8 @@ class Showing:
         """Begin a View if one is due, draw some more of it, and hand it over once it is done."""
         if self._drawing is None and self._is_stale and now >= self._due:
             self._drawing = Drawing(state, self._cluster, ledger, self._heard, now)
-            self._is_stale, self._due = False, now + period(len(state.nodes))
+            self._is_stale, self._drawn_at = False, now
+            self._due = self._soonest = now + period(len(state.nodes))
         if self._drawing is None:
             return
         until = time.monotonic() + SLICE_SECONDS
@@ -69,10 +73,9 @@ class Showing:
         self._views.put(draw(state, self._cluster, ledger, self._heard, now=now, about=about))
 
     def _all_about(self) -> dict[str, object]:
-        times = self._process.cpu_times()
         return {
             "wall": time.time(),
             "supervisor_resident_bytes": self._process.memory_info().rss,
-            "supervisor_cpu_seconds": times.user + times.system,
+            "supervisor_cpu_seconds": time.process_time(),
             **self._about(),
         }
