@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import stat
 import subprocess
@@ -26,6 +27,8 @@ from runner.errors import WireError
 from runner.facts.stands import MAX_COLLECTIVES, Collective
 from runner.facts.wire import from_plain
 
+log = logging.getLogger("stoker.agent")
+
 PIPES, RECORDS = "rank", "record"  # rank3.pipe, record3
 PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 RECORD_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
@@ -38,14 +41,18 @@ REAP_SECONDS = 0.05  # for the child to be gone; chosen
 Found = Mapping[int, tuple[Collective, ...]]  # rank -> of its groups
 
 
-def environment(output_folder: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what tells ranks where pipes and records are; nothing where the run says so itself, or there is no such folder."""
+def folder_of(output_folder: str) -> str:
+    """Return the folder for pipes and records; "" where pipes cannot be made, and so it was not. May block."""
     folder = Path(output_folder, FLIGHT).absolute()
-    own = (PIPE_VARIABLE, *RECORD_VARIABLES)
-    if any(name in given for name in own) or not folder.is_dir():
+    return str(folder) if folder.is_dir() else ""
+
+
+def environment(folder: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Return what tells ranks where pipes and records are; nothing where the run says so itself, or there is no such folder."""
+    if not folder or any(name in given for name in (PIPE_VARIABLE, *RECORD_VARIABLES)):
         return {}
-    records = dict.fromkeys(RECORD_VARIABLES, str(folder / RECORDS))
-    return {PIPE_VARIABLE: str(folder / PIPES), **records}
+    records = dict.fromkeys(RECORD_VARIABLES, os.path.join(folder, RECORDS))
+    return {PIPE_VARIABLE: os.path.join(folder, PIPES), **records}
 
 
 def ask(output_folder: str, ranks: Iterable[int]) -> list[int]:
@@ -61,14 +68,18 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
     folder = Path(output_folder, FLIGHT)
     seconds = min(SHARE * budget_seconds, MAX_SECONDS)
     files = [str(folder / f"{RECORDS}{rank}") for rank in ranks]
-    child = subprocess.Popen(
-        [sys.executable, "-I", "-S", flight_records.__file__, str(seconds), *files],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={"PATH": os.defpath},
-        start_new_session=True,
-    )
+    try:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", flight_records.__file__, str(seconds), *files],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env={"PATH": os.defpath},
+            start_new_session=True,
+        )
+    except OSError as error:  # stacks can be had all the same
+        log.warning("cannot read flight records: %s", error)
+        return {}
     try:
         said, _ = child.communicate(timeout=seconds + REAP_SECONDS)
     except subprocess.TimeoutExpired:

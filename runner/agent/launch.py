@@ -6,6 +6,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -80,14 +81,20 @@ def _program(
     return read_command((first, *command[1:]), environment=environment, folder=folder)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What a start goes by beside its plan: the cluster's name, the node's Python, whom ranks run as, and where they may be asked
+    for flight records (`flight.folder_of`).
+    """
+
+    cluster: str
+    python: str
+    user: RankUser | None = None
+    flight_folder: str = ""
+
+
 def spawn_request(
-    assignment: Assignment,
-    *,
-    cluster: str,
-    python: str,
-    user: RankUser | None = None,
-    fork: bool = False,
-    cold: str = "",
+    assignment: Assignment, here: Surroundings, *, fork: bool = False, cold: str = ""
 ) -> dict[str, Any]:
     """Say to a keeper what to start. Raises SpecError for a command that cannot be filled in.
 
@@ -96,14 +103,14 @@ def spawn_request(
     """
     plan = assignment.plan
     assert plan is not None
-    shared = shared_environment(assignment, cluster=cluster, user=user)
+    shared = shared_environment(assignment, here)
     program = None
     if fork:
-        program = _program(plan.command, shared, plan.working_directory, plan.python or python)
+        program = _program(plan.command, shared, plan.working_directory, plan.python or here.python)
     ranks = []
     for rank in plan.ranks:
         out, err = output.paths(plan.output_folder, rank)
-        command = [fill(part, placeholders(plan, rank, python)) for part in plan.command]
+        command = [fill(part, placeholders(plan, rank, here.python)) for part in plan.command]
         ranks.append(
             {
                 "rank": rank,
@@ -127,7 +134,7 @@ def spawn_request(
         "ranks": ranks,
         "fork": fork,
         "cold": cold,
-        **({"user": user.as_plain()} if user is not None else {}),
+        **({"user": here.user.as_plain()} if here.user is not None else {}),
     }
 
 
@@ -158,16 +165,14 @@ def lasting_environment(
     return environment
 
 
-def shared_environment(
-    assignment: Assignment, *, cluster: str, user: RankUser | None = None
-) -> dict[str, str]:
+def shared_environment(assignment: Assignment, here: Surroundings) -> dict[str, str]:
     """Return what all ranks of this node have in common: the contract's variables over the plan's over the agent's."""
     plan = assignment.plan
     assert plan is not None
     environment = lasting_environment(
-        plan.environment, ranks_per_node=plan.ranks_per_node, user=user
+        plan.environment, ranks_per_node=plan.ranks_per_node, user=here.user
     )
-    environment.update(flight.environment(plan.output_folder, environment))
+    environment.update(flight.environment(here.flight_folder, environment))
     environment.update(
         WORLD_SIZE=str(plan.world_size),
         LOCAL_WORLD_SIZE=str(plan.ranks_per_node),
@@ -179,7 +184,7 @@ def shared_environment(
         TORCHELASTIC_RESTART_COUNT=str(plan.attempt.restart),
         TORCHELASTIC_MAX_RESTARTS=str(plan.attempt.restart),
         STOKER_CONTRACT=CONTRACT_VERSION,
-        STOKER_CLUSTER=cluster,
+        STOKER_CLUSTER=here.cluster,
         STOKER_RUN=plan.run,
         STOKER_NODE=assignment.node,
         STOKER_ATTEMPT=str(plan.attempt),

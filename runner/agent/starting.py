@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from runner.agent import launch, users
+from runner.agent import flight, launch, users
 from runner.agent.devices import Devices, DevicesHeld
 from runner.agent.identity import Identity
 from runner.agent.keeping import Keeping
@@ -34,10 +34,11 @@ MAX_REASON = 2048  # characters of why a launch failed
 
 @dataclass(slots=True, kw_only=True)
 class Launching:
-    """A plan on its way to the keeper. `user` None: ranks run as the agent does."""
+    """A plan on its way to the keeper. `user` None: ranks run as the agent does. `flight`: see `flight.folder_of`."""
 
     assignment: Assignment
     user: RankUser | None = None
+    flight: str = ""
     is_prepared: bool = False
     is_sent: bool = False
     sent_at: float = 0.0  # monotonic seconds
@@ -137,6 +138,7 @@ class Starting:
     def _make_ready(self, launching: Launching) -> bool:
         """Prepare, on a thread of its own; return whether there are devices to wait for."""
         launch.prepare(launching.assignment, launching.user, state=self._place.cluster.state)
+        launching.flight = flight.folder_of(launching.plan.output_folder)
         return bool(self._place.cluster.device_release_seconds and self.devices.program())
 
     def _prepared(
@@ -177,9 +179,12 @@ class Starting:
         fill = partial(
             launch.spawn_request,
             launching.assignment,
-            cluster=self._place.cluster.name,
-            python=self._place.python,
-            user=launching.user,
+            launch.Surroundings(
+                cluster=self._place.cluster.name,
+                python=self._place.python,
+                user=launching.user,
+                flight_folder=launching.flight,
+            ),
         )
         try:
             try:

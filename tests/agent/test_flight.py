@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -176,6 +177,15 @@ def test_junk_is_no_record(junk: bytes, recorders: Recorders, tmp_path: Path) ->
     assert ask(tmp_path, 0, 1, budget_seconds=2.0) == {1: GROUPS}
 
 
+def test_a_child_that_cannot_be_started_costs_the_records_alone(
+    recorders: Recorders, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stacks are read after that."""
+    recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "none"))
+    assert ask(tmp_path, 0) == {}
+
+
 def test_a_record_that_is_a_program_does_nothing(recorders: Recorders, tmp_path: Path) -> None:
     """Whoever wrote it may be anybody's code, and the agent may be root."""
     mark = tmp_path / "mark"
@@ -226,15 +236,15 @@ def test_names_are_cut_and_made_printable() -> None:
 def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path) -> None:
     """And one whose folder can hold no pipes is started without."""
     given = {"PATH": "/bin"}
-    assert flight.environment(str(tmp_path), given) == {}
+    assert flight.environment(flight.folder_of(str(tmp_path)), given) == {}
     make_output_folder(tmp_path)
-    assert flight.environment(str(tmp_path), given) == {
+    assert flight.environment(flight.folder_of(str(tmp_path)), given) == {
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/flight/rank",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record",
         "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/flight/record",
     }
     for name in flight.RECORD_VARIABLES:
-        assert flight.environment(str(tmp_path), {name: "/tmp/x"}) == {}
+        assert flight.environment(flight.folder_of(str(tmp_path)), {name: "/tmp/x"}) == {}
     assert os.listdir(tmp_path) == ["flight"]
 
 
