@@ -85,7 +85,7 @@ class Ending:
         """Write down where ranks stand, then kill them; the kill does not wait for a folder that hangs."""
         gang = end.gang
         pids = {rank.rank: rank.pid for rank in gang.alive}
-        moving = [rank.rank for rank in gang.alive if rank.stopped_since is None]
+        moving = {rank.rank: rank.pid for rank in gang.alive if rank.stopped_since is None}
         begun, place = time.monotonic(), gang.plan.output_folder
         folder = Path(place, stacks.FOLDER)
 

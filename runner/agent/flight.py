@@ -23,15 +23,19 @@ from typing import Any
 
 from runner.act.outputs import FLIGHT
 from runner.agent import flight_records
+from runner.agent.stacks import interpreter
+from runner.agent.users import RankUser
 from runner.errors import WireError
 from runner.facts.stands import MAX_COLLECTIVES, Collective
 from runner.facts.wire import from_plain
 
 log = logging.getLogger("stoker.agent")
 
-PIPES, RECORDS = "rank", "record"  # rank3.pipe, record3
 PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
 RECORD_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+VARIABLES = (PIPE_VARIABLE, *RECORD_VARIABLES)
+# What a Python may need to start at all, where it is not the system's.
+KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
 MAX_GROUP, MAX_OPERATION = 40, 30  # characters; chosen
 MAX_SEQUENCE = 2**62
 # Of the time there is: stacks are to be had as well; and at most so long: torch looks once a second; chosen.
@@ -41,24 +45,55 @@ REAP_SECONDS = 0.05  # for the child to be gone; chosen
 Found = Mapping[int, tuple[Collective, ...]]  # rank -> of its groups
 
 
-def folder_of(output_folder: str) -> str:
-    """Return the folder for pipes and records; "" where pipes cannot be made, and so it was not. May block."""
+def folder_of(output_folder: str, user: RankUser | None) -> str:
+    """Return the folder for pipes and records; "" where ranks that run as `user` may not make a pipe. May block.
+
+    None is made, or it belongs to a supervisor that runs as somebody else, or lies behind a folder that is closed to them.
+    """
     folder = Path(output_folder, FLIGHT).absolute()
-    return str(folder) if folder.is_dir() else ""
+    uid = os.geteuid() if user is None else user.uid
+    try:
+        is_theirs = folder.stat().st_uid == uid and all(
+            _is_open(place.stat(), uid) for place in (folder, *folder.parents)
+        )
+    except OSError:
+        return ""
+    return str(folder) if is_theirs else ""
 
 
-def environment(folder: str, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what tells ranks where pipes and records are; nothing where the run says so itself, or there is no such folder."""
-    if not folder or any(name in given for name in (PIPE_VARIABLE, *RECORD_VARIABLES)):
+def _is_open(seen: os.stat_result, uid: int) -> bool:
+    """Whether a user may go through a folder: as its owner, or as anybody."""
+    return uid == 0 or bool(seen.st_mode & (stat.S_IXUSR if seen.st_uid == uid else stat.S_IXOTH))
+
+
+def environment(folder: str, rank: int, given: Mapping[str, str]) -> dict[str, str]:
+    """Return what tells a rank where its pipe and record are; nothing where the run says so itself, or there is no such folder.
+
+    torch adds the rank as the process knows it. What a rank starts has these variables too, and may be a rank of another world:
+    so each of ours has names of its own, and theirs get in nobody's way.
+    """
+    if not folder or any(name in given for name in VARIABLES):
         return {}
-    records = dict.fromkeys(RECORD_VARIABLES, os.path.join(folder, RECORDS))
-    return {PIPE_VARIABLE: os.path.join(folder, PIPES), **records}
+    records = dict.fromkeys(RECORD_VARIABLES, os.path.join(folder, f"record{rank}-"))
+    return {PIPE_VARIABLE: os.path.join(folder, f"rank{rank}-"), **records}
 
 
-def ask(output_folder: str, ranks: Iterable[int]) -> list[int]:
-    """Ask ranks for their records; return those that have a recorder which listens."""
+def pipe_of(folder: Path, rank: int) -> Path:
+    """Return where a rank listens."""
+    return folder / f"rank{rank}-{rank}.pipe"
+
+
+def record_of(folder: Path, rank: int) -> Path:
+    """Return where a rank writes."""
+    return folder / f"record{rank}-{rank}"
+
+
+def ask(output_folder: str, pids: Mapping[int, int]) -> list[int]:
+    """Ask ranks (rank -> pid) for their records; return those that have a recorder which listens."""
     folder = Path(output_folder, FLIGHT)
-    return [rank for rank in ranks if _ask(folder, rank)]
+    return [
+        rank for rank, pid in pids.items() if _listens(folder, rank, pid) and _ask(folder, rank)
+    ]
 
 
 def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -> Found:
@@ -67,14 +102,15 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
         return {}
     folder = Path(output_folder, FLIGHT)
     seconds = min(SHARE * budget_seconds, MAX_SECONDS)
-    files = [str(folder / f"{RECORDS}{rank}") for rank in ranks]
+    files = [str(record_of(folder, rank)) for rank in ranks]
+    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     try:
         child = subprocess.Popen(
             [sys.executable, "-I", "-S", flight_records.__file__, str(seconds), *files],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"PATH": os.defpath},
+            env={"PATH": os.defpath, **kept},
             start_new_session=True,
         )
     except OSError as error:  # stacks can be had all the same
@@ -85,6 +121,8 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
     except subprocess.TimeoutExpired:
         child.kill()
         said, _ = child.communicate()
+    if child.returncode > 0:
+        log.warning("cannot read flight records: the reader ended with %s", child.returncode)
     found = {}
     for line in said.splitlines():
         with contextlib.suppress(ValueError, WireError, TypeError, IndexError):
@@ -96,20 +134,38 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
 def clear(output_folder: str, ranks: Iterable[int]) -> None:
     """Remove pipes of ranks that are gone: who opens one to read it would wait for ever. The folder goes too, without a record."""
     folder = Path(output_folder, FLIGHT)
+    for rank in ranks:
+        with contextlib.suppress(OSError):
+            pipe_of(folder, rank).unlink(missing_ok=True)
     with contextlib.suppress(OSError):
-        for rank in ranks:
-            (folder / f"{PIPES}{rank}.pipe").unlink(missing_ok=True)
         folder.rmdir()
+
+
+def _listens(folder: Path, rank: int, pid: int) -> bool:
+    """Whether it is the rank itself that has its pipe open, and nobody who took its place."""
+    try:
+        there = pipe_of(folder, rank).lstat()
+        if not stat.S_ISFIFO(there.st_mode):
+            return False
+        descriptors = f"/proc/{interpreter(pid)}/fd"
+        return any(_is_same(f"{descriptors}/{name}", there) for name in os.listdir(descriptors))
+    except OSError:
+        return False
+
+
+def _is_same(descriptor: str, there: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.stat(descriptor), there)
+    except OSError:  # closed meanwhile
+        return False
 
 
 def _ask(folder: Path, rank: int) -> bool:
     try:
         with contextlib.suppress(FileNotFoundError):
-            (
-                folder / f"{RECORDS}{rank}"
-            ).unlink()  # an older one: torch writes one on time-outs, too
+            (record_of(folder, rank)).unlink()  # an older one: torch writes one on time-outs, too
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        pipe = os.open(folder / f"{PIPES}{rank}.pipe", flags)
+        pipe = os.open(pipe_of(folder, rank), flags)
     except OSError:  # no such pipe, or nobody reads it
         return False
     try:
@@ -128,6 +184,7 @@ def _collectives(plain: Any) -> tuple[Collective, ...]:
     for each in found:
         texts = (each.group, MAX_GROUP), (each.operation, MAX_OPERATION)
         is_text = all(len(text) <= most and text.isprintable() for text, most in texts)
-        if not (is_text and 0 <= each.sequence < MAX_SEQUENCE):
+        is_number = all(0 <= number < MAX_SEQUENCE for number in (each.sequence, each.waits_at))
+        if not (is_text and is_number):
             raise ValueError("no record")
     return tuple(found)

@@ -1,7 +1,7 @@
 """Reads records of torch's flight recorder: `python flight_records.py SECONDS FILE...`. Standard library alone; hostile files.
 
-Waits as long for each file to be whole. Prints a line of JSON for each that is: its place among the arguments, and the last
-collective of each of its process groups, those in which the rank waits first, then those used last. A pickle is a program: this
+Waits as long for each file to be whole. Prints a line of JSON for each that is: its place among the arguments, and how far the
+rank is in each of its process groups in which it waits, or in those used last. A pickle is a program: this
 one may name nothing (`find_class`), so that it makes numbers, text, lists and dicts and no more, in so much memory and processor
 time.
 """
@@ -16,6 +16,7 @@ import resource
 import stat
 import sys
 import time
+import zlib
 from typing import Any
 
 MAX_FILE_BYTES = (
@@ -25,6 +26,7 @@ MAX_MEMORY_BYTES = 2 * 1024**3  # of this process; chosen
 MAX_CPU_SECONDS = 5
 MAX_ENTRIES = 20_000  # the newest; chosen
 LOOK_SECONDS = 0.02
+PEERS = "peers"  # see `runner.facts.stands`
 MAX_GROUPS, MAX_GROUP, MAX_OPERATION = 4, 40, 30  # see `flight`
 
 
@@ -54,30 +56,43 @@ def read(path: str) -> list[dict[str, Any]] | None:
 
 
 def summary(record: Any) -> list[dict[str, Any]]:
-    """Return the last collective of each group that a record tells of; raises whatever a strange one leads to."""
-    groups: dict[str, dict[str, Any]] = {}
+    """Return how far a record's rank is in its groups: those in which it waits, or the last used; raises whatever junk leads to."""
+    groups: dict[
+        str, dict[int, tuple[str, bool]]
+    ] = {}  # -> by sequence, in order: what, and whether it is over
+    open_peers = ""
+    config = record.get("pg_config", {})
     entries = sorted(record["entries"], key=lambda entry: entry["record_id"])
     for entry in entries[-MAX_ENTRIES:]:
-        if entry.get("is_p2p"):
-            continue
-        name = _group(entry["process_group"])
-        sequence = int(entry["collective_seq_id"])
         is_over = bool(entry.get("retired")) or entry.get("state") == "completed"
         operation = _printable(str(entry["profiling_name"]).split(":")[-1], MAX_OPERATION)
-        known = groups.pop(name, {"group": name, "sequence": 0})
-        groups[name] = known  # in the order in which they were used last
-        known["sequence"] = max(known["sequence"], sequence)
-        if not known.get("waits"):  # of those that are not over, the first is waited for
-            known["operation"], known["waits"] = operation, not is_over
-    newest_first = list(groups.values())[::-1]
-    return sorted(newest_first, key=lambda group: not group["waits"])[:MAX_GROUPS]
+        if entry.get("is_p2p"):
+            open_peers = open_peers if is_over else operation
+            continue
+        name = _group(entry["process_group"], config)
+        # Of a sequence that has several entries (parts of one that were put together) the last one tells.
+        steps = groups.pop(name, {})
+        steps[int(entry["collective_seq_id"])] = operation, is_over
+        groups[name] = steps  # in the order in which they were used last
+    told = [_told(name, steps) for name, steps in reversed(groups.items())]
+    if open_peers:
+        told.append({"group": PEERS, "sequence": 1, "operation": open_peers, "waits_at": 1})
+    return ([group for group in told if group["waits_at"]] or told)[:MAX_GROUPS]
 
 
-def _group(names: Any) -> str:
-    """Return a group's name, the same on all its ranks, and what it is called."""
+def _told(name: str, steps: dict[int, tuple[str, bool]]) -> dict[str, Any]:
+    last = max(steps)
+    at = min((number for number, (_, is_over) in steps.items() if not is_over), default=0)
+    return {"group": name, "sequence": last, "operation": steps[at or last][0], "waits_at": at}
+
+
+def _group(names: Any, config: Any) -> str:
+    """Return what a group is called, the same on all its ranks, and a mark of who is in it: others may be called the same."""
     name, called = (str(part) for part in names)
     shown = name if called in ("", "undefined", name) else f"{name} {called}"
-    return _printable(shown, MAX_GROUP)
+    ranks = str(config.get(name, {}).get("ranks", "[]"))
+    mark = f" #{zlib.crc32(ranks.encode()) & 0xFFFF:04x}" if ranks != "[]" else ""
+    return _printable(shown, MAX_GROUP - len(mark)) + mark
 
 
 def _printable(text: str, most: int) -> str:

@@ -119,6 +119,7 @@ def spawn_request(
                 "environment": {
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank - plan.ranks.start),
+                    **flight.environment(here.flight_folder, rank, shared),
                 },
                 "output": str(out.absolute()),
                 "errors": str(err.absolute()),
@@ -150,7 +151,12 @@ def _as_program(program: Program, command: list[str]) -> dict[str, Any]:
 def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment ranks inherit: the agent's, without anything that another Stoker put there."""
     source = os.environ if outer is None else outer
-    return {name: value for name, value in source.items() if not name.startswith("STOKER_")}
+    of_another = flight.VARIABLES if "STOKER_CONTRACT" in source else ()
+    return {
+        name: value
+        for name, value in source.items()
+        if not name.startswith("STOKER_") and name not in of_another
+    }
 
 
 def lasting_environment(
@@ -172,7 +178,6 @@ def shared_environment(assignment: Assignment, here: Surroundings) -> dict[str, 
     environment = lasting_environment(
         plan.environment, ranks_per_node=plan.ranks_per_node, user=here.user
     )
-    environment.update(flight.environment(here.flight_folder, environment))
     environment.update(
         WORLD_SIZE=str(plan.world_size),
         LOCAL_WORLD_SIZE=str(plan.ranks_per_node),

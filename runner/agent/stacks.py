@@ -112,7 +112,7 @@ class _Readings:
                 file.write(f"{_IS_GONE}\n".encode())
                 return True
             try:
-                child = self._start(_interpreter(rank.pid), file)
+                child = self._start(interpreter(rank.pid), file)
             except OSError as error:
                 file.write(f"no stack: cannot start {self._program}: {error}\n".encode())
                 return True
@@ -189,7 +189,7 @@ def _append(path: Path, text: str) -> None:
         file.write(f"{text}\n")
 
 
-def _interpreter(pid: int) -> int:
+def interpreter(pid: int) -> int:
     """Return the Python process of a rank: itself, or what a shell script that started it runs; itself if none is found."""
     found = [pid]
     for candidate in found:  # grows as we go down

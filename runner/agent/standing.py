@@ -12,10 +12,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.agent.stacks import MAX_FILE_BYTES
-from runner.facts.stands import MAX_STAND, MAX_STANDS, Collective, Stand, merged
+from runner.facts import wire
+from runner.facts.stands import MAX_STAND, MAX_STANDS, Collective, Stand, merged, without_records
 
 MAX_PATH = 70  # characters of a file that are told, the last ones; Megatron-LM's longest that matters has 52; chosen
 MAX_PARTS = 4  # of a file's path that are told, the last ones; chosen
+MAX_BYTES = (
+    wire.MAX_MESSAGE_BYTES * 3 // 4
+)  # of all stands of a node: there is more in a message; chosen
 MAX_NAME = 40  # characters of a function, the last ones, and of a place in the kernel; chosen
 
 _HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
@@ -43,7 +47,20 @@ def read_stands(
             stand = replace(stand, collectives=recorded[rank], is_recorded=True)
         if stand is not None:
             found.append(stand)
-    return tuple(merged(found, most=MAX_STANDS))
+    return _fitting(merged(found, most=MAX_STANDS))
+
+
+def _fitting(stands: list[Stand]) -> tuple[Stand, ...]:
+    """Return as much of it as a message holds: what was recorded goes first, and then the last of them."""
+    if _num_bytes(stands) > MAX_BYTES:
+        stands = merged(without_records(stands), most=MAX_STANDS)
+    while _num_bytes(stands) > MAX_BYTES:
+        stands = stands[:-1]
+    return tuple(stands)
+
+
+def _num_bytes(stands: list[Stand]) -> int:
+    return len(wire.encode_message({"stands": wire.to_plain(tuple(stands))}))
 
 
 def stand_of(rank: int, text: str) -> Stand | None:

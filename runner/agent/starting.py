@@ -138,7 +138,7 @@ class Starting:
     def _make_ready(self, launching: Launching) -> bool:
         """Prepare, on a thread of its own; return whether there are devices to wait for."""
         launch.prepare(launching.assignment, launching.user, state=self._place.cluster.state)
-        launching.flight = flight.folder_of(launching.plan.output_folder)
+        launching.flight = flight.folder_of(launching.plan.output_folder, launching.user)
         return bool(self._place.cluster.device_release_seconds and self.devices.program())
 
     def _prepared(

@@ -1,7 +1,7 @@
 """Dossier: who is missing in a gang that hangs, from where its ranks stood. Pure; names nobody it is not sure of.
 
-1. Where torch's flight recorder was read: a rank that is behind in a process group, in which others wait, and that waits nowhere
-   itself; or one that waits in another operation than most of its group, at the same place in its sequence.
+1. Where torch's flight recorder was read of all ranks: those who wait for nothing, if they never came to a collective that others
+   wait in; or one that waits in another operation than most of its group, at the same place in its sequence.
 2. Ranks that wait for others in a function known for it (`waits`) are there. Whoever is not there while they wait is missing, be
    the waiters in different calls: one rank, or fewer ranks than wait, all of one node.
 3. Where that tells nobody from the others, a rank that stands elsewhere than most others of its pipeline stage is missing: it
@@ -20,7 +20,7 @@ from runner.decide.state import Attempt
 from runner.decide.waits import blocking_of, caller_of, may_wait, split, wait_of
 from runner.facts import records as r
 from runner.facts.signals import RanksGone
-from runner.facts.stands import MAX_STANDS, MAX_STANDS_KEPT, Stand, merged
+from runner.facts.stands import MAX_STANDS, MAX_STANDS_KEPT, PEERS, Stand, merged
 
 MAX_GROUPS = 4  # that are told of ranks that divide; chosen
 MAX_RANKS_TOLD = 8  # by number, of one group; chosen
@@ -152,33 +152,42 @@ def judge(
 
 def _waits(stand: Stand) -> bool:
     """Whether a rank waits for others. One that was stopped does not, wherever it stands: it would not go on if they came."""
-    is_in_one = any(each.waits for each in stand.collectives)
+    is_in_one = any(each.waits_at for each in stand.collectives)
     return stand.state != "T" and (is_in_one or wait_of(stand.frames) is not None)
 
 
+def _are_all_known(gang: _Gang) -> bool:
+    """Whether of each rank it is known in which collectives it is, or else that it waits."""
+    return len(gang.stands) == gang.num_ranks and all(
+        stand.collectives or _waits(stand) for stand in gang.stands.values()
+    )
+
+
 def _behind(gang: _Gang) -> list[int]:
-    """Return those who never came to a collective that others of its group wait in, and wait for nothing themselves."""
+    """Return those who never came to a collective that others of its group wait in, if they are all who wait for nothing."""
     furthest: dict[str, int] = {}
     for stand in gang.stands.values():
         for each in stand.collectives:
-            if each.waits:
-                furthest[each.group] = max(furthest.get(each.group, 0), each.sequence)
-    behind = [
-        rank
-        for rank, stand in gang.stands.items()
-        if not _waits(stand)
-        and any(each.sequence < furthest.get(each.group, 0) for each in stand.collectives)
-    ]
-    return behind if behind and gang.common_node(behind) is not None else []
+            furthest[each.group] = max(furthest.get(each.group, 0), each.waits_at)
+    idle = [rank for rank, stand in gang.stands.items() if not _waits(stand)]
+    if not idle or not _are_all_known(gang) or gang.common_node(idle) is None:
+        return []
+    are_behind = all(
+        any(each.sequence < furthest[each.group] for each in gang.stands[rank].collectives)
+        for rank in idle
+    )
+    return idle if are_behind else []
 
 
 def _astray(gang: _Gang) -> list[int]:
     """Return those who wait in another operation than most ranks that are as far in the same group: they left one out."""
+    if not _are_all_known(gang):
+        return []
     places: dict[tuple[str, int], dict[str, list[int]]] = {}
     for rank, stand in gang.stands.items():
         for each in stand.collectives:
-            if each.waits:
-                at = places.setdefault((each.group, each.sequence), {})
+            if each.waits_at and each.group != PEERS and _waits(stand):
+                at = places.setdefault((each.group, each.waits_at), {})
                 at.setdefault(each.operation, []).append(rank)
     for operations in places.values():
         most = max(operations.values(), key=len)
@@ -208,7 +217,7 @@ def _is_open(gang: _Gang, rank: int) -> bool:
     sleeps = stand.state not in ("R", "D", "T")
     if stand.state == "T" or _waits(stand):
         return False
-    return may_wait(stand.frames) or (gang.has_gpus and sleeps and not stand.is_recorded)
+    return may_wait(stand.frames) or (gang.has_gpus and sleeps and not stand.collectives)
 
 
 def _elsewhere(gang: _Gang) -> list[int]:
@@ -336,8 +345,10 @@ def _collective(stand: Stand) -> str:
     if not stand.collectives:
         return ", no collective recorded" if stand.is_recorded else ""
     last = stand.collectives[0]
-    verb = "in" if last.waits else "after"
-    return f", {verb} {last.operation} {last.sequence} of group {last.group}"
+    if last.group == PEERS:
+        return f", in {last.operation} with a peer"
+    verb = "in" if last.waits_at else "after"
+    return f", {verb} {last.operation} {last.waits_at or last.sequence} of group {last.group}"
 
 
 def _short(frame: str) -> str:

@@ -23,6 +23,13 @@ class AttemptId(tuple[int, int, int]):
     configuration = cast(int, property(itemgetter(1)))
     restart = cast(int, property(itemgetter(2)))
 
+    def __getnewargs__(self) -> tuple[int, int, int]:
+        """Say what a copy is made of."""
+        return self.run, self.configuration, self.restart
+
+    def __repr__(self) -> str:
+        return f"AttemptId({self.run}, {self.configuration}, {self.restart})"
+
     def __str__(self) -> str:
         return f"{self.run}.{self.configuration}.{self.restart}"
 

@@ -9,20 +9,22 @@ MAX_STANDS = 64  # of one node that are told, of ranks that stand differently; c
 MAX_STANDS_KEPT = 256  # of one attempt; ranks beyond count as not read; chosen
 MAX_STAND = 300  # characters of all frames of one; chosen
 MAX_COLLECTIVES = 4  # groups of one rank that are told of; chosen
+PEERS = "peers"  # in place of a group: sends and receives
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """The last collective that a rank began in one process group, by torch's flight recorder.
+    """How far a rank is in one process group, by torch's flight recorder.
 
-    `sequence` counts the group's collectives, so it is equal on all its ranks, unless one is behind. `waits`: `operation`, at
-    `sequence` or before it, is not over. Sends and receives are none: their groups have no common count.
+    `sequence` counts the group's collectives that the rank has begun, so it is equal on all its ranks, unless one is behind.
+    `waits_at`: the first of them that is not over, which is `operation`; 0: all are, and `operation` was the last. Sends and
+    receives have no common count: a rank that has some open waits at 1 of the group `PEERS`.
     """
 
     group: str
     sequence: int
     operation: str = ""
-    waits: bool = False
+    waits_at: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,7 @@ class Stand:
     `state` is the letter of the main thread before anything of ours stopped it, `wchan` where in the kernel it waited.
     `frames` are its Python frames, the innermost first, each `file:function:line`; none: they could not be read. All of it
     comes from a rank, so it is hostile text, printable ASCII, and is compared and shown only. `collectives` are of the groups in
-    which it waits first; `is_recorded`: there was a record of them, so that none that waits means something.
+    which it waits, or of those used last if it waits in none; `is_recorded`: there was a record of them.
     """
 
     ranks: tuple[int, ...]
@@ -44,9 +46,23 @@ class Stand:
 
 
 def merged(stands: Iterable[Stand], *, most: int) -> list[Stand]:
-    """Put ranks that stand alike together, in order of their first one; of more than `most` kinds the last are left out."""
+    """Put ranks that stand alike together, in order of their first one.
+
+    Of more than `most` kinds what was recorded of collectives is left out, which splits ranks the most; then the last of them.
+    """
+    found = _together(stands)
+    if len(found) > most:
+        found = _together(without_records(found))
+    return sorted(found, key=lambda stand: stand.ranks)[:most]
+
+
+def without_records(stands: Iterable[Stand]) -> list[Stand]:
+    """Return stands as they are known without a flight recorder."""
+    return [replace(stand, collectives=(), is_recorded=False) for stand in stands]
+
+
+def _together(stands: Iterable[Stand]) -> list[Stand]:
     ranks: dict[Stand, list[int]] = {}
     for stand in stands:
         ranks.setdefault(replace(stand, ranks=()), []).extend(stand.ranks)
-    found = [replace(stand, ranks=tuple(sorted(of))) for stand, of in ranks.items()]
-    return sorted(found, key=lambda stand: stand.ranks)[:most]
+    return [replace(stand, ranks=tuple(sorted(of))) for stand, of in ranks.items()]

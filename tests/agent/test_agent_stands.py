@@ -144,10 +144,8 @@ def test_what_ranks_recorded_of_their_collectives_is_told_and_names_the_one_that
     reads = stands_of(node, 5)
     told = {rank: stand for stand in reads.stands for rank in stand.ranks}
     assert all(stand.is_recorded for stand in told.values()), told
-    assert [(each.operation, each.sequence, each.waits) for each in told[0].collectives] == [
-        ("all_reduce", 2, True)
-    ]
-    assert [(each.sequence, each.waits) for each in told[2].collectives] == [(1, False)]
+    assert [(each.operation, each.waits_at) for each in told[0].collectives] == [("all_reduce", 2)]
+    assert [(each.sequence, each.waits_at) for each in told[2].collectives] == [(1, 0)]
     found = incident(judged(reads))
     assert (found.node, found.rank) == ("n1", 2)
     assert ", after all_reduce 1 of group 0 default_pg, the other 3 wait in" in found.evidence[-1]

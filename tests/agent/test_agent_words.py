@@ -70,9 +70,9 @@ def test_the_environment_is_the_contracts(
         "STOKER_RESUME": "/c/1.1.0-00000005",
         "STOKER_REMEDIES": '{"lr_factor":0.5}',
         "OUTER2": "{not a placeholder}",
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{flight}/rank",
-        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{flight}/record",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{flight}/record",
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{flight}/rank3-",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{flight}/record3-",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{flight}/record3-",
     }
     outer = node_environment(agent.pid)
     del outer["STOKER_ATTEMPT_OF_ANOTHER"]

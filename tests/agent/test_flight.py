@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import stat
+import subprocess
 import sys
 import threading
 import time
@@ -15,6 +17,8 @@ import pytest
 
 from runner.act.outputs import FLIGHT, make_output_folder
 from runner.agent import flight, flight_records
+from runner.agent.launch import base_environment
+from runner.agent.users import RankUser
 from runner.facts.stands import Collective
 
 Answer = Callable[[Path], object]
@@ -53,10 +57,7 @@ WAITS = entry(
     retired=False,
     process_group=("3", "tp"),
 )
-GROUPS = (
-    Collective(group="3 tp", sequence=3, operation="_all_gather_base", waits=True),
-    Collective(group="0 default_pg", sequence=2, operation="all_reduce"),
-)
+GROUPS = (Collective(group="3 tp", sequence=3, operation="_all_gather_base", waits_at=3),)
 
 
 class Recorders:
@@ -68,11 +69,11 @@ class Recorders:
 
     def add(self, rank: int, answer: Answer | None) -> None:
         """Have a rank listen; `answer` is called with the path of its record once it is asked."""
-        pipe = self.folder / FLIGHT / f"{flight.PIPES}{rank}.pipe"
+        pipe = flight.pipe_of(self.folder / FLIGHT, rank)
         os.mkfifo(pipe)
         descriptor = os.open(pipe, os.O_RDWR)
         self._pipes.append(descriptor)
-        path = self.folder / FLIGHT / f"{flight.RECORDS}{rank}"
+        path = flight.record_of(self.folder / FLIGHT, rank)
 
         def listen() -> None:
             os.read(descriptor, 128)
@@ -98,7 +99,7 @@ def recorders(tmp_path: Path) -> Iterator[Recorders]:
 
 def ask(folder: Path, *ranks: int, budget_seconds: float = 4.0) -> flight.Found:
     """Ask, and read what is answered."""
-    asked = flight.ask(str(folder), ranks)
+    asked = flight.ask(str(folder), dict.fromkeys(ranks, os.getpid()))
     return flight.gather(str(folder), asked, budget_seconds=budget_seconds)
 
 
@@ -108,7 +109,7 @@ def test_a_record_says_in_which_collectives_a_rank_waits(
     """Groups in which it waits come first; a rank that does not answer keeps nobody from being read."""
 
     def slowly(path: Path) -> None:
-        data = record(entry(1), entry(2), WAITS, entry(4, is_p2p=True, state="scheduled"))
+        data = record(entry(1), entry(2), WAITS, entry(4, is_p2p=True))
         with path.open("wb") as file:
             for at in range(0, len(data), 200):
                 file.write(data[at : at + 200])
@@ -127,10 +128,10 @@ def test_without_a_recorder_nothing_is_waited_for(tmp_path: Path) -> None:
     assert ask(tmp_path, 0) == {}
     make_output_folder(tmp_path)
     folder = tmp_path / FLIGHT
-    os.mkfifo(folder / "rank1.pipe")
-    (folder / "rank2.pipe").write_text("")
-    (folder / "rank3.pipe").symlink_to(folder / "rank2.pipe")
-    (folder / "record1").write_bytes(record(WAITS))
+    os.mkfifo(folder / "rank1-1.pipe")
+    (folder / "rank2-2.pipe").write_text("")
+    (folder / "rank3-3.pipe").symlink_to(folder / "rank2-2.pipe")
+    (folder / "record1-1").write_bytes(record(WAITS))
     assert ask(tmp_path, 0, 1, 2, 3) == {}
     assert time.monotonic() - begun < 1.0
 
@@ -139,7 +140,7 @@ def test_a_record_of_an_earlier_time_out_is_not_taken_for_an_answer(
     recorders: Recorders, tmp_path: Path
 ) -> None:
     """Torch writes one by itself when a collective has run out of time."""
-    (tmp_path / FLIGHT / "record0").write_bytes(record(entry(1)))
+    (tmp_path / FLIGHT / "record0-0").write_bytes(record(entry(1)))
     recorders.add(0, None)
     assert ask(tmp_path, 0, budget_seconds=0.5) == {}
 
@@ -211,11 +212,51 @@ def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path
     recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
     assert ask(tmp_path, 0)
     flight.clear(str(tmp_path), range(2))
-    assert os.listdir(tmp_path / "flight") == ["record0"]
-    (tmp_path / "flight" / "record0").unlink()
+    assert os.listdir(tmp_path / "flight") == ["record0-0"]
+    (tmp_path / "flight" / "record0-0").unlink()
     flight.clear(str(tmp_path), range(2))
     flight.clear(str(tmp_path), range(2))
     assert os.listdir(tmp_path) == []
+
+
+def test_parts_of_a_collective_that_were_put_together_are_over_with_it() -> None:
+    """Torch never marks them; the entry that closes the sequence tells."""
+    parts = [entry(n, collective_seq_id=4, state="scheduled", retired=False) for n in (4, 5)]
+    last = entry(6, collective_seq_id=4, profiling_name="nccl:coalesced")
+    assert flight_records.summary({"entries": [*parts, last]}) == [
+        {"group": "0 default_pg", "sequence": 4, "operation": "coalesced", "waits_at": 0}
+    ]
+
+
+def test_of_collectives_that_were_begun_ahead_the_first_is_waited_for() -> None:
+    """A processor is ahead of its GPU."""
+    ahead = [
+        entry(n, state="scheduled", retired=False, profiling_name=f"nccl:op{n}") for n in (5, 6)
+    ]
+    assert flight_records.summary({"entries": [entry(4), *ahead]}) == [
+        {"group": "0 default_pg", "sequence": 6, "operation": "op5", "waits_at": 5}
+    ]
+
+
+def test_a_rank_that_waits_for_a_peer_waits() -> None:
+    """Sends and receives have no common count."""
+    recv = entry(5, is_p2p=True, state="started", retired=False, profiling_name="nccl:recv 1<-0")
+    assert flight_records.summary({"entries": [entry(1), recv]}) == [
+        {"group": "peers", "sequence": 1, "operation": "recv 1<-0", "waits_at": 1}
+    ]
+    done = entry(5, is_p2p=True, profiling_name="nccl:recv 1<-0")
+    assert [g["group"] for g in flight_records.summary({"entries": [entry(1), done]})] == [
+        "0 default_pg"
+    ]
+
+
+def test_groups_of_one_name_and_other_ranks_are_told_apart() -> None:
+    """Older versions of torch name the parts of a split alike."""
+    of_some = {"entries": [entry(1)], "pg_config": {"0": {"ranks": "[0, 1]"}}}
+    of_others = {"entries": [entry(1)], "pg_config": {"0": {"ranks": "[2, 3]"}}}
+    (one,), (other,) = flight_records.summary(of_some), flight_records.summary(of_others)
+    assert one["group"].startswith("0 default_pg #")
+    assert one["group"] != other["group"]
 
 
 def test_names_are_cut_and_made_printable() -> None:
@@ -236,16 +277,51 @@ def test_names_are_cut_and_made_printable() -> None:
 def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path) -> None:
     """And one whose folder can hold no pipes is started without."""
     given = {"PATH": "/bin"}
-    assert flight.environment(flight.folder_of(str(tmp_path)), given) == {}
+    assert flight.environment(flight.folder_of(str(tmp_path), None), 3, given) == {}
     make_output_folder(tmp_path)
-    assert flight.environment(flight.folder_of(str(tmp_path)), given) == {
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/flight/rank",
-        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record",
-        "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/flight/record",
+    folder = flight.folder_of(str(tmp_path), None)
+    assert flight.environment(folder, 3, given) == {
+        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/flight/rank3-",
+        "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record3-",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/flight/record3-",
     }
-    for name in flight.RECORD_VARIABLES:
-        assert flight.environment(flight.folder_of(str(tmp_path)), {name: "/tmp/x"}) == {}
+    for name in flight.VARIABLES:
+        assert flight.environment(folder, 3, {name: "/tmp/x"}) == {}
     assert os.listdir(tmp_path) == ["flight"]
+
+
+def test_ranks_that_may_make_no_pipe_there_are_told_of_none(tmp_path: Path) -> None:
+    """Else torch would end each of them: the folder is another's, or lies behind one that is closed."""
+    make_output_folder(tmp_path)
+    alice = RankUser(name="alice", uid=os.geteuid() + 7, gid=0, home="/")
+    assert flight.folder_of(str(tmp_path), alice) == ""
+    if os.geteuid() == 0:
+        os.chown(tmp_path / FLIGHT, alice.uid, 0)
+        assert flight.folder_of(str(tmp_path), None) == ""
+        closed = [place for place in tmp_path.parents if not place.stat().st_mode & stat.S_IXOTH]
+        assert bool(flight.folder_of(str(tmp_path), alice)) is not bool(closed)
+
+
+def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Path) -> None:
+    """A process of another world that a rank has started, and that knows itself by the same number."""
+    recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
+    other = subprocess.Popen(["sleep", "60"])
+    try:
+        assert flight.ask(str(tmp_path), {0: other.pid}) == []
+    finally:
+        other.kill()
+        other.wait()
+    flight.pipe_of(tmp_path / FLIGHT, 0).unlink()
+    os.mkfifo(flight.pipe_of(tmp_path / FLIGHT, 0))
+    assert ask(tmp_path, 0) == {}
+
+
+def test_an_agent_within_a_rank_hands_nothing_of_it_on() -> None:
+    """Stoker in a rank of Stoker: the outer attempt's names are not the inner run's own."""
+    outer = {"STOKER_CONTRACT": "1", "PATH": "/bin", **dict.fromkeys(flight.VARIABLES, "/x")}
+    assert base_environment(outer) == {"PATH": "/bin"}
+    of_user = {"PATH": "/bin", flight.PIPE_VARIABLE: "/x"}
+    assert base_environment(of_user) == of_user
 
 
 def test_a_folder_in_which_no_pipe_can_be_made_gets_none(
