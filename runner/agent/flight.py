@@ -135,8 +135,9 @@ def clear(output_folder: str, ranks: Iterable[int]) -> None:
     """Remove pipes of ranks that are gone: who opens one to read it would wait for ever. The folder goes too, without a record."""
     folder = Path(output_folder, FLIGHT)
     for rank in ranks:
-        with contextlib.suppress(OSError):
-            pipe_of(folder, rank).unlink(missing_ok=True)
+        for pipe in folder.glob(f"rank{rank}-*.pipe"):  # its own, and of what it has started
+            with contextlib.suppress(OSError):
+                pipe.unlink()
     with contextlib.suppress(OSError):
         folder.rmdir()
 

@@ -211,7 +211,14 @@ def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path
     """Whoever opened one to read it would wait for ever."""
     recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
     assert ask(tmp_path, 0)
+    for name in (
+        "rank1-0.pipe",
+        "rank2-2.pipe",
+    ):  # made by what rank 1 has started, and by a rank of another node
+        os.mkfifo(tmp_path / "flight" / name)
     flight.clear(str(tmp_path), range(2))
+    assert sorted(os.listdir(tmp_path / "flight")) == ["rank2-2.pipe", "record0-0"]
+    flight.clear(str(tmp_path), [2])
     assert os.listdir(tmp_path / "flight") == ["record0-0"]
     (tmp_path / "flight" / "record0-0").unlink()
     flight.clear(str(tmp_path), range(2))
