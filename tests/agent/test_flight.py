@@ -305,7 +305,11 @@ def test_ranks_that_may_make_no_pipe_there_are_told_of_none(tmp_path: Path) -> N
     if os.geteuid() == 0:
         os.chown(tmp_path / FLIGHT, alice.uid, 0)
         assert flight.folder_of(str(tmp_path), None) == ""
-        closed = [place for place in tmp_path.parents if not place.stat().st_mode & stat.S_IXOTH]
+        closed = [
+            place
+            for place in (tmp_path, *tmp_path.parents)
+            if not place.stat().st_mode & stat.S_IXOTH
+        ]
         assert bool(flight.folder_of(str(tmp_path), alice)) is not bool(closed)
 
 
