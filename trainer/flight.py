@@ -14,12 +14,12 @@ from pathlib import Path
 
 from torch._C import _distributed_c10d as c10d
 
-PIPE_VARIABLE, RECORD_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "TORCH_FR_DUMP_TEMP_FILE"
+from runner.facts.contract import FLIGHT_PIPE, FLIGHT_RECORDS
 
 
 def answer_requests(rank: int) -> None:
     """Begin to listen, if the environment names a pipe and a file, and this torch has a recorder for gloo."""
-    stem, record = os.environ.get(PIPE_VARIABLE, ""), os.environ.get(RECORD_VARIABLE, "")
+    stem, record = os.environ.get(FLIGHT_PIPE, ""), os.environ.get(FLIGHT_RECORDS[0], "")
     dump = getattr(c10d, "_dump_fr_trace", None)
     if not stem or not record or dump is None:
         return

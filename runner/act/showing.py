@@ -31,33 +31,34 @@ class Showing:
         self._cluster, self._views, self._about = cluster, views, about
         self._heard = Heard()
         self._drawing: Drawing | None = None  # begun, and not done
-        self._is_stale = True  # something has changed since the last one was begun
-        # When the newest was begun, from when on the next may be, and from when on it will.
-        self._drawn_at = self._soonest = self._due = 0.0
+        # Since the last one was begun: what we decide on; and what heartbeats alone say.
+        self._has_changed, self._has_heard = True, False
+        self._drawn_at = self._period = 0.0  # of the one begun last
         self._process = psutil.Process()
 
     def hear(self, beat: Heartbeat, now: float) -> None:
         """Have what an agent sees shown, at heartbeats' own pace: drawing costs more than all else that a small fleet asks for."""
         self._heard.take(beat, now)
-        if not self._is_stale:
-            self._is_stale, self._due = True, max(self._due, self._drawn_at + HEARD_SECONDS)
+        self._has_heard = True
 
     def touch(self) -> None:
         """Have a View drawn soon that shows what has changed."""
-        self._is_stale, self._due = True, min(self._due, self._soonest)
+        self._has_changed = True
 
     def due_at(self) -> float | None:
         """Return when there is something to do, if anything; 0: now, for one is half drawn."""
         if self._drawing is not None:
             return 0.0
-        return self._due if self._is_stale else None
+        if self._has_changed:
+            return self._drawn_at + self._period
+        return self._drawn_at + max(self._period, HEARD_SECONDS) if self._has_heard else None
 
     def go_on(self, state: State, ledger: Ledger, now: float) -> None:
         """Begin a View if one is due, draw some more of it, and hand it over once it is done."""
-        if self._drawing is None and self._is_stale and now >= self._due:
+        if self._drawing is None and (due := self.due_at()) is not None and now >= due:
             self._drawing = Drawing(state, self._cluster, ledger, self._heard, now)
-            self._is_stale, self._drawn_at = False, now
-            self._due = self._soonest = now + period(len(state.nodes))
+            self._has_changed = self._has_heard = False
+            self._drawn_at, self._period = now, period(len(state.nodes))
         if self._drawing is None:
             return
         until = time.monotonic() + SLICE_SECONDS

@@ -26,17 +26,14 @@ from runner.agent import flight_records
 from runner.agent.stacks import interpreter
 from runner.agent.users import RankUser
 from runner.errors import WireError
+from runner.facts.contract import FLIGHT_PIPE, FLIGHT_RECORDS, FLIGHT_VARIABLES
 from runner.facts.stands import MAX_COLLECTIVES, Collective
 from runner.facts.wire import from_plain
 
 log = logging.getLogger("stoker.agent")
 
-PIPE_VARIABLE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
-RECORD_VARIABLES = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
-VARIABLES = (PIPE_VARIABLE, *RECORD_VARIABLES)
 # What a Python may need to start at all, where it is not the system's.
 KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
-MAX_GROUP, MAX_OPERATION = 40, 30  # characters; chosen
 MAX_SEQUENCE = 2**62
 # Of the time there is: stacks are to be had as well; and at most so long: torch looks once a second; chosen.
 SHARE, MAX_SECONDS = 0.5, 2.0
@@ -72,10 +69,10 @@ def environment(folder: str, rank: int, given: Mapping[str, str]) -> dict[str, s
     torch adds the rank as the process knows it. What a rank starts has these variables too, and may be a rank of another world:
     so each of ours has names of its own, and theirs get in nobody's way.
     """
-    if not folder or any(name in given for name in VARIABLES):
+    if not folder or any(name in given for name in FLIGHT_VARIABLES):
         return {}
-    records = dict.fromkeys(RECORD_VARIABLES, os.path.join(folder, f"record{rank}-"))
-    return {PIPE_VARIABLE: os.path.join(folder, f"rank{rank}-"), **records}
+    records = dict.fromkeys(FLIGHT_RECORDS, os.path.join(folder, f"record{rank}-"))
+    return {FLIGHT_PIPE: os.path.join(folder, f"rank{rank}-"), **records}
 
 
 def pipe_of(folder: Path, rank: int) -> Path:
@@ -183,7 +180,10 @@ def _collectives(plain: Any) -> tuple[Collective, ...]:
         raise ValueError("no record")
     found = [from_plain(Collective, item) for item in plain[:MAX_COLLECTIVES]]
     for each in found:
-        texts = (each.group, MAX_GROUP), (each.operation, MAX_OPERATION)
+        texts = (
+            (each.group, flight_records.MAX_GROUP),
+            (each.operation, flight_records.MAX_OPERATION),
+        )
         is_text = all(len(text) <= most and text.isprintable() for text, most in texts)
         is_number = all(0 <= number < MAX_SEQUENCE for number in (each.sequence, each.waits_at))
         if not (is_text and is_number):

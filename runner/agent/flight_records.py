@@ -26,8 +26,8 @@ MAX_MEMORY_BYTES = 2 * 1024**3  # of this process; chosen
 MAX_CPU_SECONDS = 5
 MAX_ENTRIES = 20_000  # the newest; chosen
 LOOK_SECONDS = 0.02
-PEERS = "peers"  # see `runner.facts.stands`
-MAX_GROUPS, MAX_GROUP, MAX_OPERATION = 4, 40, 30  # see `flight`
+PEERS, MAX_GROUPS = "peers", 4  # as `runner.facts.stands` has them: a test compares
+MAX_GROUP, MAX_OPERATION = 40, 30  # characters; chosen
 
 
 class _Plain(pickle.Unpickler):

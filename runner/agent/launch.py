@@ -16,7 +16,7 @@ from runner.agent.program import NoPythonProgram, Program, read_command
 from runner.agent.users import RankUser
 from runner.errors import SpecError
 from runner.facts.assignments import Assignment, LaunchPlan, WarmPlan
-from runner.facts.contract import ATTEMPT_VARIABLES
+from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
 from runner.facts.wire import to_message, to_plain
 from runner.sealing import EPOCH, raise_epoch
 
@@ -151,7 +151,7 @@ def _as_program(program: Program, command: list[str]) -> dict[str, Any]:
 def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return the environment ranks inherit: the agent's, without anything that another Stoker put there."""
     source = os.environ if outer is None else outer
-    of_another = flight.VARIABLES if "STOKER_CONTRACT" in source else ()
+    of_another = FLIGHT_VARIABLES if "STOKER_CONTRACT" in source else ()
     return {
         name: value
         for name, value in source.items()

@@ -44,7 +44,7 @@ def read_stands(
             continue
         stand = stand_of(rank, text)
         if stand is not None and recorded is not None and rank in recorded:
-            stand = replace(stand, collectives=recorded[rank], is_recorded=True)
+            stand = replace(stand, collectives=recorded[rank])
         if stand is not None:
             found.append(stand)
     return _fitting(merged(found, most=MAX_STANDS))

@@ -136,7 +136,7 @@ def judge(
     read = {
         rank: stand
         for stand in stands
-        if stand.frames or stand.is_recorded or stand.state in ("T", "D")
+        if stand.frames or stand.collectives or stand.state in ("T", "D")
         for rank in stand.ranks
         if 0 <= rank < num_ranks
     }
@@ -343,7 +343,7 @@ def _words(stand: Stand) -> str:
 def _collective(stand: Stand) -> str:
     """Say which collective a rank waits in, or came to last; "" where no record was read."""
     if not stand.collectives:
-        return ", no collective recorded" if stand.is_recorded else ""
+        return ""
     last = stand.collectives[0]
     if last.group == PEERS:
         return f", in {last.operation} with a peer"

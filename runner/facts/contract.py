@@ -7,8 +7,9 @@ OWN_VARIABLES = (
     r"STOKER_.*|TORCHELASTIC_.*|RANK|LOCAL_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|GROUP_WORLD_SIZE"
     r"|MASTER_ADDR|MASTER_PORT"
 )
-# Those that differ from attempt to attempt: the same, and names of torch's that a launch sets unless the run does.
-ATTEMPT_VARIABLES = (
-    OWN_VARIABLES
-    + r"|TORCH_NCCL_DEBUG_INFO_PIPE_FILE|TORCH_NCCL_DEBUG_INFO_TEMP_FILE|TORCH_FR_DUMP_TEMP_FILE"
-)
+# torch's own names for where a rank's flight recorder is asked, and where it writes; the second is that of older versions.
+FLIGHT_PIPE = "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+FLIGHT_RECORDS = ("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")
+FLIGHT_VARIABLES = (FLIGHT_PIPE, *FLIGHT_RECORDS)
+# What differs from attempt to attempt: the above; flight variables are set unless the run sets one of them.
+ATTEMPT_VARIABLES = "|".join((OWN_VARIABLES, *FLIGHT_VARIABLES))

@@ -34,7 +34,7 @@ class Stand:
     `state` is the letter of the main thread before anything of ours stopped it, `wchan` where in the kernel it waited.
     `frames` are its Python frames, the innermost first, each `file:function:line`; none: they could not be read. All of it
     comes from a rank, so it is hostile text, printable ASCII, and is compared and shown only. `collectives` are of the groups in
-    which it waits, or of those used last if it waits in none; `is_recorded`: there was a record of them.
+    which it waits, or of those used last if it waits in none; empty: nothing was recorded.
     """
 
     ranks: tuple[int, ...]
@@ -42,7 +42,6 @@ class Stand:
     wchan: str = ""
     frames: tuple[str, ...] = ()
     collectives: tuple[Collective, ...] = ()
-    is_recorded: bool = False
 
 
 def merged(stands: Iterable[Stand], *, most: int) -> list[Stand]:
@@ -58,7 +57,7 @@ def merged(stands: Iterable[Stand], *, most: int) -> list[Stand]:
 
 def without_records(stands: Iterable[Stand]) -> list[Stand]:
     """Return stands as they are known without a flight recorder."""
-    return [replace(stand, collectives=(), is_recorded=False) for stand in stands]
+    return [replace(stand, collectives=()) for stand in stands]
 
 
 def _together(stands: Iterable[Stand]) -> list[Stand]:

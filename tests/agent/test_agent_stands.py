@@ -143,7 +143,7 @@ def test_what_ranks_recorded_of_their_collectives_is_told_and_names_the_one_that
     node.start_agent()
     reads = stands_of(node, 5)
     told = {rank: stand for stand in reads.stands for rank in stand.ranks}
-    assert all(stand.is_recorded for stand in told.values()), told
+    assert all(stand.collectives for stand in told.values()), told
     assert [(each.operation, each.waits_at) for each in told[0].collectives] == [("all_reduce", 2)]
     assert [(each.sequence, each.waits_at) for each in told[2].collectives] == [(1, 0)]
     found = incident(judged(reads))

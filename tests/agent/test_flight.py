@@ -19,7 +19,8 @@ from runner.act.outputs import FLIGHT, make_output_folder
 from runner.agent import flight, flight_records
 from runner.agent.launch import base_environment
 from runner.agent.users import RankUser
-from runner.facts.stands import Collective
+from runner.facts.contract import FLIGHT_PIPE, FLIGHT_VARIABLES
+from runner.facts.stands import MAX_COLLECTIVES, PEERS, Collective
 
 Answer = Callable[[Path], object]
 
@@ -266,12 +267,17 @@ def test_groups_of_one_name_and_other_ranks_are_told_apart() -> None:
     assert one["group"] != other["group"]
 
 
+def test_the_child_and_we_mean_the_same() -> None:
+    """It imports nothing of ours."""
+    assert (flight_records.PEERS, flight_records.MAX_GROUPS) == (PEERS, MAX_COLLECTIVES)
+
+
 def test_names_are_cut_and_made_printable() -> None:
     """They come from a rank."""
     odd = entry(5, process_group=("7\x1b[2J", "ü" * 100), profiling_name="nccl:" + "x" * 100)
     (found,) = flight_records.summary({"entries": [odd]})
-    assert found["group"] == "7?[2J " + "?" * (flight.MAX_GROUP - 6)
-    assert len(found["operation"]) == flight.MAX_OPERATION
+    assert found["group"] == "7?[2J " + "?" * (flight_records.MAX_GROUP - 6)
+    assert len(found["operation"]) == flight_records.MAX_OPERATION
     many = [entry(n, process_group=(str(n), "")) for n in range(20)]
     assert [each["group"] for each in flight_records.summary({"entries": many})] == [
         "19",
@@ -292,7 +298,7 @@ def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path)
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record3-",
         "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/flight/record3-",
     }
-    for name in flight.VARIABLES:
+    for name in FLIGHT_VARIABLES:
         assert flight.environment(folder, 3, {name: "/tmp/x"}) == {}
     assert os.listdir(tmp_path) == ["flight"]
 
@@ -329,9 +335,9 @@ def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Pat
 
 def test_an_agent_within_a_rank_hands_nothing_of_it_on() -> None:
     """Stoker in a rank of Stoker: the outer attempt's names are not the inner run's own."""
-    outer = {"STOKER_CONTRACT": "1", "PATH": "/bin", **dict.fromkeys(flight.VARIABLES, "/x")}
+    outer = {"STOKER_CONTRACT": "1", "PATH": "/bin", **dict.fromkeys(FLIGHT_VARIABLES, "/x")}
     assert base_environment(outer) == {"PATH": "/bin"}
-    of_user = {"PATH": "/bin", flight.PIPE_VARIABLE: "/x"}
+    of_user = {"PATH": "/bin", FLIGHT_PIPE: "/x"}
     assert base_environment(of_user) == of_user
 
 

@@ -22,10 +22,8 @@ from runner.facts.stands import (
     MAX_COLLECTIVES,
     MAX_STAND,
     MAX_STANDS,
-    MAX_STANDS_KEPT,
     Collective,
     Stand,
-    merged,
 )
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 
@@ -78,104 +76,6 @@ def say(
 def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Where]:
     """Place all ranks alike, but for some."""
     return {rank: apart.get(rank, others) for rank in range(num)}
-
-
-def recorded(rank: int, *collectives: tuple[str, int, str, bool], state: str = "S") -> Stand:
-    """Make the stand of a rank of which nothing is known but what it recorded: it sleeps below a line of the user's."""
-    told = tuple(
-        Collective(group=group, sequence=sequence, operation=operation, waits_at=sequence * waits)
-        for group, sequence, operation, waits in collectives
-    )
-    return Stand(ranks=(rank,), state=state, frames=WORK, collectives=told, is_recorded=True)
-
-
-def waiting(rank: int, sequence: int = 7, operation: str = "all_reduce", group: str = "0") -> Stand:
-    """Make the stand of a rank that waits in a collective."""
-    return recorded(rank, (group, sequence, operation, True))
-
-
-@pytest.mark.parametrize(
-    ("apart", "who"),
-    [
-        ([recorded(3, ("0", 6, "all_reduce", False))], ("n1", 3)),  # it never came
-        # It came to this one, and is at work: what the others wait for is not this group's.
-        ([recorded(3, ("0", 7, "all_reduce", False))], ("n1", 3)),
-        # Behind, since it waits for another, which waits for nobody.
-        (
-            [
-                recorded(3, ("0", 6, "all_reduce", False), ("2 tp", 9, "all_gather", True)),
-                recorded(2, ("0", 6, "all_reduce", False), ("2 tp", 8, "all_gather", False)),
-            ],
-            ("n1", 2),
-        ),
-        ([waiting(3, 7, "barrier")], ("n1", 3)),  # it left one out
-        ([waiting(3, 6)], None),  # all wait, and nobody knows for whom
-        (
-            [waiting(3, 7, "barrier"), waiting(5, 7, "barrier")],
-            None,
-        ),  # of two nodes
-        (
-            [recorded(3, ("0", 6, "", False)), recorded(5, ("0", 6, "", False))],
-            None,
-        ),
-        ([recorded(3, ("0", 6, "all_reduce", True), state="T")], ("n1", 3)),  # stopped
-    ],
-)
-@pytest.mark.parametrize("has_gpus", [False, True])
-def test_what_ranks_recorded_names_who_is_missing_where_frames_do_not(
-    apart: list[Stand], who: tuple[str, int] | None, has_gpus: bool
-) -> None:
-    """Eight ranks that all stand at the same line, as ranks that wait for their GPU do."""
-    own = {stand.ranks[0]: stand for stand in apart}
-    stands = [own.get(rank) or waiting(rank) for rank in range(8)]
-    said = judge(stands, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus)
-    assert said is not None
-    assert (said.node, said.rank) == (who or (None, None)), said.evidence
-    assert "all_reduce 7 of group 0" in said.evidence
-
-
-def named(stands: list[Stand], *, nodes: int = 4, size: int = 1) -> tuple[str | None, int | None]:
-    """Say whom a gang's stands name, on nodes with GPUs."""
-    names = [f"n{number}" for number in range(1, nodes + 1)]
-    said = judge(stands, nodes=names, ranks_per_node=size, pipeline=2, has_gpus=True)
-    assert said is not None
-    return said.node, said.rank
-
-
-def test_a_rank_that_waits_for_a_peer_is_not_missing_from_the_collective_it_has_yet_to_reach() -> (
-    None
-):
-    """Two stages, two replicas. Rank 0 is in a barrier of its own, so rank 2 gets nothing from it, and 1 and 3 wait for them."""
-    lost = recorded(0, ("0 default_pg", 41, "barrier", True))
-    fed = recorded(2, ("peers", 1, "recv 2<-0", True))
-    others = [waiting(rank, 11, group=f"{rank % 2} dp") for rank in (1, 3)]
-    assert named([lost, fed, *others]) == (None, None)
-    # And the same if nothing was recorded of rank 0, whoever it is.
-    assert named([Stand(ranks=(0,), state="S", frames=WORK), fed, *others]) == (None, None)
-    assert named([fed, *others]) == (None, None)
-
-
-def test_the_root_of_a_gather_is_its_victim() -> None:
-    """All but rank 3, which is stuck in the kernel, have given their part and gone on; the root waits for that of rank 3."""
-    root = recorded(0, ("0", 103, "gather", True))
-    others = [waiting(rank, 104) for rank in (1, 2, 4, 5, 6, 7)]
-    stuck = Stand(ranks=(3,), state="D", wchan="nfs_wait")
-    assert named([root, *others], nodes=2, size=4) != ("n1", 0)
-    assert named([root, *others, stuck], nodes=2, size=4) == ("n1", 3)
-
-
-def test_a_record_without_a_collective_says_nothing_of_who_waits_for_a_gpu() -> None:
-    """A recorder may be switched off, or be another backend's."""
-    assert named([recorded(0), waiting(1), waiting(2), waiting(3)]) == (None, None)
-
-
-def test_records_are_left_out_before_ranks_are() -> None:
-    """In a large gang each rank may be in groups of its own."""
-    many = [waiting(rank, group=f"{rank} tp") for rank in range(1024) if rank != 900]
-    found = merged([*many, recorded(900, ("900 tp", 6, "", False))], most=MAX_STANDS_KEPT)
-    assert sum(len(stand.ranks) for stand in found) == 1024
-    few = merged(many[:200], most=MAX_STANDS_KEPT)
-    assert all(stand.collectives for stand in few)
 
 
 @pytest.mark.parametrize(
