@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.agent.keeper import NOTE_NAME
-from runner.facts.view import RunView, View
+from runner.facts.messages.cluster_status import RunView, View
+from runner.keeper.keeper import NOTE_NAME
 from tests.e2e.stand import SHARED_MEMORY, Stand, newest_run
 
 NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1

@@ -27,10 +27,10 @@ from bench.recovery.ours import Ours, run_of_ours
 from bench.recovery.rounds import one_round
 from bench.recovery.series import Draw, Series
 from bench.report import Report
-from runner.agent.devices import Devices
-from runner.agent.hardware import find
-from runner.agent.loop import Loop
-from runner.facts.view import RunView
+from runner.agent.checks.hardware_parts import find
+from runner.agent.event_loop import Loop
+from runner.agent.launch.devices import Devices
+from runner.facts.messages.cluster_status import RunView
 from tests.e2e.reference import outcome_of
 from tests.e2e.stand import Stand
 

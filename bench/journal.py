@@ -11,9 +11,9 @@ from pathlib import Path
 
 from bench.report import Report, quantile
 from runner.facts import wire
-from runner.facts.records import JournalEntry, NodeChanged, Settle
-from runner.store.journal import Journal
-from runner.store.sqlite import SqliteStore
+from runner.facts.messages.records import JournalEntry, NodeChanged, Settle
+from runner.journal.journal import Journal
+from runner.store.sqlite.store import SqliteStore
 
 NUM_APPENDS = 3000
 NUM_WARM_UPS = 200

@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from bench import scan
 from bench.clusters import Shape, cpu_seconds, memory_mb, running, team_of
 from bench.report import Report, quantile
-from runner.agent.searching import FOLLOW_SECONDS
-from runner.detect.signatures import SIGNATURES
+from runner.agent.logs.log_search import FOLLOW_SECONDS
 from runner.facts import wire
 from runner.facts.matches import Match
-from runner.facts.records import JournalEntry
-from runner.facts.signals import LinesMatched
-from runner.facts.view import View
+from runner.facts.messages.cluster_status import View
+from runner.facts.messages.records import JournalEntry
+from runner.facts.messages.signals import LinesMatched
+from runner.rootcause.signatures import SIGNATURES
 from tests.e2e.stand import Stand, newest_run
 
 MEASURED_SECONDS = 30.0

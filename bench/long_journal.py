@@ -11,13 +11,13 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from runner.facts import records as r
-from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
-from runner.facts.requests import StartRun
-from runner.facts.run_spec import RunSpec
+from runner.facts.messages import records as r
+from runner.facts.messages import signals as s
+from runner.facts.messages.requests import StartRun
+from runner.facts.specs.run import RunSpec
 
 START = 1.75e9  # the controller's clock at entry 1, seconds since the epoch
 DAY_SECONDS = 86_400.0

@@ -18,7 +18,7 @@ from bench.report import Report
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine, ReEngine
 from runner.collect.scan import BLOCK_BYTES, engine_for
-from runner.detect.signatures import SIGNATURES
+from runner.rootcause.signatures import SIGNATURES
 
 MEGABYTES, STREAM_GIGABYTES, SEED = 200, 5.0, 1
 RE_BYTES = 512 * 1024  # of the log: a whole one would take minutes

@@ -24,7 +24,7 @@ from bench.clusters import (
     team_of,
 )
 from bench.report import Report
-from runner.facts.view import RunView, View
+from runner.facts.messages.cluster_status import RunView, View
 from tests.e2e.stand import Stand, newest_run
 
 MEASURED_SECONDS = 60.0

@@ -23,17 +23,17 @@ from bench.fleet.stage import STOKER
 from bench.long_journal import LongJournal
 from bench.report import Report
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
-from runner.facts import records as r
+from runner.decide.decision import Policy
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.messages import records as r
+from runner.facts.specs.cluster import ClusterSpec
 from runner.history.ledger import Ledger
+from runner.journal.journal import Journal, decode_entry
 from runner.load import load_cluster
-from runner.serve.published import read_view
-from runner.store.journal import Journal, decode_entry
-from runner.store.opening import open_store
-from runner.store.store import JOURNAL, Store
-from runner.turns import Recovery
+from runner.serve.status_reader import read_view
+from runner.store.protocol import JOURNAL, Store
+from runner.store.registry import open_store
+from runner.supervisor.decisions import Recovery
 from tests.store.redis_server import RedisServer
 
 NODES, DAYS, ROUNDS, MARK_SECONDS = 2000, 60.0, 3, 300.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from runner.facts.assignments import LaunchPlan
 from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import LaunchPlan
 
 
 def launch_plan(**fields: Any) -> LaunchPlan:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runner.decide import attempts, fleet, runs
+from runner.decide.nodes import lifecycle
+from runner.decide.runs import attempts, reconcile
 from runner.facts import actions, incidents
 
 PAGE = Path(__file__).parent.parent / "ARCHITECTURE.md"
@@ -16,8 +17,8 @@ START, END = "<!-- lifecycles -->\n", "<!-- /lifecycles -->"
 def drawn() -> str:
     """Print all life cycles as the page shows them."""
     tables: dict[str, Mapping[Any, tuple[Any, ...]]] = {
-        "node": fleet.TRANSITIONS,
-        "run": runs.TRANSITIONS,
+        "node": lifecycle.TRANSITIONS,
+        "run": reconcile.TRANSITIONS,
         "attempt": attempts.TRANSITIONS,
         "incident": incidents.TRANSITIONS,
         "action": actions.TRANSITIONS,

@@ -6,20 +6,20 @@ from pathlib import Path
 import pytest
 
 from bench.long_journal import LongJournal
-from runner import turns as turns_module
-from runner.archivist import Archivist
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
+from runner.decide.decision import Policy
 from runner.errors import Fenced, StoreUnavailable
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.records import Paused
-from runner.store.archive import Archive
-from runner.store.faults import Fault, Faults
-from runner.store.journal import Journal
-from runner.store.memory import MemoryStore
-from runner.store.store import JOURNAL, Store
-from runner.turns import Turns
+from runner.facts.messages.records import Paused
+from runner.facts.specs.cluster import ClusterSpec
+from runner.journal.archive import Archive
+from runner.journal.journal import Journal
+from runner.store.memory.faults import Fault, Faults
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import JOURNAL, Store
+from runner.supervisor import decisions as turns_module
+from runner.supervisor.compactor import Archivist
+from runner.supervisor.decisions import Turns
 
 POLICY = Policy(cluster=ClusterSpec(name="c"), runbooks=())
 SIZE = 20

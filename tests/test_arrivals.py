@@ -3,7 +3,8 @@ from itertools import chain
 
 import pytest
 
-from runner.arrivals import (
+from runner.store.protocol import READ_LIMIT, Batch, Item
+from runner.supervisor.inbound_queue import (
     BEATS,
     LONGEST_SECONDS,
     LOOK_SECONDS,
@@ -13,7 +14,6 @@ from runner.arrivals import (
     Arrival,
     Arrivals,
 )
-from runner.store.store import READ_LIMIT, Batch, Item
 from tests.store.rig import SteppedClock
 
 CURSORS = {"signals": 3, "requests": 4, BEATS: 5}

@@ -24,8 +24,8 @@ from bench.detectors.scoring import (
     theirs,
 )
 from bench.detectors.sensitivity import PARAMETERS, changed
-from runner.detect import numerics_loss
-from runner.facts.signals import StepRecord
+from runner.detect.numerics import loss
+from runner.facts.messages.signals import StepRecord
 
 
 def steady(num_samples: int) -> list[StepRecord]:
@@ -104,7 +104,7 @@ def test_what_is_varied_is_put_back() -> None:
                 with changed(module, name, factor) as value:
                     assert getattr(module, name) == value != usual
             assert getattr(module, name) == usual
-    assert isinstance(numerics_loss.WINDOW, int)
+    assert isinstance(loss.WINDOW, int)
 
 
 def test_the_picture_is_an_image() -> None:

@@ -23,9 +23,9 @@ from bench.recovery.stamps import (
     stamps_of,
 )
 from bench.report import Report
-from runner.facts.assignments import Assignment
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, Progress, RankExited, RanksGone, RanksStarted
+from runner.facts.messages.assignments import Assignment
+from runner.facts.messages.signals import Heartbeat, Progress, RankExited, RanksGone, RanksStarted
 from tests.plans import launch_plan
 from tests.test_bench import run_bench
 

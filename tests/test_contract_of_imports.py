@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-CORE = ("runner/facts", "runner/detect", "runner/decide", "runner/history")
+CORE = ("runner/facts", "runner/detect", "runner/rootcause", "runner/decide", "runner/history")
 FORBIDDEN = {
     "asyncio",
     "datetime",

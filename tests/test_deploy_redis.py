@@ -34,12 +34,12 @@ def test_a_server_that_is_there_is_left_alone_and_an_old_one_is_named(tmp_path: 
 
 def test_the_users_of_the_cluster_may_do_what_the_scripts_do() -> None:
     """Every command that a script calls is among the rights in users.acl, so that none is missed until it is needed."""
-    from runner.store import redis_scripts
+    from runner.store.redis import scripts
 
     rights = (ROOT / "deploy" / "users.acl").read_text()
     calls = set()
-    for script in vars(redis_scripts).values():
-        if isinstance(script, redis_scripts.Script):
+    for script in vars(scripts).values():
+        if isinstance(script, scripts.Script):
             calls |= set(re.findall(r"redis\.call\('(\w+)'", script.source))
     assert len(calls) > 15
     for name in sorted(calls):

@@ -6,16 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli import codes
+from runner.cli import exit_codes
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
-from runner.decide.state import Node, State
+from runner.decide.decision import Policy
+from runner.decide.state.cluster_state import Node, State
 from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable
-from runner.facts import records as r
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.signals import Heartbeat, NodeJoined
-from runner.forgetting import (
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import Heartbeat, NodeJoined
+from runner.facts.specs.cluster import ClusterSpec
+from runner.journal.archive import archive_of
+from runner.journal.high_water_mark import Mark
+from runner.journal.journal import Journal
+from runner.signer import UNSIGNED, Signer
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import JOURNAL
+from runner.supervisor.decisions import Turns
+from runner.supervisor.message_validator import BEATS, SIGNALS, Intake, Refused
+from runner.supervisor.store_rollback import (
     EPOCH_LEAP,
     EXIT_CODE,
     accept,
@@ -25,14 +33,6 @@ from runner.forgetting import (
     stop_all_action,
     stopped,
 )
-from runner.intake import BEATS, SIGNALS, Intake, Refused
-from runner.signing import UNSIGNED, Signer
-from runner.store.archive import archive_of
-from runner.store.journal import Journal
-from runner.store.mark import Mark
-from runner.store.memory import MemoryStore
-from runner.store.store import JOURNAL
-from runner.turns import Turns
 
 
 def never(error: StoreUnavailable) -> None:
@@ -182,7 +182,7 @@ def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
     cluster: ClusterSpec,
 ) -> None:
     """Doing it again finishes it."""
-    from runner.store.faults import Crash, Fault, Faults
+    from runner.store.memory.faults import Crash, Fault, Faults
 
     for number in range(1, 8):
         here = replace(cluster, state=f"{cluster.state}-{number}")
@@ -227,6 +227,6 @@ def test_a_mixture_of_two_states_is_not_accepted(cluster: ClusterSpec) -> None:
 
 def test_the_exit_code_is_the_one_that_is_documented() -> None:
     """Unit files and whoever keeps a supervisor go by it."""
-    assert EXIT_CODE == codes.STORE_FORGOT
+    assert EXIT_CODE == exit_codes.STORE_FORGOT
     unit = (Path(__file__).parents[1] / "deploy" / "stoker-supervise.service").read_text()
     assert f"RestartPreventExitStatus={EXIT_CODE}\n" in unit

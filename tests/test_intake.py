@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from runner.decide.apply import apply_entry
-from runner.decide.state import Node, State
+from runner.decide.state.apply import apply_entry
+from runner.decide.state.cluster_state import Node, State
 from runner.facts import wire
 from runner.facts.actions import ActionResult
-from runner.facts.records import JournalEntry, NodeRegistered, SupervisorStarted
-from runner.facts.requests import ShutDown
-from runner.facts.signals import Heartbeat, Junk, NodeJoined, NodeLeft
-from runner.intake import BEATS, REQUESTS, SIGNALS, Intake, Refused
-from runner.signing import UNSIGNED, Signer
+from runner.facts.messages.records import JournalEntry, NodeRegistered, SupervisorStarted
+from runner.facts.messages.requests import ShutDown
+from runner.facts.messages.signals import Heartbeat, Junk, NodeJoined, NodeLeft
+from runner.signer import UNSIGNED, Signer
+from runner.supervisor.message_validator import BEATS, REQUESTS, SIGNALS, Intake, Refused
 
 SIGNER = Signer(b"a token of this cluster's own")
 OTHER = Signer(b"the token of another cluster")

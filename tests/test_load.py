@@ -13,15 +13,15 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from runner.agent.launch import placeholders
+from runner.agent.launch.rank_commands import placeholders
 from runner.errors import SpecError
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.run_spec import RunSpec
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load import load_cluster, load_run, load_runbooks
 from runner.load.commands import PLACEHOLDERS
 from runner.load.fields import fields_of
-from runner.load.pages import CLUSTER_EXAMPLE, PAGES, RUN_EXAMPLE, TRAINER_EXAMPLE
+from runner.load.reference_pages import CLUSTER_EXAMPLE, PAGES, RUN_EXAMPLE, TRAINER_EXAMPLE
 from tests.plans import launch_plan
 
 DOCS = Path(__file__).parent.parent / "docs"

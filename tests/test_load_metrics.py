@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner
 
 from runner.cli.main import cli
-from runner.collect.formats import MetricLines, own_format
+from runner.collect.step_formats.formats import MetricLines, own_format
 from runner.errors import SpecError, UserError
-from runner.facts.metric_pattern import OWN_GROUPS
-from runner.facts.planned import MAX_STEP, Planned
-from runner.facts.run_spec import RunSpec
-from runner.facts.signals import StepRecord
+from runner.facts.messages.signals import StepRecord
+from runner.facts.specs.metric_pattern import OWN_GROUPS
+from runner.facts.specs.planned_changes import MAX_STEP, Planned
+from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load import load_run
 from runner.load.metrics import MAX_PLANNED

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from runner.errors import SpecError
-from runner.facts.cluster_spec import StoreSpec, split_address
+from runner.facts.specs.cluster import StoreSpec, split_address
 from runner.load import load_cluster
 
 

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from runner.act import perform
-from runner.act.perform import Outcome, Performer
+from runner.act import executor
+from runner.act.executor import Outcome, Performer
 from runner.errors import StoreUnavailable
 from runner.facts.actions import Action, ActionResult
 
@@ -60,8 +60,8 @@ def test_actions_that_hang_keep_nobody_waiting() -> None:
 
 def test_threads_that_give_up_waiting_lose_no_action(monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle threads end at any moment, actions come at any moment: each is performed, once."""
-    monkeypatch.setattr(perform, "IDLE_SECONDS", 0.0002)
-    monkeypatch.setattr(perform, "MAX_IDLE", 3)
+    monkeypatch.setattr(executor, "IDLE_SECONDS", 0.0002)
+    monkeypatch.setattr(executor, "MAX_IDLE", 3)
     reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
     performer = Performer({"page": lambda _: DONE}, reports.put)
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import pytest
 
-from runner.act.joined import JoinedPlace
 from runner.errors import StoreUnavailable
-from runner.facts import records as r
-from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.faults import Finding, MassSilence
-from runner.facts.signals import Heartbeat, NodeJoined
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import Heartbeat, NodeJoined
+from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import encode
-from runner.leader import LEASE
-from runner.signing import UNSIGNED
-from runner.store.journal import Journal
-from runner.store.memory import MemoryStore
-from runner.store.store import Batch, Lease
-from runner.supervisor import Supervisor
+from runner.journal.journal import Journal
+from runner.providers.joined import JoinedPlace
+from runner.signer import UNSIGNED
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import Batch, Lease
+from runner.supervisor.lease import LEASE
+from runner.supervisor.loop import Supervisor
 
 LONG_SECONDS = 60.0  # nobody here waits that long
 

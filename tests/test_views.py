@@ -2,12 +2,12 @@ import queue
 import threading
 from typing import Any
 
-from runner.act.views import LONGEST_SECONDS, SHORTEST_SECONDS, Views, period
 from runner.errors import Fenced
 from runner.facts import wire
-from runner.facts.view import View
-from runner.serve.published import read_view
-from runner.store.memory import MemoryStore
+from runner.facts.messages.cluster_status import View
+from runner.serve.status_reader import read_view
+from runner.store.memory.store import MemoryStore
+from runner.supervisor.status_writer import LONGEST_SECONDS, SHORTEST_SECONDS, Views, period
 
 SECONDS = 30.0
 

@@ -2,7 +2,7 @@
 
 Keys are global layer names; values are the fp32 master weights and AdamW's two moments, which
 ZeRO-1 has cut over the replicas and which are put together here. A folder counts once rank 0 has
-sealed it (`runner.sealing`), which happens after every rank has written, hashed and said so.
+sealed it (`runner.checkpoints.sealed_folder`), which happens after every rank has written, hashed and said so.
 All collectives here run on the CPU, in a group apart from training.
 """
 
@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.futures import Future
 
-from runner import sealing
+from runner.checkpoints import sealed_folder
 from runner.errors import Fenced, PermanentError, StokerError
 from runner.facts.ids import AttemptId
 from trainer.drills import Drills
@@ -90,8 +90,8 @@ class Checkpoints:
         manifest and counts for nothing.
         """
         assert self._root is not None, "no folder for checkpoints: the loop must not ask for one"
-        folder = sealing.checkpoint_folder(self._root, self._origin.attempt, step)
-        if (folder / sealing.MANIFEST).exists():
+        folder = sealed_folder.checkpoint_folder(self._root, self._origin.attempt, step)
+        if (folder / sealed_folder.MANIFEST).exists():
             return None
         self._drills.at("before_shards")
         if self._world.place.rank == 0 and folder.exists():
@@ -202,25 +202,30 @@ class Checkpoints:
 
     # ---- sealing ------------------------------------------------------------------------------
 
-    def _settle(self, folder: Path) -> dict[str, sealing.FileSeal]:
+    def _settle(self, folder: Path) -> dict[str, sealed_folder.FileSeal]:
         """Make this rank's shards durable; returns the seals of all files on rank 0, else nothing."""
         rank, world_size = self._world.place.rank, self._world.layout.world_size
-        mine = {path.name: sealing.settle(path) for path in folder.glob(f"__{rank}_*.distcp")}
+        mine = {path.name: sealed_folder.settle(path) for path in folder.glob(f"__{rank}_*.distcp")}
         everyone: list[Any] | None = [None] * world_size if rank == 0 else None
         dist.gather_object(mine, everyone, dst=0, group=self._world.side_group)
         if everyone is None:
             return {}
         files = {name: entry for seals in everyone for name, entry in seals.items()}
-        return {**files, ".metadata": sealing.settle(folder / ".metadata")}
+        return {**files, ".metadata": sealed_folder.settle(folder / ".metadata")}
 
     def _seal(
-        self, folder: Path, step: int, *, files: Mapping[str, sealing.FileSeal], evidence: Evidence
+        self,
+        folder: Path,
+        step: int,
+        *,
+        files: Mapping[str, sealed_folder.FileSeal],
+        evidence: Evidence,
     ) -> None:
         """Seal on rank 0 and let every rank know how it went; raises the same error on all."""
         error: Exception | None = None
         if self._world.place.rank == 0:
             origin = self._origin
-            manifest = sealing.Manifest(
+            manifest = sealed_folder.Manifest(
                 run=origin.run,
                 attempt=origin.attempt,
                 epoch=origin.epoch,
@@ -231,7 +236,7 @@ class Checkpoints:
                 settings=evidence.settings,
             )
             try:
-                sealing.seal(folder, manifest, epoch=origin.epoch)
+                sealed_folder.seal(folder, manifest, epoch=origin.epoch)
             except (StokerError, OSError) as caught:
                 error = caught
         told = [(isinstance(error, Fenced), str(error)) if error else None]

@@ -12,7 +12,7 @@ from time import perf_counter
 
 import torch
 
-from runner import sealing
+from runner.checkpoints import sealed_folder
 from runner.errors import SpecError
 from trainer.agreement import Agreement, Decision
 from trainer.channel import Channel
@@ -283,7 +283,7 @@ def refuse_foreign(folder: Path, settings: Settings, data: Corpus, *, supervised
     Raises CheckpointRefused for a folder that does not verify. A supervisor has verified what it
     names; by hand, every byte is read here.
     """
-    manifest = sealing.read_manifest(folder) if supervised else sealing.verify(folder)
+    manifest = sealed_folder.read_manifest(folder) if supervised else sealed_folder.verify(folder)
     saved = manifest.data.get("fingerprint")
     if saved != data.fingerprint:
         raise SpecError(

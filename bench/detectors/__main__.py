@@ -24,8 +24,8 @@ from bench.detectors.scoring import (
 )
 from bench.detectors.sensitivity import outcomes
 from bench.report import Report
-from runner.detect.numerics import Numerics
-from runner.facts.signals import StepRecord
+from runner.detect.numerics.numerics import Numerics
+from runner.facts.messages.signals import StepRecord
 
 SEED = "detectors"
 ACTS = ("restart", "swap", "rewind", "stop")

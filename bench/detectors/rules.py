@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from runner.facts.signals import StepRecord
+from runner.facts.messages.signals import StepRecord
 
 
 class Rule(Protocol):

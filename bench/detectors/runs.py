@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.facts.signals import StepRecord
+from runner.facts.messages.signals import StepRecord
 
 CURVES = Path(__file__).parents[2] / "../shared/data/curves"
 # Parameters were chosen while looking at the first half; the second was looked at afterwards.

@@ -19,8 +19,8 @@ from bench.detectors.runs import (
     residuals,
     synthetic_noise,
 )
-from runner.detect.numerics import Numerics
-from runner.facts.signals import StepRecord
+from runner.detect.numerics.numerics import Numerics
+from runner.facts.messages.signals import StepRecord
 
 GAP_SAMPLES = 20  # alarms nearer to each other than this are one
 EARLY_SAMPLES = 3  # an alarm so long before a labelled onset counts for it

@@ -8,12 +8,12 @@ from types import ModuleType
 
 from bench.detectors.runs import Labelled
 from bench.detectors.scoring import ours, score_curves, score_faults
-from runner.detect import numerics_drift, numerics_gradient, numerics_loss
-from runner.facts.signals import StepRecord
+from runner.detect.numerics import drift, gradient, loss
+from runner.facts.messages.signals import StepRecord
 
 PARAMETERS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
     (
-        numerics_loss,
+        loss,
         (
             *("WINDOW", "LEAST", "RISE_RATIO", "SPREADS", "BACKED_TAIL_FACTOR", "TAIL_FACTOR"),
             *("CERTAIN_SAMPLES", "ALONE_FACTOR", "AGAINST_FACTOR", "LASTING_RATIO"),
@@ -21,11 +21,11 @@ PARAMETERS: tuple[tuple[ModuleType, tuple[str, ...]], ...] = (
         ),
     ),
     (
-        numerics_drift,
+        drift,
         ("RISEN_RATIO", "SPREADS", "TAIL_FACTOR", "LASTING_SAMPLES", "HISTORY", "REST_SAMPLES"),
     ),
     (
-        numerics_gradient,
+        gradient,
         ("BACKING_FACTOR", "BACKING_SPREADS", "INCIDENT_FACTOR", "SPREADS", "LASTING_SAMPLES"),
     ),
 )

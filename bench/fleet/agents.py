@@ -16,14 +16,13 @@ import time
 from contextlib import closing
 from typing import Any
 
-from runner.agent import holdings
-from runner.agent.compute import TELL_SECONDS
-from runner.agent.courier import Courier
-from runner.agent.session import Session, Source, new_life
+from runner.agent.ranks import rank_resources
+from runner.agent.ranks.compute_times import TELL_SECONDS
+from runner.agent.transport.session import Session, Source, new_life
+from runner.agent.transport.store_client import Courier
 from runner.facts.actions import ActionResult
-from runner.facts.assignments import Assignment, LaunchPlan, Task
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.signals import (
+from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
+from runner.facts.messages.signals import (
     Heartbeat,
     NodeJoined,
     Progress,
@@ -35,9 +34,10 @@ from runner.facts.signals import (
     StartPhase,
     StepRecord,
 )
+from runner.facts.specs.cluster import ClusterSpec
 from runner.load import load_cluster
-from runner.signing import signer_of
-from runner.store.opening import open_store
+from runner.signer import signer_of
+from runner.store.registry import open_store
 
 SESSIONS_PER_COURIER = (
     50  # so that one that waits for the store holds up no more than these; chosen
@@ -160,7 +160,7 @@ class FakeAgent:
 
     def _held(self, plan: LaunchPlan, now: float) -> dict[str, Any]:
         """Tell what ranks hold, when an agent does."""
-        if now < self.held_at + holdings.SAMPLE_SECONDS:
+        if now < self.held_at + rank_resources.SAMPLE_SECONDS:
             return {}
         self.held_at = now
         held = tuple(

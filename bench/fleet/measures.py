@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from bench.fleet.stage import Event, Stage
 from runner.facts import wire
-from runner.facts.assignments import Assignment
-from runner.facts.records import IncidentOpened
-from runner.facts.requests import StartRun
-from runner.facts.run_spec import RunSpec
-from runner.facts.view import RunView, View
-from runner.signing import signer_of
-from runner.store.journal import decode_entry
-from runner.store.store import JOURNAL, MAX_LARGE_BYTES
+from runner.facts.messages.assignments import Assignment
+from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.records import IncidentOpened
+from runner.facts.messages.requests import StartRun
+from runner.facts.specs.run import RunSpec
+from runner.journal.journal import decode_entry
+from runner.signer import signer_of
+from runner.store.protocol import JOURNAL, MAX_LARGE_BYTES
 
 NODES_PER_RUN, RANKS_PER_NODE = 8, 8
 SPARES_RATIO = 0.02  # of all nodes: those that no run takes

@@ -20,12 +20,12 @@ import yaml
 
 from bench.clusters import cpu_seconds
 from runner.facts import wire
-from runner.facts.requests import Request
-from runner.facts.view import View
+from runner.facts.messages.cluster_status import View
+from runner.facts.messages.requests import Request
 from runner.load import load_cluster
-from runner.serve.published import read_view
-from runner.signing import signer_of
-from runner.store.opening import open_store
+from runner.serve.status_reader import read_view
+from runner.signer import signer_of
+from runner.store.registry import open_store
 from tests.store.redis_server import RedisServer
 
 STOKER = str(Path(sys.executable).parent / "stoker")

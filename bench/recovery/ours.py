@@ -28,9 +28,9 @@ from bench.recovery.stamps import (
     wait_until,
 )
 from bench.recovery.watching import Reader, first_in_line
-from runner.facts.view import RunView, View
-from runner.signing import load_signer
-from runner.store.sqlite import SqliteStore
+from runner.facts.messages.cluster_status import RunView, View
+from runner.signer import load_signer
+from runner.store.sqlite.store import SqliteStore
 from tests.e2e.stand import Stand, newest_run
 
 WAIT_SECONDS = 120.0

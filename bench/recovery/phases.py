@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.facts.assignments import Assignment
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, Progress, RankExited, RanksGone, RanksStarted
+from runner.facts.messages.assignments import Assignment
+from runner.facts.messages.signals import Heartbeat, Progress, RankExited, RanksGone, RanksStarted
 
 # What Stoker does, in order.
 PHASES = {

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from runner.facts import records, wire  # noqa: F401 - whoever reads signals must know all kinds
+from runner.facts import wire
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, RanksStarted
-from runner.signing import Signer
-from runner.store.store import MAX_LARGE_BYTES, Store
+from runner.facts.messages import records  # noqa: F401 - readers of signals must know all kinds
+from runner.facts.messages.signals import Heartbeat, RanksStarted
+from runner.signer import Signer
+from runner.store.protocol import MAX_LARGE_BYTES, Store
 
 OBSERVER_PRIORITY = -10  # the unit of nice(2); chosen, not measured
 

@@ -11,14 +11,14 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any
 
-from runner.decide.placement import Plans, Preloads, assignment_of
-from runner.decide.state import State
-from runner.facts import records as r
+from runner.decide.placement.launch_plans import Plans, Preloads, assignment_of
+from runner.decide.state.cluster_state import State
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
-from runner.facts.requests import Answer
-from runner.signing import UNSIGNED, Signer
+from runner.facts.messages import records as r
+from runner.facts.messages.requests import Answer
+from runner.facts.specs.cluster import ClusterSpec
+from runner.signer import UNSIGNED, Signer
 
 # After these any node may be wanted warm for another run than before; after the others, their own node only.
 _CONCERN_ALL = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)

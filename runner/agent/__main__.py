@@ -9,11 +9,11 @@ from contextlib import closing
 from pathlib import Path
 
 from runner.agent.agent import Agent
-from runner.agent.link import Place
+from runner.agent.launch.keeper_client import Place
 from runner.errors import StokerError, UserError
-from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import decode
-from runner.store.opening import open_store_in_time
+from runner.store.registry import open_store_in_time
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -16,25 +16,28 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from runner.agent import hardware, holdings, keeper, notices, tasks
-from runner.agent.checking import Checking
-from runner.agent.converge import Convergence
-from runner.agent.courier import Courier
-from runner.agent.devices import Devices
+from runner.agent import notices, tasks
+from runner.agent.checks import hardware_parts
+from runner.agent.checks.check_task import Checking
+from runner.agent.event_loop import LATE_SECONDS, Loop
 from runner.agent.fence import Fence
 from runner.agent.identity import Identity, Unwritable
-from runner.agent.link import Place
-from runner.agent.loop import LATE_SECONDS, Loop
+from runner.agent.launch.devices import Devices
+from runner.agent.launch.keeper_client import Place
 from runner.agent.notices import Announcement, Notices
-from runner.agent.session import Session, Source, new_life
-from runner.agent.spool import Spool
-from runner.agent.voice import Voice
+from runner.agent.ranks import rank_resources
+from runner.agent.reconcile import Convergence
+from runner.agent.transport.session import Session, Source, new_life
+from runner.agent.transport.signal_emitter import Voice
+from runner.agent.transport.spool import Spool
+from runner.agent.transport.store_client import Courier
 from runner.errors import PermanentError, WireError
 from runner.facts.actions import ActionResult
-from runner.facts.assignments import Assignment, Task
-from runner.facts.signals import Heartbeat, Junk, NodeJoined, NodeLeft, Notice, RankExited
-from runner.signing import load_signer
-from runner.store.store import Store
+from runner.facts.messages.assignments import Assignment, Task
+from runner.facts.messages.signals import Heartbeat, Junk, NodeJoined, NodeLeft, Notice, RankExited
+from runner.keeper import keeper
+from runner.signer import load_signer
+from runner.store.protocol import Store
 
 log = logging.getLogger("stoker.agent")
 
@@ -62,7 +65,7 @@ class Agent:
         self._identity = Identity(place.node, place.folder)
         self._loop = Loop(self._was_stopped)
         gpus = Devices(place.node, self._loop, lambda: None, folder=place.device_files).uuids
-        self._hardware = hardware.find(
+        self._hardware = hardware_parts.find(
             place.folder, shares_machine=place.shares_machine, gpus=gpus, root=place.machine
         )
         self._courier = Courier(store)
@@ -219,7 +222,7 @@ class Agent:
             for said in gang.mark(now, every_seconds=self._progress_mark_seconds):
                 self._tell(said)
             if pids := gang.to_measure(now):
-                self._loop.in_background(partial(holdings.measure, pids), gang.measured)
+                self._loop.in_background(partial(rank_resources.measure, pids), gang.measured)
         self._notices.look()
         if self._session.wants_join(now):
             self._join_again(now)

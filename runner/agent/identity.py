@@ -13,10 +13,10 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from runner.agent.keeper import process
-from runner.durably import SECTOR_BYTES, overwrite_sector, sector, write_durably
+from runner.atomic_files import SECTOR_BYTES, overwrite_sector, sector, write_durably
 from runner.errors import PermanentError, UserError
 from runner.facts.ids import AttemptId
+from runner.keeper.keeper import process
 
 log = logging.getLogger("stoker.agent")
 

@@ -7,10 +7,10 @@ import signal
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from runner.agent.channels import Channels
-from runner.agent.gang import Gang
+from runner.agent.ranks.channels import Channels
+from runner.agent.ranks.gang import Gang
 from runner.facts.actions import ActionResult
-from runner.facts.assignments import Task
+from runner.facts.messages.assignments import Task
 
 STRIKES = ("kill-agent", "kill-node")  # drills that end the agent itself
 ONCE = ("drill", "leave")  # must not be done a second time by a later life

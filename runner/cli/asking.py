@@ -14,10 +14,10 @@ from decimal import Decimal
 from runner.cli.clusters import need_leader
 from runner.errors import TemporaryError, UserError
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.requests import Answer, Request
-from runner.signing import signer_of
-from runner.store.store import Store
+from runner.facts.messages.requests import Answer, Request
+from runner.facts.specs.cluster import ClusterSpec
+from runner.signer import signer_of
+from runner.store.protocol import Store
 
 REQUESTS = "requests"
 LOOK_SECONDS = 2.0  # how often a waiting client looks whether anybody still leads

@@ -11,13 +11,13 @@ from typing import IO, Any
 
 import click
 
-from runner.cli import codes, show
+from runner.cli import exit_codes, show
 from runner.cli.options import examples, json_option
 from runner.errors import StokerError, UserError
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
 REFUSED = 64  # the program's own code for arguments it does not take; then it printed nothing
-EXIT_CODES = {"PASS": codes.DONE, "FAIL": codes.FAILED, "UNKNOWN": codes.NO_ANSWER}
+EXIT_CODES = {"PASS": exit_codes.DONE, "FAIL": exit_codes.FAILED, "UNKNOWN": exit_codes.NO_ANSWER}
 NAME_WIDTH = 13  # of the longest check's name
 LAST_WORDS_BYTES = 2000
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 from runner.errors import TemporaryError, UserError, WireError
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.run_spec import RunSpec
-from runner.facts.view import RunView, View
-from runner.serve.published import read_view
-from runner.signing import CLUSTER_NAME, default_token_file, make_token, settle_token
-from runner.store.opening import exists, open_store
-from runner.store.store import JOURNAL, Store
+from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.run import RunSpec
+from runner.serve.status_reader import read_view
+from runner.signer import CLUSTER_NAME, default_token_file, make_token, settle_token
+from runner.store.protocol import JOURNAL, Store
+from runner.store.registry import exists, open_store
 
 CLUSTER_FILE = "cluster.yaml"
 STATES = ".stoker"  # where clusters without a file of their own keep their state, in the working directory
@@ -155,7 +155,7 @@ def need_view(store: Store, cluster: ClusterSpec) -> View:
 
 def leader_of(store: Store) -> Leader:
     """Say who leads; a holder that died on this machine does not count as alive, however long its lease still runs."""
-    from runner.leader import is_known_dead
+    from runner.supervisor.lease import is_known_dead
 
     current = store.lease_holder(LEASE)
     if current is None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from runner.cli import codes, show
+from runner.cli import exit_codes, show
 from runner.cli.asking import send
 from runner.cli.clusters import SPEC, make_cluster, store_of
 from runner.cli.foreground.changes import run_in
@@ -36,12 +36,12 @@ from runner.cli.options import examples, json_option
 from runner.cli.run import check_trainer, exit_code_of, report
 from runner.errors import StokerError, TemporaryError, UserError
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.requests import Answer
-from runner.facts.run_spec import RunSpec
-from runner.facts.view import IncidentView, RunView, View
+from runner.facts.messages.cluster_status import IncidentView, RunView, View
+from runner.facts.messages.requests import Answer
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
 from runner.load.specs import TRAINER_PRELOAD
-from runner.store.store import Store
+from runner.store.protocol import Store
 
 NAME = "demo"
 NODES, SLOTS, SPARES = 2, 2, 1
@@ -125,7 +125,7 @@ class Director:
 
 
 @click.command(
-    epilog=examples("stoker demo", "stoker demo --state /tmp/demo --steps 300") + codes.HELP
+    epilog=examples("stoker demo", "stoker demo --state /tmp/demo --steps 300") + exit_codes.HELP
 )
 @click.option(
     "--state",
@@ -161,7 +161,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     left = _left_behind(cluster, before)
     if left:
         show.print_note(f"LEFT BEHIND: {', '.join(left)}")
-        code = code or codes.FAILED
+        code = code or exit_codes.FAILED
     elif not as_json:
         show.print_text("nothing is left behind: no process, no file in shared memory")
         show.print_text(
@@ -195,14 +195,14 @@ def _perform(
         ).follow()
     except KilledAtOnce:
         kill_everything(cluster, child)
-        return codes.INTERRUPTED, None, faults
+        return exit_codes.INTERRUPTED, None, faults
     except StokerError:
         kill_everything(cluster, child)
         raise
     end_cluster(store, cluster, child, interrupts=interrupts)
     ended = run_in(view, number)
     assert ended is not None  # following it ended because it was there
-    code = codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
+    code = exit_codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
     return code, summarize(view, ended), faults
 
 
@@ -232,7 +232,7 @@ def _judge(summary: Summary, faults: list[Fault], *, say: object) -> int:
         missing.append(f"step {run.step} of {run.total_steps} was reached")
     say("")
     say("FAILED: " + "; ".join(missing) if missing else "both faults healed, the goal was reached")
-    return codes.FAILED if missing else codes.DONE
+    return exit_codes.FAILED if missing else exit_codes.DONE
 
 
 def _left_behind(cluster: ClusterSpec, before: frozenset[str]) -> list[str]:

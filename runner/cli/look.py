@@ -19,16 +19,16 @@ from runner.cli.clusters import (
     store_of,
     view_age_seconds,
 )
-from runner.cli.node_tables import FEW, fleet_in_short, nodes_table, shown_nodes
+from runner.cli.nodes.tables import FEW, fleet_in_short, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
 from runner.cli.tables import explanation, how_ranks_started, incidents_table, runs_table
 from runner.errors import UserError
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.records import JournalEntry
-from runner.facts.view import StandbyView, View
-from runner.history.words import names, printable
-from runner.serve.published import read_standbys, read_view
-from runner.store.store import Store
+from runner.facts.messages.cluster_status import StandbyView, View
+from runner.facts.messages.records import JournalEntry
+from runner.facts.specs.cluster import ClusterSpec
+from runner.history.phrases import names, printable
+from runner.serve.status_reader import read_standbys, read_view
+from runner.store.protocol import Store
 
 OLD_VIEW_SECONDS = 5.0  # past that the age of what is shown is said; chosen, not measured
 
@@ -170,7 +170,7 @@ def story(
 
     INCIDENT is an id such as i3 (see `stoker incidents`); without it, everything is told.
     """
-    from runner.history.story import story as tell
+    from runner.history.timeline import story as tell
 
     cluster = find_cluster(where)
     with store_of(cluster) as store:
@@ -320,8 +320,8 @@ def _entries(
 
     Files that are older are not read then. Where the folder of old entries is not to be seen from here, that is said.
     """
-    from runner.store.archive import archive_of
-    from runner.store.journal import Journal
+    from runner.journal.archive import archive_of
+    from runner.journal.journal import Journal
 
     archive = archive_of(cluster)
     journal = Journal(store, archive=archive)

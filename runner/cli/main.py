@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from runner.cli import codes
+from runner.cli import exit_codes
 from runner.cli.options import examples
 from runner.errors import StokerError, TemporaryError, UserError
 
@@ -18,27 +18,27 @@ COMMANDS = {
     "demo": "runner.cli.demo:demo",
     "status": "runner.cli.look:status",
     "runs": "runner.cli.look:runs",
-    "nodes": "runner.cli.fleet:nodes",
-    "hardware": "runner.cli.fleet:hardware",
+    "nodes": "runner.cli.nodes.show:nodes",
+    "hardware": "runner.cli.nodes.show:hardware",
     "incidents": "runner.cli.look:incidents",
     "explain": "runner.cli.look:explain",
     "story": "runner.cli.look:story",
     "lineage": "runner.cli.look:lineage",
-    "diagnose": "runner.cli.diagnose:diagnose",
+    "diagnose": "runner.cli.diagnose.logs:diagnose",
     "check": "runner.cli.check:check",
     "stop": "runner.cli.operate:stop",
     "lr": "runner.cli.operate:lr",
-    "swap": "runner.cli.nodes:swap",
-    "drain": "runner.cli.nodes:drain",
-    "quarantine": "runner.cli.nodes:quarantine",
-    "readmit": "runner.cli.nodes:readmit",
-    "retire": "runner.cli.nodes:retire",
+    "swap": "runner.cli.nodes.change:swap",
+    "drain": "runner.cli.nodes.change:drain",
+    "quarantine": "runner.cli.nodes.change:quarantine",
+    "readmit": "runner.cli.nodes.change:readmit",
+    "retire": "runner.cli.nodes.change:retire",
     "drill": "runner.cli.operate:drill",
     "shutdown": "runner.cli.operate:shutdown",
     "supervise": "runner.cli.serve:supervise",
     "agent": "runner.cli.serve:agent",
-    "token": "runner.cli.token:token",
-    "store": "runner.cli.store:store",
+    "token": "runner.cli.store.token:token",
+    "store": "runner.cli.store.doctor:store",
     "metrics": "runner.cli.serve:metrics",
 }
 
@@ -76,13 +76,13 @@ class Stoker(click.Group):
             click.echo(f"stoker: {error}", err=True)
             ctx.exit(_code_of(error))
         except KeyboardInterrupt:
-            ctx.exit(codes.INTERRUPTED)
+            ctx.exit(exit_codes.INTERRUPTED)
 
 
 def _code_of(error: StokerError) -> int:
     if isinstance(error, UserError):
-        return codes.BAD_INPUT
-    return codes.NO_ANSWER if isinstance(error, TemporaryError) else codes.FAILED
+        return exit_codes.BAD_INPUT
+    return exit_codes.NO_ANSWER if isinstance(error, TemporaryError) else exit_codes.FAILED
 
 
 @click.group(
@@ -93,7 +93,7 @@ def _code_of(error: StokerError) -> int:
         "stoker status        what is going on, in this folder's cluster",
         "stoker story i1      what happened in incident i1, and why",
     )
-    + codes.HELP,
+    + exit_codes.HELP,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.version_option(package_name="stoker", message="stoker %(version)s")

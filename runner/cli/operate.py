@@ -8,7 +8,7 @@ import time
 
 import click
 
-from runner.cli import codes, show
+from runner.cli import exit_codes, show
 from runner.cli.asking import ask, asker, new_request_id, parse_lr
 from runner.cli.clusters import (
     LIVE,
@@ -22,10 +22,10 @@ from runner.cli.clusters import (
 )
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
 from runner.errors import TemporaryError, UserError
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
-from runner.facts.view import RunView
-from runner.store.store import Store
+from runner.facts.messages.cluster_status import RunView
+from runner.facts.messages.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
+from runner.facts.specs.cluster import ClusterSpec
+from runner.store.protocol import Store
 
 DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent", "kill-supervisor")
 
@@ -178,7 +178,7 @@ def drill_request(
 
 def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
     """Send SIGKILL to whoever holds the lease, if it is that very process; return what was done."""
-    from runner.leader import holder_pid
+    from runner.supervisor.lease import holder_pid
 
     leader = need_leader(store, cluster)
     pid = holder_pid(leader.holder)
@@ -244,5 +244,5 @@ def _finish(answer: Answer, *, as_json: bool) -> None:
     else:
         show.print_note(f"stoker: {answer.state}: {answer.message}")
     if answer.state != "done":
-        code = codes.BAD_INPUT if answer.state == "refused" else codes.FAILED
+        code = exit_codes.BAD_INPUT if answer.state == "refused" else exit_codes.FAILED
         click.get_current_context().exit(code)

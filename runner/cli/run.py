@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from runner.cli import codes, show
+from runner.cli import exit_codes, show
 from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of, with_token
 from runner.cli.foreground.changes import run_in
 from runner.cli.foreground.child import SupervisorChild, SupervisorLost, SupervisorRefused
@@ -28,10 +28,10 @@ from runner.cli.foreground.screen import screen_for
 from runner.cli.foreground.summary import Summary, summarize, summary_text
 from runner.cli.options import cluster_option, examples, json_option
 from runner.errors import SpecError, UserError
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.run_spec import RunSpec
-from runner.serve.published import read_view
-from runner.store.store import Store
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
+from runner.serve.status_reader import read_view
+from runner.store.protocol import Store
 
 CHECK_SECONDS = 60.0  # for the trainer to judge its settings; chosen, not measured
 
@@ -43,7 +43,7 @@ CHECK_SECONDS = 60.0  # for the trainer to judge its settings; chosen, not measu
         "stoker run run.yaml --set optimizer.lr=1e-4 --set steps=500",
         "stoker run run.yaml --cluster cluster.yaml --detach",
     )
-    + codes.HELP
+    + exit_codes.HELP
 )
 @click.argument("file", metavar="RUN.yaml")
 @cluster_option
@@ -113,7 +113,7 @@ def check_trainer(spec: RunSpec) -> RunSpec:
 
     Returns the spec with the layout that the trainer will use, which placement goes by; a command's is as it says itself.
     """
-    from runner.decide.placement import command_of
+    from runner.decide.placement.launch_plans import command_of
 
     if not spec.trainer:
         return spec
@@ -160,7 +160,9 @@ def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
 
 def exit_code_of(state: str) -> int:
     """Return the exit code for the state a run ended in."""
-    return {"finished": codes.DONE, "stopped": codes.STOPPED}.get(state, codes.FAILED)
+    return {"finished": exit_codes.DONE, "stopped": exit_codes.STOPPED}.get(
+        state, exit_codes.FAILED
+    )
 
 
 def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> None:
@@ -215,7 +217,7 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
     ended = run_in(view, number)
     assert ended is not None  # following it ended because it was there
     report(summarize(view, ended), as_json=as_json)
-    return codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
+    return exit_codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
 
 
 def report(summary: Summary, *, as_json: bool) -> None:
@@ -243,7 +245,7 @@ def _killed(cluster: ClusterSpec, child: SupervisorChild) -> int:
     left = kill_everything(cluster, child)
     named = ", ".join(f"{process.what} (pid {process.pid})" for process in left)
     show.print_note(f"killed; still there: {named}" if left else "killed; nothing is left")
-    return codes.INTERRUPTED
+    return exit_codes.INTERRUPTED
 
 
 def _names(cluster: ClusterSpec) -> list[str]:

@@ -16,8 +16,8 @@ from runner.cli.clusters import SPEC, find_cluster, is_led, keep_spec, store_of,
 from runner.cli.options import cluster_option, examples
 from runner.errors import UserError
 from runner.facts import wire
-from runner.signing import signer_of
-from runner.store.opening import check_durable, open_store_in_time
+from runner.signer import signer_of
+from runner.store.registry import check_durable, open_store_in_time
 
 _NODE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,59}")
 
@@ -47,8 +47,8 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     --standby, on this machine or another that reaches the store, that is at most `lease_seconds` later. A standby ends by Ctrl-C,
     and with the cluster's shutdown.
     """
-    from runner.leading import lead
     from runner.serve.metrics import serving_metrics
+    from runner.supervisor.main import lead
 
     cluster = with_token(find_cluster(where))
     if standby:  # it is there for when others fail, also when the store is back before them
@@ -92,7 +92,7 @@ def agent(
     cluster.yaml and the files that it names: the cluster's token, and the store's password.
     """
     from runner.agent.__main__ import main as run_agent
-    from runner.durably import write_durably
+    from runner.atomic_files import write_durably
 
     check_node_name(node)
     cluster = find_cluster(where)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from runner.cli import show
-from runner.facts.view import IncidentView, RunView, View
-from runner.history.words import printable
+from runner.facts.messages.cluster_status import IncidentView, RunView, View
+from runner.history.phrases import printable
 
 
 def runs_table(view: View) -> str:

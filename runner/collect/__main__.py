@@ -14,13 +14,13 @@ from pathlib import Path
 
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
-from runner.collect.followed_logs import CALM_SECONDS
-from runner.collect.following import Follower
 from runner.collect.scan import engine_for
+from runner.collect.tails.followed_logs import CALM_SECONDS
+from runner.collect.tails.follower import Follower
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.matches import ScannedLogs
-from runner.facts.searches import Follow, Followed, Search, Searched
+from runner.facts.messages.log_search import Follow, Followed, Search, Searched
 
 # Between two looks at the logs; chosen: with the way to the journal, a line is there within a tenth of a second. Where the kernel
 # tells of writes, as little as that; else that often.

@@ -13,12 +13,12 @@ from pathlib import Path
 
 from runner.collect.engines import Engine
 from runner.collect.scan import Found, Scan, engine_for
-from runner.decide.correlate import correlate, telling
-from runner.detect.numerics import Numerics
-from runner.detect.numerics_findings import NumericFinding
-from runner.detect.signatures import SIGNATURES, Signature
+from runner.detect.numerics.findings import NumericFinding
+from runner.detect.numerics.numerics import Numerics
+from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, Match, ScannedLogs, Step
-from runner.facts.verdicts import Verdict
+from runner.rootcause.correlation import correlate, telling
+from runner.rootcause.signatures import SIGNATURES, Signature
 
 PROBED_BYTES = 4096  # at the beginning of a file, to see whether it is text; chosen
 BINARY_SHARE = 0.05  # of zero bytes among them, from which on it is not; chosen

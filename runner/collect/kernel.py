@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.collect.lines import decoded, unwrapped
-from runner.collect.tails import Position, Tail
+from runner.collect.tails.tail import Position, Tail
 
 DEVICE = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -12,14 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from runner.collect.engines import Engine, engine
-from runner.collect.formats import FORMATS, MetricLines
-from runner.collect.formats import own_format as own_format_of
 from runner.collect.lines import Bare, Line, bare_prefix, unwrapped
-from runner.collect.shapes import Shapes
-from runner.detect.signatures import SIGNATURES, Signature
+from runner.collect.step_formats.formats import FORMATS, MetricLines
+from runner.collect.step_formats.formats import own_format as own_format_of
+from runner.collect.step_formats.line_shapes import Shapes
 from runner.errors import UserError
 from runner.facts.matches import MAX_TEXT, Match
-from runner.facts.signals import StepRecord
+from runner.facts.messages.signals import StepRecord
+from runner.rootcause.signatures import SIGNATURES, Signature
 
 # To feed at a time: between 64 KB and 4 MB it makes 15 % of difference, and this is the best (measured).
 BLOCK_BYTES = 256 * 1024

@@ -9,28 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runner.decide import (
-    attempts,
-    checking,
-    diagnosing,
-    domains,
-    fleet,
-    joining,
-    kept_lines,
-    probing,
-    requests,
-    runs,
-    service,
-    trust,
-    watching,
-)
-from runner.decide.apply import apply_entry
-from runner.decide.choice import in_order
-from runner.decide.draft import Draft, Policy
-from runner.decide.outlook import Outlook
-from runner.decide.state import LAUNCHED, State
-from runner.facts import records as r
-from runner.facts import signals as s
+from runner.decide import requests
+from runner.decide.decision import Draft, Policy
+from runner.decide.incidents import diagnosis, non_fatal, pending_evidence
+from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
+from runner.decide.placement.allocation import in_order
+from runner.decide.runs import attempts, checkpoint_trust, reconcile
+from runner.decide.state.apply import apply_entry
+from runner.decide.state.cluster_state import LAUNCHED, State
+from runner.decide.state.derived import Outlook
 from runner.facts.actions import Action, ActionResult
 from runner.facts.faults import (
     DomainSilence,
@@ -40,7 +27,9 @@ from runner.facts.faults import (
     MassSilence,
     NodeHeard,
 )
-from runner.facts.requests import (
+from runner.facts.messages import records as r
+from runner.facts.messages import signals as s
+from runner.facts.messages.requests import (
     ChangeLr,
     DrainNode,
     Drill,
@@ -110,24 +99,24 @@ class Controller:
     @property
     def has_closed(self) -> bool:
         """Whether the cluster was asked to shut down and nothing is left to do."""
-        return fleet.has_closed(self.state)
+        return lifecycle.has_closed(self.state)
 
 
 def _settle(draft: Draft, fact: object) -> None:
     """Ask in turn what is overdue, fleet and runs, and stop at the first that has something to say: later ones may depend on it."""
     _tick(draft, fact)
     if not draft.records:
-        fleet.settle(draft)
+        lifecycle.settle(draft)
     if not draft.records:
-        domains.settle(draft)
+        failure_domains.settle(draft)
     if draft.records:
         return
-    for run in in_order(runs.unsettled(draft)):
-        runs.settle(draft, run)
+    for run in in_order(reconcile.unsettled(draft)):
+        reconcile.settle(draft, run)
         if draft.records:
             return
     if not draft.records:
-        fleet.settle_closing(draft)
+        lifecycle.settle_closing(draft)
 
 
 def _tick(draft: Draft, fact: object) -> None:
@@ -165,63 +154,63 @@ def _end_action(draft: Draft, action: Action, result: ActionResult) -> None:
 
 def _on_finding(draft: Draft, finding: Finding) -> None:
     if finding.fault == "node_silent":
-        probing.on_node_silent(draft, finding)
+        probes.on_node_silent(draft, finding)
     elif finding.fault in ("rank_stopped", "no_progress"):
         attempts.on_hang(draft, finding)
     else:
-        watching.on_noted(draft, finding)
+        non_fatal.on_noted(draft, finding)
 
 
 def _on_lines(draft: Draft, said: s.LinesMatched) -> None:
     """Lines of a gang that lives wait for what becomes of it; all others explain what did."""
     attempt = draft.state.attempt_of(said.attempt)
     if said.living and attempt is not None and attempt.state in LAUNCHED:
-        kept_lines.on_lines_kept(draft, said)
+        pending_evidence.on_lines_kept(draft, said)
     else:
-        diagnosing.on_lines_matched(draft, said)
+        diagnosis.on_lines_matched(draft, said)
 
 
 def _on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
     if action.args.get("task") == "check":
-        checking.on_checked(draft, action, result)
+        admission_checks.on_checked(draft, action, result)
     else:
         requests.on_task_ended(draft, action, result)
 
 
 _RESULTS: dict[str, Callable[[Draft, Action, ActionResult], None]] = {
     "prepare_attempt": attempts.on_prepared,
-    "probe_node": probing.on_probed,
-    "start_agent": fleet.on_agent_started,
-    "stop_agent": fleet.on_agent_stopped,
+    "probe_node": probes.on_probed,
+    "start_agent": lifecycle.on_agent_started,
+    "stop_agent": lifecycle.on_agent_stopped,
     "node_task": _on_task_ended,
-    "verify_checkpoint": trust.on_verified,
-    "prune_checkpoints": trust.on_pruned,
+    "verify_checkpoint": checkpoint_trust.on_verified,
+    "prune_checkpoints": checkpoint_trust.on_pruned,
 }
 
 _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
-    r.SupervisorStarted: fleet.on_supervisor_started,
+    r.SupervisorStarted: lifecycle.on_supervisor_started,
     r.Settle: _settle,
     r.Tick: _tick,
-    s.NodeJoined: joining.on_node_joined,
-    s.NodeLeft: joining.on_node_left,
-    s.DevicesReleased: probing.on_devices_released,
-    s.Notice: service.on_notice,
+    s.NodeJoined: join.on_node_joined,
+    s.NodeLeft: join.on_node_left,
+    s.DevicesReleased: probes.on_devices_released,
+    s.Notice: drain.on_notice,
     s.RanksStarted: attempts.on_ranks_started,
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,
     s.RanksGone: attempts.on_ranks_gone,
     s.LinesMatched: _on_lines,
-    s.ReplicasDisagree: watching.on_replicas,
+    s.ReplicasDisagree: non_fatal.on_replicas,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
-    GangAdvances: probing.on_gang_advances,
+    GangAdvances: probes.on_gang_advances,
     GangTimed: attempts.on_gang_timed,
     s.SettingsInEffect: attempts.on_settings,
-    s.CheckpointSealed: trust.on_checkpoint_sealed,
+    s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
     Finding: _on_finding,
-    NodeHeard: probing.on_node_heard,
-    MassSilence: probing.on_mass_silence,
-    DomainSilence: probing.on_domain_silence,
+    NodeHeard: probes.on_node_heard,
+    MassSilence: probes.on_mass_silence,
+    DomainSilence: probes.on_domain_silence,
     ActionResult: _on_result,
     StartRun: requests.on_request,
     StopRun: requests.on_request,

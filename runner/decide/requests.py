@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 
-from runner.decide import service
-from runner.decide.draft import Draft
-from runner.decide.nearness import torn_groups
-from runner.decide.placement import checkpoint_folder, run_folder
-from runner.decide.state import GONE, Run
-from runner.facts import records as r
+from runner.decide.decision import Draft
+from runner.decide.nodes import drain
+from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
+from runner.decide.placement.topology import torn_groups
+from runner.decide.state.cluster_state import GONE, Run
 from runner.facts.actions import Action, ActionResult
-from runner.facts.requests import (
+from runner.facts.messages import records as r
+from runner.facts.messages.requests import (
     ChangeLr,
     DrainNode,
     Drill,
@@ -25,7 +25,7 @@ from runner.facts.requests import (
     StopRun,
     SwapNode,
 )
-from runner.facts.run_spec import RunSpec
+from runner.facts.specs.run import RunSpec
 from runner.facts.wire import kind_of
 
 MAX_GROUPS_NAMED = 4  # chosen, not measured
@@ -47,7 +47,7 @@ def on_request(draft: Draft, request: Request) -> None:
     elif isinstance(request, Drill):
         _drill(draft, request)
     elif isinstance(request, SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode):
-        service.on_node_request(draft, request)
+        drain.on_node_request(draft, request)
     elif isinstance(request, ShutDown):
         draft.add(r.Closing(by=request.by, request=request.id))
         _answer(draft, request, "open", "stopping runs, then agents")

@@ -6,11 +6,11 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from runner.detect.blocked import Blocked, culprit, evidence_of
-from runner.detect.pace import COMPILE_FACTOR, COMPILING, PHASES, RULES, Limit, Pace
+from runner.detect.blocked_ranks import Blocked, culprit, evidence_of
+from runner.detect.learned_timeout import COMPILE_FACTOR, COMPILING, PHASES, RULES, Limit, Pace
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
 # A gang up for longer than this when it is first watched was watched by another supervisor: how long it has been quiet is not

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
 # Of a window, at least; it lasts until most ranks have told of a step in it. Chosen: three words of each node.

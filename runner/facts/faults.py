@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from runner.facts.ids import AttemptId
-from runner.facts.signals import StartPhase
+from runner.facts.messages.signals import StartPhase
 from runner.facts.wire import message
 
 # What a run goes on with, so that a page may say `watch`.

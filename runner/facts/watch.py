@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runner.facts.ids import AttemptId
-from runner.facts.planned import Planned
+from runner.facts.specs.planned_changes import Planned
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,7 +43,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.facts.ids import AttemptId
-from runner.facts.records import (
+from runner.facts.messages.records import (
     ActionIssued,
     Advanced,
     AttemptChanged,
@@ -59,9 +59,9 @@ from runner.facts.records import (
     RunAdmitted,
     RunChanged,
 )
-from runner.facts.signals import RankExited, RanksGone
+from runner.facts.messages.signals import RankExited, RanksGone
 from runner.facts.wire import from_plain, to_plain
-from runner.history.account import IncidentAccount, RunAccount
+from runner.history.run_accounting import IncidentAccount, RunAccount
 
 DRILL_SECONDS = 60.0  # an incident later than this after a drill was ordered is not blamed on it; chosen, not measured
 

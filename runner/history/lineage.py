@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from runner.facts import records as r
 from runner.facts.ids import AttemptId
+from runner.facts.messages import records as r
 from runner.history.ledger import Ledger
 
 

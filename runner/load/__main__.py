@@ -8,7 +8,7 @@ from pathlib import Path
 
 from runner.errors import SpecError
 from runner.load import load_cluster, load_run
-from runner.load.pages import PAGES
+from runner.load.reference_pages import PAGES
 
 
 def main(arguments: list[str] | None = None) -> int:

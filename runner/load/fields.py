@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from runner.facts.setting import Setting
+from runner.facts.specs.setting import Setting
 from runner.load.documents import Where
 from runner.load.problems import Problems, nearest, shown
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, TypeGuard
 
-from runner.facts.metric_pattern import pattern_problem
-from runner.facts.planned import MAX_STEP, Planned
+from runner.facts.specs.metric_pattern import pattern_problem
+from runner.facts.specs.planned_changes import MAX_STEP, Planned
 from runner.load.documents import Where
 from runner.load.fields import check_limits, known_fields
 from runner.load.problems import Problems, shown

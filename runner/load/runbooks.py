@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 from runner.errors import SpecError
 from runner.facts.faults import Fault, WatchedFault
-from runner.facts.runbooks import Runbook
+from runner.facts.specs.runbook import Runbook
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_limits, known_fields
 from runner.load.problems import Problems, shown
@@ -89,7 +89,7 @@ def _is_for_people(path: Path) -> bool:
 
 
 def _rung(rung: object, index: int, problems: Problems) -> object:
-    from runner.facts.runbooks import Rung
+    from runner.facts.specs.runbook import Rung
 
     where = ("ladder", index)
     if isinstance(rung, str):

@@ -9,9 +9,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.contract import OWN_VARIABLES
-from runner.facts.run_spec import RunSpec
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
 from runner.load import fleet, metrics, stores
 from runner.load.commands import split_command, uses_placeholder
 from runner.load.documents import Document, parse, read_text

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from runner.facts.cluster_spec import split_address
+from runner.facts.specs.cluster import split_address
 from runner.load.problems import Problems, shown
 
 _FILES = ("password_file", "ca_file", "certificate_file", "key_file")

@@ -15,11 +15,11 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from runner.errors import StokerError, StoreUnavailable, UserError
-from runner.facts.view import View
-from runner.serve import families
-from runner.serve.families import gauge
-from runner.serve.published import Beside, read_beside, read_view
-from runner.store.store import Store
+from runner.facts.messages.cluster_status import View
+from runner.serve import metric_families
+from runner.serve.metric_families import gauge
+from runner.serve.status_reader import Beside, read_beside, read_view
+from runner.store.protocol import Store
 
 POLL_SECONDS = 1.0  # how long closing may take; chosen, not measured
 REQUEST_SECONDS = 10.0  # a client that is slower than this is hung up on; chosen, not measured
@@ -42,13 +42,13 @@ class ViewCollector(Collector):
         yield gauge("stoker_store_up", "Whether the store answers.", (), [((), reached)])
         yield gauge("stoker_up", "Whether a View was found.", (), [((), float(view is not None))])
         if beside is not None:
-            yield from families.leadership(beside)
+            yield from metric_families.leadership(beside)
         if view is not None:
-            yield from families.cluster(view)
-            yield from families.nodes(view.nodes)
-            yield from families.hardware(view)
-            yield from families.runs(view.runs)
-            yield from families.incidents(view)
+            yield from metric_families.cluster(view)
+            yield from metric_families.nodes(view.nodes)
+            yield from metric_families.hardware(view)
+            yield from metric_families.runs(view.runs)
+            yield from metric_families.incidents(view)
 
 
 def metrics_text(view: View | None, beside: Beside | None = None) -> bytes:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runner.facts import signals as s
-from runner.facts.assignments import LaunchPlan
 from runner.facts.ids import AttemptId
-from runner.simulate.agenda import Agenda
-from runner.simulate.machine import Machine
+from runner.facts.messages import signals as s
+from runner.facts.messages.assignments import LaunchPlan
+from runner.simulate.node import Machine
 from runner.simulate.training import Folder, Gang, Training
+from runner.simulate.virtual_time import Agenda
 
 LR_PEAK = 1e-3
 PEER_WORDS = "RuntimeError: Connection closed by peer"

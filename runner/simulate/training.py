@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.facts.assignments import LaunchPlan
 from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import LaunchPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,24 +12,24 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from runner.decide.draft import Policy
-from runner.decide.state import State
+from runner.decide.decision import Policy
+from runner.decide.state.cluster_state import State
 from runner.errors import StoreUnavailable
-from runner.facts import records as r
 from runner.facts import wire
 from runner.facts.actions import Action, ActionResult
-from runner.facts.assignments import Assignment, LaunchPlan, Task
 from runner.facts.ids import AttemptId
-from runner.facts.requests import Request
-from runner.facts.signals import Heartbeat, StartPhase
-from runner.simulate.agenda import Agenda
+from runner.facts.messages import records as r
+from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
+from runner.facts.messages.requests import Request
+from runner.facts.messages.signals import Heartbeat, StartPhase
+from runner.simulate.action_outcomes import Places
 from runner.simulate.gangs import Gangs
-from runner.simulate.lead import Lead
-from runner.simulate.machine import LATENCY, Machine, NoticeKind, Verdict
-from runner.simulate.places import Places
+from runner.simulate.node import LATENCY, Machine, NoticeKind, Verdict
+from runner.simulate.supervisor import Lead
 from runner.simulate.training import Folder, Training
-from runner.store.memory import MemoryStore
-from runner.store.store import Store
+from runner.simulate.virtual_time import Agenda
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import Store
 
 SEND_RETRY_SECONDS = 1.0
 

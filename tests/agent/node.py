@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.facts.actions import ActionResult
-from runner.facts.assignments import Assignment, LaunchPlan, Task, WarmPlan
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.assignments import Assignment, LaunchPlan, Task, WarmPlan
+from runner.facts.messages.signals import Heartbeat
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.wire import decode, encode
-from runner.store.sqlite import SqliteStore
+from runner.store.sqlite.store import SqliteStore
 from tests.plans import launch_plan
 
 WAIT_SECONDS = 60.0  # for anything a test expects; far above what it takes, for a loaded machine

@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from runner.facts.assignments import LaunchPlan
 from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import LaunchPlan
 from tests.agent.node import Node, is_in
 
 WITNESS = Path(__file__).with_name("witness.py")

@@ -14,11 +14,11 @@ from pathlib import Path
 import pytest
 
 from runner.agent.agent import Agent
-from runner.agent.devices import FREE_MIB, Device, Devices, DevicesHeld, visible
-from runner.agent.link import Place
-from runner.agent.loop import Loop
-from runner.facts.assignments import LaunchPlan
-from runner.store.sqlite import SqliteStore
+from runner.agent.event_loop import Loop
+from runner.agent.launch.devices import FREE_MIB, Device, Devices, DevicesHeld, visible
+from runner.agent.launch.keeper_client import Place
+from runner.facts.messages.assignments import LaunchPlan
+from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node, is_alive, wait_until
 from tests.interpreter import shebang
 
@@ -206,7 +206,7 @@ def test_a_driver_that_hangs_is_given_up(
     machine: Machine, loop: Loop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that does not come in time is a reason, and costs the asking thread no more than its limit."""
-    monkeypatch.setattr("runner.agent.devices.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("runner.agent.launch.devices.ANSWER_SECONDS", 0.3)
     (machine.folder / "hang").touch()
     assert devices(machine, loop).held({}).startswith("nvidia-smi did not answer within")
 
@@ -266,7 +266,7 @@ def start(
     make_node: Callable[..., Node], machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Node]]:
     """Give a maker of a node on that machine, whose agent runs in a thread of this process."""
-    monkeypatch.setattr("runner.agent.devices.LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("runner.agent.launch.devices.LOOK_AGAIN_SECONDS", 0.1)
     agents: list[tuple[Agent, threading.Thread, SqliteStore]] = []
 
     def make(**limits: float) -> Node:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.agent.searching import FOLLOW_SECONDS
+from runner.agent.logs.log_search import FOLLOW_SECONDS
 from runner.facts.matches import Match
 from tests.agent.node import SILENT, SPEAKER, Node
 from tests.memory_limit import memory_limit

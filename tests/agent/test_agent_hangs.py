@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.gang import LOOK_SECONDS
-from runner.facts.assignments import Assignment
-from runner.facts.signals import Heartbeat
+from runner.agent.ranks.gang import LOOK_SECONDS
+from runner.facts.messages.assignments import Assignment
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.wire import encode
 from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_until
 

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from runner.agent import keeper, link
+from runner.agent.launch import keeper_client
 from runner.errors import PermanentError
-from runner.facts.cluster_spec import ClusterSpec
+from runner.facts.specs.cluster import ClusterSpec
+from runner.keeper import keeper
 from tests.agent.node import WAIT_SECONDS, is_alive, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -48,9 +49,9 @@ def interpreters() -> list[str]:
 class Driver:
     """A keeper and our end of its socket."""
 
-    def __init__(self, place: link.Place) -> None:
+    def __init__(self, place: keeper_client.Place) -> None:
         self.place = place
-        self.link, self.child = link.start(place)
+        self.link, self.child = keeper_client.start(place)
         self.told: list[dict[str, Any]] = []
 
     def wait_for(self, tell: str) -> dict[str, Any]:
@@ -102,7 +103,9 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     # Longer than the address of a socket may be.
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
-    made = Driver(link.Place(node="n1", folder=folder, cluster=cluster, python=request.param))
+    made = Driver(
+        keeper_client.Place(node="n1", folder=folder, cluster=cluster, python=request.param)
+    )
     yield made
     made.child.send_signal(signal.SIGCONT)
     made.child.terminate()
@@ -128,7 +131,7 @@ def test_a_keeper_notes_who_it_is_and_forgets_it_in_the_end(driver: Driver) -> N
 def test_a_second_keeper_of_a_folder_is_refused(driver: Driver) -> None:
     """One folder has one keeper; the second ends at once and says whose it is."""
     with pytest.raises(PermanentError, match=r"keeper\.err"):
-        link.start(driver.place)
+        keeper_client.start(driver.place)
     assert "another keeper" in (driver.place.folder / "keeper.err").read_text()
 
 
@@ -137,7 +140,7 @@ def test_what_an_agent_missed_is_handed_to_the_next(driver: Driver) -> None:
     driver.spawn(FLOOD)
     driver.link.close()
     time.sleep(2.0)
-    again = link.connect(driver.place.folder)
+    again = keeper_client.connect(driver.place.folder)
     assert again is not None
     driver.link = again
     state = again.state()

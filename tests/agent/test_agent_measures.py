@@ -14,16 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent import blocked, compute, holdings
 from runner.agent.agent import Agent
-from runner.agent.compute import Compute
-from runner.agent.gang import Gang
-from runner.agent.link import Place
-from runner.agent.reports import Step
-from runner.facts.assignments import Assignment
-from runner.facts.signals import Heartbeat, RankBlocked, RankCompute, RankHoldings, StepRecord
+from runner.agent.hangs import blocked_ranks
+from runner.agent.launch.keeper_client import Place
+from runner.agent.ranks import compute_times, rank_resources
+from runner.agent.ranks.compute_times import Compute
+from runner.agent.ranks.gang import Gang
+from runner.agent.ranks.reports import Step
+from runner.facts.messages.assignments import Assignment
+from runner.facts.messages.signals import (
+    Heartbeat,
+    RankBlocked,
+    RankCompute,
+    RankHoldings,
+    StepRecord,
+)
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
-from runner.store.sqlite import SqliteStore
+from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node, state_of, wait_until
 from tests.plans import launch_plan
 
@@ -102,16 +109,16 @@ def test_a_rank_in_state_d_is_told_once_no_step_is_made(
 
     told_at = 0.0
     while not beat().ranks_blocked and now < 60:
-        now += blocked.LOOK_SECONDS
+        now += blocked_ranks.LOOK_SECONDS
         gang.look(now, stopped_seconds=3.0)
     told_at = now
     (told,) = beat().ranks_blocked
-    least = blocked.QUIET_SECONDS + blocked.TELL_SECONDS
+    least = blocked_ranks.QUIET_SECONDS + blocked_ranks.TELL_SECONDS
     print(
         f"in state D ({which}): told {told_at:.0f} s after the last step, as blocked for {told.seconds} s"
     )
-    assert (told.rank, told.seconds >= blocked.TELL_SECONDS) == (0, True)
-    assert least <= told_at <= least + 2 * blocked.LOOK_SECONDS
+    assert (told.rank, told.seconds >= blocked_ranks.TELL_SECONDS) == (0, True)
+    assert least <= told_at <= least + 2 * blocked_ranks.LOOK_SECONDS
     gang.hear(0, b'{"kind": "step", "step": 1}', now)
     gang.look(now + 1, stopped_seconds=3.0)
     assert beat().ranks_blocked == ()
@@ -137,7 +144,7 @@ def test_what_a_rank_holds_is_added_up_over_its_processes() -> None:
     ) as child:
         assert child.stdout is not None
         child.stdout.read(1)
-        (held,), free_bytes = holdings.measure({4: child.pid, 5: 2**22 - 1})
+        (held,), free_bytes = rank_resources.measure({4: child.pid, 5: 2**22 - 1})
         child.communicate(b"x")
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     print(
@@ -153,15 +160,15 @@ def test_the_room_of_a_control_group_counts_if_it_is_less(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Limit less use, and what the kernel would take back first; "max" is no limit."""
-    monkeypatch.setattr(holdings, "GROUPS", tmp_path)
-    without = holdings.free_bytes()
+    monkeypatch.setattr(rank_resources, "GROUPS", tmp_path)
+    without = rank_resources.free_bytes()
     for limit, expected in (("max", without), ("1000000", 1000000 - 400000 + 50000)):
         for folder in (tmp_path, tmp_path / "memory"):  # where version 1 has its groups
             folder.mkdir(exist_ok=True)
             (folder / "memory.max").write_text(f"{limit}\n")
             (folder / "memory.current").write_text("400000\n")
             (folder / "memory.stat").write_text("active_file 7\ninactive_file 50000\n")
-        assert holdings.free_bytes() == pytest.approx(expected, rel=0.05)
+        assert rank_resources.free_bytes() == pytest.approx(expected, rel=0.05)
 
 
 def test_what_steps_cost_is_told_as_a_median_now_and_then() -> None:
@@ -170,14 +177,14 @@ def test_what_steps_cost_is_told_as_a_median_now_and_then() -> None:
     for step, seconds in enumerate((1.0, 9.0, 1.1, math.nan, math.inf, -1.0, 0.0), 1):
         told.add(3, Step(step=step, compute_seconds=seconds, stage=1))
     told.add(4, Step(step=1))
-    assert told.take(compute.TELL_SECONDS - 0.1) == ()
-    assert told.take(compute.TELL_SECONDS) == (RankCompute(rank=3, seconds=1.1, stage=1),)
-    assert told.take(2 * compute.TELL_SECONDS) == ()
+    assert told.take(compute_times.TELL_SECONDS - 0.1) == ()
+    assert told.take(compute_times.TELL_SECONDS) == (RankCompute(rank=3, seconds=1.1, stage=1),)
+    assert told.take(2 * compute_times.TELL_SECONDS) == ()
 
 
 def test_the_largest_heartbeat_fits_one_message() -> None:
     """As many steps, ranks and words of them as one may hold: it is read as it was written."""
-    ranks = range(100_000, 100_000 + holdings.MAX_RANKS)
+    ranks = range(100_000, 100_000 + rank_resources.MAX_RANKS)
     numbers = [each.name for each in fields(StepRecord) if "float" in str(each.type)]
     record = StepRecord(
         step=10**9,
@@ -213,8 +220,8 @@ def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
     make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of real ranks that report steps an agent tells what each computes alone and holds; its intervals are shortened here."""
-    monkeypatch.setattr(compute, "TELL_SECONDS", 0.5)
-    monkeypatch.setattr(holdings, "SAMPLE_SECONDS", 0.5)
+    monkeypatch.setattr(compute_times, "TELL_SECONDS", 0.5)
+    monkeypatch.setattr(rank_resources, "SAMPLE_SECONDS", 0.5)
     node = make_node(heartbeat_seconds=0.1)
     store = SqliteStore(node.state / "store")
     agent = Agent(store, Place(node=node.name, folder=node.folder, cluster=node.cluster, slots=4))

@@ -11,15 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.agent import keeper, output
-from runner.agent.fold import MAX_STEPS, Fold
-from runner.agent.gang import Gang
-from runner.agent.launch import fill
-from runner.agent.reports import Step, Validation, read_packet
+from runner.agent.launch.rank_commands import fill
+from runner.agent.ranks import output_files
+from runner.agent.ranks.gang import Gang
+from runner.agent.ranks.reports import Step, Validation, read_packet
+from runner.agent.ranks.step_aggregator import MAX_STEPS, Fold
 from runner.errors import SpecError
-from runner.facts.assignments import Assignment
-from runner.facts.signals import Heartbeat, ReplicasDisagree
+from runner.facts.messages.assignments import Assignment
+from runner.facts.messages.signals import Heartbeat, ReplicasDisagree
 from runner.facts.wire import decode, encode
+from runner.keeper import keeper
 from tests.plans import launch_plan
 
 PLAN = launch_plan()
@@ -161,11 +162,11 @@ def test_placeholders_and_braces() -> None:
 def test_the_tail_of_a_file(tmp_path: Path) -> None:
     """At most twenty lines and 2 KB from the end; a file that is not there has an empty tail."""
     path = tmp_path / "err"
-    assert output.tail(path) == ""
+    assert output_files.tail(path) == ""
     path.write_bytes(b"".join(b"line %d\n" % number for number in range(1000)) + b"\n\n")
-    assert output.tail(path).splitlines() == [f"line {number}" for number in range(980, 1000)]
+    assert output_files.tail(path).splitlines() == [f"line {number}" for number in range(980, 1000)]
     path.write_bytes(b"\xff" * 100_000)
-    assert len(output.tail(path).encode()) <= output.TAIL_BYTES
+    assert len(output_files.tail(path).encode()) <= output_files.TAIL_BYTES
 
 
 def test_cutting_a_file_keeps_its_newer_half(tmp_path: Path) -> None:
@@ -173,13 +174,13 @@ def test_cutting_a_file_keeps_its_newer_half(tmp_path: Path) -> None:
     path = tmp_path / "out"
     lines = [b"%06d\n" % number for number in range(1000)]
     path.write_bytes(b"".join(lines))
-    assert not output.bound(path, 7000)
-    assert output.bound(path, 6000)
+    assert not output_files.bound(path, 7000)
+    assert output_files.bound(path, 6000)
     kept = path.with_name("out.1").read_bytes()
     assert (path.read_bytes(), kept) == (b"", b"".join(lines)[-len(kept) :])
     assert 2900 <= len(kept) <= 3000
     assert kept.startswith(b"000")
-    assert not output.bound(tmp_path / "none", 1)
+    assert not output_files.bound(tmp_path / "none", 1)
 
 
 def test_marks_in_proc_are_read_from_the_environment() -> None:

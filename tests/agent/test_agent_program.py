@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.program import NoPythonProgram, Program, read_command
+from runner.agent.launch.program import NoPythonProgram, Program, read_command
 
 
 def read(folder: Path, *command: str) -> Program:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from runner.checkpoints.sealed_folder import current_epoch
 from runner.facts.ids import AttemptId
-from runner.sealing import current_epoch
 from tests.agent.node import SILENT, SPEAKER, Node, is_alive, is_of, state_of, wait_until
 
 pytestmark = pytest.mark.e2e

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.courier import Courier
-from runner.agent.session import Session, Source, new_life
-from runner.agent.spool import Spool
+from runner.agent.transport.session import Session, Source, new_life
+from runner.agent.transport.spool import Spool
+from runner.agent.transport.store_client import Courier
 from runner.errors import WireError
-from runner.facts.assignments import Assignment, Task
-from runner.facts.signals import Heartbeat, Junk, NodeJoined
+from runner.facts.messages.assignments import Assignment, Task
+from runner.facts.messages.signals import Heartbeat, Junk, NodeJoined
 from runner.facts.wire import decode, encode
-from runner.signing import SIGNATURE_BYTES, Signer
-from runner.store.memory import MemoryStore
-from runner.store.sqlite import SqliteStore
+from runner.signer import SIGNATURE_BYTES, Signer
+from runner.store.memory.store import MemoryStore
+from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import wait_until
 
 UNSIGNED = Signer(None)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from runner.act.places import LocalPlace
-from runner.agent import keeper
-from runner.facts.assignments import LaunchPlan
 from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import LaunchPlan
+from runner.keeper import keeper
+from runner.providers.local import LocalPlace
 from tests.agent.node import WAIT_SECONDS, Node, is_in, wait_until
 
 pytestmark = pytest.mark.e2e

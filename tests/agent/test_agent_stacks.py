@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent import stacks
+from runner.agent.hangs import stack_dumps
 from tests.agent.node import is_alive, state_of, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -59,8 +59,8 @@ def test_stopped_spinning_and_sleeping_ranks_each_show_where_they_stand(
     stop(pids[2])
     folder = tmp_path / "stacks"
     began = time.monotonic()
-    found = stacks.dump(
-        pids, folder=folder, budget_seconds=BUDGET_SECONDS, program=stacks.find_program()
+    found = stack_dumps.dump(
+        pids, folder=folder, budget_seconds=BUDGET_SECONDS, program=stack_dumps.find_program()
     )
     print(f"3 ranks: {time.monotonic() - began:.3f} s")
     said = {rank: (folder / f"rank{rank}.txt").read_text() for rank in pids}
@@ -82,7 +82,7 @@ def test_what_takes_too_long_is_left_and_said_so(
     slow.write_text("#!/bin/sh\nexec sleep 1000\n")
     slow.chmod(0o755)
     pid = start(SLEEPING)
-    found = stacks.dump({4: pid}, folder=tmp_path, budget_seconds=0.1, program=str(slow))
+    found = stack_dumps.dump({4: pid}, folder=tmp_path, budget_seconds=0.1, program=str(slow))
     said = (tmp_path / "rank4.txt").read_text()
     assert found == 0
     assert said.endswith("no stack within 0.1 s\n")
@@ -112,7 +112,7 @@ def test_stopped_ranks_come_first_when_time_is_short(
     pids = {rank: start(SLEEPING) for rank in range(len(os.sched_getaffinity(0)) + 1)}
     last = max(pids)
     stop(pids[last])
-    stacks.dump(pids, folder=tmp_path, budget_seconds=2.0, program=str(spy))
+    stack_dumps.dump(pids, folder=tmp_path, budget_seconds=2.0, program=str(spy))
     said = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in pids}
     assert f"Thread of {pids[last]}" in said[last]
     assert said[last - 1].endswith("no stack within 2 s: others were read first\n")
@@ -136,7 +136,7 @@ def test_why_there_is_no_stack_is_in_the_file(
         path.write_text(program)
         path.chmod(0o755)
         program = str(path)
-    found = stacks.dump(
+    found = stack_dumps.dump(
         {0: start(SLEEPING)}, folder=tmp_path, budget_seconds=BUDGET_SECONDS, program=program
     )
     assert found == 0
@@ -147,8 +147,10 @@ def test_a_rank_that_is_gone_already_is_told_as_such(tmp_path: Path) -> None:
     """A rank that ended before it could be looked at has a file that says so."""
     child = subprocess.Popen([sys.executable, "-S", "-c", "pass"])
     child.wait()
-    program = stacks.find_program()
-    assert stacks.dump({0: child.pid}, folder=tmp_path, budget_seconds=1.0, program=program) == 0
+    program = stack_dumps.find_program()
+    assert (
+        stack_dumps.dump({0: child.pid}, folder=tmp_path, budget_seconds=1.0, program=program) == 0
+    )
     assert "the process is gone" in (tmp_path / "rank0.txt").read_text()
 
 
@@ -158,8 +160,8 @@ def test_a_file_is_bounded(tmp_path: Path, start: Callable[[str], int]) -> None:
     spy.write_text("#!/bin/sh\necho Thread\nhead -c 2000000 /dev/zero\n")
     spy.chmod(0o755)
     pid = start(SLEEPING)
-    stacks.dump({0: pid}, folder=tmp_path, budget_seconds=BUDGET_SECONDS, program=str(spy))
-    assert (tmp_path / "rank0.txt").stat().st_size < stacks.MAX_FILE_BYTES + 100
+    stack_dumps.dump({0: pid}, folder=tmp_path, budget_seconds=BUDGET_SECONDS, program=str(spy))
+    assert (tmp_path / "rank0.txt").stat().st_size < stack_dumps.MAX_FILE_BYTES + 100
 
 
 class Hanging:
@@ -182,7 +184,7 @@ class Hanging:
 
         def dump() -> None:
             try:
-                self.found = stacks.dump(
+                self.found = stack_dumps.dump(
                     ranks, folder=folder, budget_seconds=budget_seconds, program=str(spy)
                 )
             except OSError as error:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts import signals as s
-from runner.facts.assignments import Assignment, LaunchPlan
 from runner.facts.ids import AttemptId
+from runner.facts.messages import signals as s
+from runner.facts.messages.assignments import Assignment, LaunchPlan
 from runner.facts.wire import encode
 from tests.agent.node import Node, is_in, state_of, wait_until
 from tests.agent.programs import program_plan

@@ -6,9 +6,9 @@ import math
 
 import pytest
 
-from runner.agent.reports import MAX_NAMES
-from runner.agent.starts import STRAGGLING_SECONDS, StartPhases
-from runner.facts.signals import Heartbeat, StartPhase
+from runner.agent.ranks.reports import MAX_NAMES
+from runner.agent.ranks.start_times import STRAGGLING_SECONDS, StartPhases
+from runner.facts.messages.signals import Heartbeat, StartPhase
 from tests.agent.node import SPEAKER, Node
 
 

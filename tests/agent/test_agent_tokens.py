@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from runner.agent.agent import DISPLACED
-from runner.facts.assignments import Assignment, Task
 from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import Assignment, Task
 from runner.facts.wire import decode, encode
-from runner.signing import Signer, load_signer, make_token
+from runner.signer import Signer, load_signer, make_token
 from tests.agent.node import SILENT, SPEAKER, Node, is_alive, wait_until
 
 pytestmark = pytest.mark.e2e

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from runner.agent import users
-from runner.agent.users import NoSuchUser
-from runner.facts.assignments import LaunchPlan, spec_hash
+from runner.agent.launch import users
+from runner.agent.launch.users import NoSuchUser
 from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import LaunchPlan, spec_hash
 from tests.agent.node import SILENT, Node, is_alive, wait_until
 
 USER = "nobody"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts.assignments import Task
 from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import Task
 from runner.facts.wire import encode
 from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_until
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
-from runner.act.outputs import FLIGHT, make_output_folder
-from runner.agent import flight, flight_records
-from runner.agent.launch import base_environment
-from runner.agent.users import RankUser
+from runner.agent.hangs import flight_recorder, flight_records
+from runner.agent.launch.rank_commands import base_environment
+from runner.agent.launch.users import RankUser
+from runner.attempt_folders import FLIGHT, make_output_folder
 from runner.facts.contract import FLIGHT_PIPE, FLIGHT_VARIABLES
-from runner.facts.stands import MAX_COLLECTIVES, PEERS, Collective
+from runner.facts.messages.rank_stacks import MAX_COLLECTIVES, PEERS, Collective
 
 Answer = Callable[[Path], object]
 
@@ -70,11 +70,11 @@ class Recorders:
 
     def add(self, rank: int, answer: Answer | None) -> None:
         """Have a rank listen; `answer` is called with the path of its record once it is asked."""
-        pipe = flight.pipe_of(self.folder / FLIGHT, rank)
+        pipe = flight_recorder.pipe_of(self.folder / FLIGHT, rank)
         os.mkfifo(pipe)
         descriptor = os.open(pipe, os.O_RDWR)
         self._pipes.append(descriptor)
-        path = flight.record_of(self.folder / FLIGHT, rank)
+        path = flight_recorder.record_of(self.folder / FLIGHT, rank)
 
         def listen() -> None:
             os.read(descriptor, 128)
@@ -98,10 +98,10 @@ def recorders(tmp_path: Path) -> Iterator[Recorders]:
     played.close()
 
 
-def ask(folder: Path, *ranks: int, budget_seconds: float = 4.0) -> flight.Found:
+def ask(folder: Path, *ranks: int, budget_seconds: float = 4.0) -> flight_recorder.Found:
     """Ask, and read what is answered."""
-    asked = flight.ask(str(folder), dict.fromkeys(ranks, os.getpid()))
-    return flight.gather(str(folder), asked, budget_seconds=budget_seconds)
+    asked = flight_recorder.ask(str(folder), dict.fromkeys(ranks, os.getpid()))
+    return flight_recorder.gather(str(folder), asked, budget_seconds=budget_seconds)
 
 
 def test_a_record_says_in_which_collectives_a_rank_waits(
@@ -217,13 +217,13 @@ def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path
         "rank2-2.pipe",
     ):  # made by what rank 1 has started, and by a rank of another node
         os.mkfifo(tmp_path / "flight" / name)
-    flight.clear(str(tmp_path), range(2))
+    flight_recorder.clear(str(tmp_path), range(2))
     assert sorted(os.listdir(tmp_path / "flight")) == ["rank2-2.pipe", "record0-0"]
-    flight.clear(str(tmp_path), [2])
+    flight_recorder.clear(str(tmp_path), [2])
     assert os.listdir(tmp_path / "flight") == ["record0-0"]
     (tmp_path / "flight" / "record0-0").unlink()
-    flight.clear(str(tmp_path), range(2))
-    flight.clear(str(tmp_path), range(2))
+    flight_recorder.clear(str(tmp_path), range(2))
+    flight_recorder.clear(str(tmp_path), range(2))
     assert os.listdir(tmp_path) == []
 
 
@@ -290,16 +290,18 @@ def test_names_are_cut_and_made_printable() -> None:
 def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path) -> None:
     """And one whose folder can hold no pipes is started without."""
     given = {"PATH": "/bin"}
-    assert flight.environment(flight.folder_of(str(tmp_path), None), 3, given) == {}
+    assert (
+        flight_recorder.environment(flight_recorder.folder_of(str(tmp_path), None), 3, given) == {}
+    )
     make_output_folder(tmp_path)
-    folder = flight.folder_of(str(tmp_path), None)
-    assert flight.environment(folder, 3, given) == {
+    folder = flight_recorder.folder_of(str(tmp_path), None)
+    assert flight_recorder.environment(folder, 3, given) == {
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/flight/rank3-",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record3-",
         "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/flight/record3-",
     }
     for name in FLIGHT_VARIABLES:
-        assert flight.environment(folder, 3, {name: "/tmp/x"}) == {}
+        assert flight_recorder.environment(folder, 3, {name: "/tmp/x"}) == {}
     assert os.listdir(tmp_path) == ["flight"]
 
 
@@ -307,16 +309,16 @@ def test_ranks_that_may_make_no_pipe_there_are_told_of_none(tmp_path: Path) -> N
     """Else torch would end each of them: the folder is another's, or lies behind one that is closed."""
     make_output_folder(tmp_path)
     alice = RankUser(name="alice", uid=os.geteuid() + 7, gid=0, home="/")
-    assert flight.folder_of(str(tmp_path), alice) == ""
+    assert flight_recorder.folder_of(str(tmp_path), alice) == ""
     if os.geteuid() == 0:
         os.chown(tmp_path / FLIGHT, alice.uid, 0)
-        assert flight.folder_of(str(tmp_path), None) == ""
+        assert flight_recorder.folder_of(str(tmp_path), None) == ""
         closed = [
             place
             for place in (tmp_path, *tmp_path.parents)
             if not place.stat().st_mode & stat.S_IXOTH
         ]
-        assert bool(flight.folder_of(str(tmp_path), alice)) is not bool(closed)
+        assert bool(flight_recorder.folder_of(str(tmp_path), alice)) is not bool(closed)
 
 
 def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Path) -> None:
@@ -324,12 +326,12 @@ def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Pat
     recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
     other = subprocess.Popen(["sleep", "60"])
     try:
-        assert flight.ask(str(tmp_path), {0: other.pid}) == []
+        assert flight_recorder.ask(str(tmp_path), {0: other.pid}) == []
     finally:
         other.kill()
         other.wait()
-    flight.pipe_of(tmp_path / FLIGHT, 0).unlink()
-    os.mkfifo(flight.pipe_of(tmp_path / FLIGHT, 0))
+    flight_recorder.pipe_of(tmp_path / FLIGHT, 0).unlink()
+    os.mkfifo(flight_recorder.pipe_of(tmp_path / FLIGHT, 0))
     assert ask(tmp_path, 0) == {}
 
 

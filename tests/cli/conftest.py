@@ -13,14 +13,14 @@ from click.testing import CliRunner, Result
 from runner.cli.clusters import keep_spec
 from runner.cli.main import cli
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
-from runner.facts.records import JournalEntry
-from runner.facts.requests import Answer, Request
-from runner.facts.signals import StepRecord
-from runner.facts.view import IncidentView, NodeView, RunView, View
-from runner.leader import holder_name
-from runner.store.sqlite import SqliteStore
+from runner.facts.messages.cluster_status import IncidentView, NodeView, RunView, View
+from runner.facts.messages.records import JournalEntry
+from runner.facts.messages.requests import Answer, Request
+from runner.facts.messages.signals import StepRecord
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.store.sqlite.store import SqliteStore
+from runner.supervisor.lease import holder_name
 from tests.history.journal_script import crash_and_restart
 
 ONE, TWO = AttemptId(1, 1, 0), AttemptId(1, 1, 1)

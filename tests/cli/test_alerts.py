@@ -11,9 +11,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.facts.view import NodeView, PoolView
+from runner.facts.messages.cluster_status import NodeView, PoolView
 from runner.serve.metrics import metrics_text
-from runner.serve.published import Beside
+from runner.serve.status_reader import Beside
 from tests.cli.conftest import example_view
 
 RULES = Path(__file__).parents[2] / "deploy" / "alerts.yml"

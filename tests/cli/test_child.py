@@ -10,8 +10,8 @@ import pytest
 
 from runner.cli.clusters import keep_spec, store_of
 from runner.cli.foreground.child import Budget, SupervisorChild, SupervisorLost, SupervisorRefused
-from runner.facts.cluster_spec import ClusterSpec
-from runner.store.store import Store
+from runner.facts.specs.cluster import ClusterSpec
+from runner.store.protocol import Store
 from tests.cli.conftest import Cluster
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.diagnose_metrics import diagnose_metrics
+from runner.cli.diagnose.metrics import diagnose_metrics
 
 
 def write(path: Path, *, spike_at: int | None = None, num_samples: int = 400) -> str:

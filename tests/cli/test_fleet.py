@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.decide.state import Hardware, Node, Offence, State
-from runner.facts import records as r
+from runner.decide.state.cluster_state import Hardware, Node, Offence, State
 from runner.facts import wire
-from runner.facts.requests import Answer
-from runner.facts.signals import NodeJoined
-from runner.facts.view import LeavingView, NodeView, PoolView, StandbyView
+from runner.facts.messages import records as r
+from runner.facts.messages.cluster_status import LeavingView, NodeView, PoolView, StandbyView
+from runner.facts.messages.requests import Answer
+from runner.facts.messages.signals import NodeJoined
 from runner.history.ledger import Ledger
-from runner.store.journal import Journal
-from runner.turns import Recovery
+from runner.journal.journal import Journal
+from runner.supervisor.decisions import Recovery
 from tests.cli.conftest import Cluster, example_view, stoker
 from tests.history.journal_script import crash_and_restart
 
@@ -173,7 +173,7 @@ def test_looking_at_nodes_imports_nothing_heavy(cluster: Cluster) -> None:
     """A list of nodes costs neither pydantic nor yaml, and does not read the journal."""
     code = (
         "import sys; from runner.cli.main import cli; cli(['nodes'], standalone_mode=False); "
-        "heavy = {'pydantic', 'yaml', 'rich', 'redis', 'runner.turns', 'asyncio'} & set(sys.modules); "
+        "heavy = {'pydantic', 'yaml', 'rich', 'redis', 'runner.supervisor.decisions', 'asyncio'} & set(sys.modules); "
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent import keeper
 from runner.cli.foreground.leftovers import (
     SHARED_MEMORY,
     kill_all,
@@ -19,6 +18,7 @@ from runner.cli.foreground.leftovers import (
     processes_of,
     shared_memory,
 )
+from runner.keeper import keeper
 from tests.cli.conftest import Cluster
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from runner.cli.look import age_seconds
 from runner.errors import UserError
-from runner.facts.view import NodeView, RunView
+from runner.facts.messages.cluster_status import NodeView, RunView
 from tests.cli.conftest import Cluster, example_view, stoker
 
 

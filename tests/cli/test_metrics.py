@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runner.errors import UserError
 from runner.facts import wire
-from runner.facts.requests import Answer
-from runner.facts.view import LeavingView, NodeView, PoolView, StandbyView
+from runner.facts.messages.cluster_status import LeavingView, NodeView, PoolView, StandbyView
+from runner.facts.messages.requests import Answer
 from runner.serve.metrics import MetricsServer, metrics_of, metrics_text, serving_metrics
-from runner.store.redis import RedisStore
+from runner.store.redis.store import RedisStore
 from tests.cli.conftest import Cluster, example_view, stoker
 from tests.store.redis_server import NoRedis, RedisServer
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts import requests as q
+from runner.facts.messages import requests as q
 from tests.cli.conftest import Answering, Cluster, stoker
 
 COMMANDS = {

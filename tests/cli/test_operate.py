@@ -10,8 +10,8 @@ import pytest
 
 from runner.cli.asking import parse_lr
 from runner.errors import UserError
-from runner.facts.requests import ChangeLr, Drill, ShutDown, StopRun
-from runner.facts.view import RunView
+from runner.facts.messages.cluster_status import RunView
+from runner.facts.messages.requests import ChangeLr, Drill, ShutDown, StopRun
 from tests.cli.conftest import Answering, Cluster, example_view, stoker
 
 
@@ -170,7 +170,7 @@ def test_a_drill_strikes_the_last_rank_unless_told_otherwise(cluster: Cluster) -
 def test_kill_supervisor_kills_the_holder_of_the_lease(cluster: Cluster) -> None:
     """A real process that holds the lease gets SIGKILL."""
     code = (
-        "import sys, time; from runner.leader import holder_name; from runner.store.sqlite import SqliteStore; "
+        "import sys, time; from runner.supervisor.lease import holder_name; from runner.store.sqlite.store import SqliteStore; "
         "SqliteStore(sys.argv[1]).acquire_lease('supervisor', holder_name(), ttl_seconds=60.0); "
         "print('led', flush=True); time.sleep(60)"
     )

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts.view import View
-from runner.store.archive import archive_of
-from runner.store.journal import Journal
+from runner.facts.messages.cluster_status import View
+from runner.journal.archive import archive_of
+from runner.journal.journal import Journal
 from tests.cli.conftest import Cluster, stoker
 
 SIZE = 4  # entries in a file

@@ -11,8 +11,8 @@ from runner.cli import show
 from runner.cli.foreground.changes import changes, progress
 from runner.cli.foreground.screen import LiveScreen, PlainScreen, figures, headline
 from runner.cli.foreground.summary import summarize, summary_text
-from runner.facts.signals import StepRecord
-from runner.facts.view import IncidentView, LeavingView, NodeView, RunView, View
+from runner.facts.messages.cluster_status import IncidentView, LeavingView, NodeView, RunView, View
+from runner.facts.messages.signals import StepRecord
 from tests.cli.conftest import ONE, TWO, example_view
 
 RUN = RunView(

@@ -10,10 +10,10 @@ import pytest
 from runner.cli.clusters import find_cluster, keep_spec, with_token
 from runner.errors import UserError
 from runner.facts import wire
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes, StoreSpec
-from runner.facts.records import JournalEntry, SupervisorStarted
-from runner.signing import UNSIGNED, signer_of
-from runner.store.sqlite import SqliteStore
+from runner.facts.messages.records import JournalEntry, SupervisorStarted
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes, StoreSpec
+from runner.signer import UNSIGNED, signer_of
+from runner.store.sqlite.store import SqliteStore
 from tests.cli.conftest import stoker
 
 
@@ -72,7 +72,7 @@ def test_a_cluster_that_has_a_journal_and_no_token_goes_on_without(folder: Path)
 
 def test_no_token_is_made_while_a_cluster_is_led_without(folder: Path) -> None:
     """Its agents would not be heard any more: the way out is a shutdown."""
-    from runner.leader import holder_name
+    from runner.supervisor.lease import holder_name
 
     state = folder / "state"
     keep_spec(ClusterSpec(name="lab", state=str(state)))

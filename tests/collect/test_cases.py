@@ -14,9 +14,9 @@ from runner.collect import engines
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.decide.masks import masked
-from runner.detect.signatures import SIGNATURES, Signature
-from runner.facts.verdicts import Verdict
+from runner.facts.causes import Verdict
+from runner.rootcause.line_masks import masked
+from runner.rootcause.signatures import SIGNATURES, Signature
 
 CASES = Path(__file__).parents[2] / "../shared/data/logs/cases.jsonl"
 # Of the sick ones; what no reader of the lines alone can know is not among them.

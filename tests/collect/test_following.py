@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from runner.collect.engines import Engine
-from runner.collect.followed_logs import ALIKE, ALIKE_SECONDS
-from runner.collect.following import MAX_TOLD, PLACES_SECONDS, Follower
 from runner.collect.scan import engine_for
+from runner.collect.tails.followed_logs import ALIKE, ALIKE_SECONDS
+from runner.collect.tails.follower import MAX_TOLD, PLACES_SECONDS, Follower
 from runner.facts import wire
 from runner.facts.matches import Match
-from runner.facts.searches import Follow, Followed, Place
-from runner.facts.signals import StepRecord
+from runner.facts.messages.log_search import Follow, Followed, Place
+from runner.facts.messages.signals import StepRecord
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
 LOST = "NVRM: Xid (PCI:0000:a1:00): 79, pid=77, name=python, GPU has fallen off the bus."
@@ -122,7 +122,7 @@ def test_what_is_said_all_the_time_is_told_twice_an_hour(reader: Reader) -> None
 
 def test_many_lines_at_once_are_told_in_words_that_fit_a_message(reader: Reader) -> None:
     """Places come with the last of them: who has heard it has heard all."""
-    from runner.detect.signatures import SIGNATURES
+    from runner.rootcause.signatures import SIGNATURES
 
     samples = [one.sample for one in SIGNATURES if one.weight == "names" and one.fault]
     reader.write("rank0.err", *samples)

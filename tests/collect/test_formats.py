@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.collect.formats import FORMATS, Format, MetricLines, Reading
+from runner.collect.step_formats.formats import FORMATS, Format, MetricLines, Reading
 from runner.errors import UserError
-from runner.facts.signals import StepRecord
+from runner.facts.messages.signals import StepRecord
 
 REAL = Path(__file__).parents[2] / "../shared/data/logs"
 FIELDS = {"tokens_per_s": "tokens_per_second", "tflops": "model_tflops_per_second"}

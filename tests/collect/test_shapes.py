@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.collect.formats import MetricLines
-from runner.collect.formats_table import FORMATS
-from runner.collect.shapes import AGREED, CHECKED_EVERY, Shapes
-from runner.facts.signals import StepRecord
+from runner.collect.step_formats.formats import MetricLines
+from runner.collect.step_formats.line_shapes import AGREED, CHECKED_EVERY, Shapes
+from runner.collect.step_formats.table import FORMATS
+from runner.facts.messages.signals import StepRecord
 
 NUMBERS = st.sampled_from(("0", "1", "2.5", "1,024", "7.25E-05", "311541", "41.20", "nan", "-3"))
 TEMPLATES = (

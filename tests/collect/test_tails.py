@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.collect.tails import Block, Policy, Position, Tail
+from runner.collect.tails.tail import Block, Policy, Position, Tail
 
 # Small enough that every limit is met by small files.
 SMALL = Policy(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.collect import wakeups
-from runner.collect.wakeups import Wakeups
+from runner.collect.tails import wakeups
+from runner.collect.tails.wakeups import Wakeups
 
 
 def test_a_write_is_told_once_and_a_read_is_not(tmp_path: Path) -> None:

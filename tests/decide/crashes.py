@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 from zlib import crc32
 
-from runner.facts import records as r
+from runner.facts.messages import records as r
 from runner.simulate.world import World
-from runner.store.faults import Fault, Faults
-from runner.store.memory import MemoryStore
+from runner.store.memory.faults import Fault, Faults
+from runner.store.memory.store import MemoryStore
 from tests.decide.invariants import Watching, check_end
 from tests.decide.script import Scenario
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
-from runner.decide.state import Attempt, State
-from runner.facts import records as r
-from runner.facts import signals as s
+from runner.decide.decision import Policy
+from runner.decide.state.cluster_state import Attempt, State
 from runner.facts.actions import ActionResult
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
-from runner.facts.requests import StartRun
-from runner.facts.run_spec import RunSpec
+from runner.facts.messages import records as r
+from runner.facts.messages import signals as s
+from runner.facts.messages.requests import StartRun
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.run import RunSpec
 from tests.decide.script import runbooks
 
 CLUSTER = ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2), checks=())

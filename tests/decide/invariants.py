@@ -10,15 +10,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decide import attempts, fleet, runs
-from runner.decide.apply import apply_entry
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
-from runner.decide.placement import Preloads, assignment_of
-from runner.decide.state import State
+from runner.decide.decision import Policy
+from runner.decide.nodes import lifecycle
+from runner.decide.placement.launch_plans import Preloads, assignment_of
+from runner.decide.runs import attempts, reconcile
+from runner.decide.state.apply import apply_entry
+from runner.decide.state.cluster_state import State
 from runner.facts import actions, incidents, wire
-from runner.facts import records as r
 from runner.facts.ids import AttemptId
+from runner.facts.messages import records as r
 from runner.history.ledger import Ledger
 from runner.simulate.world import World
 
@@ -87,7 +88,7 @@ class Books:
 
     def _node_changed(self, record: r.NodeChanged) -> None:
         before = self.nodes.setdefault(record.node, "absent")
-        self._move(fleet.TRANSITIONS, record.node, before, record.state)
+        self._move(lifecycle.TRANSITIONS, record.node, before, record.state)
         self.nodes[record.node] = record.state
         self.down_with[record.node] = record.domain
 
@@ -138,7 +139,7 @@ class Books:
 
     def _run_changed(self, record: r.RunChanged) -> None:
         who = f"run {record.run}"
-        self._move(runs.TRANSITIONS, who, self.runs[record.run], record.state)
+        self._move(reconcile.TRANSITIONS, who, self.runs[record.run], record.state)
         self.runs[record.run] = record.state
 
     def _planned(self, record: r.AttemptPlanned) -> None:

@@ -8,20 +8,20 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
-from runner.decide.state import Attempt, Node, State
+from runner.decide.decision import Policy
+from runner.decide.state.cluster_state import Attempt, Node, State
 from runner.errors import StoreUnavailable
-from runner.facts import records as r
-from runner.facts import requests as q
-from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.faults import DomainSilence, Fault, Finding, GangAdvances, MassSilence, NodeHeard
 from runner.facts.ids import AttemptId
-from runner.facts.run_spec import RunSpec
-from runner.store.journal import Journal
-from runner.store.memory import MemoryStore
-from runner.turns import Turns
+from runner.facts.messages import records as r
+from runner.facts.messages import requests as q
+from runner.facts.messages import signals as s
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.run import RunSpec
+from runner.journal.journal import Journal
+from runner.store.memory.store import MemoryStore
+from runner.supervisor.decisions import Turns
 from tests.decide.invariants import Books
 from tests.decide.script import runbooks
 

@@ -18,9 +18,8 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
-from runner.decide.draft import Policy
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.requests import (
+from runner.decide.decision import Policy
+from runner.facts.messages.requests import (
     ChangeLr,
     DrainNode,
     Drill,
@@ -33,14 +32,15 @@ from runner.facts.requests import (
     StopRun,
     SwapNode,
 )
-from runner.facts.run_spec import RunSpec
-from runner.facts.runbooks import Runbook
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
+from runner.facts.specs.runbook import Runbook
 from runner.facts.wire import from_plain
 from runner.load import load_runbooks
 from runner.simulate.training import Training
 from runner.simulate.world import Watcher, World
-from runner.store.memory import MemoryStore
-from runner.store.store import Store
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import Store
 
 FOLDER = Path(__file__).parent.parent / "scenarios"
 LOCAL_FIELDS = ("nodes", "slots", "spares")

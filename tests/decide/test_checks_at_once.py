@@ -1,14 +1,14 @@
 """A fleet that comes at once is checked in turns."""
 
-from runner.decide.apply import apply_entry
-from runner.decide.checking import MAX_AT_ONCE
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
-from runner.decide.state import State
-from runner.facts import records as r
+from runner.decide.decision import Policy
+from runner.decide.nodes.admission_checks import MAX_AT_ONCE
+from runner.decide.state.apply import apply_entry
+from runner.decide.state.cluster_state import State
 from runner.facts.actions import ActionResult
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.signals import NodeJoined
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import NodeJoined
+from runner.facts.specs.cluster import ClusterSpec
 
 NODES = 3 * MAX_AT_ONCE + 5
 

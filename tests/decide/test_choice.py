@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from runner.decide.choice import choose_nodes, in_order, who_has
-from runner.decide.placement import is_usable
-from runner.decide.state import Attempt, Leaving, Node, Run, State
+from runner.decide.placement.allocation import choose_nodes, in_order, who_has
+from runner.decide.placement.launch_plans import is_usable
+from runner.decide.state.cluster_state import Attempt, Leaving, Node, Run, State
 from runner.facts.ids import AttemptId
-from runner.facts.run_spec import RunSpec
+from runner.facts.specs.run import RunSpec
 
 
 def fleet(*names: str) -> State:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.decide.correlate import correlate
+from runner.facts.causes import Culprit, Verdict
 from runner.facts.matches import Match, Step
-from runner.facts.verdicts import Culprit, Verdict
+from runner.rootcause.correlation import correlate
 
 ENGINE: Engine = engine_for()
 ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"

@@ -8,7 +8,7 @@ from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
-from runner.facts import records as r
+from runner.facts.messages import records as r
 from tests.decide.crashes import Report, inject_all, shape
 from tests.decide.invariants import Watching
 from tests.decide.script import Scenario, scenarios

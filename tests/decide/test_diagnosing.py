@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from runner.decide.apply import apply_record
-from runner.decide.state import MAX_MATCHES_KEPT, Incident
-from runner.facts import records as r
-from runner.facts import signals as s
+from runner.decide.state.apply import apply_record
+from runner.decide.state.cluster_state import MAX_MATCHES_KEPT, Incident
 from runner.facts import wire
+from runner.facts.causes import Culprit
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match, Step
-from runner.facts.verdicts import Culprit
+from runner.facts.messages import records as r
+from runner.facts.messages import signals as s
 from tests.decide.desk import Desk, exited, kinds, training_desk
 
 ATTEMPT = AttemptId(1, 1, 0)
@@ -133,7 +133,7 @@ def test_the_lines_of_an_incident_are_kept_while_it_is_live_and_bounded() -> Non
 
 def test_diagnosed_incidents_read_as_words() -> None:
     """The story says what it was and by which line."""
-    from runner.history.words import decided
+    from runner.history.phrases import decided
 
     desk = crashed_desk()
     (record,) = desk.take(

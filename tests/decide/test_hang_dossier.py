@@ -12,13 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.agent.stacks import MAX_FILE_BYTES
-from runner.agent.standing import read_stands, stand_of
-from runner.decide.dossier import Missing, judge
-from runner.decide.waits import PERHAPS, WAITS
-from runner.facts import signals as s
+from runner.agent.hangs.stack_dumps import MAX_FILE_BYTES
+from runner.agent.hangs.stack_summary import read_stands, stand_of
 from runner.facts.ids import AttemptId
-from runner.facts.stands import (
+from runner.facts.messages import signals as s
+from runner.facts.messages.rank_stacks import (
     MAX_COLLECTIVES,
     MAX_STAND,
     MAX_STANDS,
@@ -26,6 +24,8 @@ from runner.facts.stands import (
     Stand,
 )
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
+from runner.rootcause.blocking_calls import PERHAPS, WAITS
+from runner.rootcause.hang_analysis import Missing, judge
 
 ATTEMPT = AttemptId(1, 1, 0)
 C10D = "torch/distributed/distributed_c10d.py"

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.decide.state import Incident
-from runner.facts import signals as s
+from runner.decide.state.cluster_state import Incident
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.stands import MAX_STANDS, MAX_STANDS_KEPT, Stand
+from runner.facts.messages import signals as s
+from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, Stand
 from tests.decide.desk import Desk, training_desk
 from tests.decide.test_hang_dossier import REDUCE, WORK
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.decide.dossier import judge
-from runner.facts.stands import MAX_STANDS_KEPT, Collective, Stand, merged
+from runner.facts.messages.rank_stacks import MAX_STANDS_KEPT, Collective, Stand, merged
+from runner.rootcause.hang_analysis import judge
 
 WORK = ("loop.py:step:77", "train.py:main:9")
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from runner.decide.apply import apply_record
-from runner.decide.draft import Draft, Policy
-from runner.decide.hardware import DAY_SECONDS, is_same, offend, recognise, see
-from runner.decide.state import Hardware, Node, State
-from runner.facts import records as r
-from runner.facts.cluster_spec import ClusterSpec
+from runner.decide.decision import Draft, Policy
+from runner.decide.nodes.hardware import DAY_SECONDS, is_same, offend, recognise, see
+from runner.decide.state.apply import apply_record
+from runner.decide.state.cluster_state import Hardware, Node, State
+from runner.facts.messages import records as r
+from runner.facts.specs.cluster import ClusterSpec
 from tests.decide.script import runbooks
 
 POLICY = Policy(cluster=ClusterSpec(name="c", state="s"), runbooks=runbooks())

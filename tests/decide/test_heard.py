@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.decide.view import Heard
+from runner.decide.status_builder import Heard
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, StepRecord
+from runner.facts.messages.signals import Heartbeat, StepRecord
 
 ATTEMPT = AttemptId(3, 1, 0)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.facts import signals as s
+from runner.facts.messages import signals as s
 from tests.decide.desk import Desk, kinds
 from tests.decide.script import parse_text
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from runner.decide.apply import apply_record
 from runner.decide.controller import Controller
-from runner.decide.state import Attempt, Run, State
-from runner.facts import records as r
+from runner.decide.state.apply import apply_record
+from runner.decide.state.cluster_state import Attempt, Run, State
 from runner.facts import wire
 from runner.facts.ids import AttemptId
-from runner.facts.run_spec import RunSpec
+from runner.facts.messages import records as r
+from runner.facts.specs.run import RunSpec
 from runner.facts.watch import WatchedAttempt
 from runner.simulate.world import World
 from tests.decide.script import parse_text

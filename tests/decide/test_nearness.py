@@ -7,7 +7,7 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.decide.nearness import (
+from runner.decide.placement.topology import (
     Domains,
     Map,
     arrange,

@@ -11,12 +11,12 @@ import random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from runner.decide.apply import apply_entry
-from runner.decide.state import State
+from runner.decide.state.apply import apply_entry
+from runner.decide.state.cluster_state import State
 from runner.facts import wire
 from runner.history.ledger import Ledger
 from runner.history.lineage import lineage
-from runner.history.story import story
+from runner.history.timeline import story
 from tests.decide.noise import DEEDS, Noise
 
 NUMBERS = st.integers(0, 999)

@@ -2,11 +2,11 @@
 
 import random
 
-from runner.decide.apply import apply_record
-from runner.decide.state import OpenActions, State
-from runner.facts import records as r
+from runner.decide.state.apply import apply_record
+from runner.decide.state.cluster_state import OpenActions, State
 from runner.facts import wire
 from runner.facts.actions import Action, ActionKind
+from runner.facts.messages import records as r
 
 KINDS: tuple[ActionKind, ...] = ("node_task", "probe_node", "page")
 

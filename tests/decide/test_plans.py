@@ -5,15 +5,15 @@ from collections.abc import Mapping
 import pytest
 
 from runner.act.registers import Registers
-from runner.decide.apply import apply_record
-from runner.decide.placement import Plans, Preloads, assignment_of
-from runner.decide.state import State
-from runner.facts import records as r
+from runner.decide.placement.launch_plans import Plans, Preloads, assignment_of
+from runner.decide.state.apply import apply_record
+from runner.decide.state.cluster_state import State
 from runner.facts import wire
-from runner.facts.assignments import Assignment
-from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
-from runner.facts.run_spec import RunSpec
+from runner.facts.messages import records as r
+from runner.facts.messages.assignments import Assignment
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
 
 CLUSTER = ClusterSpec(name="plans", state="/nowhere")
 ATTEMPTS = AttemptId(1, 1, 0), AttemptId(2, 1, 0)

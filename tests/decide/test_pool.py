@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from runner.decide.pool import recommended_spares
-from runner.facts.cluster_spec import ClusterSpec
+from runner.decide.nodes.spares import recommended_spares
+from runner.facts.specs.cluster import ClusterSpec
 
 
 @pytest.mark.parametrize(("nodes", "spares"), [(128, 2), (256, 2), (512, 3), (1024, 4)])

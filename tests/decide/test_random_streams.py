@@ -14,22 +14,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.decide.controller import Controller
-from runner.decide.draft import Policy
+from runner.decide.decision import Policy
 from runner.errors import StoreUnavailable
 from runner.facts import faults as f
-from runner.facts import records as r
-from runner.facts import requests as q
-from runner.facts import signals as s
 from runner.facts import wire
 from runner.facts.actions import ActionResult
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
 from runner.facts.matches import LAYERS, Match, Role
-from runner.facts.run_spec import RunSpec
-from runner.facts.stands import Stand
-from runner.store.journal import Journal
-from runner.store.memory import MemoryStore
-from runner.turns import Turns
+from runner.facts.messages import records as r
+from runner.facts.messages import requests as q
+from runner.facts.messages import signals as s
+from runner.facts.messages.rank_stacks import Stand
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.run import RunSpec
+from runner.journal.journal import Journal
+from runner.store.memory.store import MemoryStore
+from runner.supervisor.decisions import Turns
 from tests.decide.invariants import Books
 from tests.decide.script import runbooks, scenarios
 

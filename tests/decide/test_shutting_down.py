@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.facts import records as r
-from runner.facts import signals as s
 from runner.facts.actions import ActionResult
-from runner.facts.requests import ShutDown
+from runner.facts.messages import records as r
+from runner.facts.messages import signals as s
+from runner.facts.messages.requests import ShutDown
 from tests.decide.desk import Desk, kinds
 
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from runner.decide.draft import Policy
-from runner.facts import records as r
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
+from runner.decide.decision import Policy
 from runner.facts.faults import GangTimed
 from runner.facts.ids import AttemptId
-from runner.facts.requests import StartRun
-from runner.facts.run_spec import RunSpec
-from runner.facts.signals import RanksStarted, StartPhase
-from runner.history.story import story
+from runner.facts.messages import records as r
+from runner.facts.messages.requests import StartRun
+from runner.facts.messages.signals import RanksStarted, StartPhase
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.run import RunSpec
+from runner.history.timeline import story
 from runner.simulate.gangs import phase_seconds
 from runner.simulate.training import Training
 from runner.simulate.world import World
-from runner.store.memory import MemoryStore
+from runner.store.memory.store import MemoryStore
 from tests.decide.script import runbooks
 
 NODES, SLOTS = 64, 8

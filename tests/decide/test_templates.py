@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from runner.decide import templates
-from runner.decide.templates import MAX_KNOWN, last_alike
+from runner.rootcause import templates
+from runner.rootcause.templates import MAX_KNOWN, last_alike
 
 LEASE = "RuntimeError: worker {} lost its lease on shard {} of the corpus"
 
@@ -62,6 +62,6 @@ def test_lines_may_hold_anything() -> None:
 
 def test_nobody_waits_for_drain_before_there_is_an_unknown_fault() -> None:
     """Its import takes a tenth of a second, and each command imports the controller."""
-    code = "import sys, runner.cli.main, runner.supervisor; print('drain3' in sys.modules)"
+    code = "import sys, runner.cli.main, runner.supervisor.loop; print('drain3' in sys.modules)"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert said.stdout.strip() == "False"

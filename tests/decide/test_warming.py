@@ -8,22 +8,22 @@ import pytest
 
 from runner.act.registers import Registers
 from runner.cli.tables import how_ranks_started
-from runner.decide.apply import apply_record
-from runner.decide.placement import Preloads, assignment_of
-from runner.decide.state import Node, Run, State
-from runner.decide.view import Heard, draw
-from runner.facts import records as r
+from runner.decide.placement.launch_plans import Preloads, assignment_of
+from runner.decide.state.apply import apply_record
+from runner.decide.state.cluster_state import Node, Run, State
+from runner.decide.status_builder import Heard, draw
 from runner.facts import wire
-from runner.facts.assignments import Assignment, WarmPlan
-from runner.facts.cluster_spec import ClusterSpec, LocalNodes
 from runner.facts.ids import AttemptId
-from runner.facts.run_spec import RunSpec
-from runner.facts.signals import Heartbeat
-from runner.facts.view import View
+from runner.facts.messages import records as r
+from runner.facts.messages.assignments import Assignment, WarmPlan
+from runner.facts.messages.cluster_status import View
+from runner.facts.messages.signals import Heartbeat
+from runner.facts.specs.cluster import ClusterSpec, LocalNodes
+from runner.facts.specs.run import RunSpec
 from runner.history.ledger import Ledger
 from runner.simulate.world import World
-from runner.store.faults import Faults
-from runner.store.memory import MemoryStore
+from runner.store.memory.faults import Faults
+from runner.store.memory.store import MemoryStore
 from tests.decide.script import Scenario, parse_text
 
 CLUSTER = ClusterSpec(name="sim", state="state", local=LocalNodes(nodes=2, slots=2, spares=1))

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from runner.decide.draft import Policy
-from runner.decide.kept_lines import WAIT_SECONDS
-from runner.decide.state import MAX_MATCHES_KEPT, Incident
-from runner.decide.watching import MAX_EVIDENCE, MAX_WATCHED
-from runner.facts import records as r
-from runner.facts import signals as s
+from runner.decide.decision import Policy
+from runner.decide.incidents.non_fatal import MAX_EVIDENCE, MAX_WATCHED
+from runner.decide.incidents.pending_evidence import WAIT_SECONDS
+from runner.decide.state.cluster_state import MAX_MATCHES_KEPT, Incident
 from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.faults import Finding
 from runner.facts.matches import Match
+from runner.facts.messages import records as r
+from runner.facts.messages import signals as s
 from tests.decide.desk import Desk, exited, kinds, launch, training_desk
 
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from runner.facts import records as r
-from runner.facts import requests as q
-from runner.facts import signals as s
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.faults import (
@@ -22,6 +19,9 @@ from runner.facts.faults import (
     NodeHeard,
 )
 from runner.facts.ids import AttemptId
+from runner.facts.messages import records as r
+from runner.facts.messages import requests as q
+from runner.facts.messages import signals as s
 from runner.facts.wire import kind_of
 from runner.history.ledger import Ledger
 from runner.simulate.world import World

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.detect.detectors import Detectors
+from runner.detect.registry import Detectors
 from runner.facts.faults import GangAdvances
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
 LIMIT = 5.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from runner.detect.detectors import Detectors
+from runner.detect.registry import Detectors
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, RankBlocked
+from runner.facts.messages.signals import Heartbeat, RankBlocked
 from runner.facts.watch import Watch, WatchedAttempt
 
 ATTEMPT = AttemptId(1, 1, 0)

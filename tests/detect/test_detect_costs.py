@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
-from runner.detect.detectors import Detectors
-from runner.detect.silence import Silence
-from runner.detect.starts import Starts
+from runner.detect.heartbeat_timeout import Silence
+from runner.detect.registry import Detectors
+from runner.detect.start_times import Starts
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, StartPhase
+from runner.facts.messages.signals import Heartbeat, StartPhase
 from runner.facts.watch import Watch, WatchedAttempt
 
 LIMIT = 5.0

@@ -6,10 +6,10 @@ import random
 
 import pytest
 
-from runner.detect.detectors import Detectors
-from runner.detect.silence import Silence
+from runner.detect.heartbeat_timeout import Silence
+from runner.detect.registry import Detectors
 from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch
 
 LIMIT = 5.0

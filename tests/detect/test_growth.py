@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.detect.detectors import Detectors
-from runner.detect.growth import MAX_TOLD, Growth, Series
+from runner.detect.registry import Detectors
+from runner.detect.resource_growth import MAX_TOLD, Growth, Series
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, RankHoldings
+from runner.facts.messages.signals import Heartbeat, RankHoldings
 from runner.facts.watch import Watch, WatchedAttempt
 
 ATTEMPT = AttemptId(1, 1, 0)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from runner.detect.pace import COMPILE_FACTOR, RULES
+from runner.detect.learned_timeout import COMPILE_FACTOR, RULES
 from tests.detect.virtual_run import BEAT_SECONDS, Habits, VirtualRun
 
 # BLOOM-176B: 105 s a step, 40 s a checkpoint, 12 minutes of evaluation every 1,000 steps; 7.9 h between failures of 1,024 GPUs

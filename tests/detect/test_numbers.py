@@ -6,11 +6,11 @@ import math
 import random
 from typing import Any
 
-from runner.detect.numbers import MAX_IDLE_RUNS, SLOW_SECONDS, Numbers
+from runner.detect.numerics.live import MAX_IDLE_RUNS, SLOW_SECONDS, Numbers
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.planned import Planned
-from runner.facts.signals import Heartbeat, StepRecord
+from runner.facts.messages.signals import Heartbeat, StepRecord
+from runner.facts.specs.planned_changes import Planned
 from runner.facts.watch import Watch, WatchedAttempt
 
 NODES = ("n1", "n2", "n3")

@@ -24,9 +24,9 @@ from bench.detectors.runs import (
     with_drift,
     with_spike,
 )
-from runner.detect.numerics import Numerics
-from runner.detect.numerics_findings import NumericFinding, Planned
-from runner.facts.signals import StepRecord
+from runner.detect.numerics.findings import NumericFinding, Planned
+from runner.detect.numerics.numerics import Numerics
+from runner.facts.messages.signals import StepRecord
 
 REAL = Path(__file__).parents[2] / "../shared/data/curves"
 needs_curves = pytest.mark.skipif(

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from runner.detect.baseline import LEARNED_SAMPLES, Baseline
-from runner.detect.levels import Level, Reach, change_at
-from runner.detect.numerics import ACTIVATION_NORM, Numerics
-from runner.detect.numerics_findings import NumericFinding
-from runner.facts.signals import StepRecord
+from runner.detect.numerics.baseline import LEARNED_SAMPLES, Baseline
+from runner.detect.numerics.findings import NumericFinding
+from runner.detect.numerics.numerics import ACTIVATION_NORM, Numerics
+from runner.detect.numerics.rolling_quantiles import Level, Reach, change_at
+from runner.facts.messages.signals import StepRecord
 
 NAN, INF = math.nan, math.inf
 

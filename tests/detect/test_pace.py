@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from runner.detect.pace import RULES, Pace
+from runner.detect.learned_timeout import RULES, Pace
 from runner.detect.progress import GangProgress
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
 CAP = 600.0  # of start and progress, as in run.yaml by default

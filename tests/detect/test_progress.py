@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from runner.detect.progress import GangProgress
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
 ATTEMPT = AttemptId(1, 1, 0)

@@ -9,9 +9,9 @@ import pytest
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine, ReEngine
 from runner.collect.scan import Scan, engine_for
-from runner.detect.signatures import SIGNATURES, Signature
+from runner.facts.causes import ACTION_CLASSES
 from runner.facts.matches import LAYERS
-from runner.facts.verdicts import ACTION_CLASSES
+from runner.rootcause.signatures import SIGNATURES, Signature
 
 WRAPPINGS = ("", "[rank5]: ", "[default3]:", "2026-02-03 04:05:06,789 ", "17: ")
 BEFORE = "loading the model\nall ranks are ready\n"

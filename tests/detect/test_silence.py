@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from runner.detect.silence import Silence
+from runner.detect.heartbeat_timeout import Silence
 from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch
 
 LIMIT = 5.0

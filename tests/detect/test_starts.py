@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.detect.starts import GRACE_SECONDS, Starts
+from runner.detect.start_times import GRACE_SECONDS, Starts
 from runner.facts.faults import GangTimed
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, StartPhase
+from runner.facts.messages.signals import Heartbeat, StartPhase
 from runner.facts.watch import Watch, WatchedAttempt
 
 ATTEMPT = AttemptId(1, 1, 0)

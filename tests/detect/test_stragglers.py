@@ -9,11 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.detect.detectors import Detectors
+from runner.detect.registry import Detectors
 from runner.detect.stragglers import MAX_TOLD, NUM_WINDOWS, WINDOW_SECONDS, Stragglers
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat, RankCompute
+from runner.facts.messages.signals import Heartbeat, RankCompute
 from runner.facts.watch import Watch, WatchedAttempt
 
 ATTEMPT = AttemptId(1, 1, 0)

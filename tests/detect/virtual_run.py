@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from runner.detect.progress import GangProgress
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import Watch, WatchedAttempt
 
 DAY = 86_400.0

@@ -8,7 +8,7 @@ from pathlib import Path
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.facts.view import View
+from runner.facts.messages.cluster_status import View
 
 
 def false_alarms(view: View | None, state: Path) -> list[str]:

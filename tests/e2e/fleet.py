@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.facts.records import NodeChanged
-from runner.facts.view import View
+from runner.facts.messages.cluster_status import View
+from runner.facts.messages.records import NodeChanged
 from runner.facts.wire import to_plain
-from runner.store.journal import Journal
+from runner.journal.journal import Journal
 from tests.e2e.hosts import Host, Network
 from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, Rounds
 from tests.e2e.stand import STOKER, Stand, Training, kill

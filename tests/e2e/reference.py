@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner import sealing
+from runner.checkpoints import sealed_folder
 from tests.e2e.stand import Stand, run_of
 
 STEPS = 130  # enough for all faults on a machine whose steps take a twentieth of a second
@@ -32,7 +32,7 @@ class Reference:
 
     loss: float
     metrics: tuple[Any, ...]
-    shards: dict[str, sealing.FileSeal]
+    shards: dict[str, sealed_folder.FileSeal]
 
 
 def undisturbed_run(folder: Path) -> Reference:
@@ -65,8 +65,8 @@ def outcome_of(stand: Stand, *, steps: int = STEPS, ranks: int = NODES * RANKS) 
     assert run.last is not None
     assert run.last.step == run.step == steps
     assert run.last.loss is not None
-    newest = sealing.list_sealed(Path(run.checkpoints))[0]
-    manifest = sealing.verify(newest)
+    newest = sealed_folder.list_sealed(Path(run.checkpoints))[0]
+    manifest = sealed_folder.verify(newest)
     assert manifest.step == steps
     shards = {name: seal for name, seal in manifest.files.items() if name.endswith(".distcp")}
     assert len(shards) == ranks

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.facts.view import View
+from runner.facts.messages.cluster_status import View
 from tests.e2e.observer import environment_of, stat_of
 from tests.e2e.stand import Process, Stand, Training, kill, node_of
 

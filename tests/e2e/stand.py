@@ -18,14 +18,14 @@ import yaml
 
 from runner.cli.clusters import find_cluster
 from runner.errors import StokerError
-from runner.facts.cluster_spec import ClusterSpec
 from runner.facts.ids import AttemptId
-from runner.facts.requests import Answer, Request
-from runner.facts.view import IncidentView, NodeView, RunView, View
+from runner.facts.messages.cluster_status import IncidentView, NodeView, RunView, View
+from runner.facts.messages.requests import Answer, Request
+from runner.facts.specs.cluster import ClusterSpec
 from runner.load import load_cluster
-from runner.serve.published import read_view
-from runner.store.opening import open_store
-from runner.store.store import Store
+from runner.serve.status_reader import read_view
+from runner.store.protocol import Store
+from runner.store.registry import open_store
 from tests.e2e.corpus import false_alarms
 from tests.e2e.observer import Observer, environment_of, stat_of
 

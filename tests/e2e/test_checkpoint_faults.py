@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from runner import sealing
-from runner.facts.requests import Drill
+from runner.checkpoints import sealed_folder
+from runner.facts.messages.requests import Drill
 from tests.e2e.reference import Reference, assert_equal, prepare
 from tests.e2e.stand import Stand, Training, incidents_of, kill, run_of
 
@@ -80,7 +80,7 @@ def test_a_checkpoint_with_a_flipped_byte_is_passed_over_for_the_one_before(
     kill(now.pids[1])
     after = stand.training(past_step=now.step, after=now.attempt)
     resumed = stand.observer.resumes()[str(after.attempt)]
-    sealed = [path.name for path in sealing.list_sealed(root)]
+    sealed = [path.name for path in sealed_folder.list_sealed(root)]
     older = [name for name in sealed if step_of(name) < step_of(newest)]
     print(f"flipped {newest}, resumed from {resumed}; sealed are {sealed}")
     assert resumed == older[0]
@@ -116,8 +116,8 @@ def strike(stand: Stand, now: Training, death: Death) -> None:
 
 def flip_a_bit_of_the_newest(root: Path, stand: Stand) -> str:
     """Change one bit in the middle of the newest sealed checkpoint's largest file; return the folder's name."""
-    stand.until(lambda: len(sealing.list_sealed(root)) >= 2 or None, "two checkpoints")
-    newest = sealing.list_sealed(root)[0]
+    stand.until(lambda: len(sealed_folder.list_sealed(root)) >= 2 or None, "two checkpoints")
+    newest = sealed_folder.list_sealed(root)[0]
     largest = max(newest.iterdir(), key=lambda path: path.stat().st_size)
     with largest.open("r+b") as file:
         file.seek(largest.stat().st_size // 2)
@@ -135,7 +135,7 @@ def checkpoints(stand: Stand) -> Path:
 def folders(stand: Stand) -> tuple[list[str], list[str]]:
     """Name the sealed checkpoints, newest first, and what was never sealed."""
     root = checkpoints(stand)
-    sealed = [path.name for path in sealing.list_sealed(root)]
+    sealed = [path.name for path in sealed_folder.list_sealed(root)]
     rests = [path.name for path in root.iterdir() if path.is_dir() and path.name not in sealed]
     return sealed, sorted(rests)
 
@@ -147,6 +147,6 @@ def furthest(stand: Stand) -> int:
 
 def step_of(name: str) -> int:
     """Return the step in a checkpoint's name."""
-    read = sealing.read_folder_name(name)
+    read = sealed_folder.read_folder_name(name)
     assert read is not None
     return read[1]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts.view import RunView, View
+from runner.facts.messages.cluster_status import RunView, View
 from tests.e2e.fleet import redis_server, write_redis_cluster
 from tests.e2e.scripts import STEPPING, steps_of
 from tests.e2e.stand import Stand, kill, node_of

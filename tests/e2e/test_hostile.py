@@ -14,12 +14,12 @@ import pytest
 
 from runner.cli.clusters import find_cluster
 from runner.facts import wire
-from runner.facts.records import Unreadable
-from runner.facts.requests import ShutDown, StopRun
-from runner.facts.signals import Signal
-from runner.signing import signer_of
-from runner.store import tables
-from runner.store.journal import Journal
+from runner.facts.messages.records import Unreadable
+from runner.facts.messages.requests import ShutDown, StopRun
+from runner.facts.messages.signals import Signal
+from runner.journal.journal import Journal
+from runner.signer import signer_of
+from runner.store.sqlite import tables
 from tests.e2e.scripts import STEPPING
 from tests.e2e.stand import Stand, Training, incidents_of, kill, node_of, run_of
 from tests.e2e.stepping import led_run

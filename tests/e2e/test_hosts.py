@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.facts.ids import AttemptId
-from runner.facts.view import View
+from runner.facts.messages.cluster_status import View
 from tests.e2e.fleet import HostStand, goes_on, redis_server, write_redis_cluster
 from tests.e2e.hosts import Host, network, why_not
 from tests.e2e.observer import RankSeen

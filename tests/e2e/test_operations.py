@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner import sealing
+from runner.checkpoints import sealed_folder
 from tests.e2e.reference import NODES, RANKS, TRAINER
 from tests.e2e.scripts import STEPPING
 from tests.e2e.stand import Stand, kill, run_of
@@ -41,7 +41,7 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
     code, said = stand.finish(run)
     assert code == 3, said
     ended = run_of(stand.view())
-    newest = sealing.list_sealed(ended.checkpoints)[0]
+    newest = sealed_folder.list_sealed(ended.checkpoints)[0]
     print(f"stopped after step {ended.step}: {stopped.stdout.strip()}; newest is {newest.name}")
     assert newest.name == f"1.2.0-{ended.step:08d}"
 
@@ -60,7 +60,7 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
     print(said)
     assert code == 130
     stand.until(lambda: not stand.processes() or None, "the end of every process")
-    final = sealing.list_sealed(ended.checkpoints)[0]
+    final = sealed_folder.list_sealed(ended.checkpoints)[0]
     assert final.name == f"{third.attempt}-{run_of(stand.view()).step:08d}"
 
 
@@ -144,6 +144,6 @@ def bytes_of(root: Path) -> dict[str, str]:
     """Hash every file of every sealed checkpoint."""
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for folder in sealing.list_sealed(root)
+        for folder in sealed_folder.list_sealed(root)
         for path in sorted(folder.iterdir())
     }

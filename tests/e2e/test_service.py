@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from runner.facts.view import NodeView, View
+from runner.facts.messages.cluster_status import NodeView, View
 from tests.e2e.reference import NODES, RANKS, TRAINER
 from tests.e2e.stand import Stand, run_of
 

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from runner.facts import records as r
-from runner.facts.view import StandbyView
-from runner.serve.published import read_standbys
-from runner.store.journal import Journal
+from runner.facts.messages import records as r
+from runner.facts.messages.cluster_status import StandbyView
+from runner.journal.journal import Journal
+from runner.serve.status_reader import read_standbys
 from tests.e2e.scripts import STEPPING, steps_of
 from tests.e2e.stand import Stand, Training, incidents_of, kill, run_of
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from runner.facts.view import NodeView
+from runner.facts.messages.cluster_status import NodeView
 from tests.e2e.scripts import steps_of
 from tests.e2e.stand import Stand, incidents_of, kill, node_of, run_of
 from tests.e2e.stepping import finish, led_run

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts.view import IncidentView, View
+from runner.facts.messages.cluster_status import IncidentView, View
 from tests.e2e.stand import Stand
 from tests.memory_limit import memory_limit
 from tests.small_disk import fill, small_disk

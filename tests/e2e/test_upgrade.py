@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts import records as r
-from runner.facts.requests import StopRun
-from runner.store.journal import Journal
+from runner.facts.messages import records as r
+from runner.facts.messages.requests import StopRun
+from runner.journal.journal import Journal
 from tests.e2e.scripts import STEPPING, steps_of
 from tests.e2e.stand import Stand, incidents_of, kill, run_of
 

@@ -10,15 +10,15 @@ from typing import Any, get_args, get_origin
 
 import pytest
 
-import runner.decide.state
+import runner.decide.state.cluster_state
 import runner.facts.faults
-import runner.facts.requests
-import runner.facts.view
-import runner.store.journal  # noqa: F401 - registers its kinds
+import runner.facts.messages.cluster_status
+import runner.facts.messages.requests
+import runner.journal.journal  # noqa: F401 - registers its kinds
 from runner.errors import WireError
 from runner.facts import wire
 from runner.facts.ids import AttemptId
-from runner.facts.signals import Heartbeat
+from runner.facts.messages.signals import Heartbeat
 from tests.facts import plain_wire
 
 KINDS = dict(wire._KINDS)

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from runner.decide.apply import apply_entry
-from runner.decide.state import State
+from runner.decide.state.apply import apply_entry
+from runner.decide.state.cluster_state import State
 from runner.facts import wire
-from runner.facts.records import JournalEntry
+from runner.facts.messages.records import JournalEntry
 from runner.history.ledger import Ledger
 from runner.history.lineage import lineage
-from runner.history.story import story
-from runner.store.store import MAX_LARGE_BYTES
+from runner.history.timeline import story
+from runner.store.protocol import MAX_LARGE_BYTES
 from tests.decide.script import scenarios
 
 HERE = Path(__file__).parent

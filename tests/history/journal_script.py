@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
-from runner.facts.records import (
+from runner.facts.messages.records import (
     Advanced,
     AttemptChanged,
     AttemptPlanned,
@@ -20,7 +20,7 @@ from runner.facts.records import (
     RunStateName,
     Settle,
 )
-from runner.facts.run_spec import RunSpec
+from runner.facts.specs.run import RunSpec
 
 ONE, TWO, THREE = AttemptId(1, 1, 0), AttemptId(1, 1, 1), AttemptId(1, 1, 2)
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from bench.long_journal import LongJournal
-from runner.history import account, ledger
+from runner.history import ledger, run_accounting
 from runner.history.ledger import Ledger
 from runner.history.lineage import lineage
 
@@ -14,7 +14,7 @@ from runner.history.lineage import lineage
 def _few(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ledger, "KEPT_ATTEMPTS", 8)
     monkeypatch.setattr(ledger, "KEPT_INCIDENTS", 6)
-    monkeypatch.setattr(account, "FINE_ATTEMPTS", 3)
+    monkeypatch.setattr(run_accounting, "FINE_ATTEMPTS", 3)
 
 
 def test_bounded_books_say_the_same_of_every_run() -> None:

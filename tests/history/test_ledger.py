@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from runner.errors import WireError
 from runner.facts.actions import Action
 from runner.facts.ids import AttemptId
-from runner.facts.records import (
+from runner.facts.messages.records import (
     ActionIssued,
     AttemptStateName,
     IncidentAmended,
@@ -23,10 +23,10 @@ from runner.facts.records import (
     RanksUnderstand,
     RunStateName,
 )
-from runner.facts.signals import RanksGone
+from runner.facts.messages.signals import RanksGone
 from runner.facts.wire import decode, encode
 from runner.history.ledger import Ledger, RunSummary
-from runner.history.marks import MAX_CLOSED_MARKS, MAX_LIVE_MARKS, StepMarks
+from runner.history.step_marks import MAX_CLOSED_MARKS, MAX_LIVE_MARKS, StepMarks
 from tests.history.journal_script import (
     ONE,
     THREE,

@@ -2,17 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.decide import apply
+from runner.decide.state import apply
 from runner.facts import faults, wire
-from runner.facts import records as r
-from runner.facts import requests as q
-from runner.facts import signals as s
 from runner.facts.actions import Action, ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.ids import AttemptId
-from runner.history import words
+from runner.facts.messages import records as r
+from runner.facts.messages import requests as q
+from runner.facts.messages import signals as s
+from runner.history import phrases
 from runner.history.lineage import lineage
-from runner.history.story import story
+from runner.history.timeline import story
 from tests.history.journal_script import (
     ONE,
     TWO,
@@ -198,29 +198,29 @@ def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> N
     }  # told by the story, which knows what went before
     inputs = {"Settle", "Tick", "SupervisorStarted", "Paused", "Unreadable", "JournalEntry"}
     for name in inputs - {"JournalEntry"}:
-        assert getattr(r, name) in words._HEARD
+        assert getattr(r, name) in phrases._HEARD
     for cls in wire._NAMES:
         if cls.__module__ == r.__name__ and cls.__name__ not in silent | elsewhere | inputs:
-            assert cls in words._DECIDED, f"{cls.__name__} has no words"
+            assert cls in phrases._DECIDED, f"{cls.__name__} has no words"
     volatile = {"Heartbeat"}
     for module in (s, q):
         for cls in wire._NAMES:
             if cls.__module__ == module.__name__ and cls.__name__ not in volatile | {"Answer"}:
-                assert cls in words._HEARD, f"{cls.__name__} has no words"
+                assert cls in phrases._HEARD, f"{cls.__name__} has no words"
 
 
 def test_hostile_text_cannot_paint_the_terminal() -> None:
     """Control characters in foreign text are blanked, and its length is bounded."""
-    assert words.printable("a\x1b[2Jb\r\nc") == "a [2Jb  c"
-    assert len(words.printable("x" * 10_000)) <= words.MAX_TEXT
+    assert phrases.printable("a\x1b[2Jb\r\nc") == "a [2Jb  c"
+    assert len(phrases.printable("x" * 10_000)) <= phrases.MAX_TEXT
 
 
 def test_exits_are_told_as_people_say_them() -> None:
     """Signals have names, codes have numbers, and an end that nobody saw is called that."""
-    assert words.exit_in_words(-9) == "was killed by SIGKILL"
-    assert words.exit_in_words(-250) == "was killed by signal 250"
-    assert words.exit_in_words(3) == "ended with exit code 3"
-    assert words.exit_in_words(None) == "ended unseen"
+    assert phrases.exit_in_words(-9) == "was killed by SIGKILL"
+    assert phrases.exit_in_words(-250) == "was killed by signal 250"
+    assert phrases.exit_in_words(3) == "ended with exit code 3"
+    assert phrases.exit_in_words(None) == "ended unseen"
 
 
 def test_lineage_names_parents_contributions_and_remedies() -> None:
@@ -268,11 +268,11 @@ def test_every_kind_of_record_and_input_that_a_person_may_ask_about_has_words() 
     )
     quiet += (r.CheckpointForgotten, r.ActionEnded, r.GangAdvanced, r.LinesJudged)
     missing = [
-        kind.__name__ for kind in apply._APPLY if kind not in words._DECIDED and kind not in quiet
+        kind.__name__ for kind in apply._APPLY if kind not in phrases._DECIDED and kind not in quiet
     ]
     assert missing == []
     inputs = [kind for kind in wire._NAMES if issubclass(kind, q.Request | s.Signal)]
-    unheard = [kind.__name__ for kind in inputs if kind not in words._HEARD]
+    unheard = [kind.__name__ for kind in inputs if kind not in phrases._HEARD]
     assert unheard == ["Heartbeat"]
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.store.memory import MemoryStore
-from runner.store.redis import RedisStore
-from runner.store.sqlite import SqliteStore
-from runner.store.store import Store
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import Store
+from runner.store.redis.store import RedisStore
+from runner.store.sqlite.store import SqliteStore
 from tests.store.redis_server import CALL_SECONDS, NoRedis, RedisServer
 from tests.store.rig import Rig, SteppedClock
 

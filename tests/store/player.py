@@ -10,16 +10,16 @@ import random
 import sys
 import time
 
-import runner.store.redis
-import runner.store.sqlite
+import runner.store.redis.store
+import runner.store.sqlite.store
 from runner.errors import Fenced, StoreUnavailable
-from runner.facts.cluster_spec import StoreSpec
-from runner.store.redis import RedisStore
-from runner.store.sqlite import SqliteStore
-from runner.store.store import LeaseHeld, Store
+from runner.facts.specs.cluster import StoreSpec
+from runner.store.protocol import LeaseHeld, Store
+from runner.store.redis.store import RedisStore
+from runner.store.sqlite.store import SqliteStore
 
-runner.store.sqlite.POLL_SECONDS = 3600.0
-runner.store.redis.SLICE_SECONDS = 3600.0
+runner.store.sqlite.store.POLL_SECONDS = 3600.0
+runner.store.redis.store.SLICE_SECONDS = 3600.0
 
 
 def opened(where: str, *, deadline_seconds: float = 10.0) -> Store:

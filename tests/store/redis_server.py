@@ -12,7 +12,7 @@ from typing import Self
 
 import redis
 
-from runner.facts.cluster_spec import StoreSpec
+from runner.facts.specs.cluster import StoreSpec
 
 DEPLOYED = Path(__file__).parents[2] / "deploy"
 USER, PASSWORD = "stoker", "open-sesame-0123"

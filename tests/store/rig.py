@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.store.store import Store
+from runner.store.protocol import Store
 
 
 @dataclass

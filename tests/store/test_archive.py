@@ -11,14 +11,14 @@ import pytest
 
 from runner.errors import Fenced, StoreCorrupt, StoreUnavailable, UserError
 from runner.facts import wire
-from runner.facts.records import JournalEntry, NodeChanged, Settle
-from runner.facts.view import View
-from runner.store.archive import OWNER_FILE, Archive, ArchiveIndex, Segment
-from runner.store.faults import Crash, Fault, Faults, single_faults
-from runner.store.journal import ARCHIVE_INDEX, Journal
-from runner.store.memory import MemoryStore
-from runner.store.snapshots import SNAPSHOTS
-from runner.store.store import JOURNAL, Lease, Store
+from runner.facts.messages.cluster_status import View
+from runner.facts.messages.records import JournalEntry, NodeChanged, Settle
+from runner.journal.archive import OWNER_FILE, Archive, ArchiveIndex, Segment
+from runner.journal.journal import ARCHIVE_INDEX, Journal
+from runner.journal.snapshots import SNAPSHOTS
+from runner.store.memory.faults import Crash, Fault, Faults, single_faults
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import JOURNAL, Lease, Store
 
 T = TypeVar("T")
 SIZE = 5  # entries in a segment, so that a short journal has several

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from runner.signing import make_token
-from runner.store.doctor import examine, overall
-from runner.store.redis import RedisStore
-from runner.store.sqlite import SqliteStore
-from runner.store.store import Store
+from runner.doctor.report import examine, overall
+from runner.signer import make_token
+from runner.store.protocol import Store
+from runner.store.redis.store import RedisStore
+from runner.store.sqlite.store import SqliteStore
 from tests.store.redis_server import RedisServer
 
 ROOT = Path(__file__).parents[2]

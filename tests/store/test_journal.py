@@ -14,20 +14,20 @@ import pytest
 
 from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreUnavailable
 from runner.facts import wire
-from runner.facts.records import (
+from runner.facts.messages.cluster_status import View
+from runner.facts.messages.records import (
     DecisionFailed,
     JournalEntry,
     MassSilenceNoted,
     NodeChanged,
     Settle,
 )
-from runner.facts.view import View
-from runner.store.faults import Crash, Fault, Faults, single_faults
-from runner.store.journal import Journal
-from runner.store.memory import MemoryStore
-from runner.store.snapshots import SNAPSHOTS
-from runner.store.sqlite import SqliteStore
-from runner.store.store import JOURNAL, Batch, Store
+from runner.journal.journal import Journal
+from runner.journal.snapshots import SNAPSHOTS
+from runner.store.memory.faults import Crash, Fault, Faults, single_faults
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import JOURNAL, Batch, Store
+from runner.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")
 

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from runner.errors import Fenced, PermanentError, StoreForgot
-from runner.facts.records import JournalEntry, Settle
-from runner.store.archive import Archive
-from runner.store.journal import Journal
-from runner.store.mark import HighWater, Mark, read_mark
-from runner.store.memory import MemoryStore
-from runner.store.store import JOURNAL, Store
+from runner.facts.messages.records import JournalEntry, Settle
+from runner.journal.archive import Archive
+from runner.journal.high_water_mark import HighWater, Mark, read_mark
+from runner.journal.journal import Journal
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import JOURNAL, Store
 
 
 def entry(sequence: int, now: float = 0.0) -> JournalEntry:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from runner.errors import StoreUnavailable, UserError
-from runner.facts.cluster_spec import ClusterSpec, StoreSpec
-from runner.store.opening import check_durable, exists, open_store
-from runner.store.redis import RedisStore
+from runner.facts.specs.cluster import ClusterSpec, StoreSpec
+from runner.store.redis.store import RedisStore
+from runner.store.registry import check_durable, exists, open_store
 from tests.store.redis_server import PASSWORD, RedisServer, free_port, write_secret
 from tests.store.rig import payloads
 

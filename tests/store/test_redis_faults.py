@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-import runner.store.redis
+import runner.store.redis.store
 from runner.errors import Fenced, StoreCorrupt, StoreForgot, StoreUnavailable
-from runner.store.redis import RedisStore
-from runner.store.redis_connection import LinkLost, Names, Refused, connected
-from runner.store.redis_keys import keys_of
-from runner.store.redis_scripts import APPEND
-from runner.store.redis_seat import evaluate
-from runner.store.store import LeaseHeld, LeaseHolder
+from runner.store.protocol import LeaseHeld, LeaseHolder
+from runner.store.redis.connection import LinkLost, Names, Refused, connected
+from runner.store.redis.keys import keys_of
+from runner.store.redis.scripts import APPEND
+from runner.store.redis.store import RedisStore
+from runner.store.redis.thread_connection import evaluate
 from tests.small_disk import small_disk
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import payloads, start_player
@@ -163,7 +163,7 @@ def test_a_paused_server_keeps_nobody(
     server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls and blocked reads, of threads that are connected and of new ones, end as unavailable; then all is as before."""
-    monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 0.5)
+    monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 0.5)
     store = impatient
     lease = store.acquire_lease("lead", "a", ttl_seconds=60)
     store.append("inbox", b"a", fence=lease)
@@ -201,7 +201,7 @@ def test_a_read_that_is_paused_while_it_waits_ends(
     server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that stops while a reader waits is found out when the slice is over; `wake` and `close` need no server at all."""
-    monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 2.0)
+    monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 2.0)
 
     def wait(handle: RedisStore, found: list[object]) -> None:
         try:
@@ -219,7 +219,7 @@ def test_a_read_that_is_paused_while_it_waits_ends(
     thread.join(LONG_SECONDS)
     assert isinstance(first[0], StoreUnavailable)
     server.resume()
-    monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 3600.0)
+    monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 3600.0)
     for end in ("wake", "close"):
         found: list[object] = []
         handle = RedisStore(server.spec(), "fire", deadline_seconds=CALL_SECONDS)
@@ -280,7 +280,7 @@ def test_an_emptied_server_is_noticed_by_connections_that_stay(
     server: RedisServer, store: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """FLUSHALL under an open handle: the next write, the next look and a blocked read all say so."""
-    monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 0.5)
+    monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 0.5)
     store.append("journal", b"acknowledged")
     store.put("assignment", b"acknowledged")
     server.client().flushall()

@@ -4,7 +4,7 @@ import pytest
 
 from runner.errors import Fenced, PermanentError, StoreCorrupt
 from runner.facts.wire import MAX_MESSAGE_BYTES
-from runner.store.store import (
+from runner.store.protocol import (
     JOURNAL,
     MAX_LARGE_BYTES,
     MAX_NAME_BYTES,

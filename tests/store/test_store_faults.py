@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from runner.errors import StoreUnavailable
-from runner.store.faults import Crash, Fault, Faults, single_faults
-from runner.store.memory import MemoryStore
+from runner.store.memory.faults import Crash, Fault, Faults, single_faults
+from runner.store.memory.store import MemoryStore
 from tests.store.rig import payloads
 
 

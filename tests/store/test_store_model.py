@@ -17,10 +17,10 @@ from hypothesis.stateful import (
 )
 
 from runner.errors import Fenced, StoreCorrupt
-from runner.store.memory import MemoryStore
-from runner.store.redis import RedisStore
-from runner.store.sqlite import SqliteStore
-from runner.store.store import Item, Lease, LeaseHeld, Store, is_volatile_register
+from runner.store.memory.store import MemoryStore
+from runner.store.protocol import Item, Lease, LeaseHeld, Store, is_volatile_register
+from runner.store.redis.store import RedisStore
+from runner.store.sqlite.store import SqliteStore
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import SteppedClock
 

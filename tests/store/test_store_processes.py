@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-import runner.store.sqlite
-from runner.store.sqlite import SqliteStore
+import runner.store.sqlite.store
+from runner.store.sqlite.store import SqliteStore
 from tests.store.rig import payloads, start_player
 
 
@@ -104,7 +104,7 @@ def test_a_lost_ring_is_made_good_by_the_poll(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader that was crossed out (a writer could not reach its bell) sees the news anyway, and asks for rings again."""
-    monkeypatch.setattr(runner.store.sqlite, "POLL_SECONDS", 0.2)
+    monkeypatch.setattr(runner.store.sqlite.store, "POLL_SECONDS", 0.2)
     reader, writer = SqliteStore(tmp_path), SqliteStore(tmp_path)
     for number in range(3):
         assert not reader.read(streams={"inbox": number}, registers={}, timeout_seconds=0.5)

@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from runner.errors import PermanentError, StokerError, StoreCorrupt, StoreUnavailable
-from runner.store.sqlite import SqliteStore
-from runner.store.store import LeaseHeld
+from runner.store.protocol import LeaseHeld
+from runner.store.sqlite.store import SqliteStore
 from tests.small_disk import small_disk
 from tests.store.rig import SteppedClock, payloads
 
@@ -260,7 +260,7 @@ def test_a_disk_that_takes_no_more_makes_the_store_unavailable(tmp_path: Path) -
     script = f"""
 import sys
 from runner.errors import StoreUnavailable
-from runner.store.sqlite import SqliteStore
+from runner.store.sqlite.store import SqliteStore
 store = SqliteStore({str(tmp_path)!r})
 number = 0
 try:
@@ -345,7 +345,7 @@ def test_only_durable_writes_are_synced(tmp_path: Path) -> None:
     """Each durable write costs one fsync, a volatile one none, not even when it is fenced."""
     script = f"""
 import os
-from runner.store.sqlite import SqliteStore
+from runner.store.sqlite.store import SqliteStore
 store = SqliteStore({str(tmp_path / "store")!r})
 lease = store.acquire_lease("lead", "a", ttl_seconds=5)
 store.put("warm", b"x")

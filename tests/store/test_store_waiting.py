@@ -7,9 +7,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
-import runner.store.redis
-import runner.store.sqlite
-from runner.store.store import Batch, Store
+import runner.store.redis.store
+import runner.store.sqlite.store
+from runner.store.protocol import Batch, Store
 from tests.store.rig import Rig
 
 LONG_SECONDS = (
@@ -20,8 +20,8 @@ LONG_SECONDS = (
 @pytest.fixture(autouse=True)
 def _no_safety_poll(monkeypatch: pytest.MonkeyPatch) -> None:
     """Put the safety polls out of reach, so that only a write can wake a reader."""
-    monkeypatch.setattr(runner.store.sqlite, "POLL_SECONDS", 3600.0)
-    monkeypatch.setattr(runner.store.redis, "SLICE_SECONDS", 3600.0)
+    monkeypatch.setattr(runner.store.sqlite.store, "POLL_SECONDS", 3600.0)
+    monkeypatch.setattr(runner.store.redis.store, "SLICE_SECONDS", 3600.0)
 
 
 def blocked(read: Callable[[], Batch]) -> tuple[Future[Batch], threading.Thread]:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from runner.agent.reports import MAX_DETAIL, MAX_ODD_RANKS, Replicas, read_packet
+from runner.agent.ranks.reports import MAX_DETAIL, MAX_ODD_RANKS, Replicas, read_packet
 from tests.trainer.gangs import Gangs, Layout
 from trainer.digests import CHUNK_WORDS, WORD_BYTES, digest
 from trainer.injection import flip_bit

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from runner.cli import show
 from runner.cli.tables import incident_place, step_of
-from runner.facts.view import IncidentView, NodeView, RunView, View
-from runner.history.words import printable, setting
+from runner.facts.messages.cluster_status import IncidentView, NodeView, RunView, View
+from runner.history.phrases import printable, setting
 
 QUIET_STATES = (
     "absent",

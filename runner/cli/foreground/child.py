@@ -9,11 +9,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.cli import codes
+from runner.cli import exit_codes
 from runner.cli.clusters import leader_of
 from runner.errors import StokerError, StoreUnavailable, UserError
-from runner.facts.cluster_spec import ClusterSpec
-from runner.store.store import Store
+from runner.facts.specs.cluster import ClusterSpec
+from runner.store.protocol import Store
 
 START_SECONDS = 30.0  # from start to leading, on a loaded machine; chosen, not measured
 END_SECONDS = 60.0  # for an orderly end; chosen
@@ -74,7 +74,7 @@ class SupervisorChild:
         Raises SupervisorRefused with its message when it refused the cluster's settings, SupervisorLost when it does not
         come up for another reason.
         """
-        from runner.leader import holder_pid
+        from runner.supervisor.lease import holder_pid
 
         if leader_of(self._store).alive:
             return
@@ -90,7 +90,7 @@ class SupervisorChild:
                     self._process = None
                 return
             code = self._process.poll()
-            if code == codes.BAD_INPUT:
+            if code == exit_codes.BAD_INPUT:
                 raise SupervisorRefused(self._last_words().removeprefix("stoker: "))
             if code is not None:
                 raise SupervisorLost(
@@ -110,7 +110,7 @@ class SupervisorChild:
             return
         if now < self._not_before or self._leads():
             return
-        if self._process is not None and self._process.returncode == codes.STORE_FORGOT:
+        if self._process is not None and self._process.returncode == exit_codes.STORE_FORGOT:
             raise SupervisorLost(
                 f"{self._last_words().removeprefix('stoker: ')}; the ranks go on without it"
             )

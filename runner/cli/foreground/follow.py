@@ -18,12 +18,12 @@ from runner.cli.foreground.child import SupervisorChild
 from runner.cli.foreground.leftovers import Leftover, kill_all, processes_of
 from runner.cli.foreground.screen import Screen
 from runner.errors import StokerError, StoreUnavailable, TemporaryError, UserError
-from runner.facts.cluster_spec import ClusterSpec
-from runner.facts.requests import ShutDown, StartRun, StopRun
-from runner.facts.run_spec import RunSpec
-from runner.facts.view import RunView, View
-from runner.serve.published import VIEW, decode_view
-from runner.store.store import Store
+from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.requests import ShutDown, StartRun, StopRun
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
+from runner.serve.status_reader import VIEW, decode_view
+from runner.store.protocol import Store
 
 LOOK_SECONDS = 0.5  # between two looks at the child while nothing is published
 START_ANSWER_SECONDS = (

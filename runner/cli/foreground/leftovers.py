@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.agent import keeper
 from runner.cli.clusters import leader_of, store_of
-from runner.facts.cluster_spec import ClusterSpec
-from runner.store.opening import exists
+from runner.facts.specs.cluster import ClusterSpec
+from runner.keeper import keeper
+from runner.store.registry import exists
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, nothing is put there
 GONE_SECONDS = 5.0  # how long a killed process may take to go; chosen, not measured
@@ -88,7 +88,7 @@ def _kill(process: Leftover) -> None:
 
 
 def _supervisor(cluster: ClusterSpec) -> Iterator[Leftover]:
-    from runner.leader import holder_pid
+    from runner.supervisor.lease import holder_pid
 
     if exists(cluster):
         with store_of(cluster) as store:

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from runner.cli import show
 from runner.cli.foreground.changes import changes, progress, run_in
-from runner.cli.node_tables import fleet_in_short
+from runner.cli.nodes.tables import fleet_in_short
 from runner.cli.tables import incidents_table, step_of
-from runner.facts.view import RunView, View
+from runner.facts.messages.cluster_status import RunView, View
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

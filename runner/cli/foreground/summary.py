@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from runner.cli import show
 from runner.cli.tables import incidents_table, step_of
-from runner.facts.view import IncidentView, RunView, View
-from runner.history.words import printable
+from runner.facts.messages.cluster_status import IncidentView, RunView, View
+from runner.history.phrases import printable
 
 CAUSES_IN_WORDS = {
     "initial_start": "first start",

@@ -1,0 +1,156 @@
+"""Hardware: what this node stands on, read from what a machine is made of, not from a name or an address.
+
+    a file `hardware.json` in the node's folder     wins: nodes that share a machine have nothing else of their own
+    board serial, product UUID                      /sys/class/dmi/id, which only root may read
+    GPU UUIDs                                       nvidia-smi
+    MACs of physical interfaces                     /sys/class/net; not of bridges, containers, or made up by software
+
+The strongest of these is the node's hardware, all of them its parts. Board and firmware makers leave texts such as "Default string"
+where a number should be; those, and what is one character repeated, name nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.atomic_files import write_durably
+from runner.errors import PermanentError
+
+log = logging.getLogger("stoker.agent")
+
+HARDWARE_NAME = "hardware.json"
+MAX_PARTS = 64  # as many as are kept of one piece of hardware; chosen
+MAX_PART = 200  # characters; chosen
+MIN_SERIAL = 4  # characters of a board's serial; chosen
+# Seen on boards, compared in lower case with all but letters and digits left out. The UUIDs are those that AMI's and others'
+# firmware has until somebody sets one.
+_JUNK = {
+    "tobefilledbyoem",
+    "defaultstring",
+    "none",
+    "notspecified",
+    "notapplicable",
+    "notavailable",
+    "notprovided",
+    "na",
+    "null",
+    "empty",
+    "unknown",
+    "invalid",
+    "oem",
+    "standard",
+    "serial",
+    "serialnumber",
+    "systemserialnumber",
+    "baseboardserialnumber",
+    "boardserialnumber",
+    "chassisserialnumber",
+    "type2boardserialnumber",
+    "systemproductname",
+    "0123456789",
+    "123456789",
+    "1234567890",
+    "12345678",
+    "03000200040005000006000700080009",
+    "00020003000400050006000700080009",
+    "fefefefefefefefefefefefefefefefe",
+    "12345678123456789012345678901234",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a node stands on. `hardware` is one of `parts`, the strongest first."""
+
+    hardware: str
+    parts: tuple[str, ...]
+
+
+def find(
+    folder: Path, *, shares_machine: bool, gpus: Callable[[], Sequence[str]], root: Path = Path("/")
+) -> Found:
+    """Return the hardware of the node whose folder this is. Raises PermanentError for a file that cannot be read or made.
+
+    `shares_machine`: a file is made at the first start. `gpus` returns UUIDs; `root` has the machine's `sys`.
+    """
+    path = folder / HARDWARE_NAME
+    if path.exists() or shares_machine:
+        return _from_file(path)
+    parts = [*boards(root), *(f"gpu:{gpu}" for gpu in gpus()), *cards(root)]
+    if not parts:
+        log.warning(
+            "no board serial, GPU or network card tells this machine from others: %s is made, which stays with the folder, "
+            "not with the machine",
+            path,
+        )
+        return _from_file(path)
+    return Found(parts[0], tuple(parts[:MAX_PARTS]))
+
+
+def boards(root: Path) -> list[str]:
+    """Return what names the board: its serial, and the machine's UUID."""
+    dmi = root / "sys/class/dmi/id"
+    texts = (_text(dmi / "board_serial"), _text(dmi / "product_uuid"))
+    return [f"board:{text}" for text in dict.fromkeys(texts) if is_serial(text)]
+
+
+def cards(root: Path) -> list[str]:
+    """Return the addresses that network cards were made with."""
+    found = []
+    for interface in sorted((root / "sys/class/net").glob("*")):
+        if not (interface / "device").exists():  # made by software
+            continue
+        # A card in a bond shows the bond's address; its own is kept beside it.
+        address = _text(interface / "bonding_slave/perm_hwaddr") or _text(interface / "address")
+        if _is_burnt_in(address):
+            found.append(f"mac:{address.lower()}")
+    return list(dict.fromkeys(found))
+
+
+def is_serial(text: str) -> bool:
+    """Whether a text from the firmware names one board, and is not what stands there until somebody sets it."""
+    plain = re.sub("[^a-z0-9]", "", text.lower())
+    return len(plain) >= MIN_SERIAL and len(set(plain)) > 1 and plain not in _JUNK
+
+
+def _is_burnt_in(address: str) -> bool:
+    if not re.fullmatch("([0-9a-fA-F]{2}:){5}[0-9a-fA-F]{2}", address):
+        return False
+    first = int(address[:2], 16)
+    # Bit 0: of a group. Bit 1: given by an administrator or a hypervisor.
+    return not first & 0b11 and len(set(address.lower()) - {":"}) > 1
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(errors="replace").strip()[:MAX_PART]
+    except OSError:  # not there, or not for us
+        return ""
+
+
+def _from_file(path: Path) -> Found:
+    if not path.exists():
+        try:
+            write_durably(path, json.dumps({"serial": uuid.uuid4().hex}))
+        except OSError as error:
+            raise PermanentError(
+                f"{path} cannot be made ({error}); it is to say which hardware this is"
+            ) from error
+    try:
+        plain = json.loads(path.read_text())
+        serial, parts = plain["serial"], plain.get("parts", [])
+        texts = [serial, *parts] if isinstance(parts, list) else [None]
+        if not all(isinstance(text, str) and 0 < len(text) <= MAX_PART for text in texts):
+            raise ValueError(f"serial and parts are texts of 1 to {MAX_PART} characters")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise PermanentError(
+            f'{path} should hold {{"serial": "...", "parts": ["..."]}} ({error}); repair it, or delete it'
+        ) from error
+    hardware = f"file:{serial}"
+    return Found(hardware, tuple(dict.fromkeys([hardware, *parts]))[:MAX_PARTS])

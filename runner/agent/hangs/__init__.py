@@ -1,0 +1,1 @@
+"""Hangs: which ranks are blocked, their stacks, and their flight records, read before the ranks are killed."""

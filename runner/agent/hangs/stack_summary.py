@@ -1,0 +1,123 @@
+"""Standing: from the file of a rank's stack to the short word of where it stood. Pure, but for reading these files.
+
+What is read was written by ranks as much as by us (names of functions, files, threads), so it is cut, made printable, and
+parsed for nothing but where a rank stood itself.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from runner.agent.hangs.stack_dumps import MAX_FILE_BYTES
+from runner.facts import wire
+from runner.facts.messages.rank_stacks import (
+    MAX_STAND,
+    MAX_STANDS,
+    Collective,
+    Stand,
+    merged,
+    without_records,
+)
+
+MAX_PATH = 70  # characters of a file that are told, the last ones; Megatron-LM's longest that matters has 52; chosen
+MAX_PARTS = 4  # of a file's path that are told, the last ones; chosen
+MAX_BYTES = (
+    wire.MAX_MESSAGE_BYTES * 3 // 4
+)  # of all stands of a node: there is more in a message; chosen
+MAX_NAME = 40  # characters of a function, the last ones, and of a place in the kernel; chosen
+
+_HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
+_MAIN_THREAD = re.compile(r"  thread (\d+) .* ([A-Za-z])(?: in (\S+))?$", re.MULTILINE)
+_PYTHON = re.compile(r"^Process (\d+):", re.MULTILINE)
+_THREAD = re.compile(r"^Thread (\S+) \([^\n]*$", re.MULTILINE)
+MAX_LINE = 2000  # characters of a frame's line; chosen
+_FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
+_NOT_PRINTABLE = re.compile(r"[^ -~]")
+
+
+def read_stands(
+    folder: Path, ranks: Iterable[int], recorded: Mapping[int, tuple[Collective, ...]] | None = None
+) -> tuple[Stand, ...]:
+    """Return where ranks stood by their files in this folder, and what they `recorded`; of those without a file nothing is said."""
+    found = []
+    for rank in ranks:
+        try:
+            with (folder / f"rank{rank}.txt").open("rb") as file:
+                text = file.read(MAX_FILE_BYTES + 1024).decode(errors="replace")
+        except OSError:
+            continue
+        stand = stand_of(rank, text)
+        if stand is not None and recorded is not None and rank in recorded:
+            stand = replace(stand, collectives=recorded[rank])
+        if stand is not None:
+            found.append(stand)
+    return _fitting(merged(found, most=MAX_STANDS))
+
+
+def _fitting(stands: list[Stand]) -> tuple[Stand, ...]:
+    """Return as much of it as a message holds: what was recorded goes first, and then the last of them."""
+    if _num_bytes(stands) > MAX_BYTES:
+        stands = merged(without_records(stands), most=MAX_STANDS)
+    while _num_bytes(stands) > MAX_BYTES:
+        stands = stands[:-1]
+    return tuple(stands)
+
+
+def _num_bytes(stands: list[Stand]) -> int:
+    return len(wire.encode_message({"stands": wire.to_plain(tuple(stands))}))
+
+
+def stand_of(rank: int, text: str) -> Stand | None:
+    """Return where a rank stood by the text of its file; None when it was gone, or the file is no such file."""
+    head = _HEAD.match(text)
+    if head is None or head[2] == "gone":
+        return None
+    state, wchan = head[2], ""
+    main = _MAIN_THREAD.match(text, text.find("\n", head.end()) + 1)
+    if main is not None and main[1] == head[1]:
+        state, wchan = main[2], main[3] or ""
+    return Stand(
+        ranks=(rank,),
+        state=_printable(state)[:1],
+        wchan=_printable(wchan)[:MAX_NAME],
+        frames=_frames(text),
+    )
+
+
+def _frames(text: str) -> tuple[str, ...]:
+    """Return the frames of the main thread, the innermost first, as many as fit."""
+    python = _PYTHON.search(text)
+    if python is None:
+        return ()
+    threads = list(_THREAD.finditer(text, python.end()))
+    mains = [at for at in threads if at[1] == python[1]] or [
+        at for at in threads if at[0].endswith(': "MainThread"')
+    ]
+    chosen = next(iter(mains or threads), None)
+    if chosen is None:
+        return ()
+    found, left = list[str](), MAX_STAND
+    for line in text[chosen.end() + 1 :].split("\n"):
+        match = _FRAME.fullmatch(line[:MAX_LINE])  # hostile names are long
+        if match is None:
+            break
+        frame = _frame(match[1], match[2], match[3] or "0")
+        left -= len(frame)
+        if left < 0:
+            break
+        found.append(frame)
+    return tuple(found)
+
+
+def _frame(function: str, file: str, line: str) -> str:
+    """Write a frame as `file:function:line`; colons in names would be taken for ours."""
+    path = "/".join(_printable(file).replace(":", "?").split("/")[-MAX_PARTS:])
+    name = _printable(function).replace(":", "?").rpartition("<locals>.")[2]
+    return f"{path[-MAX_PATH:]}:{name[-MAX_NAME:]}:{line[:9]}"
+
+
+def _printable(text: str) -> str:
+    return _NOT_PRINTABLE.sub("?", text)

@@ -1,0 +1,251 @@
+"""Whether the GPUs that ranks are to use are free: memory of ranks that have died comes back a moment later, or never.
+
+Asked of `nvidia-smi`, in a child with a deadline, because drivers hang. Machines without NVIDIA GPUs are not asked at all.
+
+    nvidia-smi --query-gpu=index,uuid,memory.used --format=csv,noheader,nounits              0, GPU-5af4bc55-..., 70012
+    nvidia-smi --query-compute-apps=gpu_uuid,pid,used_gpu_memory --format=...                 GPU-5af4bc55-..., 4711, 69500
+    nvidia-smi --query-gpu=index,addressing_mode --format=...                                 0, ATS
+
+Form as in NVIDIA's manual of nvidia-smi(1): MiB, and text in brackets ("[N/A]", "[Not Supported]") where there is no number.
+`memory.used` leaves out what driver and firmware reserve for themselves (`memory.reserved`, from driver 510 on).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.agent.event_loop import Loop
+from runner.errors import TemporaryError
+from runner.keeper.keeper import environment_of
+
+log = logging.getLogger("stoker.agent")
+
+# Idle devices show some MiB, ranks that train tens of thousands; what is below this hinders no start. NVRx waits for the same
+# amount before it starts ranks again.
+FREE_MIB = 512
+ANSWER_SECONDS = (
+    20.0  # for one answer; without persistence mode the driver first wakes every GPU; chosen
+)
+FIRST_PAUSE_SECONDS = 0.1  # between two looks while a launch waits; doubles up to the next; chosen
+LAST_PAUSE_SECONDS = 1.0
+LOOK_AGAIN_SECONDS = 5.0  # between two looks after a launch gave up; chosen
+
+
+class DevicesHeld(TemporaryError):
+    """Memory of a device that the ranks may use was not released in time."""
+
+
+class _Unanswered(Exception):
+    """What nvidia-smi did not say, and why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One GPU. `used_mib` None: this device does not tell."""
+
+    index: int
+    uuid: str
+    used_mib: int | None
+
+
+class Devices:
+    """The GPUs of this machine. `wait` blocks: it is for a thread of its own; the rest belongs to the loop's owner.
+
+    `on_released` is called once devices that a launch gave up on are free. `folder` holds the device files.
+    """
+
+    def __init__(
+        self, node: str, loop: Loop, on_released: Callable[[], None], *, folder: Path = Path("/dev")
+    ) -> None:
+        self._node = node
+        self._loop = loop
+        self._on_released = on_released
+        self._folder = folder
+        self._is_watching = False
+        self._stuck: subprocess.Popen[str] | None = None  # was killed, and does not die
+
+    def program(self) -> str:
+        """Return the path of nvidia-smi; "" where there is no GPU or nobody to ask."""
+        if not any(self._folder.glob("nvidia[0-9]*")):
+            return ""
+        return shutil.which("nvidia-smi") or ""
+
+    def wait(
+        self, environment: Mapping[str, str], seconds: float, is_wanted: Callable[[], bool]
+    ) -> None:
+        """Return once the devices that ranks with this environment may use are free, or nobody `is_wanted` any more.
+
+        Raises DevicesHeld when they are not free in time. `seconds` 0: nothing is looked at.
+        """
+        if not seconds or not self.program():
+            return
+        deadline = time.monotonic() + seconds
+        pause_seconds = FIRST_PAUSE_SECONDS
+        while reason := self.held(environment):
+            if not is_wanted():
+                return
+            if time.monotonic() + pause_seconds >= deadline:
+                raise DevicesHeld(f"{reason} after {seconds:g} s")
+            time.sleep(pause_seconds)
+            pause_seconds = min(2 * pause_seconds, LAST_PAUSE_SECONDS)
+
+    def watch(self, environment: Mapping[str, str]) -> None:
+        """Go on looking until the devices are free."""
+
+        def look() -> None:
+            self._loop.in_background(lambda: self.held(environment), seen)
+
+        def seen(reason: str | None, error: Exception | None) -> None:
+            if not self._is_watching:
+                return
+            if reason or error is not None:
+                self.watch(environment)
+            else:
+                self._is_watching = False
+                self._on_released()
+
+        self._is_watching = True
+        self._loop.at("devices", time.monotonic() + LOOK_AGAIN_SECONDS, look)
+
+    def cease(self) -> None:
+        """Look no more."""
+        self._is_watching = False
+        self._loop.cancel("devices")
+
+    def held(self, environment: Mapping[str, str]) -> str:
+        """Say which devices are not free, or that nobody can tell; "" when all are."""
+        selected = environment.get("CUDA_VISIBLE_DEVICES")
+        if selected in ("", "-1"):
+            return ""
+        try:
+            found = visible(self._devices(), selected)
+            full = [d for d in found if d.used_mib is not None and d.used_mib > FREE_MIB]
+            left = self._without_neighbours(full) if full else {}
+        except _Unanswered as error:
+            return str(error)
+        return ", ".join(
+            f"GPU {device.index} has {left[device.uuid]} MiB in use"
+            for device in full
+            if device.uuid in left
+        )
+
+    def uuids(self) -> list[str]:
+        """Return the UUIDs of all GPUs; none where there is nobody to ask, or no answer. Blocks, at most `ANSWER_SECONDS`."""
+        if not self.program():
+            return []
+        try:
+            return sorted(device.uuid for device in self._devices())
+        except _Unanswered as error:
+            log.warning("the GPUs do not tell who they are: %s", error)
+            return []
+
+    def _devices(self) -> list[Device]:
+        lines = self._ask("--query-gpu=index,uuid,memory.used")
+        found = [
+            Device(index=int(line[0]), uuid=line[1], used_mib=_number(line[2]))
+            for line in lines
+            if len(line) == 3 and line[0].isdecimal()
+        ]
+        if not found:
+            raise _Unanswered(
+                f"nvidia-smi knows of no GPU though there are device files: {lines[:2]}"
+            )
+        return found
+
+    def _without_neighbours(self, full: list[Device]) -> dict[str, int]:
+        """Return by UUID what is used on each device that is not free.
+
+        Where several nodes share a machine, what ranks of the others hold is for their agents to judge. Where GPU memory is
+        managed as the system's own (ATS), it stays in use after its process: there only living processes count.
+        """
+        modes = dict(self._modes())
+        processes = self._ask("--query-compute-apps=gpu_uuid,pid,used_gpu_memory")
+        left = {}
+        for device in full:
+            here = [
+                (line[1], _number(line[2]))
+                for line in processes
+                if len(line) == 3 and line[0] == device.uuid
+            ]
+            neighbours = [mib for pid, mib in here if self._is_neighbours(pid)]
+            used = device.used_mib or 0
+            # A neighbour whose share is not told may hold all of it.
+            rest = used - sum(used if mib is None else mib for mib in neighbours)
+            has_others = len(neighbours) < len(here)
+            if rest > FREE_MIB and (has_others or modes.get(str(device.index)) != "ATS"):
+                left[device.uuid] = rest
+        return left
+
+    def _modes(self) -> list[tuple[str, str]]:
+        try:
+            lines = self._ask("--query-gpu=index,addressing_mode")
+        except _Unanswered:
+            return []  # a driver older than that field, and than the machines where it matters
+        return [(line[0], line[-1]) for line in lines]
+
+    def _is_neighbours(self, pid: str) -> bool:
+        """Whether a process is a rank of another node on this machine; in a container others cannot be seen."""
+        node = environment_of(int(pid)).get("STOKER_NODE") if pid.isdecimal() else None
+        return node is not None and node != self._node
+
+    def _ask(self, query: str) -> list[list[str]]:
+        """Run nvidia-smi and return the fields of its lines. Raises _Unanswered, at the latest after `ANSWER_SECONDS`."""
+        if self._stuck is not None and self._stuck.poll() is None:
+            raise _Unanswered(
+                f"nvidia-smi (pid {self._stuck.pid}) outlives SIGKILL: the driver hangs"
+            )
+        self._stuck = None
+        try:
+            child = subprocess.Popen(
+                [self.program() or "nvidia-smi", query, "--format=csv,noheader,nounits"],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, "LC_ALL": "C"},
+                text=True,
+                errors="replace",
+            )
+        except OSError as error:
+            raise _Unanswered(f"nvidia-smi cannot be started: {error}") from error
+        try:
+            said, _ = child.communicate(timeout=ANSWER_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            self._stuck = child  # not waited for: a process that hangs in the driver does not die
+            raise _Unanswered(f"nvidia-smi did not answer within {ANSWER_SECONDS:.0f} s") from None
+        if child.returncode != 0:
+            words = " ".join(said.split())[:200]
+            raise _Unanswered(f"nvidia-smi ended with {child.returncode}: {words}")
+        lines = [line for line in said.splitlines() if line.strip()]
+        return [[part.strip() for part in line.split(",")] for line in lines]
+
+
+def visible(devices: list[Device], selected: str | None) -> list[Device]:
+    """Return the devices that CUDA_VISIBLE_DEVICES selects, as CUDA reads it: all when unset, none from the first unknown on.
+
+    Parts of a device (MIG-...) do not tell their use, so they are left out.
+    """
+    if selected is None:
+        return devices
+    found = []
+    for word in (part.strip() for part in selected.split(",")):
+        if word.startswith("MIG-"):
+            continue
+        match = [d for d in devices if word == str(d.index)]
+        if word.startswith("GPU-"):
+            match = [d for d in devices if d.uuid.startswith(word)]
+        if not match:
+            break
+        found += match
+    return found
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None

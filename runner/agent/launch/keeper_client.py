@@ -1,0 +1,253 @@
+"""The agent's side of its keeper: find it or start it, ask, and take what it tells."""
+
+from __future__ import annotations
+
+import array
+import json
+import logging
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runner.agent.launch.rank_commands import base_environment
+from runner.errors import PermanentError, TemporaryError
+from runner.facts.specs.cluster import ClusterSpec
+from runner.keeper import keeper
+
+log = logging.getLogger("stoker.agent")
+
+ANSWER_SECONDS = 10.0  # a keeper that says nothing for so long is stuck; chosen
+SEND_SECONDS = 5.0
+_READ_BYTES = 1 << 18
+_MAX_RIGHTS = 16  # descriptors in one read; the keeper sends one per message
+_MSG_CMSG_CLOEXEC = 0x40000000  # the socket module does not name it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where an agent lives. `python` runs the keeper, and ranks whose plan names no interpreter."""
+
+    node: str
+    folder: Path
+    cluster: ClusterSpec
+    slots: int = 1
+    address: str = "127.0.0.1"
+    python: str = sys.executable
+    device_files: Path = Path("/dev")
+    machine: Path = Path("/")  # has what tells of the hardware: sys/class/...
+
+    @property
+    def shares_machine(self) -> bool:
+        """Whether the node is one of those that the cluster's own machine plays: n1, n2, ... of `local`."""
+        local = self.cluster.local
+        return self.node in {f"n{index}" for index in range(1, local.nodes + local.spares + 1)}
+
+    @property
+    def mark(self) -> dict[str, str]:
+        """Environment that every rank of this node carries, whatever its attempt."""
+        return {"STOKER_CLUSTER": self.cluster.name, "STOKER_NODE": self.node}
+
+
+@dataclass(slots=True, kw_only=True)
+class KeeperState:
+    """What a keeper holds. Channels belong to whoever takes them."""
+
+    attempt: str = ""
+    epoch: int = 0
+    notes: dict[str, Any] = field(default_factory=dict)
+    cold: str = ""
+    ranks: list[dict[str, Any]] = field(default_factory=list)
+    channels: dict[int, socket.socket] = field(default_factory=dict)
+    held: dict[int, list[bytes]] = field(default_factory=dict)
+    abilities: tuple[str, ...] = ()  # what it can do beyond its protocol
+
+
+class KeeperLost(TemporaryError):
+    """The keeper is gone, or does not answer."""
+
+
+class KeeperLink:
+    """A connection to a living keeper. Every call may raise KeeperLost."""
+
+    def __init__(self, stream: socket.socket, pid: int) -> None:
+        self.pid = pid
+        self.abilities: tuple[str, ...] = ()  # known once its state was asked for
+        self._stream = stream
+        self._stream.settimeout(SEND_SECONDS)
+        self._received = b""
+        self._descriptors: list[int] = []
+
+    def fileno(self) -> int:
+        """Return the descriptor to watch."""
+        return self._stream.fileno()
+
+    def ask(self, what: str, **fields: Any) -> None:
+        """Send a message; returns once the kernel has taken it."""
+        try:
+            self._stream.sendall(json.dumps({"ask": what, **fields}).encode() + b"\n")
+        except OSError as error:
+            raise KeeperLost(f"keeper {self.pid} takes no messages: {error}") from error
+
+    def receive(self) -> list[dict[str, Any]]:
+        """Return what has come, without blocking; a message `channel` carries its `socket`."""
+        space = socket.CMSG_SPACE(_MAX_RIGHTS * 4)
+        flags = socket.MSG_DONTWAIT | _MSG_CMSG_CLOEXEC
+        try:
+            data, rights, _, _ = self._stream.recvmsg(_READ_BYTES, space, flags)
+        except BlockingIOError:
+            return []
+        except OSError as error:
+            raise KeeperLost(f"keeper {self.pid} is gone: {error}") from error
+        if not data:
+            raise KeeperLost(f"keeper {self.pid} is gone")
+        for _, _, numbers in rights:
+            found = array.array("i")
+            found.frombytes(numbers[: len(numbers) // 4 * 4])
+            self._descriptors.extend(found)
+        *lines, self._received = (self._received + data).split(b"\n")
+        return [self._message(line) for line in lines]
+
+    def state(self) -> KeeperState:
+        """Ask for everything the keeper holds, and wait for it."""
+        self.ask("hello")
+        found = KeeperState()
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while True:
+            for message in self._wait(deadline):
+                if message["tell"] == "channel":
+                    found.channels[message["rank"]] = message["socket"]
+                elif message["tell"] == "held":
+                    packets = [packet.encode("latin-1") for packet in message["packets"]]
+                    found.held[message["rank"]] = packets
+                elif message["tell"] == "state":
+                    _check_protocol(message)
+                    self.pid = message["pid"]
+                    found.ranks = message["ranks"]
+                    found.attempt = message.get("attempt", "")
+                    found.epoch = message.get("epoch", 0)
+                    found.notes = message.get("notes", {})
+                    found.cold = message.get("cold", "")
+                    found.abilities = tuple(message.get("abilities", ()))
+                    self.abilities = found.abilities
+                    return found
+
+    def close(self) -> None:
+        """Let go; the keeper and its ranks go on."""
+        self._stream.close()
+        for descriptor in self._descriptors:
+            os.close(descriptor)
+        self._descriptors.clear()
+
+    def _wait(self, deadline: float) -> list[dict[str, Any]]:
+        while time.monotonic() < deadline:
+            if _readable(self._stream, max(0.0, deadline - time.monotonic())):
+                return self.receive()
+        raise KeeperLost(f"keeper {self.pid} did not answer within {ANSWER_SECONDS:.0f} s")
+
+    def _message(self, line: bytes) -> dict[str, Any]:
+        message: dict[str, Any] = json.loads(line)
+        if message["tell"] == "channel":
+            message["socket"] = socket.socket(fileno=self._descriptors.pop(0))
+        return message
+
+
+def connect(folder: Path) -> KeeperLink | None:
+    """Connect to the keeper of a node's folder; None when none lives there."""
+    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        # A socket's address holds 108 bytes; through the open folder, its path may be as long as it likes.
+        stream.connect(f"/proc/self/fd/{directory}/{keeper.SOCKET_NAME}")
+    except OSError:
+        stream.close()
+        return None
+    finally:
+        os.close(directory)
+    pid = _peer(stream)
+    let_go_on(pid)
+    return KeeperLink(stream, pid)
+
+
+def start(place: Place) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
+    """Start a keeper that outlives us, and connect to it. Raises PermanentError when it cannot be started."""
+    command = [place.python, "-I", "-S", str(Path(keeper.__file__).absolute())]
+    command += ["--folder", str(place.folder.absolute())]
+    command += ["--cluster", place.cluster.name, "--node", place.node]
+    command += ["--hard-cap-seconds", str(place.cluster.hard_cap_seconds)]
+    command += ["--kill-wait-seconds", str(place.cluster.kill_wait_seconds)]
+    errors_path = place.folder / "keeper.err"
+    environment = {**base_environment(), **place.mark, keeper.MARK: str(place.folder.absolute())}
+    try:
+        with errors_path.open("ab") as errors:
+            child = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=environment,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise PermanentError(f"cannot start a keeper with {place.python!r}: {error}") from error
+    assert child.stdout is not None
+    is_ready = _readable(child.stdout, ANSWER_SECONDS) and child.stdout.read(6) == b"ready\n"
+    child.stdout.close()
+    link = connect(place.folder) if is_ready else None
+    if link is None:
+        child.kill()
+        child.wait()
+        raise PermanentError(f"the keeper did not start; {errors_path} says why")
+    return link, child
+
+
+def sweep(place: Place) -> tuple[int, ...]:
+    """Kill what earlier lives of this node left behind; return the ranks that do not die in time (-1: unknown).
+
+    Ranks below a living keeper are not left behind. What cleans up after ranks is let be for a while.
+    """
+
+    def find() -> dict[int, dict[str, str]]:
+        return {
+            pid: environment
+            for pid, environment in keeper.strays(place.mark).items()
+            if "STOKER_ATTEMPT" in environment
+        }
+
+    left = keeper.end_strays(find, wait_seconds=place.cluster.kill_wait_seconds)
+    if left:
+        log.warning("processes %s do not die", sorted(left))
+    return tuple(sorted({keeper.rank_of(environment) for environment in left.values()}))
+
+
+def _check_protocol(message: dict[str, Any]) -> None:
+    if message["protocol"] != keeper.PROTOCOL:
+        raise PermanentError(
+            f"the keeper (pid {message['pid']}) speaks protocol {message['protocol']}, this agent {keeper.PROTOCOL}; "
+            f"start the agent of the release that started it, or end the run first"
+        )
+
+
+def _peer(stream: socket.socket) -> int:
+    credentials = array.array("i")
+    credentials.frombytes(stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return credentials[0]
+
+
+def let_go_on(pid: int) -> None:
+    """Let a keeper that somebody stopped go on: nobody but us has any business with it."""
+    seen = keeper.process(pid)
+    if seen is not None and seen.state in "Tt":
+        keeper.send_signal([pid], signal.SIGCONT)
+
+
+def _readable(stream: Any, timeout_seconds: float) -> bool:
+    poll = select.poll()
+    poll.register(stream, select.POLLIN | select.POLLHUP)
+    return bool(poll.poll(timeout_seconds * 1000))

@@ -1,0 +1,1 @@
+"""Ranks of this node: their channels, reports, output files, resources and termination."""

@@ -1,0 +1,1 @@
+"""`stoker diagnose`: offline diagnosis of logs and metric files."""

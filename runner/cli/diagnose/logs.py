@@ -1,0 +1,194 @@
+"""`stoker diagnose`: what went wrong, from any logs of any run. Offline, without a cluster, without configuration."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import sys
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import BinaryIO, cast
+
+import click
+
+from runner.cli import exit_codes
+from runner.cli.options import examples
+from runner.collect.diagnosis import Diagnosis, Log
+from runner.collect.scan import BLOCK_BYTES
+from runner.errors import UserError
+from runner.facts.causes import Verdict
+from runner.facts.matches import Match
+
+GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952
+BAR_BYTES = 64 * 1024 * 1024  # of logs, from which on a progress bar is drawn; chosen
+
+
+@click.command(
+    epilog=examples(
+        "stoker diagnose train.log                  one log: the fault, whose it is, and the lines that say so",
+        "stoker diagnose logs/rank*.log dmesg.txt   the ranks of one run, and a kernel log beside them",
+        "kubectl logs trainer-0 | stoker diagnose - --json",
+        "stoker diagnose --metrics metrics.csv      a curve: spikes, divergence, NaN, loss scale, throughput",
+    )
+    + exit_codes.HELP
+)
+@click.argument("files", nargs=-1, required=True)
+@click.option(
+    "--json", "as_json", is_flag=True, help="One object a line for each incident, root cause first."
+)
+@click.option(
+    "--metrics",
+    is_flag=True,
+    help="FILES are metrics: CSV, JSON lines or a folder of TensorBoard events.",
+)
+@click.option(
+    "--pattern",
+    metavar="REGEX",
+    help="How your trainer writes a step, with groups named step, loss, grad_norm, lr, loss_scale, tokens_per_second.",
+)
+@click.option(
+    "--run",
+    "run_file",
+    metavar="RUN.YAML",
+    help="The run's own file: its `planned` changes are no findings, its `metric_pattern` is known.",
+)
+@click.pass_context
+def diagnose(
+    ctx: click.Context,
+    files: tuple[str, ...],
+    *,
+    as_json: bool,
+    metrics: bool,
+    pattern: str | None,
+    run_file: str | None,
+) -> None:
+    """Say what went wrong in logs of a run, and show the lines that say so. Several FILES are the ranks of one run.
+
+    A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1. `-` reads standard input.
+    """
+    run = None
+    if run_file is not None:
+        from runner.load import load_run
+
+        run = load_run(run_file)
+    if metrics:
+        from runner.cli.diagnose.metrics import diagnose_metrics
+
+        planned = run.planned if run is not None else ()
+        ctx.exit(diagnose_metrics(files, as_json=as_json, planned=planned))
+    if pattern is None and run is not None:
+        pattern = run.metric_pattern or None
+    diagnosis = Diagnosis(own_format=pattern)
+    num_read, unread = 0, list[str]()
+    with click.progressbar(
+        length=_size(files), label="reading", file=sys.stderr, hidden=not _wants_bar(files)
+    ) as bar:
+        for name in files:
+            log = diagnosis.log(name)
+            try:
+                for block in _blocks(name):
+                    log.feed(block)
+                    bar.update(len(block))
+                    if log.is_binary:
+                        break
+            except UserError as error:  # what was read until then counts, and so do the others
+                unread.append(str(error))
+                if not log.num_bytes:
+                    diagnosis.logs.remove(log)
+                    continue
+            log.finish()
+            num_read += not log.is_binary
+    for stream in (sys.stdout, sys.stderr):  # logs hold what a terminal may not be able to show
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    for warning in (*unread, *diagnosis.warnings):
+        click.echo(f"stoker: {warning}", err=True)
+    verdicts = diagnosis.verdicts()
+    if as_json:
+        for verdict in verdicts:
+            click.echo(json.dumps(as_object(verdict), ensure_ascii=False))
+    else:
+        _tell(verdicts, diagnosis.logs, is_whole=not unread)
+    if not num_read or (unread and not verdicts):
+        ctx.exit(exit_codes.BAD_INPUT)  # what nobody has read is not healthy
+    ctx.exit(exit_codes.FAILED if verdicts else exit_codes.DONE)
+
+
+def as_object(verdict: Verdict) -> dict[str, object]:
+    """Return a verdict as programs read it."""
+    culprit = verdict.culprit
+    return {
+        "fault": verdict.fault,
+        "scope": verdict.scope,
+        "culprit": None if culprit is None else {"kind": culprit.kind, "id": culprit.id},
+        "confidence": verdict.confidence,
+        "evidence": [
+            {"file": match.file, "line": match.line, "text": match.text}
+            for match in verdict.evidence
+        ],
+        "action_class": verdict.action_class,
+        **({"template": verdict.template} if verdict.template else {}),
+    }
+
+
+def _tell(verdicts: Sequence[Verdict], logs: Sequence[Log], *, is_whole: bool) -> None:
+    """Print verdicts for people. `is_whole`: all that was to be read was."""
+    if not any(log.num_bytes and not log.is_binary for log in logs):
+        click.echo("nothing was read, so nothing is known")
+        return
+    read = sum(log.num_bytes for log in logs)
+    what = f"{len(logs)} file{'s' * (len(logs) != 1)}, {read / 1e6:,.1f} MB"
+    if not verdicts:
+        where = what if is_whole else f"what could be read: {what}"
+        click.echo(f"no incident found in {where}")
+        return
+    for number, verdict in enumerate(verdicts):
+        culprit = verdict.culprit
+        whose = f", {culprit.kind} {culprit.id}" if culprit is not None else ""
+        sure = f"{verdict.confidence:.0%} sure"
+        head = (
+            f"{verdict.fault}{whose} ({sure}; scope {verdict.scope}; wants: {verdict.action_class})"
+        )
+        click.echo(("" if number == 0 else "besides: ") + head)
+        for match in verdict.evidence:
+            click.echo(f"  {_where(match)}: {match.text.strip()[:160]}")
+    click.echo(f"from {what}")
+
+
+def _where(match: Match) -> str:
+    rank = f" rank {match.rank}" if match.rank is not None else ""
+    return f"{match.file}:{match.line}{rank}"
+
+
+def _blocks(name: str) -> Iterator[bytes]:
+    """Yield the bytes of a file (`-`: standard input); what gzip packed is unpacked. Raises UserError when it cannot be read."""
+    try:
+        with closing(_opened(name)) as file:
+            while block := file.read(BLOCK_BYTES):
+                yield block
+    except (OSError, EOFError, zlib.error) as error:
+        why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        raise UserError(
+            f"{name}: cannot be read ({why}); give the path of a log, or - for standard input"
+        ) from error
+
+
+def _opened(name: str) -> BinaryIO:
+    if name == "-":
+        return sys.stdin.buffer
+    file = open(name, "rb")  # noqa: SIM115 - whoever asked closes it
+    if file.peek(2)[:2] == GZIP_MAGIC:
+        return cast(BinaryIO, gzip.GzipFile(fileobj=file))
+    return file
+
+
+def _size(files: Sequence[str]) -> int:
+    paths = [Path(name) for name in files if name != "-"]
+    return sum(path.stat().st_size for path in paths if path.is_file())
+
+
+def _wants_bar(files: Sequence[str]) -> bool:
+    return sys.stderr.isatty() and _size(files) >= BAR_BYTES

@@ -1,0 +1,116 @@
+"""`stoker diagnose --metrics`: what the numeric detectors say of metric files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from runner.cli import exit_codes
+from runner.collect.metric_files.curves import Curve, curves_in
+from runner.detect.numerics.findings import NumericFinding
+from runner.detect.numerics.numerics import Numerics
+from runner.facts.specs.planned_changes import Planned
+
+NOTES_SHOWN = 10  # of one file, for people; chosen
+
+
+@dataclass(slots=True)
+class _Looked:
+    """What was found in one curve."""
+
+    curve: Curve
+    warnings: list[str]
+    steps: tuple[int, int] | None = None
+    findings: list[NumericFinding] = field(default_factory=list)
+
+    @property
+    def incidents(self) -> list[NumericFinding]:
+        return [finding for finding in self.findings if finding.severity == "incident"]
+
+
+def diagnose_metrics(
+    paths: Sequence[str], *, as_json: bool, planned: Sequence[Planned] = ()
+) -> int:
+    """Print what is wrong in these files: CSV, JSON lines, or folders of TensorBoard events. `planned` changes are not.
+
+    Returns 0 when all are healthy, 1 with an incident, 2 when one cannot be used.
+    """
+    looked = [_look(curve, planned) for path in paths for curve in curves_in(Path(path))]
+    for one in looked:
+        if as_json:
+            for warning in one.warnings:
+                click.echo(f"{one.curve.path}: {warning}", err=True)
+            for finding in one.incidents:
+                click.echo(json.dumps(as_object(finding), ensure_ascii=False))
+        else:
+            _report(one)
+    if any(one.steps is None for one in looked) or not looked:
+        return exit_codes.BAD_INPUT
+    return exit_codes.FAILED if any(one.incidents for one in looked) else exit_codes.DONE
+
+
+def as_object(finding: NumericFinding) -> dict[str, object]:
+    """Return an incident as programs read it."""
+    return {
+        "fault": finding.fault,
+        "onset_step": finding.onset_step,
+        "detected_step": finding.detected_step,
+        "evidence": [finding.evidence],
+        "severity": finding.severity,
+        "action_class": finding.action_class,
+    }
+
+
+def _look(curve: Curve, planned: Sequence[Planned]) -> _Looked:
+    numerics = Numerics(planned=planned)
+    looked = _Looked(curve, [])
+    for record, _where, extra in curve.samples():
+        first = looked.steps[0] if looked.steps else record.step
+        looked.steps = (first, record.step)
+        looked.findings += numerics.take(record, extra or None)
+    looked.warnings = [*curve.warnings, *numerics.warnings]
+    return looked
+
+
+def _report(looked: _Looked) -> None:
+    """Tell people: what was looked at, incidents, then notes."""
+    curve = looked.curve
+    if looked.steps is None:
+        click.echo(f"{curve.path}: nothing that could be looked at")
+        _warn(looked)
+        return
+    first, last = looked.steps
+    columns = ", ".join(
+        name if name == column else f"{name} (as {column})"
+        for name, column in curve.columns.items()
+    )
+    click.echo(f"{curve.path}: {curve.num_samples:,} samples, steps {first} to {last}: {columns}")
+    _warn(looked)
+    ends = {
+        (finding.fault, finding.onset_step): finding
+        for finding in looked.findings
+        if finding.recovered
+    }
+    for finding in looked.incidents:
+        end = ends.get((finding.fault, finding.onset_step))
+        after = "" if end is None else f"; {end.evidence} (step {end.detected_step})"
+        click.echo(
+            f"  {finding.fault} from step {finding.onset_step}, seen at step {finding.detected_step}: {finding.evidence}{after} "
+            f"[{finding.action_class}]"
+        )
+    notes = [one for one in looked.findings if one.severity == "note" and not one.recovered]
+    for finding in notes[:NOTES_SHOWN]:
+        click.echo(f"  note: {finding.fault} from step {finding.onset_step}: {finding.evidence}")
+    if len(notes) > NOTES_SHOWN:
+        click.echo(f"  and {len(notes) - NOTES_SHOWN} more notes")
+    if not looked.incidents:
+        click.echo("  healthy: no incident")
+
+
+def _warn(looked: _Looked) -> None:
+    for warning in looked.warnings:
+        click.echo(f"  warning: {warning}")

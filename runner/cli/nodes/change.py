@@ -1,0 +1,205 @@
+"""Commands that take nodes out of service and let them in again. Each is a request; what it does is decided by the supervisor."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from runner.cli.asking import asker, new_request_id
+from runner.cli.clusters import find_cluster, need_leader, need_view, store_of
+from runner.cli.nodes.show import known_node
+from runner.cli.operate import report
+from runner.cli.options import cluster_option, examples, json_option, timeout_option
+from runner.errors import UserError
+from runner.facts.messages.requests import (
+    DrainNode,
+    QuarantineNode,
+    ReadmitNode,
+    Request,
+    RetireNode,
+    SwapNode,
+)
+from runner.facts.specs.cluster import ClusterSpec
+from runner.store.protocol import Store
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+MAX_REASON = 500  # characters; it goes into the logbook and every table; chosen, not measured
+
+
+def _node_options(command: F) -> F:
+    """Add what all these commands take: a node, why, how long to wait, which cluster, and how to answer."""
+    options = (
+        json_option,
+        cluster_option,
+        timeout_option(900.0),
+        click.option("--reason", default="", metavar="TEXT", help="Why; for the logbook."),
+        click.argument("node"),
+    )
+    for option in options:
+        command = option(command)
+    return command
+
+
+@click.command(
+    epilog=examples(
+        'stoker swap n7 --reason "fans are loud"',
+        "stoker swap n7 --with n12",
+        "stoker readmit n7       once it is repaired",
+    )
+)
+@click.option(
+    "--with", "spare", metavar="SPARE", help="Which spare takes its place; default: the nearest."
+)
+@_node_options
+def swap(
+    node: str,
+    *,
+    spare: str | None,
+    reason: str,
+    timeout_seconds: float,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """Put a spare in a node's place: at the next checkpoint, which is asked for now.
+
+    The run goes on from that checkpoint, so no step is lost. The node goes to repair, until `stoker readmit`. Without a spare
+    that fits the swap is refused; `stoker drain` takes the node out all the same. Done when the node is out.
+    """
+    request = SwapNode(
+        id=new_request_id(), by=asker(), node=node, spare=spare, reason=_reason(reason)
+    )
+    _ask(request, node, spare, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+@click.command(
+    epilog=examples(
+        'stoker drain n7 --reason "rack r2 moves on Friday"',
+        "stoker drain n7 --timeout 3600      a checkpoint of this run takes long",
+    )
+)
+@_node_options
+def drain(
+    node: str, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
+) -> None:
+    """Take a node out of service at the next checkpoint, whether a spare is there or not.
+
+    With a spare the run goes on there; without one it waits, and somebody is paged. The node goes to repair, until
+    `stoker readmit`. Its hardware is not blamed.
+    """
+    request = DrainNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+@click.command(
+    epilog=examples(
+        'stoker quarantine n7 --reason "corrupts checkpoints"',
+        "stoker hardware                     what is refused, and why",
+        "stoker readmit n7                   let it in again",
+    )
+)
+@_node_options
+def quarantine(
+    node: str, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
+) -> None:
+    """Take a node out because its hardware is bad: it is refused from now on, under whatever name it comes back.
+
+    A node that serves leaves at the next checkpoint, as with `stoker drain`.
+    """
+    request = QuarantineNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+@click.command(
+    epilog=examples('stoker readmit n7 --reason "new power supply"', "stoker readmit n7 --json")
+)
+@_node_options
+def readmit(
+    node: str, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
+) -> None:
+    """Let a node that is out, or on its way out, come back: it is checked, and then it is a spare.
+
+    What its hardware did before counts no more. Hardware that was retired stays out.
+    """
+    request = ReadmitNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+@click.command(
+    epilog=examples(
+        'stoker retire n7 --reason "sent back"',
+        "stoker retire n7 --yes              in a script",
+    )
+)
+@click.option("--yes", is_flag=True, help="Do not ask whether this is meant.")
+@_node_options
+def retire(
+    node: str,
+    *,
+    yes: bool,
+    reason: str,
+    timeout_seconds: float,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """Take a node out for good: it leaves at the next checkpoint, its agent ends, and its hardware is never used again.
+
+    There is no way back; `stoker quarantine` refuses hardware until it is readmitted.
+    """
+    request = RetireNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    confirm = None if yes else _confirm_retirement
+    _ask(
+        request,
+        node,
+        where=where,
+        timeout_seconds=timeout_seconds,
+        as_json=as_json,
+        confirm=confirm,
+    )
+
+
+def _ask(
+    request: Request,
+    *nodes: str | None,
+    where: str | None,
+    timeout_seconds: float,
+    as_json: bool,
+    confirm: Callable[[Store, ClusterSpec, str], None] | None = None,
+) -> None:
+    """Check the nodes that a request names, and that somebody will read it; then ask, wait and report."""
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        view = need_view(store, cluster)
+        known_nodes = [known_node(view, name).node for name in nodes if name is not None]
+        need_leader(store, cluster)
+        if confirm is not None:
+            confirm(store, cluster, known_nodes[0])
+        report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
+
+
+def _confirm_retirement(store: Store, cluster: ClusterSpec, node: str) -> None:
+    found = known_node(need_view(store, cluster), node)
+    if found.state == "retired":
+        return
+    what = f" ({found.hardware})" if found.hardware else ""
+    if not sys.stdin.isatty():
+        raise UserError(
+            f"retire: {node}{what} would be out for good and nobody can be asked here; say --yes if that is meant"
+        )
+    text = (
+        f"{node} is {found.state}; take it out for good, its hardware{what} never to be used again?"
+    )
+    if not click.confirm(text, err=True):
+        raise UserError(f"retire: {node} stays as it is")
+
+
+def _reason(text: str) -> str:
+    """Return a reason that fits a line of the logbook."""
+    if len(text) > MAX_REASON or not text.isprintable():
+        raise UserError(
+            f"--reason: {text[:60]!r} is too long or holds line breaks; give one line of at most {MAX_REASON} characters"
+        )
+    return text

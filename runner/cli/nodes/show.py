@@ -1,0 +1,185 @@
+"""Commands that look at the fleet: its nodes, one of them in full, and the hardware behind their names."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import click
+
+from runner.cli import show
+from runner.cli.clusters import find_cluster, known, need_view, store_of
+from runner.cli.nodes.tables import (
+    FEW,
+    domains_of,
+    fleet_in_short,
+    hardware_in_full,
+    hardware_table,
+    is_remarkable,
+    left_out,
+    node_in_full,
+    nodes_table,
+    shown_nodes,
+)
+from runner.cli.options import cluster_option, examples, json_option
+from runner.decide.state.cluster_state import Hardware, State
+from runner.errors import UserError
+from runner.facts.messages.cluster_status import NodeView, View
+from runner.facts.messages.records import NodeStateName
+from runner.facts.specs.cluster import ClusterSpec
+from runner.serve.status_reader import read_view
+from runner.store.protocol import Store
+
+NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
+
+
+@click.command(
+    epilog=examples(
+        "stoker nodes",
+        "stoker nodes n7                 one node in full: its hardware, and what that did",
+        "stoker nodes --state spare      who stands by",
+        "stoker nodes --json | jq -r '.[] | select(.state == \"lost\") | .node'",
+    )
+)
+@click.argument("node", required=False)
+@click.option(
+    "--state",
+    "states",
+    type=click.Choice(NODE_STATES),
+    multiple=True,
+    help="Only nodes in this state; may be given several times.",
+)
+@click.option("--all", "everything", is_flag=True, help="Every node of a large fleet, too.")
+@cluster_option
+@json_option
+def nodes(
+    node: str | None,
+    *,
+    states: tuple[str, ...],
+    everything: bool,
+    where: str | None,
+    as_json: bool,
+) -> None:
+    """List the nodes: state, what runs there, when they were heard last, and how the spares stand.
+
+    Of a large fleet those are listed that are not simply active or spare. With NODE: everything about that one.
+    """
+    if node is not None and (states or everything):
+        raise UserError(f"nodes: {node!r} is one node; leave out --state and --all")
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        view = need_view(store, cluster)
+        if node is not None:
+            _one_node(store, cluster, view, node, as_json=as_json)
+            return
+    if as_json:
+        show.print_json([n for n in view.nodes if not states or n.state in states])
+        return
+    shown = shown_nodes(view, states=states, everything=everything)
+    show.print_text(fleet_in_short(view))
+    rest = left_out(view, shown, states=states)
+    if rest:
+        show.print_text(rest)
+    if shown or not rest:
+        show.print_text()
+        show.print_text(nodes_table(shown, view.now))
+
+
+@click.command(
+    epilog=examples(
+        "stoker hardware",
+        "stoker hardware board:PF3X9     one machine in full",
+        "stoker hardware --json | jq -r '.[] | select(.verdict != \"\") | .hardware'",
+    )
+)
+@click.argument("name", required=False, metavar="[HARDWARE]")
+@click.option("--all", "everything", is_flag=True, help="All hardware of a large fleet, too.")
+@cluster_option
+@json_option
+def hardware(name: str | None, *, everything: bool, where: str | None, as_json: bool) -> None:
+    """List the hardware ever seen: the names it had, its offences, and whether it may serve.
+
+    A machine is known by its parts (board serial, GPUs, network cards), not by the name of its node: a bad one that comes
+    back under another name is refused. `stoker readmit NODE` lets it in again. Offences count for `lemon_days`.
+    """
+    cluster = find_cluster(where)
+    with store_of(cluster) as store:
+        view, state = read_view(store), state_in(store)
+    now = state.now if view is None else max(state.now, view.now)
+    every = list(state.hardware.values())
+    if name is not None:
+        every = [_known_hardware(every, name)]
+    if as_json:
+        show.print_json(every)
+    elif name is not None:
+        show.print_text("\n".join(hardware_in_full(every[0], cluster=cluster, now=now)))
+    elif not every:
+        show.print_text("no hardware was seen yet")
+    else:
+        _list_hardware(every, cluster=cluster, now=now, everything=everything)
+
+
+def known_node(view: View, name: str) -> NodeView:
+    """Return the node of that name; raise UserError with the known ones, and the nearest."""
+    found = next((node for node in view.nodes if node.node == name), None)
+    if found is None:
+        names = [node.node for node in view.nodes]
+        raise UserError(f"no node {name!r} in cluster {view.cluster!r}; {known(name, names)}")
+    return found
+
+
+def state_in(store: Store) -> State:
+    """Return the controller's state as the journal has it, by applying alone: the newest snapshot, and what came after.
+
+    It says more than the View, costs more to read, and is there when the supervisor is dead, too.
+    """
+    from runner.decide.state.apply import apply_entry
+    from runner.journal.journal import Journal
+    from runner.supervisor.decisions import Recovery
+
+    journal = Journal(store)
+    snapshot = journal.latest_snapshot()
+    state = State()
+    if isinstance(snapshot.state, Recovery) and isinstance(snapshot.state.state, State):
+        state = snapshot.state.state
+    for entry in journal.replay(snapshot.through + 1):
+        apply_entry(state, entry)
+    return state
+
+
+def _one_node(store: Store, cluster: ClusterSpec, view: View, name: str, *, as_json: bool) -> None:
+    found, state = known_node(view, name), state_in(store)
+    durable = state.nodes.get(name)
+    what = state.hardware.get(found.hardware)
+    if not as_json:
+        show.print_text(node_in_full(found, durable, what, cluster=cluster, now=view.now))
+        return
+    plain = show.plain(found)
+    plain["domains"] = domains_of(cluster, name)
+    plain["checked"] = show.plain(durable.checked) if durable is not None else None
+    plain["hardware_history"] = show.plain(what)
+    show.print_json(plain)
+
+
+def _known_hardware(every: list[Hardware], name: str) -> Hardware:
+    found = next((each for each in every if each.hardware == name), None)
+    if found is None:
+        raise UserError(
+            f"no hardware {name!r} was seen; {known(name, [h.hardware for h in every])}"
+        )
+    return found
+
+
+def _list_hardware(
+    every: list[Hardware], *, cluster: ClusterSpec, now: float, everything: bool
+) -> None:
+    shown = every
+    if len(every) > FEW and not everything:
+        shown = [each for each in every if is_remarkable(each)]
+    refused = sum(bool(each.verdict) for each in every)
+    show.print_text(f"{len(every)} pieces of hardware, {refused} of them refused")
+    if len(shown) < len(every):
+        rest = len(every) - len(shown)
+        show.print_text(f"{rest} have one name, no offence and no verdict: `--all` lists them")
+    if shown:
+        show.print_text()
+        show.print_text(hardware_table(shown, cluster=cluster, now=now))

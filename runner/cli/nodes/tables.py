@@ -1,0 +1,262 @@
+"""Tables of nodes and of hardware. A fleet of thousands is told in counts, and by the few nodes that are not as they should be."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+
+from runner.cli import show
+from runner.decide.nodes.hardware import offences_that_count
+from runner.decide.state.cluster_state import Hardware, Node
+from runner.facts.messages.cluster_status import NodeView, PoolView, View
+from runner.facts.specs.cluster import ClusterSpec
+from runner.history.phrases import names, printable
+
+FEW = 50  # rows that are shown whole; chosen, not measured
+SHORT = 16  # characters of a hardware's name in a table; chosen, not measured
+PLAIN_STATES = ("active", "spare")  # what a node should be
+
+_COLUMNS: tuple[tuple[str, Callable[[NodeView, float], str]], ...] = (
+    ("node", lambda n, _: n.node),
+    ("state", lambda n, _: n.state),
+    ("since", lambda n, now: "-" if n.since is None else show.seconds(max(0.0, now - n.since))),
+    ("attempt", lambda n, _: str(n.attempt or "-")),
+    ("ranks", lambda n, _: _ranks(n.ranks_alive)),
+    ("heard", lambda n, _: _heard(n)),
+    ("memory", lambda n, _: show.size(n.agent_resident_bytes)),
+    ("warm", lambda n, _: _warm(n)),
+    ("hardware", lambda n, _: short_hardware(n.hardware)),
+    ("offences", lambda n, _: str(n.offences) if n.offences else "-"),
+    ("domain", lambda n, _: printable(n.domain, 40) or "-"),
+    ("why", lambda n, now: _why(n, now)),
+)
+_MAY_BE_LEFT_OUT = ("warm", "offences", "domain")  # where no node has anything to say there
+
+
+def nodes_table(some: Sequence[NodeView], now: float) -> str:
+    """Lay out nodes; `now` is the View's. Columns in which none of them has anything are left out."""
+    if not some:
+        return "no node yet"
+    kept = []
+    for name, cell in _COLUMNS:
+        cells = [cell(node, now) for node in some]
+        if name not in _MAY_BE_LEFT_OUT or any(text != "-" for text in cells):
+            kept.append((name, cells))
+    rows = zip(*(cells for _, cells in kept), strict=True)
+    return show.table([name for name, _ in kept], list(rows))
+
+
+def fleet_in_short(view: View) -> str:
+    """Say how many nodes are in which state, and how the spares stand."""
+    counts = Counter(node.state for node in view.nodes)
+    told = ", ".join(f"{num} {state}" for state, num in sorted(counts.items(), key=_by_number))
+    leaving = sum(node.leaving is not None for node in view.nodes)
+    told += f"; {leaving} to leave at a checkpoint" if leaving else ""
+    lines = [f"{len(view.nodes)} nodes: {told}"] if view.nodes else []
+    if view.pool is not None:
+        lines.append(pool_in_words(view.pool))
+    return "\n".join(lines)
+
+
+def pool_in_words(pool: PoolView) -> str:
+    """Say how many spares there are, how few there may be, and how many there should be."""
+    marks = [f"fewer than {pool.low_mark} are too few"] if pool.low_mark else []
+    if pool.recommended is not None:
+        marks.append(f"{pool.recommended} recommended")
+    if pool.low and pool.spares >= pool.low_mark:
+        marks.append("which is not what a waiting run needs")
+    told = f"spares: {pool.spares}" + (f" ({', '.join(marks)})" if marks else "")
+    return f"SPARES ARE LOW; {told}" if pool.low else told
+
+
+def shown_nodes(view: View, *, states: Sequence[str], everything: bool) -> Sequence[NodeView]:
+    """Choose the nodes of a table: all of a small fleet; of a large one those that are not plainly active or spare."""
+    some = [node for node in view.nodes if not states or node.state in states]
+    if everything or len(some) <= FEW:
+        return some
+    return some if states else [node for node in some if not is_plain(node)]
+
+
+def is_plain(node: NodeView) -> bool:
+    """Whether there is nothing to say of a node."""
+    return node.state in PLAIN_STATES and node.leaving is None and not node.offences
+
+
+def left_out(view: View, shown: Sequence[NodeView], *, states: Sequence[str]) -> str:
+    """Say which nodes a table leaves out and how they are seen; "" when it shows all that were asked for."""
+    asked = sum(not states or node.state in states for node in view.nodes)
+    if asked == len(shown):
+        return ""
+    return (
+        f"{asked - len(shown)} nodes are active or spare, and nothing else is to be said of them: "
+        "`--all` lists them, `--state spare` those that stand by"
+    )
+
+
+def short_hardware(hardware: str) -> str:
+    """Shorten a hardware's name to its kind and its end, where serial numbers differ."""
+    text = printable(hardware, 200)
+    if len(text) <= SHORT:
+        return text or "-"
+    kind, colon, _ = text.partition(":")
+    lead = f"{kind}:" if colon and len(kind) <= 6 else ""
+    return f"{lead}..{text[len(lead) + 2 - SHORT :]}"
+
+
+def _by_number(item: tuple[str, int]) -> tuple[int, str]:
+    return -item[1], item[0]
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    """Write ranks, runs of them short: "0-7"."""
+    if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
+        return f"{ranks[0]}-{ranks[-1]}"
+    return ",".join(map(str, ranks)) or "-"
+
+
+def _heard(node: NodeView) -> str:
+    return "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago"
+
+
+def _warm(node: NodeView) -> str:
+    """Say how a node's warm process is: "ready 480 MB"."""
+    size = show.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
+    return f"{printable(node.warm, 60)} {size}".strip() or "-"
+
+
+def _why(node: NodeView, now: float) -> str:
+    parts = [leaving_in_words(node, now)] if node.leaving is not None else []
+    parts += [f"down with {node.domain_down}"] if node.domain_down else []
+    parts += [node.reason] if node.reason else []
+    return printable("; ".join(parts), 100)
+
+
+def leaving_in_words(node: NodeView, now: float) -> str:
+    """Say where a node is going, since when, and why; "" when it stays."""
+    leaving = node.leaving
+    if leaving is None:
+        return ""
+    told = f"leaves for {leaving.to} since {show.seconds(max(0.0, now - leaving.since))}"
+    told += f", {leaving.spare} takes its place" if leaving.spare else ""
+    if leaving.by_time is not None:
+        told += f", within {show.seconds(max(0.0, leaving.by_time - now))} in any case"
+    return told + (f": {leaving.reason}" if leaving.reason else "")
+
+
+# ---- one node, and hardware -----------------------------------------------------------------------------------------
+
+
+def node_in_full(
+    node: NodeView,
+    known: Node | None,
+    hardware: Hardware | None,
+    *,
+    cluster: ClusterSpec,
+    now: float,
+) -> str:
+    """Tell all of one node: what it does, its agent, its hardware and what that did."""
+    since = "" if node.since is None else f" for {show.seconds(max(0.0, now - node.since))}"
+    lines = [f"{node.node}: {node.state}{since}{_because(node.reason)}"]
+    facts: dict[str, str] = {
+        "serves": f"{node.attempt}, ranks {_ranks(node.ranks_alive)}" if node.attempt else "",
+        "agent": _agent(node, known),
+        "warm": _warm(node) if node.warm else "",
+        "unread": f"{show.size(node.log_bytes_skipped)} of its ranks' output, in floods"
+        if node.log_bytes_skipped
+        else "",
+        "domains": ", ".join(domains_of(cluster, node.node)),
+        "down with": node.domain_down,
+        "leaves": printable(leaving_in_words(node, now).removeprefix("leaves ")),
+        "last check": _checked(known, now),
+    }
+    lines += _aligned(facts)
+    if hardware is not None:
+        lines += ["", *hardware_in_full(hardware, cluster=cluster, now=now)]
+    elif node.hardware:
+        lines += ["", f"hardware {printable(node.hardware)}"]
+    return "\n".join(lines)
+
+
+def hardware_in_full(hardware: Hardware, *, cluster: ClusterSpec, now: float) -> list[str]:
+    """Tell what is known of hardware, its offences with dates and incidents included."""
+    facts = {
+        "parts": ", ".join(printable(part, 80) for part in hardware.parts),
+        "names": names(hardware.nodes),
+        "verdict": verdict_in_words(hardware),
+        "offences": f"{offences_that_count(hardware, cluster, now)} count, of the last "
+        f"{cluster.lemon_days:g} days; {cluster.lemon_offences} make a lemon",
+    }
+    lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
+    for offence in hardware.offences:
+        incident = f" ({offence.incident})" if offence.incident else ""
+        told = f"{offence.fault} as {offence.node}{_because(offence.evidence)}{incident}"
+        lines.append(f"    {show.moment(offence.at)}  {told}")
+    return lines
+
+
+def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float) -> str:
+    """Lay out hardware."""
+    columns = ("hardware", "names", "verdict", "offences", "last", "why")
+    rows = [
+        (
+            printable(known.hardware, 80),
+            names(known.nodes),
+            known.verdict or "-",
+            str(offences_that_count(known, cluster, now) or "-"),
+            show.moment(known.offences[-1].at) if known.offences else "-",
+            printable(known.reason or (known.offences[-1].fault if known.offences else ""), 80),
+        )
+        for known in some
+    ]
+    return show.table(columns, rows)
+
+
+def is_remarkable(hardware: Hardware) -> bool:
+    """Whether there is anything to say of hardware but that it is there."""
+    return bool(hardware.verdict or hardware.offences or len(hardware.nodes) > 1)
+
+
+def verdict_in_words(hardware: Hardware) -> str:
+    """Say whether hardware may serve, since when, who said so and why."""
+    if not hardware.verdict:
+        return "welcome"
+    since = "" if hardware.judged_at is None else f" since {show.moment(hardware.judged_at)}"
+    by = f" by {printable(hardware.by, 60)}" if hardware.by else ""
+    return f"{hardware.verdict}{since}{by}{_because(hardware.reason)}"
+
+
+def domains_of(cluster: ClusterSpec, node: str) -> list[str]:
+    """Return the failure domains a node is in, the nearest first: "switch s1", "rack r2"."""
+    return [
+        f"{kind} {name}"
+        for kind, domains in cluster.domains.items()
+        for name, nodes in domains.items()
+        if node in nodes
+    ]
+
+
+def _agent(node: NodeView, known: Node | None) -> str:
+    parts = [f"pid {node.agent_pid}"] if node.agent_pid else []
+    parts += [f"{show.size(node.agent_resident_bytes)}"] if node.agent_resident_bytes else []
+    parts += [f"at {printable(node.address, 60)}"] if node.address else []
+    parts += [f"incarnation {known.incarnation}"] if known is not None and known.incarnation else []
+    parts += [f"{node.slots} slots"] if node.slots else []
+    heard = node.heard_seconds_ago
+    parts.append("never heard" if heard is None else f"heard {heard:.1f} s ago")
+    return ", ".join(parts)
+
+
+def _checked(known: Node | None, now: float) -> str:
+    if known is None or known.checked is None:
+        return ""
+    ago = show.seconds(max(0.0, now - known.checked.at))
+    said = "" if known.checked.said == known.checked.outcome else known.checked.said
+    return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(said)}"
+
+
+def _aligned(facts: Mapping[str, str]) -> list[str]:
+    return [f"  {name:<10}  {text}" for name, text in facts.items() if text]
+
+
+def _because(reason: str) -> str:
+    return f": {printable(reason)}" if reason else ""

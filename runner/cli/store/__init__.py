@@ -1,0 +1,1 @@
+"""Commands about the store and the cluster's token."""

@@ -1,0 +1,89 @@
+"""`stoker store accept`: a person's way out when the store came back with less than it acknowledged."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from runner.cli import show
+from runner.cli.asking import asker
+from runner.cli.clusters import find_cluster, store_of
+from runner.cli.options import cluster_option, examples, json_option
+from runner.errors import UserError
+from runner.facts.specs.cluster import ClusterSpec
+
+if TYPE_CHECKING:
+    from runner.supervisor.store_rollback import Loss
+
+
+@click.command(
+    epilog=examples(
+        "stoker store accept            show what would be lost, and ask",
+        "stoker store accept --yes      do it without asking",
+        "stoker store accept --json     only show it, for programs",
+    )
+)
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@cluster_option
+@json_option
+def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
+    """Take a store that came back with less than it acknowledged for the truth, as it is now.
+
+    Until then nobody acts on such a store. If a newer copy of it exists, put that back instead: nothing is lost then. Accepting
+    gives up the entries that are missing, and raises the next epoch above every one that was seen. Afterwards start
+    `stoker supervise`. The page runbooks/store-forgot.md says more.
+    """
+    from runner.signer import signer_of
+    from runner.supervisor.lease import Leadership
+    from runner.supervisor.store_rollback import accept as do_accept
+    from runner.supervisor.store_rollback import loss
+
+    cluster = find_cluster(where)
+    with store_of(cluster) as opened:
+        known = loss(cluster, opened, signer_of(cluster))
+        if as_json:
+            more = {"lost": known.lost, "is_any": known.is_any}
+            show.print_json({"cluster": cluster.name, **show.plain(known), **more})
+            if not yes:
+                return
+        if not known.is_any:
+            raise UserError(
+                f"the store of cluster {cluster.name!r} has everything that it is known to have acknowledged "
+                f"({known.ends_at} entries): there is nothing to accept"
+            )
+        if not as_json:
+            show.print_text(_in_words(cluster, known))
+        _confirm(yes)
+        with Leadership(cluster, opened) as lead:
+            number = do_accept(cluster, opened, lead.lease, known, by=asker())
+    if not as_json:
+        show.print_text(f"accepted, as journal entry {number}; now start `stoker supervise`")
+
+
+def _in_words(cluster: ClusterSpec, known: Loss) -> str:
+    lost = (
+        f"{known.lost} entries are known to be missing"
+        if known.lost
+        else "how many are missing is not known"
+    )
+    lines = [
+        f"cluster {cluster.name}: {known.reason or 'agents know more than the journal'}",
+        f"the journal ends at entry {known.ends_at}; {lost}",
+    ]
+    if known.seen_epoch >= known.next_epoch:
+        lines.append(
+            f"assignments up to epoch {known.seen_epoch} were given out, the journal knows those before {known.next_epoch}"
+        )
+    lines.append("what was started, asked for or found out in between is given up for good")
+    return "\n".join(lines)
+
+
+def _confirm(yes: bool) -> None:
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise UserError("store accept: nobody can be asked here; add --yes to do it")
+    if not click.confirm("Take the store as it is for the truth?", err=True):
+        raise UserError("store accept: nothing was done")

@@ -1,0 +1,88 @@
+"""`stoker store`: looking after the store that a cluster stands on."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import closing
+
+import click
+
+from runner.cli import exit_codes, show
+from runner.cli.clusters import find_cluster
+from runner.cli.options import cluster_option, examples, json_option
+from runner.cli.store.accept import accept
+from runner.doctor.report import FAIL, Verdict, examine, overall
+from runner.errors import StokerError
+from runner.facts.specs.cluster import ClusterSpec
+from runner.store.registry import open_store
+
+OUTCOME_CODES = {
+    "PASS": exit_codes.DONE,
+    "FAIL": exit_codes.FAILED,
+    "UNKNOWN": exit_codes.NO_ANSWER,
+}
+NAME_WIDTH = 11  # of the longest check's name
+
+
+@click.group(
+    epilog=examples(
+        "stoker store doctor                      is the store fit to lead by?",
+        "stoker store doctor --cluster c.yaml     before the first start, too",
+    )
+)
+def store() -> None:
+    """Look after the store: journal, leases and signals of a cluster, in files or on a Redis server."""
+
+
+@store.command(
+    epilog=examples(
+        "stoker store doctor",
+        "stoker store doctor --cluster cluster.yaml --json    for programs",
+    )
+)
+@json_option
+@cluster_option
+def doctor(*, where: str | None, as_json: bool) -> None:
+    """Look at the store from all sides: reach, TLS, rights, durability, disk, memory, clock, speed, contents.
+
+    One line per check: PASS, FAIL or UNKNOWN, with the way out. Nothing of the cluster's is changed; what is tried is tried on a
+    stream, a register and a lease named `doctor`. UNKNOWN is not healthy (exit code 4).
+    """
+    found: list[Verdict] = []
+    for verdict in _verdicts(find_cluster(where)):
+        if not as_json:
+            if not found:
+                show.print_text(_row("CHECK", "OUTCOME", "WHY"))
+            show.print_text(_row(verdict.check, verdict.outcome, verdict.reason))
+        found.append(verdict)
+    outcome = overall(found)
+    by_outcome = {
+        words: [each.check for each in found if each.outcome == wanted]
+        for words, wanted in (("failed", "FAIL"), ("unknown", "UNKNOWN"))
+    }
+    if as_json:
+        checks = [dataclasses.asdict(verdict) for verdict in found]
+        show.print_json({"overall": {"outcome": outcome, **by_outcome}, "checks": checks})
+    else:
+        said = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
+        show.print_text("\n" + "; ".join([outcome, *said]))
+    click.get_current_context().exit(OUTCOME_CODES[outcome])
+
+
+def _verdicts(cluster: ClusterSpec) -> Iterator[Verdict]:
+    try:
+        # A server may be looked at before anybody leads by it; files are there once somebody did.
+        opened = open_store(cluster, create=bool(cluster.store.address))
+    except StokerError as error:
+        yield Verdict(check="reach", outcome=FAIL, reason=str(error))
+        return
+    with closing(opened):
+        yield from examine(opened)
+
+
+def _row(name: str, outcome: str, why: str) -> str:
+    return f"{name:<{NAME_WIDTH}}  {outcome:<7}  {why}".rstrip()
+
+
+store.add_command(accept)

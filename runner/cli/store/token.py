@@ -1,0 +1,68 @@
+"""`stoker token`: make the secret that a cluster's agents, supervisors and commands sign their words with."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from runner.cli import show
+from runner.cli.clusters import find_cluster, is_led
+from runner.cli.options import cluster_option, examples, json_option
+from runner.errors import UserError
+from runner.facts.specs.cluster import ClusterSpec
+from runner.signer import default_token_file, load_signer, make_token
+from runner.store.registry import exists
+
+
+@click.command(
+    epilog=examples(
+        "stoker token --cluster cluster.yaml    make it, once, and copy it to every machine:",
+        "scp .stoker/NAME/cluster.token n7:/etc/stoker/cluster.token",
+    )
+)
+@cluster_option
+@json_option
+def token(*, where: str | None, as_json: bool) -> None:
+    """Make the cluster's token, unless it has one; print where it is, never what it is.
+
+    Agents, supervisors and commands sign what they say with it, so that nobody who merely reaches the store can join or be
+    obeyed. It is the same on every machine: copy the file, and keep it readable by its owner only (mode 600). A cluster of one
+    machine makes its token by itself.
+    """
+    cluster = find_cluster(where)
+    token_file = cluster.token_file or default_token_file(cluster.state)
+    made = False
+    if not Path(token_file).exists():
+        _check_idle(cluster)
+        try:
+            made = make_token(token_file)
+        except OSError as error:
+            raise UserError(
+                f"token_file: {token_file} cannot be written ({error.strerror}); name another place in cluster.yaml"
+            ) from error
+    load_signer(token_file)  # one that is there and will not do is said now, not by every agent
+    if as_json:
+        show.print_json({"token_file": token_file, "made": made})
+        return
+    show.print_text(token_file)
+    show.print_note(
+        "made; copy it to the same place on every machine of the cluster"
+        if made
+        else "there is one already, which is left as it is"
+    )
+
+
+def _check_idle(cluster: ClusterSpec) -> None:
+    """Raise UserError while agents are at work that sign with no token, or with one that is gone: they would not be heard."""
+    from runner.cli.foreground.leftovers import processes_of
+
+    if cluster.store.address or not exists(cluster):
+        return
+    running = [process.what for process in processes_of(cluster)]
+    if running or is_led(cluster):
+        names = ", ".join(running[:5]) + (", ..." if len(running) > 5 else "")
+        raise UserError(
+            f"cluster {cluster.name!r} is at work without this token ({names or 'it is led'}), and would not hear its own agents "
+            "any more; end it first with `stoker shutdown`"
+        )

@@ -1,0 +1,1 @@
+"""Metric files: CSV, JSON and TensorBoard event files become step records."""

@@ -1,0 +1,182 @@
+"""Columns of metric files: what their names mean, and how a row of them becomes a step record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from runner.collect.step_formats.name_value_pairs import NAMES, normal
+from runner.facts.messages.signals import StepRecord
+
+PERPLEXITY = "perplexity"  # its logarithm is a loss
+SKIPPED = "skipped"
+ACTIVATION_NORM = "activation_norm"  # goes into `Sample.extra`
+# Names beyond those of metric lines: what exports and dashboards call the same things. In small letters, "_" for spaces.
+MORE_NAMES: Mapping[str, tuple[str, ...]] = {
+    "step": ("_step", "trainer/global_step", "train/global_step", "update", "updates", "n_iter"),
+    "loss": ("train/lm_loss", "train/loss_step", "lm-loss-training/lm_loss", "training/loss"),
+    "validation_loss": ("validation/lm_loss", "eval/lm_loss", "val/loss_epoch", "test_loss"),
+    "grad_norm": (
+        *("train/gnorm", "train/grad_norm_step", "total_grad_norm", "train/global_grad_norm"),
+        *("grad_norm_total", "grads/total_norm", "grad-norm/grad-norm", "l2_norm/grad/global"),
+    ),
+    "lr": ("lr-adamw", "train/learning_rate_step", "learning-rate/learning-rate", "scheduler/lr"),
+    "loss_scale": ("train/loss_scale", "scale", "grad_scale", "loss-scale/loss-scale", "scaler"),
+    "tokens_per_second": ("train/tokens_per_second", "train/tokens_per_sec", "throughput/tokens"),
+    "step_seconds_max": (
+        "step_seconds",
+        "seconds_per_step",
+        "train/step_time",
+        "step_time_seconds",
+    ),
+    PERPLEXITY: ("ppl", "perplexity", "train_ppl", "train/ppl", "train/perplexity"),
+    SKIPPED: (
+        *("skipped", "is_skipped", "skipped_iterations", "number_of_skipped_iterations"),
+        *("overflow", "train/skipped"),
+    ),
+    ACTIVATION_NORM: (
+        *("activation_norm", "actv_norm", "activation_norms", "train/activation_norm"),
+        *("final_layer_activation_norm", "activation_norm_mean"),
+    ),
+}
+# Every name -> the field it fills, its factor, and how much better known it is than others of that field.
+_MEANINGS: dict[str, tuple[str, float, int]] = {
+    name: (field_name, 1.0, 1000 + place)
+    for field_name, names in MORE_NAMES.items()
+    for place, name in enumerate(names)
+}
+_MEANINGS |= {
+    name: (field_name, factor, place)
+    for field_name, names in NAMES.items()
+    for place, (name, factor) in enumerate(names.items())
+}
+_MEANINGS |= {name: (name, 1.0, 0) for name in NAMES}
+EMPTY = ("", "-", "none", "null", "n/a", "na")
+RECORD_FIELDS = tuple(name for name in NAMES if name != "step")
+
+
+class Sample(NamedTuple):
+    """A record, the place it was read from, and metrics that a record has no field for."""
+
+    record: StepRecord
+    where: str
+    extra: Mapping[str, float]
+
+
+@dataclass(slots=True)
+class Complaints:
+    """What was wrong with a file: each kind once, with its first place and how often."""
+
+    _kinds: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    def add(self, kind: str, where: str) -> None:
+        """Count one more of a kind."""
+        first, count = self._kinds.get(kind, (where, 0))
+        self._kinds[kind] = (first, count + 1)
+
+    def told(self) -> list[str]:
+        """Return a sentence for each kind."""
+        return [
+            f"{kind}{f' ({first})' if first else ''}"
+            if count == 1
+            else f"{kind} ({count} times, first in {first})"
+            for kind, (first, count) in self._kinds.items()
+        ]
+
+
+def meaning(name: str) -> tuple[str, float, int] | None:
+    """Return the field that a column fills, the factor of its unit and its rank among names; None: it is none of ours.
+
+    Exports of dashboards put the run's name before, and add smallest and largest values, which are left out.
+    """
+    plain = normal(name.strip("\"' ").rpartition(" - ")[2]).removesuffix("_smoothed")
+    return _MEANINGS.get(plain)
+
+
+class Columns:
+    """Makes records of rows. Which column fills a field is settled by the first one that does."""
+
+    def __init__(self, complaints: Complaints) -> None:
+        self.complaints = complaints
+        self.names: dict[str, str] = {}  # field -> the column in use
+        self._factors: dict[str, float] = {}
+        self._fields: dict[str, str | None] = {}  # column -> field; None: not used
+        self._ranks: dict[str, int] = {}
+        self._num_rows = 0
+        self._is_numbering = False
+
+    def know(self, names: Iterable[str], where: str) -> None:
+        """Settle what columns mean: the best known name of each field counts, also over one that came before."""
+        for name in names:
+            if name in self._fields:
+                continue
+            known = meaning(name)
+            self._fields[name] = None
+            if known is None:
+                continue
+            field_name, factor, rank = known
+            if field_name in self.names:
+                kind = f"several columns mean {field_name}: {self.names[field_name]!r} and {name!r}; the better known one counts"
+                self.complaints.add(kind, where)
+                if rank >= self._ranks[field_name]:
+                    continue
+                self._fields[self.names[field_name]] = None
+            self._fields[name] = field_name
+            self.names[field_name], self._factors[field_name] = name, factor
+            self._ranks[field_name] = rank
+
+    def sample(self, row: Mapping[str, Any], where: str) -> Sample | None:
+        """Read one row; None: it holds nothing that is known."""
+        self.know(row, where)
+        values: dict[str, float] = {}
+        for name, cell in row.items():
+            field_name = self._fields.get(name)
+            value = None if field_name is None else self._number(cell, name, where)
+            if field_name is not None and value is not None:
+                values[field_name] = value * self._factors[field_name]
+        if PERPLEXITY in values and "loss" not in values and values[PERPLEXITY] > 0:
+            values["loss"] = math.log(values[PERPLEXITY])
+        if not any(name in values for name in (*RECORD_FIELDS, SKIPPED, ACTIVATION_NORM)):
+            return None
+        step = self._step(values, where)
+        if step is None:
+            return None
+        skipped = values.get(SKIPPED, 0.0) > 0
+        extra = {ACTIVATION_NORM: values[ACTIVATION_NORM]} if ACTIVATION_NORM in values else {}
+        fields: dict[str, Any] = {name: values[name] for name in RECORD_FIELDS if name in values}
+        return Sample(StepRecord(step=step, skipped=skipped, **fields), where, extra)
+
+    def _step(self, values: Mapping[str, float], where: str) -> int | None:
+        self._num_rows += 1
+        step = values.get("step")
+        if step is not None and math.isfinite(step) and not self._is_numbering:
+            return int(step)
+        if "step" in self.names and not self._is_numbering:
+            self.complaints.add(
+                f"a row without a number in {self.names['step']!r} is left out", where
+            )
+            return None
+        if not self._is_numbering:
+            self._is_numbering = True
+            self.complaints.add("no column holds the step: samples are numbered from 1", where)
+        return self._num_rows
+
+    def _number(self, cell: Any, name: str, where: str) -> float | None:
+        if isinstance(cell, bool):
+            return float(cell)
+        if isinstance(cell, int | float):
+            return float(cell) if abs(cell) < 1e308 or isinstance(cell, float) else math.inf
+        if cell is None:
+            return None
+        text = str(cell).strip().strip("\"'").lower()
+        if text in EMPTY:
+            return None
+        if text in {"true", "false"}:
+            return float(text == "true")
+        try:
+            return float(text.replace(",", "") if "," in text else text)
+        except ValueError:
+            self.complaints.add(f"column {name!r} holds what is no number, left out", where)
+            return None

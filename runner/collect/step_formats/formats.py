@@ -1,0 +1,114 @@
+"""Metric lines of foreign trainers, unchanged: which format a log is in is found out from its lines.
+
+No two formats read the same line (`tests/collect/test_formats.py`), so the format that matched last is tried first and the order
+does not matter. A line is read from its end: of a progress bar drawn over and over, the last picture counts. A line without a step
+has numbers (`look`), but makes no record (`read`): steps are not made up, only counted in `num_unnumbered`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from runner.collect.lines import plain
+from runner.collect.step_formats.name_value_pairs import Reading, number, whole
+from runner.collect.step_formats.table import FORMATS, Format
+from runner.errors import UserError
+from runner.facts.messages.signals import StepRecord
+from runner.facts.specs.metric_pattern import OWN_GROUPS, pattern_problem
+
+__all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_format"]
+
+MAX_SEGMENT = 4_000  # characters of a line, or of one picture of a progress bar, that are read; chosen, not measured
+MAX_SEGMENTS = (
+    50  # pictures of a progress bar that are looked at, the last ones; chosen, not measured
+)
+BAR = re.compile(r"\|\s*(\d+)/\d+ \[")  # a progress bar of tqdm
+MAX_CHARACTERS = 4 * MAX_SEGMENT  # of all of them together: hostile text keeps nobody busy; chosen
+
+
+class MetricLines:
+    """Reads the metric lines of one log. `own`: a pattern of the user's own; then it alone counts. Raises UserError.
+
+    `name` is that of the format in use; None: no line was of any yet.
+    """
+
+    def __init__(self, own: str | None = None) -> None:
+        formats = FORMATS if own is None else (own_format(own),)
+        self._formats = {known.name: (re.compile(known.mark), known) for known in formats}
+        self.name: str | None = None
+        self.num_unnumbered = 0  # lines with numbers and without a step
+        self._block: tuple[str, Reading] | None = None  # what a block said so far, and whose it is
+
+    def read(self, text: str) -> StepRecord | None:
+        """Read one line; None: it tells of no step."""
+        reading = self.look(text)
+        if reading is None:
+            return None
+        if reading.step is None:
+            self.num_unnumbered += 1
+        return reading.record()
+
+    def look(self, text: str) -> Reading | None:
+        """Read one line, whether or not it bears a step; None: it is no metric line."""
+        text = plain(text)
+        left = MAX_CHARACTERS
+        for segment in reversed(text.rsplit("\r", MAX_SEGMENTS)):
+            found = self._find(segment[: min(left, MAX_SEGMENT)])
+            left -= min(left, len(segment))
+            if found is not None:
+                known, reading = found
+                self.name = known.name
+                if known.bar and reading.step is None and "loss" in reading.numbers:
+                    reading = replace(reading, step=_bar_step(text))
+                return self._in_block(known, reading) if known.block else reading
+        return None
+
+    def _find(self, segment: str) -> tuple[Format, Reading] | None:
+        last = self._formats.get(self.name or "")
+        for mark, known in (*((last,) if last else ()), *self._formats.values()):
+            if mark.search(segment):
+                reading = known.parse(segment)
+                if reading is not None:
+                    return known, reading
+        return None
+
+    def _in_block(self, known: Format, reading: Reading) -> Reading:
+        """Add a line of a block to those before: the step stands in the first, and all numbers so far are told again."""
+        if reading.step is not None:
+            self._block = (known.name, reading)
+            return reading
+        if self._block is None or self._block[0] != known.name:
+            return reading
+        before = self._block[1]
+        reading = replace(before, numbers={**before.numbers, **reading.numbers})
+        self._block = (known.name, reading)
+        return reading
+
+
+def own_format(pattern: str) -> Format:
+    """Make a format of a person's own regular expression. Raises UserError that names what is wrong and what is known."""
+    if wrong := pattern_problem(pattern):
+        raise UserError(f"metric pattern '{pattern}' {wrong}")
+    compiled = re.compile(pattern)
+
+    def parse(text: str) -> Reading | None:
+        match = compiled.search(text)
+        return None if match is None else _own_reading(match)
+
+    return Format(name="own", mark=pattern, parse=parse, sample="", holds={})
+
+
+def _own_reading(match: re.Match[str]) -> Reading:
+    read = {
+        OWN_GROUPS[group]: number(text)
+        for group, text in match.groupdict().items()
+        if text is not None
+    }
+    numbers = {name: value for name, value in read.items() if value is not None}
+    return Reading(step=whole(numbers.pop("step", None)), numbers=numbers)
+
+
+def _bar_step(text: str) -> int | None:
+    bars = BAR.findall(text)
+    return int(bars[-1]) if bars else None

@@ -1,0 +1,110 @@
+"""Shapes: lines of one trainer differ in their numbers only, so where each number goes is learned once and not read anew.
+
+What a format's own reading says is the truth; a shape only remembers it. It is used after it has agreed with several lines, it is
+checked against the reading once in a while for ever, and one disagreement ends it. A line whose numbers leave any doubt about
+which of them is which (two are equal) teaches nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runner.facts.messages.signals import StepRecord
+
+AGREED = 3  # lines of a shape, before it is used; chosen
+CHECKED_EVERY = 64  # lines, from then on; chosen
+MAX_SHAPES = 256  # of one log; chosen
+MAX_LINE = 2000  # characters: longer lines are no metric lines of any known trainer; chosen
+# Signs stay in the shape: what is below zero may mean something else.
+_NUMBER = re.compile(r"\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?")
+_FACTORS = (1.0, 1e-3, 1e-6, 1e-2, 1e3, 1e6, 1e9, 1e12)
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Where the numbers of a line go: (field, place among the numbers of the line, factor)."""
+
+    places: tuple[tuple[str, int, float], ...]
+    num_agreed: int = 0
+    num_used: int = 0
+    is_wrong: bool = False
+
+
+class Shapes:
+    """Remembers how the lines of one log are read."""
+
+    def __init__(self, read: Callable[[str], StepRecord | None]) -> None:
+        """`read`: what lines are taken to say."""
+        self._read = read
+        self._known: dict[str, _Shape] = {}
+
+    def read(self, text: str) -> StepRecord | None:
+        """Return what `read` would."""
+        if len(text) > MAX_LINE:
+            return self._read(text)
+        outline = _NUMBER.sub("#", text)
+        shape = self._known.get(outline)
+        if shape is None:
+            return self._learn(outline, text)
+        if shape.is_wrong:
+            return self._read(text)
+        shape.num_used += 1
+        if shape.num_agreed >= AGREED and shape.num_used % CHECKED_EVERY:
+            return _made(shape, text)
+        record = self._read(text)
+        if record == _made(shape, text):
+            shape.num_agreed += 1
+        else:
+            shape.is_wrong = True
+        return record
+
+    def _learn(self, outline: str, text: str) -> StepRecord | None:
+        record = self._read(text)
+        if record is not None and record.loss is not None and len(self._known) < MAX_SHAPES:
+            places = _places(record, text)
+            if places is not None:
+                self._known[outline] = _Shape(places)
+        return record
+
+
+def _places(record: StepRecord, text: str) -> tuple[tuple[str, int, float], ...] | None:
+    """Find which number of the line each field of a record is; None where that is not certain."""
+    values = [_value(number) for number in _NUMBER.findall(text)]
+    places = []
+    for name in StepRecord.__slots__:
+        value = getattr(record, name)
+        if value is None or value is False:
+            continue
+        if value is True or not isinstance(value, int | float):
+            return None
+        found = [
+            (name, place, factor)
+            for place, number in enumerate(values)
+            for factor in _FACTORS
+            if number and number * factor == value
+        ]
+        if len(found) != 1:
+            return None
+        places.append(found[0])
+    return tuple(places)
+
+
+def _made(shape: _Shape, text: str) -> StepRecord | None:
+    numbers = _NUMBER.findall(text)
+    fields: dict[str, float | int] = {}
+    for name, place, factor in shape.places:
+        value = _value(numbers[place])
+        if name == "step":
+            if not math.isfinite(value) or value != int(value):
+                return None
+            fields[name] = int(value)
+        else:
+            fields[name] = value * factor if factor != 1.0 else value
+    return StepRecord(**fields)  # type: ignore[arg-type]
+
+
+def _value(number: str) -> float:
+    return float(number.replace(",", "")) if "," in number else float(number)

@@ -1,0 +1,217 @@
+"""Reading a metric line: pairs of names and numbers in it, and what the names that trainers use mean.
+
+Numbers are taken as printed, in the units of StepRecord. Steps are not counted anew: a trainer that counts from 0 has a step 0.
+Some trainers print tokens and FLOPs per device, which a line cannot tell by itself: `Format.per_device` says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from runner.facts.messages.signals import StepRecord
+
+_NUMBER = (
+    r"[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+    r"|[-+]?(?:[Nn]a[Nn]|NAN|[Ii]nf(?:inity)?|INF)"
+)
+_UNIT = r"%|(?:TFLOPS|TFLOP/s|[KkMBGT])\b|\s?(?:ms|us|sec|s)\b"
+NUMBER = re.compile(rf"\s*(?P<number>{_NUMBER})(?P<unit>{_UNIT})?")
+# What stands around a number in some trainers: the first of a list, of a dictionary, a tensor.
+_WRAPPED = r"(?:\[\s*|tensor\(\[?|\{'\w+':\s*)?"
+# "key: 1", "key=1" and "key 1", the key of up to seven words.
+_WORD = r"[A-Za-z(][\w./()\-]*"
+PAIR = re.compile(
+    rf"(?<![\w./])(?P<key>[A-Za-z][\w./()\-]*(?:[ ]{_WORD}){{0,6}}?)(?:\s*[:=]\s*|\s+){_WRAPPED}"
+    rf"(?P<value>(?:{_NUMBER})(?:{_UNIT})?)(?![\w.])"
+)
+QUOTED = re.compile(
+    r"""['"](?P<key>[^'"{}]{1,80})['"]\s*:\s*(?:tensor\(|\[)?['"]?(?P<value>[^'",{}\[\]]{1,40})"""
+)
+SCALES = {"%": 0.01, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
+SCALES |= {"ms": 1e-3, "us": 1e-6}
+
+# Field -> names for it and what one of their units is in ours; of several in a line the first one here counts. In small letters,
+# with "_" for spaces. Losses of a part (nll, moe, mtp, load balancing) are none of ours.
+NAMES: Mapping[str, Mapping[str, float]] = {
+    "step": dict.fromkeys(
+        (
+            *("global_step", "global_steps", "global_step/max_steps", "global_iter"),
+            *("num_updates", "train_num_updates", "valid_num_updates", "current_steps"),
+            *(
+                "completed_step",
+                "training_step",
+                "training_steps",
+                "train_step",
+                "step_i",
+                "step",
+                "steps",
+            ),
+            *("training_iteration", "iteration", "iter"),
+        ),
+        1.0,
+    ),
+    "loss": dict.fromkeys(
+        (
+            *("loss", "lm_loss", "train/loss", "train_loss", "loss/train/total", "train/ce_loss"),
+            *("train/crossentropyloss", "training_loss", "reduced_train_loss", "loss_train"),
+            *("loss/train", "train/loss_step", "train_loss_step", "loss_step"),
+            *("train/total_loss", "total_loss", "step_loss", "avg_loss", "average_loss"),
+        ),
+        1.0,
+    ),
+    "validation_loss": dict.fromkeys(
+        (
+            *("validation_loss", "val_loss", "valid_loss", "eval_loss", "lm_loss_value"),
+            *("validation/loss", "val/loss", "valid/loss", "eval/loss", "val_loss_epoch"),
+            "metrics/eval/languagecrossentropy",
+        ),
+        1.0,
+    ),
+    "grad_norm": dict.fromkeys(
+        (
+            *("grad_norm", "gnorm", "train_gnorm", "train/grad_norm", "global_grad_norm"),
+            *("gradient_norm", "grad-norm", "gradnorm", "optim/total_grad_norm", "global_norm"),
+        ),
+        1.0,
+    ),
+    "lr": dict.fromkeys(
+        (
+            *("lr", "learning_rate", "train_lr", "train/lr", "train/learning_rate"),
+            *("optim/lr", "optim/learning_rate_group0", "current_lr"),
+        ),
+        1.0,
+    ),
+    "loss_scale": dict.fromkeys(("loss_scale", "train_loss_scale", "loss-scale"), 1.0),
+    "tokens_per_second": dict.fromkeys(
+        (
+            *("tokens_per_second", "tokens_per_sec", "tokens/s", "tokens/sec", "tok/s", "tok/sec"),
+            *("throughput/tokens_per_sec", "wps", "train_wps", "tps", "tokens/s/device"),
+            *("tokens_per_second_per_gpu", "tokens_per_sec_per_gpu", "tgs"),
+            *("tokens_per_gpu_per_second_(tgs)", "tgs_(tokens/gpu/second)"),
+            *("throughput/device/tokens_per_second", "throughput/device/tps"),
+        ),
+        1.0,
+    ),
+    "model_tflops_per_second": dict.fromkeys(
+        (
+            *("model_tflops_per_gpu", "tflops", "tflops_per_gpu", "tflop/s/device"),
+            *("throughput_per_gpu_(tflop/s/gpu)", "approx_flops_per_gpu", "tflops/gpu"),
+        ),
+        1.0,
+    ),
+    "mfu_ratio": {"mfu": 1.0, "mfu_(%)": 0.01, "mfu(%)": 0.01, "throughput/device/mfu": 0.01},
+    "step_seconds_max": {
+        "elapsed_time_per_iteration_(ms)": 1e-3,
+        "elapsed_time_per_iteration_(s)": 1.0,
+        "elapsed_time_per_iteration_ms": 1e-3,
+        "time_per_iteration_ms": 1e-3,
+        "iteration_time_(ms)": 1e-3,
+        "iter_time_(s)": 1.0,
+        "iter_time_(ms)": 1e-3,
+        "train_step_timing_in_s": 1.0,
+        "ms/batch": 1e-3,
+        **dict.fromkeys(("iter_time", "step_time", "sec/step", "s/step"), 1.0),
+        **dict.fromkeys(("step_time_(s)", "step_time_s", "iteration_time"), 1.0),
+        **dict.fromkeys(("step_time_ms", "step_time_(ms)", "per_step_time"), 1e-3),
+    },
+}
+MAX_NAMES = 4096  # of metrics, whose spelling is remembered; chosen
+_PLACES = {
+    name: (field_name, factor, place)
+    for field_name, names in NAMES.items()
+    for place, (name, factor) in enumerate(names.items())
+}
+EPOCHS = ("epoch", "train_epoch")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What one line says: `numbers` by StepRecord's field names. `step` is None where the line bears none."""
+
+    step: int | None = None
+    epoch: float | None = None
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+    def record(self) -> StepRecord | None:
+        """Make a record of it; None without a step, which is not made up."""
+        if self.step is None:
+            return None
+        numbers = {name: value for name, value in self.numbers.items() if name != "skipped"}
+        return StepRecord(step=self.step, skipped=bool(self.numbers.get("skipped")), **numbers)  # type: ignore[arg-type]
+
+
+def number(text: str, factor: float = 1.0) -> float | None:
+    """Read a number: 1.23E+00, nan, Infinity, 1,234, 2.5K, 12 %. A unit that is written outranks `factor`; None: it is none."""
+    if "_" not in text:
+        with contextlib.suppress(ValueError):  # by far the most frequent: a number and nothing else
+            return float(text) * factor
+    match = NUMBER.match(text)
+    if match is None:
+        return None
+    unit = (match["unit"] or "").strip()
+    if unit in ("s", "sec"):
+        return float(match["number"].replace(",", ""))
+    if unit in ("ms", "us", "%"):
+        factor = 1.0
+    return float(match["number"].replace(",", "")) * factor * SCALES.get(unit, 1.0)
+
+
+def pairs(text: str) -> Iterator[tuple[str, str]]:
+    """Find "key: 1", "key=1" and "key 1"."""
+    return ((match["key"], match["value"]) for match in PAIR.finditer(text))
+
+
+def columns(text: str) -> Iterator[tuple[str, str]]:
+    """Find "key: 1" between bars, after a first column of any kind: several times faster than looking for pairs anywhere."""
+    first, _, rest = text.partition("|")
+    yield from pairs(first)
+    for column in rest.split("|"):
+        key, colon, value = column.partition(":")
+        if colon:
+            yield key.strip(), value.strip()
+
+
+def quoted(text: str) -> Iterator[tuple[str, str]]:
+    """Find the entries of what looks like a Python dictionary or a JSON object, nested ones too."""
+    return ((match["key"], match["value"]) for match in QUOTED.finditer(text))
+
+
+@lru_cache(MAX_NAMES)
+def normal(key: str) -> str:
+    """Spell a name as NAMES does."""
+    return "_".join(key.lower().split())
+
+
+def gather(
+    found: Iterator[tuple[str, str]], extra: Mapping[str, tuple[str, float]] | None = None
+) -> Reading:
+    """Make a reading of pairs. `extra`: what further names mean in this format, (field, factor); they outrank ours."""
+    best: dict[str, tuple[int, float]] = {}
+    epoch = None
+    for key, value in found:
+        name = normal(key)
+        meaning = (*extra[name], -1) if extra and name in extra else _PLACES.get(name)
+        if meaning is None:
+            epoch = number(value) if name in EPOCHS else epoch
+            continue
+        field_name, factor, place = meaning
+        read = number(value, factor)
+        if read is not None and place < best.get(field_name, (len(_PLACES), 0.0))[0]:
+            best[field_name] = (place, read)
+    numbers = {name: read for name, (_, read) in best.items()}
+    step = numbers.pop("step", None)
+    if numbers.get("mfu_ratio", 0.0) < 0.0:
+        del numbers["mfu_ratio"]  # -100 % says that it is not known
+    return Reading(step=whole(step), epoch=epoch, numbers=numbers)
+
+
+def whole(step: float | None) -> int | None:
+    """Return a step as a count; None if it is none."""
+    if step is None or not math.isfinite(step) or step < 0 or step != int(step):
+        return None
+    return int(step)

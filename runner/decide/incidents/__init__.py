@@ -1,0 +1,1 @@
+"""Incidents: attribution, diagnosis, non-fatal incidents, and the ladder of rungs that answers them. Pure."""

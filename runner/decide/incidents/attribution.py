@@ -1,0 +1,119 @@
+"""Blame: what a failure is, whose it is, and whether it is the one already known.
+
+The first death decides the first response. Later evidence amends: a node-scoped sign (silence, a dead host) outranks the echo
+that other ranks make when their peer is gone. A failure is "the same again" when its fingerprint is equal and the run has made
+no new step since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.decide.decision import Draft
+from runner.decide.incidents.diagnosis import explain
+from runner.decide.incidents.ladder import end_attempt, give_up, respond
+from runner.decide.state.cluster_state import Attempt, Incident, Run
+from runner.facts.messages import records as r
+from runner.rootcause.line_masks import digest
+
+NODE_SCOPED = ("node_silent",)
+
+
+def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = "") -> str:
+    """Name a failure so that its next occurrence gets the same name: fault, exit code, last line without numbers and paths."""
+    lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
+    last = lines[-1][:400] if lines else ""
+    return f"{fault}:{exit_code}:{digest(last)}"
+
+
+def strike(
+    draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
+) -> None:
+    """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
+
+    `who` may hold node, rank, fingerprint, detected_after_seconds, and the step this very input said was reached.
+    """
+    known = draft.state.incidents.get(run.incident or "")
+    mark = str(who.get("fingerprint") or fingerprint(fault))
+    reached = who.pop("step", None)
+    best = max(run.best_step, attempt.last_step or 0, reached if isinstance(reached, int) else 0)
+    if known is not None and known.is_live and known.attempt == attempt.attempt:
+        _echo(draft, known, fault=fault, evidence=evidence, who=who)
+        if known.fault in NODE_SCOPED and fault not in NODE_SCOPED:
+            # The diagnosis goes on, the gang cannot.
+            end_attempt(draft, run, incident=known, outcome="crashed")
+        return
+    if (
+        known is not None
+        and known.is_live
+        and known.fingerprint == mark
+        and best <= (known.step or 0)
+    ):
+        draft.add(
+            r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt)
+        )
+        explain(draft, attempt, known, reached=best)
+        reason = f"the same again ({mark}), no new step since step {known.step}"
+        _answer(draft, run, attempt, known, reason=reason, reached=best)
+        return
+    incident = draft.open_incident(
+        fault,
+        evidence,
+        run=run.run,
+        attempt=attempt.attempt,
+        step=best,
+        **{**who, "fingerprint": mark},
+    )
+    explain(draft, attempt, incident, reached=best)
+    _answer(draft, run, attempt, incident, reason=evidence, reached=best)
+
+
+def _fruitless(draft: Draft, run: Run, attempt: Attempt, *, reached: int) -> int:
+    """Count the attempts in a row that made no progress, this one included; 0 when this one did."""
+    progressed = reached > attempt.best_before or run.has_proved_itself(draft.now)
+    return 0 if progressed else run.fruitless_attempts + 1
+
+
+def _echo(
+    draft: Draft, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
+) -> None:
+    """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
+    node = who.get("node")
+    if fault in NODE_SCOPED and known.fault not in NODE_SCOPED:
+        draft.add(
+            r.IncidentAmended(
+                incident=known.incident, evidence=evidence, fault=fault, node=str(node), rank=None
+            )
+        )
+    else:
+        draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
+
+
+def _answer(
+    draft: Draft, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
+) -> None:
+    """Answer what struck an attempt. Silence has ended nothing yet: a look from outside decides, not what an earlier one found."""
+    if incident.fault in NODE_SCOPED:
+        respond(draft, replace(incident, condition="always"), reason=reason)
+    else:
+        respond_or_stop(draft, run, attempt, incident, reason=reason, reached=reached)
+
+
+def respond_or_stop(
+    draft: Draft,
+    run: Run,
+    attempt: Attempt,
+    incident: Incident,
+    *,
+    reason: str,
+    reached: int | None = None,
+) -> None:
+    """Answer what ends this attempt, or give up if it is one too many without progress."""
+    best = max(run.best_step, attempt.last_step or 0) if reached is None else reached
+    fruitless = _fruitless(draft, run, attempt, reached=best)
+    limit = run.spec.max_attempts_without_progress
+    if fruitless >= limit:
+        tried = f"{fruitless} attempts in a row ended without a new step (limit {limit})"
+        give_up(draft, incident, reason=f"{tried}; {reason}")
+        return
+    respond(draft, incident, reason=reason)

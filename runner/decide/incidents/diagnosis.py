@@ -1,0 +1,139 @@
+"""Diagnosing: what lines say it was. It amends an incident; the first response did not wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runner.decide.decision import Draft
+from runner.decide.state.cluster_state import Attempt, Incident, KeptLine, State
+from runner.facts.causes import Cause, Verdict
+from runner.facts.ids import AttemptId
+from runner.facts.matches import ECHOES, Match, Step
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import LinesMatched
+from runner.rootcause.correlation import correlate
+from runner.rootcause.templates import last_alike
+
+MAX_TEMPLATE = 300  # characters; chosen
+MAX_LINES = 6  # that a cause is shown with; chosen
+FRESH_SECONDS = 120.0  # for which a line may be why something strikes; chosen
+LEAST_CONFIDENCE = (
+    0.5  # of a cause that is worth a word, unless it is one to be recognised by; chosen
+)
+
+
+def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
+    """Judge the lines of one node together with those of the nodes that spoke before it."""
+    incident = _incident_of(draft.state, said.attempt)
+    if incident is None:
+        return
+    # Whatever a line says of its node: ours is the one that sent it. Files of one name stand on every node.
+    known_places = {place_of(match) for match in incident.matches}
+    new = tuple(
+        match
+        for match in (replace(match, node=said.node) for match in said.matches)
+        if not is_echo(match, incident) and place_of(match) not in known_places
+    )
+    steps = [replace(step, file=f"{said.node} {step.file}") for step in said.steps]
+    verdict = verdict_on([*incident.matches, *new], steps)
+    if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
+        return
+    known = incident.cause
+    # Of one that is closed the lines are gone: an echo that comes late is judged without them.
+    if incident.is_live or known is None or cause.confidence > known.confidence:
+        diagnose(draft, incident, cause, new)
+
+
+def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
+    """Return the newest incident that struck an attempt, closed or not."""
+    for incident in reversed(state.incidents.values()):
+        if incident.attempt == attempt and not incident.watched:
+            return incident
+    return None
+
+
+def diagnose(draft: Draft, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
+    """Write the cause down; an unknown one is recognised if an incident before had the same, or one that is alike."""
+    if cause.template:
+        known = {
+            other.incident: other.cause.template
+            for other in draft.state.incidents.values()
+            if other.cause is not None and other.cause.template and other is not incident
+        }
+        cause = replace(cause, seen_in=last_alike(cause.template, known))
+    draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches)))
+
+
+def place_of(match: Match) -> tuple[str, str, int, str, str]:
+    """Say where a line stands, and what it was taken for: it may be told twice. A file that was cut counts its lines anew."""
+    return match.node, match.file, match.line, match.signature, match.text[:100]
+
+
+def is_echo(match: Match, incident: Incident) -> bool:
+    """Whether ranks elsewhere only lost their peer: that explains nothing, for who died first is known."""
+    return match.layer in ECHOES and incident.node not in (None, match.node)
+
+
+def verdict_on(matches: Sequence[Match], steps: Sequence[Step] = ()) -> Verdict | None:
+    """Judge lines of several nodes together; None: they do not say enough."""
+    placed = [replace(match, file=f"{match.node} {match.file}") for match in matches]
+    try:
+        verdicts = correlate(placed, steps)
+    except Exception:  # noqa: BLE001 - lines are hostile text, and explaining must never keep anybody from acting
+        return None
+    if not verdicts:
+        return None
+    is_sure = verdicts[0].confidence >= LEAST_CONFIDENCE
+    return verdicts[0] if is_sure or verdicts[0].template else None
+
+
+def is_same(cause: Cause, known: Cause | None) -> bool:
+    """Whether a cause is what is known already."""
+    return known is not None and replace(known, seen_in="") == cause
+
+
+def cause_of(verdict: Verdict) -> Cause:
+    """Return a verdict as an incident keeps it."""
+    evidence: Sequence[Match] = verdict.evidence
+    return Cause(
+        fault=verdict.fault,
+        scope=verdict.scope,
+        culprit=verdict.culprit,
+        node=evidence[0].node,
+        confidence=verdict.confidence,
+        action_class=verdict.action_class,
+        lines=tuple(f"{one.file}:{one.line}: {one.text[:300]}" for one in evidence[:MAX_LINES]),
+        template=verdict.template[:MAX_TEMPLATE],
+    )
+
+
+# ---- lines of a gang that lived ------------------------------------------------------------------------------------------
+
+
+def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int) -> None:
+    """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
+    lines = [
+        kept.match
+        for kept in attempt.kept
+        if _may_have_struck(kept, incident, reached=reached, now=draft.now)
+    ]
+    verdict = verdict_on(lines)
+    if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
+        return
+    diagnose(draft, incident, cause, lines)
+    for known in draft.state.incidents.values():
+        is_of_lines = known.watched and known.cause is not None and known.node == cause.node
+        if is_of_lines and known.attempt == attempt.attempt and draft.is_live(known):
+            reason = f"{incident.incident} came of it"
+            draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
+
+
+def _may_have_struck(kept: KeptLine, incident: Incident, *, reached: int, now: float) -> bool:
+    """Whether a line can tell of what struck: it was told just now, or its hardware is where the first rank died."""
+    if is_echo(kept.match, incident):
+        return False
+    if kept.match.is_telling and kept.match.is_lasting and incident.node == kept.match.node:
+        return True
+    lived_on = kept.step is not None and reached > kept.step + 1
+    return not lived_on and now - kept.at <= FRESH_SECONDS

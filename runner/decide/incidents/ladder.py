@@ -1,0 +1,187 @@
+"""The ladder: which rung of which runbook answers an incident now, and the records that take it.
+
+Nothing here knows a fault by name: the runbooks say which faults they answer, what to do, how often, and on what evidence.
+"""
+
+from __future__ import annotations
+
+from runner.decide.decision import Draft
+from runner.decide.nodes.hardware import offend, quarantine
+from runner.decide.state.cluster_state import Attempt, Incident, Run
+from runner.facts.messages import records as r
+from runner.facts.specs.runbook import Runbook, Rung
+
+OUTCOMES: dict[str, r.Outcome] = {
+    "no_progress": "hung",
+    "rank_stopped": "hung",
+    "node_silent": "lost",
+    "settings_refused": "refused",
+}
+
+
+def respond(draft: Draft, incident: Incident, *, reason: str = "") -> None:
+    """Take the next rung for this incident (or give up when there is none)."""
+    book = draft.policy.runbook_for(incident.fault)
+    if book is None:
+        give_up(draft, incident, reason=f"no runbook answers {incident.fault!r}")
+        return
+    chosen = next_rung(book, incident)
+    if chosen is None:
+        if _waits_for_evidence(book, incident):
+            return
+        give_up(
+            draft, incident, reason=f"every rung of {book.name} was tried; {reason}".rstrip("; ")
+        )
+        return
+    index, tries = chosen
+    rung = book.ladder[index]
+    draft.add(
+        r.RungTaken(
+            incident=incident.incident,
+            runbook=book.name,
+            rung=index,
+            do=rung.do,
+            try_number=tries,
+            reason=reason,
+        )
+    )
+    if rung.page and rung.do != "stop":  # giving up pages by itself
+        text = f"{incident.incident} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
+        draft.page(text[:500], run=incident.run, incident=incident.incident)
+    _carry_out(draft, incident, rung=rung, reason=reason)
+
+
+def next_rung(book: Runbook, incident: Incident) -> tuple[int, int] | None:
+    """Return (rung index, try number) of what to do next, or None when nothing on the page applies (any more)."""
+    for index in range(max(incident.rung, 0), len(book.ladder)):
+        rung = book.ladder[index]
+        if rung.when not in ("always", incident.condition):
+            continue
+        tries = incident.tries + 1 if index == incident.rung else 1
+        if tries <= rung.tries:
+            return index, tries
+    return None
+
+
+def _waits_for_evidence(book: Runbook, incident: Incident) -> bool:
+    """Whether a rung further down would apply once a probe has said more: then nothing is done yet."""
+    return incident.condition == "always" and any(rung.when != "always" for rung in book.ladder)
+
+
+def _carry_out(draft: Draft, incident: Incident, *, rung: Rung, reason: str) -> None:
+    if rung.do == "start_agent" and incident.node is not None:
+        draft.issue(
+            "start_agent",
+            reason or incident.fault,
+            args={"node": incident.node},
+            incident=incident.incident,
+        )
+        return
+    if rung.do == "watch":
+        return
+    run = draft.state.runs.get(incident.run or 0)
+    if rung.do == "stop":
+        give_up(draft, incident, reason=reason or f"{incident.fault}: the runbook says stop")
+        return
+    node = draft.state.nodes.get(incident.node or "")
+    if rung.do == "quarantine" and node is not None:
+        quarantine(draft, node, reason=reason or incident.fault, incident=incident.incident)
+    elif rung.do == "swap" and node is not None:
+        draft.add(
+            r.NodeChanged(
+                node=node.node, state="lost", reason=incident.fault, incident=incident.incident
+            )
+        )
+        if (
+            incident.condition == "node_dead"
+        ):  # an agent that hangs says nothing against its hardware
+            fault, name = incident.fault, incident.incident
+            offend(draft, node, fault=fault, evidence=reason or fault, incident=name)
+    if run is not None:
+        end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
+
+
+def give_up(draft: Draft, incident: Incident, *, reason: str) -> None:
+    """End the incident without success, and its run with it: everything is kept, a person is told why."""
+    draft.add(r.IncidentChanged(incident=incident.incident, state="gave_up", reason=reason))
+    run = draft.state.runs.get(incident.run or 0)
+    if run is not None and run.state in ("active", "waiting"):
+        end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
+        end_run(draft, run, state="failed", reason=reason, gave_up=incident.incident)
+    draft.page(
+        f"{incident.incident} {incident.fault}: gave up: {reason}",
+        run=incident.run,
+        incident=incident.incident,
+    )
+
+
+def end_run(
+    draft: Draft,
+    run: Run,
+    *,
+    state: r.RunStateName,
+    reason: str,
+    message: str = "",
+    gave_up: str | None = None,
+) -> None:
+    """End a run for good: its other incidents ask for nothing any more, and whoever still waits for it is answered.
+
+    `message` is for those who asked; `gave_up` is the incident that ended the run, closed already.
+    """
+    draft.add(r.RunChanged(run=run.run, state=state, reason=reason, incident=gave_up))
+    for incident in draft.state.incidents.values():
+        if draft.is_live(incident) and incident.run == run.run:
+            closing: str = "gave_up" if state == "failed" else "resolved"
+            why = f"the run {'failed' if state == 'failed' else 'was ' + state if state == 'stopped' else state}"
+            draft.add(r.IncidentChanged(incident=incident.incident, state=closing, reason=why))
+    for request_id in (*run.stop_requests, *run.settings_requests):
+        request = draft.state.requests[request_id]
+        is_done = request.request == "stop_run" and state != "failed"
+        said = message or f"the run {state}: {reason}"
+        draft.answer(request, "done" if is_done else "failed", said)
+
+
+def end_attempt(
+    draft: Draft, run: Run, *, incident: Incident | None, outcome: r.Outcome, reason: str = ""
+) -> None:
+    """End the run's live attempt now: all its nodes idle by SIGKILL. Nothing to do when it is ending already."""
+    attempt = run.attempt
+    if attempt is None or attempt.state in ("stopping", "ended"):
+        return
+    if attempt.state in ("preparing", "prepared"):
+        draft.add(
+            r.AttemptChanged(
+                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
+            )
+        )
+        return
+    name = incident.incident if incident else None
+    draft.add(
+        r.AttemptChanged(
+            attempt=attempt.attempt,
+            state="stopping",
+            outcome=outcome,
+            reason=reason or (incident.fault if incident else ""),
+            incident=name,
+        )
+    )
+    # Where ranks hang is known only as long as they live.
+    stacks_seconds = draft.policy.cluster.stacks_seconds if outcome == "hung" else 0.0
+    idle(draft, attempt, stacks_seconds=stacks_seconds)
+
+
+def idle(
+    draft: Draft, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
+) -> None:
+    """Tell every node of an attempt to end its ranks; lost nodes too, should they come back."""
+    for name in attempt.nodes:
+        if draft.state.nodes[name].attempt == attempt.attempt:
+            draft.add(
+                r.Assigned(
+                    node=name,
+                    epoch=draft.epoch(),
+                    attempt=None,
+                    grace_seconds=grace_seconds,
+                    stacks_seconds=stacks_seconds,
+                )
+            )

@@ -1,0 +1,183 @@
+"""Watching: what is found of a gang that goes on, in its numbers, its ranks, the lines of its hardware.
+
+A page whose rung says `watch` asks nothing of the run: the incident governs nothing, and is over when the finding is, or when the
+run has passed the step in a later attempt. A page that says anything else is answered as a failure is.
+"""
+
+from __future__ import annotations
+
+from runner.decide.decision import Draft
+from runner.decide.incidents.attribution import fingerprint, strike
+from runner.decide.incidents.ladder import next_rung, respond
+from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
+from runner.facts.faults import Finding
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import ReplicasDisagree
+
+MAX_EVIDENCE = 6  # words on one watched incident; chosen
+MAX_WATCHED = 20  # incidents of one attempt that are live without ending it; chosen
+
+
+def on_noted(draft: Draft, finding: Finding) -> None:
+    """Take what a detector says of a gang that goes on."""
+    attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
+    if attempt is None or attempt.state not in LAUNCHED:
+        return
+    run = draft.run_of(attempt.attempt)
+    known = _known(draft, run, finding)
+    if finding.is_over:
+        if known is not None:
+            _resolve(draft, known, finding.evidence)
+    elif known is not None:
+        _again(draft, known, attempt, finding)
+    else:
+        open_watched(draft, run, attempt, finding)
+
+
+def _known(draft: Draft, run: Run, finding: Finding) -> Incident | None:
+    """Return the watched incident that a finding belongs to: of the same fault, and of no other rank."""
+    for incident in reversed(draft.state.incidents.values()):
+        if (
+            incident.watched
+            and incident.is_live
+            and incident.run == run.run
+            and incident.fault == finding.fault
+            and _is_same_place(incident, finding)
+        ):
+            return incident
+    return None
+
+
+def _is_same_place(incident: Incident, finding: Finding) -> bool:
+    """Whether both may be about the same; of another attempt only if they name the same, for nodes are swapped."""
+    place = (finding.node, finding.rank)
+    if incident.attempt != finding.attempt and incident.node is not None:
+        return (incident.node, incident.rank) == place or finding.is_over
+    return all(
+        None in (said, known) or said == known
+        for said, known in zip(place, (incident.node, incident.rank), strict=True)
+    )
+
+
+def _again(draft: Draft, known: Incident, attempt: Attempt, finding: Finding) -> None:
+    names_more = known.node is None and finding.node is not None
+    is_new = known.attempt != attempt.attempt
+    if not (names_more or is_new or len(known.evidence) < MAX_EVIDENCE):
+        return
+    draft.add(
+        r.IncidentAmended(
+            incident=known.incident,
+            evidence=finding.evidence,
+            node=finding.node if names_more else None,
+            rank=finding.rank if names_more else None,
+            attempt=attempt.attempt if is_new else None,
+        )
+    )
+
+
+def open_watched(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Incident | None:
+    """Open an incident as its page says; None where no page answers, or too many were opened."""
+    book = draft.policy.runbook_for(finding.fault)
+    chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
+    if book is None or chosen is None:
+        return None
+    mark = fingerprint(finding.fault)
+    if book.ladder[chosen[0]].do != "watch":
+        if attempt.state == "asked":
+            return None  # it ends by itself, with a checkpoint
+        strike(
+            draft,
+            run,
+            attempt,
+            fault=finding.fault,
+            evidence=finding.evidence,
+            node=finding.node,
+            rank=finding.rank,
+            fingerprint=mark,
+        )
+        return None
+    if _num_watched(draft, attempt) >= MAX_WATCHED:
+        return None
+    incident = draft.open_incident(
+        finding.fault,
+        finding.evidence,
+        run=run.run,
+        attempt=attempt.attempt,
+        node=finding.node,
+        rank=finding.rank,
+        step=max(run.best_step, attempt.last_step or 0, finding.step or 0),
+        fingerprint=mark,
+        watched=True,
+        onset=finding.step,
+    )
+    respond(draft, incident, reason=finding.evidence)
+    draft.add(
+        r.IncidentChanged(incident=incident.incident, state="proving", reason="the run goes on")
+    )
+    return incident
+
+
+def on_replicas(draft: Draft, said: ReplicasDisagree) -> None:
+    """Take the ranks' own word that copies differ: one odd rank is to blame, and its node; of several, their node if it is one."""
+    attempt = draft.state.attempt_of(said.attempt)
+    if attempt is None:
+        return
+    size = draft.run_of(said.attempt).spec.ranks_per_node
+    ranks = [rank for rank in said.ranks if 0 <= rank < size * len(attempt.nodes)]
+    nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
+    odd = f"ranks {ranks} differ from their peers" if ranks else "nobody can say who is wrong"
+    on_noted(
+        draft,
+        Finding(
+            fault="replicas_disagree",
+            evidence=f"step {said.step}, {said.what}: {odd}; {said.detail}".rstrip("; ")[:300],
+            attempt=said.attempt,
+            node=nodes[0] if len(nodes) == 1 else None,
+            rank=ranks[0] if len(ranks) == 1 else None,
+            step=said.step,
+        ),
+    )
+
+
+def _resolve(draft: Draft, incident: Incident, reason: str) -> None:
+    draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+
+
+def _num_watched(draft: Draft, attempt: Attempt) -> int:
+    """Count the watched incidents of an attempt that are live, those of this decision among them."""
+    live = [
+        incident
+        for incident in draft.state.incidents.values()
+        if incident.watched and incident.attempt == attempt.attempt and draft.is_live(incident)
+    ]
+    new = [one for one in draft.records if isinstance(one, r.IncidentOpened) and one.watched]
+    return len(live) + len(new)
+
+
+def is_passed(incident: Incident, attempt: Attempt) -> bool:
+    """Whether an attempt that has come further than a watched incident shows that it is over.
+
+    What has an onset was in the weights from then on: it must have begun before. What a detector found of a node, and is found in
+    hours or minutes, is over when the detector says so, if that node is in the gang again.
+    """
+    if incident.onset is not None:
+        return attempt.resume_step < incident.onset
+    return incident.cause is not None or incident.node not in attempt.nodes
+
+
+def forget(draft: Draft) -> None:
+    """Another supervisor took over, whose detectors know nothing yet: what is still so will be found again."""
+    for incident in draft.state.incidents.values():
+        if incident.watched and incident.is_live and incident.cause is None:
+            reason = "the supervisor changed; it is found again if it is still so"
+            _resolve(draft, incident, reason)
+
+
+def begin_anew(draft: Draft, attempt: Attempt) -> None:
+    """Another attempt of a run is up that reports no steps: nothing it does could ever show that an older incident is over."""
+    run = draft.run_of(attempt.attempt)
+    for incident in draft.state.incidents.values() if not run.reports_steps else ():
+        is_older = incident.run == run.run and incident.attempt != attempt.attempt
+        if incident.watched and incident.is_live and is_older:
+            reason = f"{attempt.attempt} has begun; it is found again if it is still so"
+            _resolve(draft, incident, reason)

@@ -1,0 +1,110 @@
+"""Kept lines: what agents tell of the logs of a gang that lives.
+
+They are judged with what is found when something strikes the gang (`diagnosing.explain`). What hardware and operating system say is
+worth an incident by itself, a moment later: when ranks die of it, it is the cause of that incident and none of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from runner.decide.decision import Draft
+from runner.decide.incidents import diagnosis
+from runner.decide.incidents.non_fatal import open_watched
+from runner.decide.state.cluster_state import LAUNCHED, Attempt, Run
+from runner.facts.causes import Verdict
+from runner.facts.faults import Finding
+from runner.facts.matches import Match
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import LinesMatched
+
+WAIT_SECONDS = 3.0  # for ranks to die of what a line tells of; chosen
+MANY_NODES = 3  # that complain of the same at once: it is something that they share; chosen
+SHARED = ("storage", "fabric")
+
+
+def on_lines_kept(draft: Draft, said: LinesMatched) -> None:
+    """Keep lines of a gang that lives; what hardware says is judged a moment later, unless the gang dies of it before."""
+    attempt = draft.state.attempt_of(said.attempt)
+    if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != said.epoch:
+        return
+    told = {diagnosis.place_of(kept.match) for kept in attempt.kept}
+    new = tuple(
+        match
+        for match in (replace(match, node=said.node) for match in said.matches)
+        if diagnosis.place_of(match) not in told
+    )
+    if not new:
+        return
+    judge_at = draft.now + WAIT_SECONDS if any(match.is_telling for match in new) else None
+    draft.add(
+        r.LinesKept(attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at)
+    )
+
+
+def due_at(attempt: Attempt) -> float | None:
+    """Return when lines of a gang are to be judged; None: there are none."""
+    return attempt.judge_at if attempt.state in LAUNCHED else None
+
+
+def settle(draft: Draft, run: Run, attempt: Attempt) -> None:
+    """Judge lines of a gang that has not died of them."""
+    due = due_at(attempt)
+    if due is None or draft.now < due:
+        return
+    draft.add(r.LinesJudged(attempt=attempt.attempt))
+    found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
+    for node in {kept.match.node: True for kept in attempt.kept if kept.match.is_telling}:
+        lines = [
+            kept.match for kept in attempt.kept if kept.match.node == node and kept.match.is_telling
+        ]
+        verdict = diagnosis.verdict_on(lines)
+        if verdict is not None:
+            found.setdefault((verdict.fault, verdict.scope), []).append((node, verdict, lines))
+    for (_, scope), alike in found.items():
+        # What many nodes have at once, and what they share, is the fault of none of them.
+        if len(alike) >= MANY_NODES or scope in SHARED:
+            node, verdict, lines = alike[0]
+            _judge(draft, run, attempt, None, verdict, lines)
+            continue
+        for node, verdict, lines in alike:
+            _judge(draft, run, attempt, node, verdict, lines)
+            if any(isinstance(record, r.AttemptChanged) for record in draft.records):
+                return  # its page ended the attempt
+
+
+def _judge(
+    draft: Draft,
+    run: Run,
+    attempt: Attempt,
+    node: str | None,
+    verdict: Verdict,
+    lines: Sequence[Match],
+) -> None:
+    """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
+    cause = diagnosis.cause_of(verdict)
+    for known in draft.state.incidents.values():
+        is_of_lines = known.watched and known.is_live and known.cause is not None
+        if not is_of_lines or known.run != run.run or known.node != node:
+            continue
+        if known.attempt == attempt.attempt:
+            if not diagnosis.is_same(cause, known.cause):
+                diagnosis.diagnose(draft, known, cause, lines)
+            return
+        if known.fault == verdict.fault:
+            said = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
+            draft.add(
+                r.IncidentAmended(incident=known.incident, evidence=said, attempt=attempt.attempt)
+            )
+            return
+    finding = Finding(
+        fault=verdict.fault,  # type: ignore[arg-type]  # a page answers it, or it is passed over
+        evidence=f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300],
+        attempt=attempt.attempt,
+        node=node,
+        rank=verdict.evidence[0].rank if node is not None else None,
+    )
+    incident = open_watched(draft, run, attempt, finding)
+    if incident is not None:
+        diagnosis.diagnose(draft, incident, cause, lines)

@@ -1,0 +1,1 @@
+"""Nodes: life cycle, admission checks, probes, failure domains, drain and spares. Pure."""

@@ -1,0 +1,341 @@
+"""Service: how nodes go out of it and come back, by a person's request or by a notice.
+
+A node that serves leaves at the next checkpoint: it is marked as leaving, its run is asked to stop (`runs`), the next attempt
+is placed without it (`placement`), and then it goes. Level-triggered, so that a gang that dies on the way, an incident or
+another supervisor changes nothing about where it ends.
+"""
+
+from __future__ import annotations
+
+import difflib
+from typing import Literal
+
+from runner.decide.decision import Draft
+from runner.decide.nodes.hardware import is_refused
+from runner.decide.nodes.predicates import free_state, run_served
+from runner.decide.placement.launch_plans import is_usable
+from runner.decide.state.cluster_state import OUT, Hardware, Leaving, Node, RequestStatus, Run
+from runner.facts.messages import records as r
+from runner.facts.messages.requests import (
+    DrainNode,
+    QuarantineNode,
+    ReadmitNode,
+    Request,
+    RetireNode,
+    SwapNode,
+)
+from runner.facts.messages.signals import Notice
+from runner.facts.wire import kind_of
+
+Out = Literal["repair", "quarantined", "retired"]
+NodeRequest = SwapNode | DrainNode | QuarantineNode | RetireNode | ReadmitNode
+WAYS_OUT: dict[type, Out] = {
+    SwapNode: "repair",
+    DrainNode: "repair",
+    QuarantineNode: "quarantined",
+    RetireNode: "retired",
+}
+SEVERITY: dict[str, int] = {"repair": 1, "quarantined": 2, "retired": 3}
+MAX_NAMED = 16  # nodes named in a refusal; chosen, not measured
+SOMEBODY = "a person"  # who gave no name: not Stoker itself
+
+
+# ---- what people and notices ask for --------------------------------------------------------------------------------
+
+
+def on_node_request(draft: Draft, request: NodeRequest) -> None:
+    """Answer a request about a node; asked again, it is done already or under way."""
+    node = _find(draft, request, request.node)
+    if node is None:
+        return
+    if isinstance(request, ReadmitNode):
+        _readmit(draft, node, request)
+        return
+    to = WAYS_OUT[type(request)]
+    if _is_out(draft, node, to):
+        text = f"done already: {node.node} is {_where(node.state)} ({node.reason})"
+        _answer(draft, request, "done", text)
+        return
+    problem = _swap_problem(draft, node, request) if isinstance(request, SwapNode) else ""
+    if problem:
+        _answer(draft, request, "refused", problem)
+        return
+    spare = request.spare if isinstance(request, SwapNode) else None
+    _leave(draft, node, to=to, reason=_why(request), spare=spare, request=request.id)
+    run = run_served(draft.state, node)
+    text = f"{node.node} is to be {_where(to)}"
+    if run is not None:
+        text += f"; run {run.spec.name} is asked for a checkpoint first"
+    _answer(draft, request, "open", text)
+
+
+def _is_out(draft: Draft, node: Node, to: Out) -> bool:
+    """Whether a node is where it is to go, or gone for a graver reason; hardware that is to be judged has been, too."""
+    judged = to == "repair" or not node.hardware or is_refused(draft.state, node.hardware)
+    return SEVERITY.get(node.state, 0) >= SEVERITY[to] and judged
+
+
+def on_notice(draft: Draft, notice: Notice) -> None:
+    """Drain a node that will be taken away; a second notice can only make it sooner."""
+    node = draft.state.nodes.get(notice.node)
+    if node is None or node.state in OUT:
+        return
+    seconds, before = notice.deadline_seconds, node.leaving
+    by_time = None if seconds is None else draft.now + max(0.0, seconds)
+    if before is not None and (
+        by_time is None or (before.by_time is not None and before.by_time <= by_time)
+    ):
+        return
+    reason = f"{notice.notice} announced" + (f": {notice.reason}" if notice.reason else "")
+    if before is not None:
+        _mark(draft, node, before, by_time=by_time)
+        return
+    draft.add(r.NodeLeaving(node=node.node, to="repair", reason=reason[:300], by_time=by_time))
+    left = "" if seconds is None else f", {seconds:g} s left"
+    draft.page(
+        f"{node.node} is drained: {reason}{left}; `stoker readmit {node.node}` takes it back"
+    )
+
+
+def _leave(
+    draft: Draft, node: Node, *, to: Out, reason: str, spare: str | None, request: str
+) -> None:
+    """Mark a node as leaving; of two wishes the graver one holds, and the earlier deadline."""
+    before = node.leaving
+    if before is not None and SEVERITY[before.to] >= SEVERITY[to]:
+        if spare is not None and before.spare is None:
+            _mark(draft, node, before, spare=spare)
+        return
+    draft.add(
+        r.NodeLeaving(
+            node=node.node,
+            to=to,
+            reason=reason,
+            spare=spare or (before.spare if before is not None else None),
+            request=request,
+            by_time=before.by_time if before is not None else None,
+        )
+    )
+
+
+def _mark(
+    draft: Draft,
+    node: Node,
+    before: Leaving,
+    *,
+    spare: str | None = None,
+    by_time: float | None = None,
+) -> None:
+    draft.add(
+        r.NodeLeaving(
+            node=node.node,
+            to=before.to,
+            reason=before.reason,
+            spare=spare or before.spare,
+            request=before.request,
+            by_time=before.by_time if by_time is None else by_time,
+        )
+    )
+
+
+def _swap_problem(draft: Draft, node: Node, request: SwapNode) -> str:
+    """Say why no spare can take this node's place; "" when one can, or none is needed."""
+    state, run = draft.state, run_served(draft.state, node)
+    named = state.nodes.get(request.spare or "")
+    if request.spare is not None and named is None:
+        return f"--with: {_unknown(draft, request.spare)}"
+    if request.spare == node.node:
+        return f"--with: {node.node} cannot take its own place; name a spare, or none"
+    if run is None:
+        return ""
+    if named is not None and not _fits(draft, named, run):
+        why = (
+            f"{named.state} ({named.reason})" if named.state != "spare" else "leaving, or too small"
+        )
+        return f"--with: {named.node} is {why}, and no spare that run {run.spec.name} could use; {_ways(draft, node, run)}"
+    if named is None and not any(_fits(draft, other, run) for other in state.nodes.values()):
+        return (
+            f"no spare fits run {run.spec.name} ({run.spec.ranks_per_node} slots); {_ways(draft, node, run)}, "
+            f"or do without it: `stoker drain {node.node}`"
+        )
+    return ""
+
+
+def _ways(draft: Draft, node: Node, run: Run) -> str:
+    spares = [
+        other.node
+        for other in draft.state.nodes.values()
+        if other.node != node.node and _fits(draft, other, run)
+    ]
+    if spares:
+        return f"usable spares: {_listed(spares)}"
+    return "add a node, or readmit one that is out"
+
+
+def _fits(draft: Draft, node: Node, run: Run) -> bool:
+    is_free = node.state == "spare" and node.leaving is None
+    return is_free and is_usable(draft.state, node, run.spec)
+
+
+def _readmit(draft: Draft, node: Node, request: ReadmitNode) -> None:
+    """Let a node come back: its hardware is forgiven, it is checked, and its agent is started if it has ended."""
+    known = draft.state.hardware.get(node.hardware)
+    problem = _readmit_problem(draft, node, known)
+    if problem:
+        _answer(draft, request, "refused", problem)
+        return
+    text = f"done already: {node.node} is {_where(node.state)}"
+    if known is not None and (known.verdict or known.offences):
+        by, reason = request.by or SOMEBODY, _why(request)
+        draft.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
+        text = f"its offences are forgotten: {node.node} is {_where(node.state)}"
+    if node.leaving is not None:
+        draft.add(r.NodeLeaving(node=node.node, to=None, reason=_why(request)))
+        _answer_all(draft, node, "failed", f"taken back: {_why(request)}")
+        text = f"{node.node} stays in service"
+    elif node.state in OUT:
+        back = free_state(draft.policy.cluster, unchecked=True)
+        draft.add(r.NodeChanged(node=node.node, state=back, reason=_why(request)))
+        _start(draft, node, request)
+        then = "is checked, then it is a spare" if back == "checking" else "is a spare"
+        text = f"{node.node} {then}"
+    elif node.state in ("lost", "left"):
+        _start(draft, node, request)
+        text = f"{node.node} is {node.state}: it comes back by its checks once its agent is heard"
+    _answer(draft, request, "done", text)
+
+
+def _readmit_problem(draft: Draft, node: Node, known: Hardware | None) -> str:
+    """Say why a node cannot come back; "" when it can."""
+    if node.state == "retired" or (known is not None and known.verdict == "retired"):
+        return (
+            f"{node.node} is retired for good; other hardware under this name is taken in by itself"
+        )
+    name = _now_called(draft, node)
+    return (
+        f"the hardware that was {node.node} is {name} now: `stoker readmit {name}`" if name else ""
+    )
+
+
+def _now_called(draft: Draft, node: Node) -> str:
+    """Return the name under which refused hardware stands that was this node before; "" if there is none."""
+    if node.hardware:
+        return ""
+    return next(
+        (
+            known.nodes[-1]
+            for known in draft.state.hardware.values()
+            if known.verdict and node.node in known.nodes[:-1]
+        ),
+        "",
+    )
+
+
+def _start(draft: Draft, node: Node, request: ReadmitNode) -> None:
+    """Ask for an agent where none is known to live."""
+    missing = node.ended or node.incarnation == 0 or node.state in ("lost", "left")
+    if missing and not draft.state.open_actions("start_agent", node=node.node):
+        draft.issue("start_agent", _why(request), args={"node": node.node, "request": request.id})
+
+
+# ---- what follows ---------------------------------------------------------------------------------------------------
+
+
+def settle(draft: Draft, node: Node) -> None:
+    """Let a leaving node go once it serves nobody; one of a silent crowd once its gang is ending, for a person gave it up."""
+    if node.leaving is None:
+        return
+    run = run_served(draft.state, node)
+    if run is None or _is_given_up(draft, node, run):
+        _go(draft, node, node.leaving)
+
+
+def _is_given_up(draft: Draft, node: Node, run: Run) -> bool:
+    """Whether a person wants a silent node out, which nothing else ever blames: its gang could not end without that word."""
+    by_person = node.leaving is not None and node.leaving.request is not None
+    is_silent = node.state == "suspect" and not node.held
+    ending = run.attempt is not None and run.attempt.state == "stopping"
+    return by_person and is_silent and ending and node.node in draft.state.silent_en_masse
+
+
+def _go(draft: Draft, node: Node, leaving: Leaving, *, ended: bool = False) -> None:
+    request = draft.state.requests.get(leaving.request or "")
+    by = (request.by if request is not None else "") or SOMEBODY
+    draft.add(r.NodeChanged(node=node.node, state=leaving.to, reason=leaving.reason, ended=ended))
+    if leaving.to != "repair" and node.hardware:
+        draft.add(
+            r.HardwareJudged(
+                hardware=node.hardware, verdict=leaving.to, reason=leaving.reason, by=by
+            )
+        )
+    if leaving.to == "retired" and not (ended or node.ended):
+        draft.issue("stop_agent", leaving.reason, args={"node": node.node})
+    _answer_all(draft, node, "done", f"{node.node} is {_where(leaving.to)}")
+
+
+def agent_ended(draft: Draft, node: Node, *, reason: str) -> None:
+    """Note that a node's agent ended on purpose: it has left, unless it is out of service, or on its way there."""
+    if node.leaving is not None:
+        _go(draft, node, node.leaving, ended=True)
+    elif node.state in OUT:
+        draft.add(r.NodeChanged(node=node.node, state=node.state, reason=node.reason, ended=True))
+    else:
+        draft.add(r.NodeChanged(node=node.node, state="left", reason=reason))
+
+
+# ---- words ----------------------------------------------------------------------------------------------------------
+
+
+def _find(draft: Draft, request: Request, name: str) -> Node | None:
+    node = draft.state.nodes.get(name)
+    if node is None:
+        _answer(draft, request, "refused", _unknown(draft, name))
+    return node
+
+
+def _unknown(draft: Draft, name: str) -> str:
+    names = list(draft.state.nodes)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"no node {name!r}; known: {_listed(names) or 'none'}{hint}"
+
+
+def _listed(names: list[str]) -> str:
+    more = len(names) - MAX_NAMED
+    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _where(state: str) -> str:
+    return {"repair": "in repair", "spare": "a spare"}.get(state, state)
+
+
+def _why(request: NodeRequest) -> str:
+    """Say who asked for what, and why."""
+    verb = kind_of(request).partition("_")[0]
+    reason = f": {request.reason}" if request.reason else ""
+    return f"{verb} asked by {request.by or SOMEBODY}{reason}"[:300]
+
+
+def _answer(draft: Draft, request: Request, state: r.RequestStateName, message: str) -> None:
+    node = getattr(request, "node", "")
+    draft.add(
+        r.RequestNoted(
+            id=request.id,
+            request=kind_of(request),
+            by=request.by,
+            state=state,
+            message=message,
+            node=node if node in draft.state.nodes else "",
+        )
+    )
+
+
+def _answer_all(draft: Draft, node: Node, state: r.RequestStateName, message: str) -> None:
+    """Answer everybody who asked for a way out of this node's and waits."""
+    for asked in draft.state.requests.values():
+        if asked.state == "open" and asked.node == node.node and _is_way_out(asked):
+            draft.answer(asked, state, message)
+
+
+def _is_way_out(asked: RequestStatus) -> bool:
+    return asked.request in ("swap_node", "drain_node", "quarantine_node", "retire_node")

@@ -1,0 +1,168 @@
+"""Domains: a rack, a switch or a power supply whose nodes fell silent together is blamed, and none of its nodes is.
+
+Its nodes are looked at from outside like any silent node. One that is gone is `lost` with its domain: no offence, no quarantine.
+When they are heard again they come back like other lost nodes; one that stays away long after the first is blamed as usual.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.decide.decision import Draft
+from runner.decide.incidents.ladder import end_attempt, respond
+from runner.decide.nodes.predicates import is_up, live_attempt
+from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, State
+from runner.facts.faults import DomainSilence
+from runner.facts.messages import records as r
+
+FAULT = "domain_silent"
+# From the first node of a domain that is heard again, for the others to be heard, too: machines boot at different speeds, and
+# take minutes. Chosen, not measured.
+BACK_SECONDS = 600.0
+
+
+def on_domain_silence(draft: Draft, silence: DomainSilence) -> list[Node]:
+    """Note that a domain is silent, as one incident; return its nodes that are to be looked at."""
+    state = draft.state
+    domain = f"{silence.domain} {silence.name}"
+    known = [state.nodes[name] for name in silence.nodes if name in state.nodes]
+    silent = [node for node in known if node.state not in (*GONE, "absent")]
+    before = state.domains_down.get(domain, [])
+    if all(node.node in before and node.state == "suspect" for node in silent):
+        return []  # said again
+    names = [node.node for node in silent]
+    evidence = f"{domain}: {len(names)} nodes fell silent together, for {silence.silent_seconds:.1f} s at most"
+    incident = _incident_of(state, domain)
+    if incident is None:
+        incident = draft.open_incident(
+            FAULT,
+            evidence,
+            fingerprint=_mark(domain),
+            detected_after_seconds=silence.silent_seconds,
+        )
+    else:
+        draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+    draft.add(
+        r.DomainNoted(
+            domain=silence.domain,
+            name=silence.name,
+            nodes=tuple(dict.fromkeys((*before, *names))),
+            incident=incident.incident,
+        )
+    )
+    for node in silent:
+        if node.state != "suspect" or node.held:
+            draft.add(r.NodeChanged(node=node.node, state="suspect", reason=evidence))
+    return silent
+
+
+def domain_of(state: State, node: Node) -> str:
+    """Return the domain that is down and has this node; "" if there is none."""
+    return next((name for name, nodes in state.domains_down.items() if node.node in nodes), "")
+
+
+def give_up(draft: Draft, node: Node, *, evidence: str) -> bool:
+    """Count a node that is gone as lost with its domain, and end the gang it served; False if no domain of it is down."""
+    domain = domain_of(draft.state, node)
+    if not domain:
+        return False
+    incident = _incident_of(draft.state, domain)
+    name = incident.incident if incident is not None else None
+    if incident is not None:
+        draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+        if incident.state == "open":
+            count = len(draft.state.domains_down[domain])
+            said = f"{domain} is down, with {count} nodes; none of them is blamed ({evidence})"
+            respond(draft, replace(incident, condition="node_dead"), reason=said)
+    reason = f"{domain} is down"
+    draft.add(
+        r.NodeChanged(node=node.node, state="lost", reason=reason, incident=name, domain=domain)
+    )
+    for known in draft.state.incidents.values():
+        if known.is_live and known.fault == "node_silent" and known.node == node.node:
+            draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
+    live = live_attempt(draft, node)
+    if live is not None and live[1].state in LAUNCHED:
+        run, attempt = live
+        if incident is not None:
+            ended = f"{attempt.attempt} has lost {node.node} with it"
+            draft.add(
+                r.IncidentAmended(
+                    incident=incident.incident, evidence=ended, attempt=attempt.attempt
+                )
+            )
+        outcome = attempt.outcome or "lost"
+        end_attempt(draft, run, incident=incident, outcome=outcome, reason=reason)
+    return True
+
+
+def settle(draft: Draft) -> None:
+    """Say when a domain comes back, and when it is down no longer; from then on, who is still away is blamed as usual."""
+    state = draft.state
+    for domain, names in state.domains_down.items():
+        nodes = [state.nodes[name] for name in names]
+        away = [node for node in nodes if _is_away(node, domain)]
+        since = state.domains_back.get(domain)
+        if not away:
+            _close(draft, domain, reason="its nodes are heard again, or are out for other reasons")
+        elif since is not None and draft.now >= since + BACK_SECONDS:
+            reason = f"{domain} has been back for {BACK_SECONDS:g} s"
+            _close(draft, domain, reason=f"{reason}; still away: {', '.join(n.node for n in away)}")
+            for node in away:
+                draft.add(
+                    r.NodeChanged(
+                        node=node.node,
+                        state="suspect",
+                        reason=f"{reason}, {node.node} is not heard",
+                    )
+                )
+        elif since is None and any(node not in away and is_up(node) for node in nodes):
+            _note(draft, domain, nodes=tuple(names), back=True)
+
+
+def back_until(state: State) -> list[float]:
+    """Return when domains that are coming back are to be back."""
+    return [since + BACK_SECONDS for since in state.domains_back.values()]
+
+
+def _is_away(node: Node, domain: str) -> bool:
+    """Whether a node has yet to come back from its domain's silence: it is given up for it, or still looked at."""
+    doubted = node.state == "suspect" and not node.held
+    return doubted or (node.state == "lost" and node.domain_down == domain)
+
+
+def _close(draft: Draft, domain: str, *, reason: str) -> None:
+    _note(draft, domain)
+    incident = _incident_of(draft.state, domain)
+    if incident is not None:
+        draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+
+
+def _note(draft: Draft, domain: str, *, nodes: tuple[str, ...] = (), back: bool = False) -> None:
+    kind, _, name = domain.partition(" ")
+    incident = _incident_of(draft.state, domain)
+    draft.add(
+        r.DomainNoted(
+            domain=kind,
+            name=name,
+            nodes=nodes,
+            incident=incident.incident if incident is not None else None,
+            back=back,
+        )
+    )
+
+
+def _incident_of(state: State, domain: str) -> Incident | None:
+    mark = _mark(domain)
+    return next(
+        (
+            incident
+            for incident in state.incidents.values()
+            if incident.is_live and incident.fault == FAULT and incident.fingerprint == mark
+        ),
+        None,
+    )
+
+
+def _mark(domain: str) -> str:
+    return f"{FAULT}:{domain}"

@@ -1,0 +1,135 @@
+"""The fleet: the life cycle of nodes, and agents that are started and ended.
+
+How a node comes in is in `joining`, what is done about a silent one in `probing`, what it must pass in `checking`, how it
+goes out of service and comes back in `service`, whose hardware it is in `hardware`.
+"""
+
+from __future__ import annotations
+
+from runner.decide.decision import Draft
+from runner.decide.incidents import non_fatal
+from runner.decide.incidents.ladder import respond
+from runner.decide.nodes import admission_checks, drain, spares
+from runner.decide.nodes.predicates import has_left
+from runner.decide.nodes.probes import incident_about, is_in_doubt, look_again_at, probe
+from runner.decide.state.cluster_state import GONE, OUT, Node, State
+from runner.facts.actions import Action, ActionResult
+from runner.facts.messages import records as r
+
+SETTLED = ("spare", "active", *GONE)  # states in which nothing is due by itself
+
+# The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
+TRANSITIONS: dict[str, tuple[str, ...]] = {
+    "absent": ("joining", "checking", "spare", "lost", *OUT, "left"),
+    "joining": ("checking", "spare", "suspect", "lost", *OUT, "left"),
+    "checking": ("checking", "spare", "suspect", "lost", *OUT, "left"),
+    "spare": ("checking", "active", "suspect", "lost", *OUT, "left"),
+    "active": ("checking", "spare", "suspect", "lost", *OUT, "left"),
+    "suspect": ("checking", "spare", "active", "suspect", "lost", *OUT, "left"),
+    "lost": ("checking", "suspect", "spare", "active", *OUT, "left"),
+    "quarantined": ("checking", "spare", *OUT),
+    "repair": ("checking", "spare", *OUT),
+    "left": ("absent", "checking", "spare", "active", *OUT),
+    "retired": ("checking", "spare", "quarantined", "retired"),
+}
+
+
+def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
+    """Expect the nodes our places can start; a cluster that had shut down is open again."""
+    if has_closed(draft.state):
+        draft.add(r.Opened())
+        for node in draft.state.nodes.values():
+            if node.state == "left":
+                reason = "the cluster is open again"
+                draft.add(r.NodeChanged(node=node.node, state="absent", reason=reason))
+    for name in started.nodes:
+        if name not in draft.state.nodes:
+            draft.add(r.NodeExpected(node=name))
+    non_fatal.forget(draft)
+
+
+def settle(draft: Draft) -> None:
+    """Start agents that are missing, look again at suspects, check and let go whom it concerns, and count the spares."""
+    state, cluster = draft.state, draft.policy.cluster
+    room = admission_checks.room(state)
+    for node in state.nodes.values():
+        if node.state in SETTLED and node.leaving is None:
+            continue  # asked after every input, of thousands of nodes
+        if node.leaving is not None:
+            drain.settle(draft, node)
+        elif node.state == "checking" and not state.closing:
+            if room > 0:
+                room -= admission_checks.settle(draft, node)
+        elif node.state == "absent" and not state.closing:
+            _start(draft, node)
+        if is_in_doubt(node) and draft.now >= look_again_at(node, cluster):
+            probe(draft, node, reason="still suspect")
+    if not draft.records:
+        spares.settle(draft)
+
+
+def _start(draft: Draft, node: Node) -> None:
+    if not draft.state.open_actions("start_agent", node=node.node):
+        draft.issue("start_agent", "the cluster has this node", args={"node": node.node})
+
+
+def settle_closing(draft: Draft) -> None:
+    """End all agents once no run has a live attempt."""
+    state = draft.state
+    busy = [
+        run
+        for run in state.runs.values()
+        if run.attempt is not None and run.attempt.state != "ended"
+    ]
+    if not state.closing or busy:
+        return
+    for node in state.nodes.values():
+        if not has_left(node) and not state.open_actions("stop_agent", node=node.node):
+            draft.issue("stop_agent", "the cluster shuts down", args={"node": node.node})
+    request = state.requests.get(state.closing_request)
+    if _is_empty(state) and request is not None and request.state == "open":
+        draft.answer(request, "done", "shut down")
+
+
+def has_closed(state: State) -> bool:
+    """Whether the cluster was asked to shut down and nothing is left to do: who leads it next opens it again."""
+    is_answered = all(request.state != "open" for request in state.requests.values())
+    return state.closing and is_answered and _is_empty(state) and not state.actions
+
+
+def _is_empty(state: State) -> bool:
+    return all(has_left(node) for node in state.nodes.values())
+
+
+def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None:
+    """Count a node as left once its place has ended what was there, whether or not its agent could still say so."""
+    node = draft.state.nodes.get(str(action.args.get("node")))
+    if node is None or has_left(node):
+        return
+    if node.uncleared is not None and result.outcome == "done":
+        draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
+    drain.agent_ended(draft, node, reason=result.message or "the cluster shut down")
+
+
+def on_agent_started(draft: Draft, action: Action, result: ActionResult) -> None:
+    """Give a node up whose agent could not be started; one that started will join and say so itself."""
+    node = draft.state.nodes.get(str(action.args.get("node")))
+    if node is None or draft.state.closing:
+        return
+    evidence = f"start_agent {result.outcome}: {result.message}"
+    if "request" in action.args and result.outcome != "done":  # somebody readmitted it
+        draft.page(f"{node.node}: {evidence}")
+    if node.state in ("lost", "left"):
+        return
+    if result.outcome == "done":
+        if node.state == "absent":
+            draft.add(r.NodeChanged(node=node.node, state="joining", reason=result.message))
+        return
+    if node.state == "absent":
+        draft.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
+        draft.page(f"{node.node}: {evidence}")
+        return
+    known = incident_about(draft, node, None)
+    if known is not None:
+        draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
+        respond(draft, known, reason=evidence)

@@ -1,0 +1,310 @@
+"""Probing: a node that is silent is looked at from outside before anybody is blamed, and what the look finds decides the rung."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from runner.decide.decision import Draft
+from runner.decide.incidents.attribution import respond_or_stop, strike
+from runner.decide.incidents.ladder import respond
+from runner.decide.nodes import failure_domains
+from runner.decide.nodes.predicates import free_state, live_attempt
+from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, Run
+from runner.facts.actions import Action, ActionResult
+from runner.facts.faults import DomainSilence, Finding, GangAdvances, MassSilence, NodeHeard
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import DevicesReleased
+from runner.facts.specs.cluster import ClusterSpec
+
+# In a row that find a living agent which is not heard, or does not clear its node: then the node is given up; chosen.
+MAX_PROBES = 3
+# In a row that do not reach a node, before it is blamed: by the second look, whoever fell silent with it is known to be.
+MIN_UNREACHABLE = 2
+MIN_CROWD = (
+    3  # fewer silent nodes than that are not silent "together" any more; chosen, not measured
+)
+
+
+def on_node_silent(draft: Draft, finding: Finding) -> None:
+    """Look at a silent node from outside, and open the incident that the look will decide."""
+    node = draft.state.nodes.get(finding.node or "")
+    if node is None or not (node.state in ("joining", "checking", "spare", "active") or node.held):
+        return
+    draft.add(r.NodeChanged(node=node.node, state="suspect", reason=finding.evidence))
+    live = live_attempt(draft, node)
+    if live is not None and live[1].state in ("launching", "running"):
+        strike(
+            draft,
+            live[0],
+            live[1],
+            fault="node_silent",
+            evidence=finding.evidence,
+            node=node.node,
+            fingerprint=f"node_silent:{node.node}",
+            detected_after_seconds=finding.silent_seconds,
+        )
+    elif live is None:
+        draft.open_incident(
+            "node_silent",
+            finding.evidence,
+            node=node.node,
+            detected_after_seconds=finding.silent_seconds,
+        )
+    probe(draft, node, reason=finding.evidence)
+
+
+def on_domain_silence(draft: Draft, silence: DomainSilence) -> None:
+    """Look at all nodes of a silent domain from outside."""
+    for node in failure_domains.on_domain_silence(draft, silence):
+        probe(draft, node, reason=f"{silence.domain} {silence.name} is silent")
+
+
+def on_gang_advances(draft: Draft, advances: GangAdvances) -> None:
+    """Note that nodes which are not heard have ranks that live: whoever looks at them in vain does not give them up."""
+    nodes = [draft.state.nodes[name] for name in advances.nodes if name in draft.state.nodes]
+    named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == advances.attempt]
+    if named:
+        draft.add(
+            r.GangAdvanced(
+                attempt=advances.attempt,
+                nodes=tuple(named),
+                step=advances.step,
+                step_seconds=advances.step_seconds,
+            )
+        )
+
+
+def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
+    """A suspect node speaks again; one that was given up comes back by its checks."""
+    node = draft.state.nodes.get(heard.node)
+    if node is None or heard.incarnation != node.incarnation:
+        return
+    cluster = draft.policy.cluster
+    clear = node.uncleared is None and node.attempt is None and not node.left_behind
+    if node.state == "lost" and clear:
+        free = free_state(cluster, unchecked=True)
+        draft.add(r.NodeChanged(node=node.node, state=free, reason="heard again, and clear"))
+    leave_crowd(draft, node)
+    if node.state != "suspect" or node.held:
+        return
+    free = free_state(cluster, unchecked=node.unchecked)
+    state: r.NodeStateName = "active" if node.attempt is not None else free
+    draft.add(r.NodeChanged(node=node.node, state=state, reason="heard again"))
+    for incident in draft.state.incidents.values():
+        if (
+            incident.is_live
+            and incident.fault == "node_silent"
+            and incident.node == node.node
+            and not incident.did
+        ):
+            draft.add(
+                r.IncidentChanged(
+                    incident=incident.incident, state="resolved", reason="heard again"
+                )
+            )
+
+
+def on_devices_released(draft: Draft, released: DevicesReleased) -> None:
+    """Take a node back whose devices had been held."""
+    node = draft.state.nodes.get(released.node)
+    if node is None or not node.held or released.incarnation != node.incarnation:
+        return
+    state: r.NodeStateName = "active" if node.attempt is not None else "spare"
+    draft.add(r.NodeChanged(node=node.node, state=state, reason="its devices are free again"))
+
+
+def on_mass_silence(draft: Draft, silence: MassSilence) -> None:
+    """Note that many nodes fell silent at once; the nodes themselves are left alone."""
+    if list(silence.nodes) == draft.state.silent_en_masse:
+        return
+    draft.add(r.MassSilenceNoted(nodes=silence.nodes))
+    if silence.nodes and not draft.state.silent_en_masse:
+        names = ", ".join(silence.nodes)
+        draft.page(
+            f"{len(silence.nodes)} nodes fell silent together ({names}): store or fabric suspected, no node blamed"
+        )
+
+
+def leave_crowd(draft: Draft, node: Node) -> None:
+    """Take a node that was heard out of those that are silent together; a few are no crowd."""
+    crowd = draft.state.silent_en_masse
+    if node.node in crowd:
+        rest = tuple(name for name in crowd if name != node.node)
+        draft.add(r.MassSilenceNoted(nodes=rest if len(rest) >= MIN_CROWD else ()))
+
+
+def is_in_doubt(node: Node) -> bool:
+    """Whether it is not known to live: a look from outside is due from time to time. One that only lacks its devices speaks."""
+    return node.state == "suspect" and not node.held
+
+
+def look_again_at(node: Node, cluster: ClusterSpec) -> float:
+    """Return when a suspect node is to be looked at again; soon, if it was out of reach for the first time."""
+    first = 0 < node.unreachable < MIN_UNREACHABLE
+    return node.probed_at + (2 * cluster.heartbeat_seconds if first else cluster.silence_seconds)
+
+
+def probe(draft: Draft, node: Node, *, reason: str) -> None:
+    """Ask for a look from outside, once at a time."""
+    if not draft.state.open_actions("probe_node", node=node.node):
+        deadline = draft.policy.cluster.probe_seconds
+        draft.issue("probe_node", reason, args={"node": node.node}, deadline_seconds=deadline)
+
+
+def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
+    """Decide what a look from outside means."""
+    node = draft.state.nodes.get(str(action.args.get("node")))
+    if node is None or node.state in GONE:
+        return
+    owes_since = _owes_since(draft, node)
+    if not is_in_doubt(node) and owes_since is None:
+        return  # it was heard meanwhile, or has joined anew: this look is old
+    detail = result.detail
+    if result.outcome == "done" and detail.get("agent") == "alive":
+        patience = MAX_PROBES * draft.policy.cluster.silence_seconds
+        if not is_in_doubt(node) and draft.now < (owes_since or 0.0) + patience:
+            return  # it is heard, and may still be at it
+        if is_in_doubt(node) and node.probes < MAX_PROBES:
+            reason = "probe: agent alive but not heard"
+            draft.add(r.NodeChanged(node=node.node, state="suspect", reason=reason))
+            return
+    if (
+        result.outcome == "done"
+        and detail.get("agent") == "dead"
+        and detail.get("keeper") == "alive"
+    ):
+        _struck_by_probe(
+            draft,
+            node,
+            condition="agent_only",
+            evidence=f"probe: agent of {node.node} dead, keeper alive",
+        )
+        return
+    if not detail.get("reachable") and _may_be_one_of_many(draft, node):
+        return  # it proves nothing about this one
+    if not detail.get("reachable") and _steps_on(draft, node):
+        _keep(draft, node)
+        return
+    evidence = f"probe: {node.node} {_found(result)}"
+    if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
+        draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
+    _struck_by_probe(draft, node, condition="node_dead", evidence=evidence)
+
+
+def _may_be_one_of_many(draft: Draft, node: Node) -> bool:
+    """Whether others are silent too, or may turn out to be: each has had the silence limit and one more heartbeat to show."""
+    state, cluster = draft.state, draft.policy.cluster
+    if failure_domains.domain_of(state, node):
+        return node.node in state.silent_en_masse
+    known_at = state.listening_since + cluster.silence_seconds + cluster.heartbeat_seconds
+    soon = node.unreachable + 1 < MIN_UNREACHABLE or draft.now < known_at
+    return node.node in state.silent_en_masse or soon
+
+
+def _steps_on(draft: Draft, node: Node) -> bool:
+    """Whether the gang it serves was seen to step not long ago: a synchronous gang that steps has all its ranks.
+
+    Steps that take long are no evidence either way, so what was seen counts for two more of them.
+    """
+    attempt = draft.state.attempt_of(node.attempt) if node.attempt is not None else None
+    if node.gang_advanced_at is None or attempt is None or not is_in_doubt(node):
+        return False
+    limit = 2 * (draft.policy.cluster.silence_seconds + node.gang_step_seconds)
+    is_up = attempt.state in LAUNCHED
+    return is_up and draft.now < node.gang_advanced_at + limit
+
+
+def _keep(draft: Draft, node: Node) -> None:
+    """Leave a node that is out of reach in service, and tell a person, again after each hard cap."""
+    cluster = draft.policy.cluster
+    if node.kept_at is not None and draft.now < node.kept_at + cluster.hard_cap_seconds:
+        return
+    draft.add(r.NodeKept(node=node.node))
+    live = live_attempt(draft, node)
+    incident = incident_about(draft, node, live[0] if live else None)
+    draft.page(
+        f"{node.node} is not heard, its ranks step on; its agent or its way to the store is gone: "
+        f"restart its agent (`systemctl restart stoker-agent@{node.node}`)",
+        run=live[0].run if live else None,
+        incident=incident.incident if incident is not None else None,
+    )
+
+
+def _found(result: ActionResult) -> str:
+    if result.outcome != "done" or not result.detail.get("reachable"):
+        return f"not reachable {result.message}".rstrip()
+    parts = [f"{what} {result.detail.get(what)}" for what in ("agent", "keeper")]
+    return ", ".join(parts) + f", ranks alive {list(result.detail.get('ranks_alive') or [])}"
+
+
+def _owes_since(draft: Draft, node: Node) -> float | None:
+    """Return since when the node was to confirm that it is clear of an attempt that is ending; None if it is not."""
+    attempt = draft.state.attempt_of(node.uncleared) if node.uncleared is not None else None
+    return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
+
+
+def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str) -> None:
+    if condition == "node_dead" and failure_domains.give_up(draft, node, evidence=evidence):
+        return
+    live = live_attempt(draft, node)
+    run = live[0] if live else None
+    if condition == "agent_only" and live is not None and live[1].state == "stopping":
+        draft.issue("start_agent", evidence, args={"node": node.node}, incident=live[1].incident)
+        return
+    known = incident_about(draft, node, run)
+    if known is None:
+        about = (
+            {"run": run.run, "attempt": live[1].attempt, "step": run.best_step}
+            if live and run
+            else {}
+        )
+        known = draft.open_incident(
+            "node_silent", evidence, node=node.node, fingerprint=f"node_silent:{node.node}", **about
+        )
+    draft.add(
+        r.IncidentAmended(
+            incident=known.incident,
+            evidence=evidence,
+            fault="node_silent",
+            node=node.node,
+            condition=condition,
+            fingerprint=f"node_silent:{node.node}",
+        )
+    )
+    # Each dead node is swapped by itself: how many died with it does not use up its tries.
+    another = condition == "node_dead" and known.node != node.node
+    fresh = known.fault != "node_silent" or another
+    amended = replace(
+        known,
+        fault="node_silent",
+        node=node.node,
+        rank=None,
+        condition=condition,
+        rung=-1 if fresh else known.rung,
+        tries=0 if fresh else known.tries,
+    )
+    if live is not None and live[1].state in ("launching", "running") and condition == "node_dead":
+        respond_or_stop(draft, *live, amended, reason=evidence)
+    else:
+        respond(draft, amended, reason=evidence)
+    if amended.run is None and condition == "node_dead" and draft.is_live(amended):
+        draft.add(
+            r.IncidentChanged(
+                incident=amended.incident, state="resolved", reason="an idle node left the pool"
+            )
+        )
+
+
+def incident_about(draft: Draft, node: Node, run: Run | None) -> Incident | None:
+    """Find the live incident this evidence belongs to: the run's governing one, or one about this node."""
+    governing = draft.state.incidents.get(run.incident or "") if run else None
+    if governing is not None and governing.is_live:
+        return governing
+    return next(
+        (
+            incident
+            for incident in draft.state.incidents.values()
+            if incident.is_live and not incident.watched and incident.node == node.node
+        ),
+        None,
+    )

@@ -1,0 +1,81 @@
+"""The pool of spares: how many there should be, and who is told when they run low."""
+
+from __future__ import annotations
+
+import math
+
+from runner.decide.decision import Draft
+from runner.decide.state.cluster_state import LAUNCHED, State
+from runner.facts.messages import records as r
+from runner.facts.specs.cluster import ClusterSpec
+
+ENOUGH = (
+    0.99  # of all cases in which the recommended spares are enough: as ByteRobust sizes its own
+)
+
+
+def recommended_spares(cluster: ClusterSpec, nodes: int) -> int:
+    """Return how many spares `nodes` serving nodes need, so that in 99 % of all cases every one that is out is replaced.
+
+    The nodes that are out at one time are binomial: each is out for the share of time that its repairs take.
+    """
+    share = min(1.0, cluster.failures_per_1000_node_days / 1000 * cluster.repair_hours / 24)
+    if share >= 1.0:
+        return nodes
+    # in logarithms: the chance that none of very many nodes is out is too small for a float
+    log_in, log_out = math.log1p(-share), math.log(share)
+    below = 0.0
+    for out in range(nodes + 1):
+        ways = math.lgamma(nodes + 1) - math.lgamma(out + 1) - math.lgamma(nodes - out + 1)
+        below += math.exp(ways + out * log_out + (nodes - out) * log_in)
+        if below >= ENOUGH:
+            return out
+    return nodes
+
+
+def serving(state: State) -> int:
+    """Return how many nodes the runs of the cluster want: spares are recommended for so many."""
+    return sum(run.spec.nodes for run in state.runs.values() if run.state in ("active", "waiting"))
+
+
+def num_spares(state: State) -> int:
+    """Return how many nodes stand by and are to stay."""
+    return sum(node.state == "spare" and node.leaving is None for node in state.nodes.values())
+
+
+def _may_be_more(state: State) -> bool:
+    """Whether a node may turn out to be a spare in a moment: it is being looked at, or checked."""
+    return any(
+        node.attempt is None
+        and not node.held
+        and node.leaving is None
+        and node.state in ("joining", "checking", "suspect")
+        for node in state.nodes.values()
+    )
+
+
+def settle(draft: Draft) -> None:
+    """Say when the spares run low, and when there are enough again; not while a run is between two attempts.
+
+    What a waiting run cannot use alone is no spare either.
+    """
+    state, wanted = draft.state, draft.policy.cluster.spares_low
+    runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
+    if wanted == 0 or state.closing:
+        return
+    settled = all(
+        run.state == "waiting" or (run.attempt is not None and run.attempt.state in LAUNCHED)
+        for run in runs
+    )
+    if not settled or not (runs or state.pool_low):
+        return
+    spares = num_spares(state)
+    enough = spares >= wanted and all(run.state == "active" for run in runs)
+    if enough and (state.pool_low or not state.pool_reached):
+        draft.add(r.PoolNoted(low=False, spares=spares, wanted=wanted))
+    elif spares < wanted and runs and state.pool_reached and not _may_be_more(state):
+        draft.add(r.PoolNoted(low=True, spares=spares, wanted=wanted))
+        advice = recommended_spares(draft.policy.cluster, serving(state))
+        left = f"spares: {spares} left, {wanted} should be (spares_low)"
+        more = f"; {advice} recommended for {serving(state)} serving nodes" if advice else ""
+        draft.page(left + more)

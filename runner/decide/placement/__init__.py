@@ -1,0 +1,1 @@
+"""Placement: which nodes a run gets, in which order, and the launch plan for each. Pure."""

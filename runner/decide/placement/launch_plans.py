@@ -1,0 +1,176 @@
+"""Placement: whether a node can take ranks of a run, and what exactly it is to launch. Which nodes are chosen: `choice`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runner.decide.state.cluster_state import Attempt, Node, Run, State
+from runner.facts.ids import AttemptId
+from runner.facts.messages.assignments import Assignment, LaunchPlan, WarmPlan, spec_hash
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
+
+
+def is_usable(state: State, node: Node, spec: RunSpec) -> bool:
+    """Whether a node can take ranks of this run now: known, idle, confirmed clear, large enough, and not to leave."""
+    free = node.attempt is None and node.uncleared is None and node.leaving is None
+    return node.state in ("spare", "active") and free and node.slots >= spec.ranks_per_node
+
+
+def run_folder(cluster: ClusterSpec, run: Run) -> str:
+    """Return the folder that holds a run's attempts and, for the built-in trainer, its checkpoints."""
+    return f"{cluster.state}/runs/{run.run}-{run.spec.name}"
+
+
+def output_folder(cluster: ClusterSpec, run: Run, attempt: AttemptId) -> str:
+    """Return where an attempt's ranks write to, and where their stacks are if they hung."""
+    return f"{run_folder(cluster, run)}/attempts/{attempt}"
+
+
+def checkpoint_folder(cluster: ClusterSpec, run: Run) -> str:
+    """Return where a run's checkpoints are, or "" for a command that keeps its own.
+
+    By default the folder goes by the run's name, not its number: a run started again goes on from where it was.
+    """
+    if run.spec.checkpoints:
+        return run.spec.checkpoints
+    return f"{cluster.state}/checkpoints/{run.spec.name}" if run.spec.trainer else ""
+
+
+def command_of(spec: RunSpec) -> tuple[str, ...]:
+    """Return the command of a rank, placeholders still in it."""
+    if spec.command:
+        return spec.command
+    settings = (
+        json.dumps(_plain(spec.trainer), separators=(",", ":"))
+        .replace("{", "{{")
+        .replace("}", "}}")
+    )
+    return ("{python}", "-P", "-m", "trainer", "--settings-json", settings)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def assignment_of(
+    state: State,
+    cluster: ClusterSpec,
+    node: Node,
+    *,
+    preloads: Preloads,
+    plans: Plans | None = None,
+) -> Assignment:
+    """Return what the node's register must hold: the state in full, so that publishing twice is harmless.
+
+    `preloads` and `plans` are those of `state`; whoever asks for many nodes makes them once.
+    """
+    imports_for = preloads.run_for(node)
+    warm = _warm_plan(cluster, imports_for) if imports_for is not None else None
+    run = state.runs.get(node.attempt.run) if node.attempt else None
+    attempt = run.attempt if run else None
+    if node.attempt is None or run is None or attempt is None or attempt.attempt != node.attempt:
+        return Assignment(
+            node=node.node,
+            epoch=node.epoch,
+            plan=None,
+            attempt=node.uncleared,
+            grace_seconds=node.grace_seconds,
+            stacks_seconds=node.stacks_seconds,
+            warm=warm,
+            life=node.life,
+        )
+    plan = (plans or Plans(cluster)).plan_of(run, attempt, node.node)
+    return Assignment(node=node.node, epoch=node.epoch, plan=plan, warm=warm, life=node.life)
+
+
+class Plans:
+    """What each node of a gang is to launch, as the state is now. All but the place is worked out once for a whole gang."""
+
+    def __init__(self, cluster: ClusterSpec) -> None:
+        self._cluster = cluster
+        self._known: dict[AttemptId, tuple[LaunchPlan, dict[str, int]]] = {}
+
+    def plan_of(self, run: Run, attempt: Attempt, node: str) -> LaunchPlan:
+        """Return the plan of a node of the run's current attempt."""
+        if attempt.attempt not in self._known:
+            places = {name: place for place, name in enumerate(attempt.nodes)}
+            self._known[attempt.attempt] = (_first_plan(self._cluster, run, attempt), places)
+        first, places = self._known[attempt.attempt]
+        return replace(first, node_rank=places[node]) if places[node] else first
+
+
+def _first_plan(cluster: ClusterSpec, run: Run, attempt: Attempt) -> LaunchPlan:
+    plan = LaunchPlan(
+        attempt=attempt.attempt,
+        run=run.spec.name,
+        command=command_of(run.spec),
+        environment=_environment(cluster, run),
+        working_directory=_working_directory(cluster, run),
+        python=run.spec.python,
+        node_rank=0,
+        num_nodes=len(attempt.nodes),
+        ranks_per_node=run.spec.ranks_per_node,
+        master_address=attempt.master_address,
+        master_port=attempt.master_port,
+        output_folder=output_folder(cluster, run, attempt.attempt),
+        output_limit_bytes=run.spec.output_limit_bytes,
+        checkpoints=checkpoint_folder(cluster, run),
+        resume=attempt.resume,
+        remedies=attempt.remedies,
+        user=run.user,
+        metric_pattern=run.spec.metric_pattern,
+    )
+    return replace(plan, spec_hash=spec_hash(plan))
+
+
+def _environment(cluster: ClusterSpec, run: Run) -> dict[str, str]:
+    return {**run.spec.environment, "STOKER_CLUSTER": cluster.name}
+
+
+def _working_directory(cluster: ClusterSpec, run: Run) -> str:
+    return run.spec.working_directory or run_folder(cluster, run)
+
+
+# ---- warm processes -------------------------------------------------------------------------------------------------
+
+
+class Preloads:
+    """Which run's modules each node is to have imported, as the state is now. Made anew for each state."""
+
+    def __init__(self, state: State) -> None:
+        runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
+        self._runs = state.runs
+        self._preloading = [run for run in runs if run.spec.preload]  # lowest number first
+        # A node belongs to whom it was last planned for, between two attempts too: else it would drop what it holds just then.
+        self._planned: dict[str, Run] = {}
+        for run in sorted(runs, key=lambda run: run.attempt.epoch if run.attempt else 0):
+            if run.attempt is not None:
+                self._planned |= dict.fromkeys(run.attempt.nodes, run)
+
+    def run_for(self, node: Node) -> Run | None:
+        """Return the run that the node serves, is planned for, or may be a spare for: in this order; None without preload."""
+        if node.state in ("lost", "left"):
+            return None
+        run = self._runs.get(node.attempt.run) if node.attempt else self._planned.get(node.node)
+        if run is not None:
+            return run if run.spec.preload else None
+        fitting = (run for run in self._preloading if run.spec.ranks_per_node <= node.slots)
+        return next(fitting, None)
+
+
+def _warm_plan(cluster: ClusterSpec, run: Run) -> WarmPlan:
+    return WarmPlan(
+        command=command_of(run.spec),
+        preload=run.spec.preload,
+        environment=_environment(cluster, run),
+        working_directory=_working_directory(cluster, run),
+        python=run.spec.python,
+        ranks_per_node=run.spec.ranks_per_node,
+        user=run.user,
+    )

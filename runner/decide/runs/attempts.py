@@ -1,0 +1,372 @@
+"""Attempts: what nodes and actions say of them, and what is noted of it. What is to be done next is in `runs`."""
+
+from __future__ import annotations
+
+import math
+
+from runner.decide.decision import Draft
+from runner.decide.incidents import non_fatal
+from runner.decide.incidents.attribution import fingerprint, strike
+from runner.decide.incidents.ladder import end_attempt, end_run
+from runner.decide.nodes.hardware import offend
+from runner.decide.placement.allocation import listed
+from runner.decide.placement.launch_plans import output_folder
+from runner.decide.runs import checkpoint_trust
+from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
+from runner.facts.actions import Action, ActionResult
+from runner.facts.faults import Finding, GangTimed
+from runner.facts.ids import AttemptId
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import (
+    MAX_COLD,
+    LaunchFailed,
+    Progress,
+    RankExited,
+    RanksGone,
+    RanksReady,
+    RanksStarted,
+    SettingsInEffect,
+)
+from runner.facts.specs.cluster import ClusterSpec
+from runner.rootcause.hang_analysis import note_missing, own_stands
+
+EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78  # docs/contract.md
+MAX_FAILED_PREPARATIONS = 3  # in a row; chosen, not measured
+RUNNING = ("launching", "running")
+
+# The attempt's life cycle; ARCHITECTURE.md prints it.
+TRANSITIONS: dict[str, tuple[str, ...]] = {
+    "preparing": ("prepared", "ended"),
+    "prepared": ("launching", "ended"),
+    "launching": ("running", "asked", "stopping", "ended"),
+    "running": ("asked", "stopping", "ended"),
+    "asked": ("asked", "stopping", "ended"),
+    "stopping": ("ended",),
+    "ended": (),
+}
+
+
+# ---- what nodes say -------------------------------------------------------------------------------------------------
+
+
+def on_ranks_started(draft: Draft, started: RanksStarted) -> None:
+    """A node made its assignment true; the attempt runs when all have."""
+    attempt = _current(draft, started.attempt, started.epoch)
+    if attempt is None or started.node in attempt.launched or started.node not in attempt.nodes:
+        return
+    cold = started.cold[:MAX_COLD]
+    draft.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt, cold=cold))
+    if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
+        draft.add(
+            r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned")
+        )
+        non_fatal.begin_anew(draft, attempt)
+
+
+def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
+    """A node could not start its ranks; one whose devices are held takes none until they are released."""
+    attempt = _current(draft, failed.attempt, failed.epoch)
+    node = draft.state.nodes.get(failed.node)
+    if failed.devices_held and attempt is not None and node is not None and node.state == "active":
+        draft.add(r.NodeChanged(node=failed.node, state="suspect", reason=failed.reason, held=True))
+        offend(draft, node, fault="devices_held", evidence=failed.reason)
+    if attempt is None or attempt.state not in RUNNING:
+        return
+    fault = "devices_held" if failed.devices_held else "launch_failed"
+    # Which devices are held, and how much of them, differs between nodes, and between two looks at the same one.
+    said = "" if failed.devices_held else failed.reason
+    mark = fingerprint(fault, stderr_tail=said)
+    evidence = f"{failed.node} could not start its ranks: {failed.reason}"
+    run = draft.run_of(attempt.attempt)
+    strike(
+        draft,
+        run,
+        attempt,
+        fault=fault,
+        evidence=evidence,
+        node=failed.node,
+        fingerprint=mark,
+    )
+
+
+def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
+    """Return when the run's launch is overdue, in seconds on the controller's clock; infinity: never, or nothing is launched.
+
+    A node may wait for its devices, and for imports, which are part of a start. While nobody listened no node could say so.
+    """
+    attempt, start_seconds = run.attempt, run.spec.start_seconds
+    if attempt is None or attempt.state != "launching" or not start_seconds:
+        return math.inf
+    since = max(attempt.launched_at or 0.0, state.listening_since)
+    return since + cluster.device_release_seconds + start_seconds
+
+
+def strike_overdue(draft: Draft, run: Run, attempt: Attempt) -> None:
+    """End a launch in which nodes neither started their ranks nor said why.
+
+    They are out until they have passed their checks, unless most nodes are like them: then it is something that they share.
+    """
+    missing = [name for name in attempt.nodes if name not in attempt.launched]
+    seconds = draft.now - (attempt.launched_at or draft.now)
+    evidence = f"{listed(missing)} started no ranks for {seconds:.0f} s, and did not say why"
+    are_to_blame = 2 * len(missing) <= len(attempt.nodes)
+    for node in [draft.state.nodes[name] for name in missing if are_to_blame]:
+        if node.state == "active":
+            draft.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
+            offend(draft, node, fault="launch_failed", evidence=evidence)
+    strike(
+        draft,
+        run,
+        attempt,
+        fault="launch_failed",
+        evidence=evidence,
+        node=missing[0] if are_to_blame else None,
+        fingerprint=fingerprint("launch_failed", stderr_tail="overdue"),
+    )
+
+
+def on_ranks_ready(draft: Draft, ready: RanksReady) -> None:
+    """Keep what the ranks understand."""
+    if draft.state.attempt_of(ready.attempt) is not None:
+        draft.add(
+            r.RanksUnderstand(
+                attempt=ready.attempt, requests=ready.requests, remedies=ready.remedies
+            )
+        )
+
+
+def on_progress(draft: Draft, progress: Progress) -> None:
+    """Note the step; incidents whose step is passed are over: the remedy helped."""
+    attempt = draft.state.attempt_of(progress.attempt)
+    if attempt is None or attempt.state == "ended":
+        return
+    _advance(draft, attempt, progress.step, loss=progress.loss, timings=dict(progress.timings))
+
+
+def _advance(
+    draft: Draft,
+    attempt: Attempt,
+    step: int,
+    *,
+    loss: float | None = None,
+    timings: dict[str, float] | None = None,
+) -> None:
+    if attempt.last_step is not None and step <= attempt.last_step:
+        return
+    draft.add(r.Advanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {}))
+    for incident in draft.state.incidents.values():
+        proving = incident.state == "proving" and incident.run == attempt.attempt.run
+        if incident.watched and not non_fatal.is_passed(incident, attempt):
+            continue
+        furthest = max(incident.step or 0, attempt.best_before)
+        if proving and incident.attempt != attempt.attempt and step > furthest:
+            reason = f"step {step} done, {furthest} had been reached before"
+            draft.add(
+                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
+            )
+
+
+def on_gang_timed(draft: Draft, timed: GangTimed) -> None:
+    """Keep which rank was slowest in each phase of the start."""
+    attempt = draft.state.attempt_of(timed.attempt)
+    if attempt is not None and not attempt.start and timed.slowest:
+        draft.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
+
+
+def on_rank_exited(draft: Draft, exited: RankExited) -> None:
+    """A rank ended by itself: the first death decides the first response."""
+    attempt = _current(draft, exited.attempt, exited.epoch)
+    if attempt is None or exited.rank in attempt.exits:
+        return
+    if exited.last_step is not None:
+        _advance(draft, attempt, exited.last_step)
+    draft.add(
+        r.RankEnded(
+            attempt=attempt.attempt, node=exited.node, rank=exited.rank, exit_code=exited.exit_code
+        )
+    )
+    run = draft.run_of(attempt.attempt)
+    if attempt.state == "asked":
+        if exited.exit_code not in (EXIT_FINISHED, EXIT_STOPPED):
+            reason = f"rank {exited.rank} ended with {_ended_by(exited.exit_code)} while it was asked to stop"
+            end_attempt(
+                draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason
+            )
+        return
+    if attempt.state not in RUNNING or exited.exit_code == EXIT_FINISHED:
+        return
+    fault = "settings_refused" if exited.exit_code == EXIT_REFUSED else "rank_crash"
+    strike(
+        draft,
+        run,
+        attempt,
+        fault=fault,
+        evidence=_evidence(exited),
+        node=exited.node,
+        rank=exited.rank,
+        step=exited.last_step,
+        fingerprint=fingerprint(fault, exit_code=exited.exit_code, stderr_tail=exited.stderr_tail),
+    )
+
+
+def _evidence(exited: RankExited) -> str:
+    lines = [line.strip() for line in exited.stderr_tail.splitlines() if line.strip()]
+    said = f": {lines[-1][:300]}" if lines else ""
+    at = f" after step {exited.last_step}" if exited.last_step is not None else ""
+    return f"rank {exited.rank} on {exited.node} ended with {_ended_by(exited.exit_code)}{at}{said}"
+
+
+def _ended_by(exit_code: int | None) -> str:
+    if exit_code is None:
+        return "nobody watching (its keeper died)"
+    return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
+
+
+def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
+    """A node is clear of an attempt; if nobody had asked for that, the gang is broken."""
+    node = draft.state.nodes.get(gone.node)
+    if node is None or node.uncleared != gone.attempt:
+        return
+    attempt = _current(draft, gone.attempt, gone.epoch)
+    if attempt is not None and gone.last_step is not None:
+        _advance(draft, attempt, gone.last_step)
+    if gone.left_behind and node.state not in GONE:
+        reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
+        draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
+        draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
+        offend(draft, node, fault="rank_outlived_sigkill", evidence=reason)
+    stands = own_stands(draft, attempt, gone) if attempt is not None else ()
+    draft.add(
+        r.NodeCleared(
+            node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind, stands=stands
+        )
+    )
+    if attempt is not None and gone.stacks:
+        _note_stacks(draft, attempt)
+    if attempt is not None:
+        note_missing(draft, attempt, gone.node, stands)
+    if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
+        why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
+        run = draft.run_of(attempt.attempt)
+        strike(
+            draft,
+            run,
+            attempt,
+            fault="rank_crash",
+            evidence=f"{gone.node} {why}",
+            node=gone.node,
+            step=gone.last_step,
+        )
+
+
+def _note_stacks(draft: Draft, attempt: Attempt) -> None:
+    """Say once where the stacks of ranks that hung are; how many of each node is in the nodes' own words."""
+    incident = draft.state.incidents.get(attempt.incident or "")
+    run = draft.run_of(attempt.attempt)
+    evidence = f"stacks in {output_folder(draft.policy.cluster, run, attempt.attempt)}/stacks"
+    if incident is not None and evidence not in incident.evidence:
+        draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+
+
+def on_settings(draft: Draft, settings: SettingsInEffect) -> None:
+    """Keep what the trainer read back, and answer those who asked for a change with the value in effect."""
+    attempt = draft.state.attempt_of(settings.attempt)
+    if attempt is None:
+        return
+    draft.add(
+        r.SettingsRead(attempt=settings.attempt, step=settings.step, values=dict(settings.values))
+    )
+    run = draft.run_of(settings.attempt)
+    for request_id in run.settings_requests:
+        request = draft.state.requests.get(request_id)
+        if request is None or request.state != "open" or run.reconfigured:
+            continue
+        wrong = _disagreement(attempt.remedies, settings)
+        text = f"in effect from step {settings.step + 1} of {settings.attempt}: lr {settings.values.get('lr')}"
+        text += (
+            f" (peak {settings.values.get('lr_peak')}, factor {settings.values.get('lr_factor')})"
+        )
+        state: r.RequestStateName = "failed" if wrong else "done"
+        message = f"{wrong}; {text}" if wrong else text
+        draft.answer(request, state, message)
+        if wrong:
+            draft.page(f"{settings.attempt}: {message}", run=run.run)
+
+
+def _disagreement(remedies: dict[str, float], settings: SettingsInEffect) -> str:
+    """Compare remedies asked for with settings read back; "" when they agree to 1e-6 (both went through JSON)."""
+    for name, wanted in remedies.items():
+        read = settings.values.get(name)
+        if not isinstance(read, int | float) or abs(read - wanted) > 1e-6 * abs(wanted):
+            return f"{name} was to be {wanted:g}, the trainer read back {read}"
+    return ""
+
+
+# ---- findings about a gang ------------------------------------------------------------------------------------------
+
+
+def on_hang(draft: Draft, finding: Finding) -> None:
+    """A stopped rank, or a gang that makes no step."""
+    attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
+    if attempt is None or attempt.state not in LAUNCHED:
+        return
+    strike(
+        draft,
+        draft.run_of(attempt.attempt),
+        attempt,
+        fault=finding.fault,
+        evidence=finding.evidence,
+        node=finding.node,
+        rank=finding.rank,
+        fingerprint=fingerprint(finding.fault),
+        detected_after_seconds=finding.silent_seconds,
+    )
+
+
+# ---- outcomes of actions --------------------------------------------------------------------------------------------
+
+
+def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
+    """The checkpoint is verified and the rendezvous chosen; or not."""
+    attempt = _current(
+        draft, AttemptId.parse(str(action.args["attempt"])), int(action.args["epoch"])
+    )
+    if attempt is None or attempt.state != "preparing":
+        return
+    run = draft.run_of(attempt.attempt)
+    if result.outcome != "done" or "port" not in result.detail:
+        reason = f"could not be prepared ({result.outcome}): {result.message}"
+        draft.add(
+            r.AttemptChanged(
+                attempt=attempt.attempt,
+                state="ended",
+                outcome="withdrawn",
+                reason=reason,
+                failed=True,
+            )
+        )
+        if run.failed_preparations + 1 >= MAX_FAILED_PREPARATIONS:
+            end_run(draft, run, state="failed", reason=reason)
+            draft.page(f"run {run.spec.name}: {reason}", run=run.run)
+        return
+    checkpoint_trust.note_survey(draft, run, result.detail)
+    chosen = result.detail.get("chosen") or {}
+    draft.add(
+        r.AttemptPrepared(
+            attempt=attempt.attempt,
+            resume=str(chosen.get("path", "")),
+            resume_step=int(chosen.get("step", 0)),
+            master_address=str(result.detail["address"]),
+            master_port=int(result.detail["port"]),
+        )
+    )
+
+
+def _current(draft: Draft, attempt_id: AttemptId, epoch: int) -> Attempt | None:
+    """Return the attempt a signal speaks of if it is the run's newest and of this epoch: others are history."""
+    attempt = draft.state.attempt_of(attempt_id)
+    return (
+        attempt
+        if attempt is not None and attempt.epoch == epoch and attempt.state != "ended"
+        else None
+    )

@@ -1,0 +1,103 @@
+"""Trust in checkpoints: which are believed, which are taken for a resume, which are kept.
+
+A sealed folder is committed; only what verified is intact; one that failed once is never taken again. The truth is the
+controller's state; the sealed manifest is the evidence; only the supervisor prunes, and never the newest trusted one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from runner.decide.decision import Draft
+from runner.decide.state.cluster_state import Run
+from runner.facts.actions import Action, ActionResult
+from runner.facts.checkpoints import Checkpoint, Trust
+from runner.facts.ids import AttemptId
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import CheckpointSealed
+
+TRUSTED = (Trust.INTACT, Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)
+
+
+def on_checkpoint_sealed(draft: Draft, sealed: CheckpointSealed) -> None:
+    """Note it as committed and have it verified."""
+    run = draft.state.runs.get(sealed.attempt.run)
+    if run is None or any(known.path == sealed.path for known in run.checkpoints):
+        return
+    checkpoint = Checkpoint(step=sealed.step, attempt=sealed.attempt, path=sealed.path)
+    draft.add(r.CheckpointNoted(run=run.run, checkpoint=checkpoint))
+    draft.issue(
+        "verify_checkpoint",
+        f"sealed at step {sealed.step}",
+        args={"path": sealed.path},
+        run=run.run,
+    )
+
+
+def on_verified(draft: Draft, action: Action, result: ActionResult) -> None:
+    """Raise or end the trust in a checkpoint; unknown leaves it committed (unknown is not intact)."""
+    run = draft.state.runs.get(action.run or 0)
+    known = (
+        next((c for c in run.checkpoints if c.path == action.args.get("path")), None)
+        if run
+        else None
+    )
+    if run is None or known is None or result.outcome == "unknown":
+        return
+    if result.outcome == "done":
+        draft.add(r.CheckpointNoted(run=run.run, checkpoint=replace(known, trust=Trust.INTACT)))
+        _prune(draft, run, newest=known)
+        return
+    refused = replace(known, trust=Trust.REFUSED, reason=result.message)
+    draft.add(r.CheckpointNoted(run=run.run, checkpoint=refused))
+    draft.page(f"checkpoint at step {known.step} refused: {result.message}", run=run.run)
+
+
+def note_survey(draft: Draft, run: Run, detail: Mapping[str, Any]) -> None:
+    """Keep what the look at the checkpoint folder before a launch found."""
+    for item in detail.get("refused", ()):
+        checkpoint = _found(item, Trust.REFUSED)
+        draft.add(r.CheckpointNoted(run=run.run, checkpoint=checkpoint))
+        draft.page(
+            f"checkpoint at step {checkpoint.step} passed over: {checkpoint.reason}", run=run.run
+        )
+    chosen = detail.get("chosen")
+    if chosen:
+        known = next((c for c in run.checkpoints if c.path == chosen["path"]), None)
+        if known is None or known.trust is Trust.COMMITTED:
+            draft.add(r.CheckpointNoted(run=run.run, checkpoint=_found(chosen, Trust.INTACT)))
+
+
+def _found(item: Mapping[str, Any], trust: Trust) -> Checkpoint:
+    return Checkpoint(
+        step=int(item["step"]),
+        attempt=AttemptId.parse(str(item["attempt"])),
+        path=str(item["path"]),
+        trust=trust,
+        reason=str(item.get("reason", "")),
+    )
+
+
+def refused_paths(run: Run) -> list[str]:
+    """Return the folders that failed once: they are not taken again."""
+    return [checkpoint.path for checkpoint in run.checkpoints if checkpoint.trust is Trust.REFUSED]
+
+
+def _prune(draft: Draft, run: Run, *, newest: Checkpoint) -> None:
+    trusted = [c for c in run.checkpoints if c.trust in TRUSTED and c.path != newest.path] + [
+        newest
+    ]
+    surplus = sorted(trusted, key=lambda c: (c.step, c.attempt))[: -run.spec.keep_checkpoints]
+    paths = [c.path for c in surplus if c.trust is not Trust.PROVEN]
+    if paths and not draft.state.open_actions("prune_checkpoints"):
+        reason = f"policy keeps {run.spec.keep_checkpoints}"
+        draft.issue("prune_checkpoints", reason, args={"paths": paths}, run=run.run)
+
+
+def on_pruned(draft: Draft, action: Action, result: ActionResult) -> None:
+    """Forget the checkpoints that were deleted."""
+    if result.outcome == "done" and action.run is not None:
+        for path in action.args["paths"]:
+            draft.add(r.CheckpointForgotten(run=action.run, path=path))

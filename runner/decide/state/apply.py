@@ -1,0 +1,317 @@
+"""Apply: the one place where the controller's state changes, one small function per kind of record.
+
+Recovery is calling these again in the same order. So nothing here decides, and nothing here may fail on a record that an
+earlier release wrote. What concerns nodes is in `apply_nodes`, incidents in `apply_incidents`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runner.decide.state.apply_incidents import OF_INCIDENTS
+from runner.decide.state.apply_nodes import OF_NODES
+from runner.decide.state.cluster_state import (
+    MAX_CHECK_SAID,
+    MAX_LIVES_KEPT,
+    MAX_REQUESTS_KEPT,
+    Attempt,
+    CheckOutcome,
+    OpenAction,
+    RequestStatus,
+    Run,
+    Source,
+    State,
+)
+from runner.facts.checkpoints import Trust
+from runner.facts.messages import records as r
+from runner.facts.messages.signals import Signal
+from runner.facts.messages.store_rollback import NumbersRaised
+
+
+def apply_entry(state: State, entry: r.JournalEntry) -> None:
+    """Apply a whole journal entry: its records, the clock and the inbox cursor."""
+    state.now = max(state.now, entry.now)
+    state.sequence = entry.sequence
+    if entry.stream:
+        state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
+    if isinstance(entry.input, r.SupervisorStarted):
+        state.count("supervisor_starts")
+        state.listening_since = state.now
+        for item in state.actions.values():  # it performs them again, and they get their time again
+            item.issued_at = state.now
+    elif isinstance(entry.input, r.Paused):
+        _paused(state, entry.input)
+    for record in entry.records:
+        apply_record(state, record)
+    if isinstance(entry.input, Signal):
+        _heard_from(state, entry.input)
+
+
+def _heard_from(state: State, signal: Signal) -> None:
+    """Note the newest signal of a node; what an agent says that is not the node's must not make the node's own look old."""
+    node = state.nodes.get(signal.node)
+    is_other = node is not None and node.life and signal.life and node.life != signal.life
+    if signal.sequence > 0 and not is_other:
+        source = state.sources.setdefault(signal.node, Source())
+        source.incarnation, source.sequence = signal.incarnation, signal.sequence
+        if source.life != signal.life:
+            past = [*source.past_lives, source.life] if source.life else source.past_lives
+            source.past_lives, source.life = past[-MAX_LIVES_KEPT:], signal.life
+
+
+def apply_record(state: State, record: object) -> None:
+    """Change `state` as `record` says, at `state.now`."""
+    _APPLY[type(record)](state, record)
+
+
+def _paused(state: State, paused: r.Paused) -> None:
+    """Allow for a time in which nobody could answer us."""
+    state.listening_since = state.now
+    for item in state.actions.values():
+        item.issued_at = min(state.now, item.issued_at + paused.seconds)
+    for run in state.runs.values():
+        attempt = run.attempt
+        if attempt is not None and attempt.asked_at is not None:
+            attempt.asked_at = min(state.now, attempt.asked_at + paused.seconds)
+
+
+def _run_admitted(state: State, record: r.RunAdmitted) -> None:
+    state.runs[record.run] = Run(
+        run=record.run, spec=record.spec, user=record.user, admitted_at=state.now
+    )
+    state.next_run = max(state.next_run, record.run + 1)
+
+
+def _run_changed(state: State, record: r.RunChanged) -> None:
+    run = state.runs[record.run]
+    run.state, run.reason = record.state, record.reason
+    if record.state in ("finished", "stopped", "failed"):
+        run.ended_at = state.now
+
+
+def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
+    run = state.runs[record.attempt.run]
+    run.attempt = Attempt(
+        attempt=record.attempt,
+        epoch=record.epoch,
+        nodes=list(record.nodes),
+        reason=record.reason,
+        incident=record.incident,
+        planned_at=state.now,
+        best_before=run.best_step,
+        remedies=dict(run.remedies),
+    )
+    run.num_attempts += 1
+    run.reconfigured = run.skips_names = False
+    state.next_epoch = max(state.next_epoch, record.epoch + 1)
+    state.count("attempts")
+
+
+def _attempt_prepared(state: State, record: r.AttemptPrepared) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is None:
+        return
+    attempt.resume, attempt.resume_step = record.resume, record.resume_step
+    attempt.master_address, attempt.master_port = record.master_address, record.master_port
+    attempt.state = "prepared"
+    state.runs[record.attempt.run].failed_preparations = 0
+
+
+def _attempt_changed(state: State, record: r.AttemptChanged) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is None:
+        return
+    attempt.state = record.state
+    attempt.reason = record.reason or attempt.reason
+    attempt.outcome = record.outcome or attempt.outcome
+    attempt.incident = record.incident or attempt.incident
+    if record.state == "launching":
+        attempt.launched_at = state.now
+    elif record.state == "running":
+        attempt.started_at = state.now
+    elif record.state == "stopping" and attempt.stopping_at is None:
+        attempt.stopping_at = state.now
+    elif record.state == "asked":
+        attempt.asked_at = state.now
+    elif record.state == "ended":
+        _attempt_ended(state, attempt, failed=record.failed)
+
+
+def _attempt_ended(state: State, attempt: Attempt, *, failed: bool) -> None:
+    run = state.runs[attempt.attempt.run]
+    if attempt.outcome in ("crashed", "hung", "lost"):
+        advanced = attempt.last_step is not None and attempt.last_step > attempt.best_before
+        progressed = advanced or run.has_proved_itself(state.now)
+        run.fruitless_attempts = 0 if progressed else run.fruitless_attempts + 1
+    elif failed:
+        run.failed_preparations += 1
+
+
+def _node_launched(state: State, record: r.NodeLaunched) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None and record.node not in attempt.launched:
+        attempt.launched.append(record.node)
+        if record.cold and not attempt.cold:
+            attempt.cold = f"{record.node}: {record.cold}"
+
+
+def _ranks_understand(state: State, record: r.RanksUnderstand) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
+        state.runs[record.attempt.run].speaks = True
+
+
+def _rank_ended(state: State, record: r.RankEnded) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.exits.setdefault(record.rank, record.exit_code)
+        attempt.dead_rank_seen = True
+
+
+def _advanced(state: State, record: r.Advanced) -> None:
+    run = state.runs[record.attempt.run]
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None and (attempt.last_step is None or record.step > attempt.last_step):
+        if attempt.first_step_at is None:
+            attempt.first_step_at = state.now
+        attempt.last_step, attempt.last_step_at = record.step, state.now
+    run.best_step = max(run.best_step, record.step)
+    run.speaks = True
+    if record.loss is not None:
+        run.first_loss = record.loss if run.first_loss is None else run.first_loss
+        run.last_loss = record.loss
+
+
+def _start_timed(state: State, record: r.StartTimed) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.start = dict(record.slowest)
+
+
+def _settings_read(state: State, record: r.SettingsRead) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.settings = dict(record.values)
+
+
+def _checkpoint_noted(state: State, record: r.CheckpointNoted) -> None:
+    run = state.runs[record.run]
+    run.checkpoints = [known for known in run.checkpoints if known.path != record.checkpoint.path]
+    run.checkpoints.append(record.checkpoint)
+    run.checkpoints.sort(key=lambda checkpoint: (checkpoint.step, checkpoint.attempt))
+    if record.checkpoint.trust is Trust.REFUSED:
+        state.count("checkpoints_refused")
+
+
+def _checkpoint_forgotten(state: State, record: r.CheckpointForgotten) -> None:
+    run = state.runs[record.run]
+    run.checkpoints = [known for known in run.checkpoints if known.path != record.path]
+
+
+def _remedy_added(state: State, record: r.RemedyAdded) -> None:
+    run = state.runs[record.run]
+    if record.remedy == "lr_factor":
+        run.remedies["lr_factor"] = run.remedies.get("lr_factor", 1.0) * record.value
+    else:
+        run.remedies["lr_peak"] = record.value
+        run.remedies.pop("lr_factor", None)  # a new peak replaces earlier factors
+    run.reconfigured = True
+    if record.request is not None:
+        run.settings_requests.append(record.request)
+
+
+def _action_issued(state: State, record: r.ActionIssued) -> None:
+    state.actions[record.action.id] = OpenAction(action=record.action, issued_at=state.now)
+    state.next_action += 1
+    if record.action.action == "probe_node":
+        state.nodes[record.action.args["node"]].probed_at = state.now
+    state.count(f"actions_{record.action.action}")
+
+
+def _action_ended(state: State, record: r.ActionEnded) -> None:
+    ended = state.end_action(record.id)
+    if ended is not None and ended.action.action == "probe_node":
+        node = state.nodes[ended.action.args["node"]]
+        node.unreachable = 0 if record.detail.get("reachable") else node.unreachable + 1
+        if record.detail.get("reachable") and record.detail.get("agent") == "dead":
+            node.ended = True
+    elif ended is not None and ended.action.args.get("task") == "check":
+        state.nodes[ended.action.args["node"]].checked = CheckOutcome(
+            at=state.now,
+            outcome=str(record.detail.get("outcome", "")),
+            said=record.message[:MAX_CHECK_SAID],
+        )
+    state.count(f"actions_{record.outcome}")
+
+
+def _request_noted(state: State, record: r.RequestNoted) -> None:
+    state.requests[record.id] = RequestStatus(
+        id=record.id,
+        request=record.request,
+        by=record.by,
+        state=record.state,
+        message=record.message,
+        run=record.run,
+        node=record.node,
+    )
+    run = state.runs.get(record.run or 0)
+    if run is not None:
+        if record.request == "stop_run" and record.state == "open":
+            run.stop_requests.append(record.id)
+        elif record.state != "open":
+            run.stop_requests = [id_ for id_ in run.stop_requests if id_ != record.id]
+            run.settings_requests = [id_ for id_ in run.settings_requests if id_ != record.id]
+    answered = [id_ for id_, status in state.requests.items() if status.state != "open"]
+    for id_ in answered[: max(0, len(state.requests) - MAX_REQUESTS_KEPT)]:
+        del state.requests[id_]
+
+
+def _decision_failed(state: State, record: r.DecisionFailed) -> None:
+    state.decision_failures += 1
+
+
+def _closing(state: State, record: r.Closing) -> None:
+    state.closing, state.closing_request = True, record.request
+
+
+def _numbers_raised(state: State, record: NumbersRaised) -> None:
+    state.next_epoch = max(state.next_epoch, record.next_epoch)
+    state.next_run = max(state.next_run, record.next_run)
+    for stream, number in record.cursors.items():
+        state.cursors[stream] = min(number, state.cursors.get(stream, 0))
+    for run in state.runs.values():
+        run.skips_names = True
+    state.count("stores_accepted")
+
+
+def _opened(state: State, record: r.Opened) -> None:
+    state.closing, state.closing_request = False, ""
+
+
+_APPLY: dict[type, Callable[[State, Any], None]] = {
+    **OF_NODES,
+    **OF_INCIDENTS,
+    r.RunAdmitted: _run_admitted,
+    r.RunChanged: _run_changed,
+    r.AttemptPlanned: _attempt_planned,
+    r.AttemptPrepared: _attempt_prepared,
+    r.AttemptChanged: _attempt_changed,
+    r.NodeLaunched: _node_launched,
+    r.RanksUnderstand: _ranks_understand,
+    r.RankEnded: _rank_ended,
+    r.Advanced: _advanced,
+    r.StartTimed: _start_timed,
+    r.SettingsRead: _settings_read,
+    r.CheckpointNoted: _checkpoint_noted,
+    r.CheckpointForgotten: _checkpoint_forgotten,
+    r.RemedyAdded: _remedy_added,
+    r.ActionIssued: _action_issued,
+    r.ActionEnded: _action_ended,
+    r.RequestNoted: _request_noted,
+    r.DecisionFailed: _decision_failed,
+    NumbersRaised: _numbers_raised,
+    r.Closing: _closing,
+    r.Opened: _opened,
+}

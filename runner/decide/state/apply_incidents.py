@@ -1,0 +1,118 @@
+"""Apply, the part about incidents: their life, their causes, and the lines that are kept for those to come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runner.decide.state.cluster_state import (
+    MAX_INCIDENTS_KEPT,
+    MAX_MATCHES_KEPT,
+    Incident,
+    KeptLine,
+    State,
+)
+from runner.facts.messages import records as r
+
+
+def _incident_opened(state: State, record: r.IncidentOpened) -> None:
+    state.incidents[record.incident] = Incident(
+        incident=record.incident,
+        fault=record.fault,
+        run=record.run,
+        attempt=record.attempt,
+        node=record.node,
+        rank=record.rank,
+        fingerprint=record.fingerprint,
+        step=record.step,
+        opened_at=state.now,
+        detected_after_seconds=record.detected_after_seconds,
+        evidence=[record.evidence],
+        watched=record.watched,
+        onset=record.onset,
+    )
+    state.next_incident += 1
+    if record.run is not None and not record.watched:
+        state.runs[record.run].incident = record.incident
+    state.count(f"incidents_{record.fault}")
+    closed = [name for name, incident in state.incidents.items() if not incident.is_live]
+    for name in closed[: max(0, len(state.incidents) - MAX_INCIDENTS_KEPT)]:
+        del state.incidents[name]
+
+
+def _incident_amended(state: State, record: r.IncidentAmended) -> None:
+    incident = state.incidents[record.incident]
+    incident.evidence.append(record.evidence)
+    if record.fault is not None and record.fault != incident.fault:
+        incident.fault, incident.rung, incident.tries = record.fault, -1, 0
+    incident.node = record.node or incident.node
+    if record.node is not None:
+        incident.rank = record.rank
+    incident.condition = record.condition or incident.condition
+    incident.fingerprint = record.fingerprint or incident.fingerprint
+    if record.attempt is not None:
+        incident.attempt = record.attempt
+    if record.step is not None:
+        incident.step = record.step
+
+
+def _incident_diagnosed(state: State, record: r.IncidentDiagnosed) -> None:
+    incident = state.incidents[record.incident]
+    incident.cause = record.cause
+    if incident.is_live:
+        incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
+
+
+def _lines_kept(state: State, record: r.LinesKept) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is None:
+        return
+    # What ranks have lived through for steps explains nothing, unless it is of hardware.
+    step = record.step or 0
+    attempt.kept = [
+        kept for kept in attempt.kept if kept.match.is_telling or (kept.step or step) >= step - 1
+    ]
+    for match in record.matches:
+        if len(attempt.kept) >= MAX_MATCHES_KEPT and match.is_telling:
+            others = (at for at, kept in enumerate(attempt.kept) if not kept.match.is_telling)
+            attempt.kept.pop(next(others, 0))
+        if len(attempt.kept) < MAX_MATCHES_KEPT:
+            attempt.kept.append(KeptLine(match=match, step=record.step, at=state.now))
+    if record.judge_at is not None:
+        attempt.judge_at = attempt.judge_at or record.judge_at
+
+
+def _lines_judged(state: State, record: r.LinesJudged) -> None:
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.judge_at = None
+
+
+def _rung_taken(state: State, record: r.RungTaken) -> None:
+    incident = state.incidents[record.incident]
+    incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
+    incident.did.append(record.do)
+    incident.state = "acting"
+    state.count(f"rungs_{record.do}")
+
+
+def _incident_changed(state: State, record: r.IncidentChanged) -> None:
+    incident = state.incidents[record.incident]
+    incident.state, incident.reason = record.state, record.reason or incident.reason
+    if not incident.is_live:
+        incident.matches.clear()
+        incident.closed_at = state.now
+        for run in state.runs.values():
+            if run.incident == record.incident:
+                run.incident = None
+
+
+OF_INCIDENTS: dict[type, Callable[[State, Any], None]] = {
+    r.IncidentOpened: _incident_opened,
+    r.IncidentAmended: _incident_amended,
+    r.IncidentDiagnosed: _incident_diagnosed,
+    r.LinesKept: _lines_kept,
+    r.LinesJudged: _lines_judged,
+    r.RungTaken: _rung_taken,
+    r.IncidentChanged: _incident_changed,
+}

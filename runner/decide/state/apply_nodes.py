@@ -1,0 +1,192 @@
+"""Apply, the part about nodes: their life cycle, the hardware under their names, the pool and the domains they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from runner.decide.state.cluster_state import (
+    MAX_OFFENCES_KEPT,
+    MAX_STRANGERS_KEPT,
+    Hardware,
+    Leaving,
+    Node,
+    Offence,
+    State,
+)
+from runner.facts.messages import records as r
+from runner.facts.messages.rank_stacks import MAX_STANDS_KEPT, merged
+
+
+def _node_expected(state: State, record: r.NodeExpected) -> None:
+    if record.node not in state.nodes:
+        state.nodes[record.node] = Node(node=record.node, index=len(state.nodes), since=state.now)
+
+
+def _node_registered(state: State, record: r.NodeRegistered) -> None:
+    _node_expected(state, r.NodeExpected(node=record.node))
+    node = state.nodes[record.node]
+    node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
+    node.address, node.pid, node.probes = record.address, record.pid, 0
+    node.life, node.refused_life, node.left_behind = record.life, "", []
+    node.refusals = 0
+    node.ended = False
+    state.strangers.pop(record.node, None)
+
+
+def _join_refused(state: State, record: r.JoinRefused) -> None:
+    if record.node in state.nodes:
+        node = state.nodes[record.node]
+        node.refusals = node.refusals + 1 if node.refused_life == record.life else 1
+        node.refused_life = record.life
+    else:
+        state.strangers.pop(record.node, None)
+        state.strangers[record.node] = record.life
+        for name in list(state.strangers)[:-MAX_STRANGERS_KEPT]:
+            del state.strangers[name]
+    state.count("joins_refused")
+
+
+def _node_leaving(state: State, record: r.NodeLeaving) -> None:
+    state.nodes[record.node].leaving = (
+        None
+        if record.to is None
+        else Leaving(
+            to=record.to,
+            since=state.now,
+            reason=record.reason,
+            spare=record.spare,
+            request=record.request,
+            by_time=record.by_time,
+        )
+    )
+
+
+def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
+    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    for name in known.nodes:  # it stands there no more
+        before = state.nodes.get(name)
+        if name != record.node and before is not None and before.hardware == record.hardware:
+            before.hardware = ""
+    known.parts = list(record.parts)
+    known.nodes = [name for name in known.nodes if name != record.node] + [record.node]
+
+
+def _offence_noted(state: State, record: r.OffenceNoted) -> None:
+    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    offence = Offence(
+        at=state.now,
+        node=record.node,
+        fault=record.fault,
+        evidence=record.evidence,
+        incident=record.incident,
+    )
+    known.offences = [*known.offences, offence][-MAX_OFFENCES_KEPT:]
+    state.count("offences")
+
+
+def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
+    known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
+    known.verdict, known.reason, known.by = record.verdict, record.reason, record.by
+    known.judged_at = state.now
+    if not record.verdict:
+        known.offences = []
+
+
+def _pool_noted(state: State, record: r.PoolNoted) -> None:
+    state.pool_low, state.pool_reached = record.low, not record.low
+
+
+def _domain_noted(state: State, record: r.DomainNoted) -> None:
+    name = f"{record.domain} {record.name}"
+    if record.nodes:
+        if name not in state.domains_down:
+            state.count("domains_down")
+        state.domains_down[name] = list(record.nodes)
+    else:
+        state.domains_down.pop(name, None)
+    if record.back:
+        state.domains_back.setdefault(name, state.now)
+    else:
+        state.domains_back.pop(name, None)
+
+
+def _node_changed(state: State, record: r.NodeChanged) -> None:
+    node = state.nodes[record.node]
+    is_again = node.state == record.state
+    if not is_again:
+        node.since = state.now
+    if record.state == "checking":
+        node.unchecked, node.check_tries = True, node.check_tries + 1 if is_again else 0
+    elif record.state in ("spare", "active"):
+        node.unchecked = False
+    is_up = record.state in ("spare", "active")
+    if record.state == "suspect" and node.state == "lost":
+        node.unchecked = True  # should it be heard after all, it comes back by its checks
+    node.domain_down = record.domain
+    node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
+    node.state, node.reason, node.held = record.state, record.reason, record.held
+    node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
+    if record.state != "suspect":
+        node.unreachable = 0
+        node.gang_advanced_at, node.gang_step_seconds, node.kept_at = None, 0.0, None
+    if node.leaving is not None and record.state in (node.leaving.to, "left", "retired"):
+        node.leaving = None
+    state.count(f"nodes_{record.state}")
+
+
+def _gang_advanced(state: State, record: r.GangAdvanced) -> None:
+    for name in record.nodes:
+        node = state.nodes[name]
+        node.gang_advanced_at, node.gang_step_seconds = state.now, record.step_seconds
+
+
+def _node_kept(state: State, record: r.NodeKept) -> None:
+    state.nodes[record.node].kept_at = state.now
+
+
+def _assigned(state: State, record: r.Assigned) -> None:
+    node = state.nodes[record.node]
+    node.epoch, node.attempt = record.epoch, record.attempt
+    node.grace_seconds, node.stacks_seconds = record.grace_seconds, record.stacks_seconds
+    if record.attempt is not None:
+        node.uncleared = record.attempt
+    state.next_epoch = max(state.next_epoch, record.epoch + 1)
+
+
+def _node_cleared(state: State, record: r.NodeCleared) -> None:
+    node = state.nodes[record.node]
+    if node.uncleared == record.attempt:
+        node.uncleared = None
+        node.left_behind = list(record.left_behind)
+    attempt = state.attempt_of(record.attempt)
+    if attempt is not None:
+        attempt.dead_rank_seen = True
+        if record.stands:
+            attempt.stands = merged([*attempt.stands, *record.stands], most=MAX_STANDS_KEPT)
+
+
+def _mass_silence_noted(state: State, record: r.MassSilenceNoted) -> None:
+    for name in state.silent_en_masse:  # looks at one of many said nothing about it
+        if name in state.nodes:
+            state.nodes[name].unreachable = 0
+    state.silent_en_masse = list(record.nodes)
+
+
+OF_NODES: dict[type, Callable[[State, Any], None]] = {
+    r.NodeExpected: _node_expected,
+    r.NodeRegistered: _node_registered,
+    r.JoinRefused: _join_refused,
+    r.NodeLeaving: _node_leaving,
+    r.HardwareSeen: _hardware_seen,
+    r.OffenceNoted: _offence_noted,
+    r.HardwareJudged: _hardware_judged,
+    r.PoolNoted: _pool_noted,
+    r.DomainNoted: _domain_noted,
+    r.NodeChanged: _node_changed,
+    r.GangAdvanced: _gang_advanced,
+    r.NodeKept: _node_kept,
+    r.Assigned: _assigned,
+    r.NodeCleared: _node_cleared,
+    r.MassSilenceNoted: _mass_silence_noted,
+}

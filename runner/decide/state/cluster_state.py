@@ -1,0 +1,431 @@
+"""The controller's durable state. Mutable, owned by one controller, changed by `apply` alone, kept in snapshots.
+
+Everything is reached through dicts and lists in insertion order; no sets, so that a replay walks it in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.facts.actions import Action
+from runner.facts.causes import Cause
+from runner.facts.checkpoints import Checkpoint, Trust
+from runner.facts.ids import AttemptId
+from runner.facts.matches import Match
+from runner.facts.messages.rank_stacks import Stand
+from runner.facts.messages.records import (
+    AttemptStateName,
+    NodeStateName,
+    Outcome,
+    RequestStateName,
+    RunStateName,
+)
+from runner.facts.messages.signals import StartPhase
+from runner.facts.specs.run import RunSpec
+from runner.facts.wire import message
+
+MAX_REQUESTS_KEPT = (
+    200  # answered requests remembered, so that a repeated id is recognised; chosen, not measured
+)
+MAX_INCIDENTS_KEPT = (
+    200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
+)
+
+# States of nodes that are out of service until somebody readmits them, and of all that have no part in anything.
+OUT: tuple[NodeStateName, ...] = ("quarantined", "repair", "retired")
+GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
+
+# States of an attempt whose nodes were told to launch it, and not to end it.
+LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "asked")
+
+MAX_CHECK_SAID = 300  # characters of a node's last check; the journal has all; chosen, not measured
+MAX_STRANGERS_KEPT = 100  # agents refused under names that are no nodes; chosen, not measured
+MAX_LIVES_KEPT = (
+    64  # past lives of a node's agents, so that old joins are no news; chosen, not measured
+)
+MAX_MATCHES_KEPT = 100  # lines of logs of one incident, while it is live; chosen, not measured
+MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaving:
+    """A node's way out of service: where to, and who wanted it."""
+
+    to: Literal["repair", "quarantined", "retired"]
+    since: float
+    reason: str = ""
+    spare: str | None = None
+    request: str | None = None
+    by_time: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offence:
+    """Something that hardware did."""
+
+    at: float
+    node: str
+    fault: str
+    evidence: str = ""
+    incident: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Hardware:
+    """What stands, or stood, under a node's name. It keeps its history whatever it is called."""
+
+    hardware: str
+    parts: list[str] = field(default_factory=list)
+    nodes: list[str] = field(default_factory=list)  # names it has had, the newest last
+    offences: list[Offence] = field(default_factory=list)  # those that may still count
+    verdict: Literal["", "quarantined", "retired"] = ""
+    reason: str = ""
+    judged_at: float | None = None
+    by: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Source:
+    """The newest durable signal taken from a node: what does not come after it was taken before."""
+
+    incarnation: int = 0
+    sequence: int = 0
+    life: str = ""  # of the agent that said it
+    past_lives: list[str] = field(
+        default_factory=list
+    )  # before it: they are over, and never join again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckOutcome:
+    """How a node's last check ended, `said` in words; what was measured stays in the journal."""
+
+    at: float
+    outcome: str  # PASS, FAIL, UNKNOWN; "": nobody answered
+    said: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Node:
+    """A node of the fleet and what it was last told to run."""
+
+    node: str
+    index: int
+    state: NodeStateName = "absent"
+    since: float = 0.0  # when it came into this state
+    reason: str = ""
+    checked: CheckOutcome | None = None  # the last time
+    incarnation: int = 0
+    hardware: str = ""
+    life: str = ""  # of its agent
+    ended: bool = False  # its agent is known to have ended, and no other has joined
+    unchecked: bool = False  # it has yet to pass its checks, whatever state it is in meanwhile
+    check_tries: int = 0  # checks in a row that ended without a verdict
+    refused_life: str = ""  # of the last agent that asked to join under its name in vain
+    refusals: int = 0  # that this agent was told of
+    leaving: Leaving | None = None
+    domain_down: str = ""  # "rack r2": it was given up with that domain, and is not to blame
+    slots: int = 0
+    address: str = ""
+    pid: int = 0
+    epoch: int = 0  # of its newest assignment
+    attempt: AttemptId | None = None  # assigned to it
+    grace_seconds: float = 0.0  # of its newest assignment, when idle
+    stacks_seconds: float = 0.0  # likewise
+    uncleared: AttemptId | None = None  # ranks of this attempt may still run here
+    left_behind: list[int] = field(
+        default_factory=list
+    )  # ranks that outlived SIGKILL, until another agent comes
+    probed_at: float = 0.0
+    probes: int = 0  # probes in a row that found the agent alive though it does not answer
+    held: bool = False  # suspect for its devices alone: it is heard, and takes no ranks until it says that they are free
+    unreachable: int = 0  # probes in a row that could not reach the node
+    gang_advanced_at: float | None = None  # when its gang last made steps though it is not heard
+    gang_step_seconds: float = 0.0  # how long one of these steps took
+    kept_at: float | None = None  # when a person was last told that it stays in service for that
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptLine:
+    """A line of a gang that lives. `step`: what a rank of its node had done by then."""
+
+    match: Match
+    step: int | None = None
+    at: float = 0.0  # when it was told, on the controller's clock
+
+
+@dataclass(slots=True, kw_only=True)
+class Attempt:
+    """One launch of a run."""
+
+    attempt: AttemptId
+    epoch: int
+    nodes: list[str]
+    state: AttemptStateName = "preparing"
+    outcome: Outcome | None = None
+    reason: str = ""
+    incident: str | None = None
+    resume: str = ""
+    resume_step: int = 0
+    master_address: str = ""
+    master_port: int = 0
+    remedies: dict[str, float] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)  # that its ranks understand
+    understood_remedies: list[str] = field(default_factory=list)
+    best_before: int = 0  # furthest step of the run when it was planned
+    planned_at: float = 0.0
+    launched_at: float | None = (
+        None  # its nodes were told; they may yet wait for devices and preloads
+    )
+    started_at: float | None = None  # the last of its nodes has started its ranks
+    first_step_at: float | None = None
+    stopping_at: float | None = None
+    asked_at: float | None = None
+    last_step: int | None = None
+    last_step_at: float | None = None
+    launched: list[str] = field(default_factory=list)  # nodes whose ranks are all spawned
+    # "n2: why" of the first node that started fresh processes although ranks were to be forked; "": none did
+    cold: str = ""
+    exits: dict[int, int | None] = field(default_factory=dict)  # rank -> exit code
+    dead_rank_seen: bool = (
+        False  # one rank is confirmed dead: a synchronous gang cannot advance any more
+    )
+    settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
+    stands: list[Stand] = field(default_factory=list)  # of ranks that hung, of nodes clear so far
+    start: dict[str, StartPhase] = field(default_factory=dict)  # slowest rank in each phase
+    kept: list[KeptLine] = field(default_factory=list)  # lines that agents told while it lived
+    judge_at: float | None = None  # when some of them are to be judged
+
+    @property
+    def up_since(self) -> float | None:
+        """Return when the whole gang was up; None while a node has yet to start its ranks."""
+        if self.started_at is None and len(self.launched) == len(self.nodes):
+            return self.launched_at  # from a snapshot that did not tell them apart
+        return self.started_at
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One training goal."""
+
+    run: int
+    spec: RunSpec
+    user: str = ""  # whose ranks they are
+    state: RunStateName = "active"
+    reason: str = ""
+    admitted_at: float = 0.0
+    ended_at: float | None = None
+    attempt: Attempt | None = None  # the current one, or the last
+    num_attempts: int = 0
+    best_step: int = 0
+    first_loss: float | None = None
+    last_loss: float | None = None
+    remedies: dict[str, float] = field(default_factory=dict)
+    reconfigured: bool = False  # remedies changed since the last attempt was planned
+    skips_names: bool = (
+        False  # attempts with the next names may have been, before the store forgot them
+    )
+    checkpoints: list[Checkpoint] = field(default_factory=list)  # by step, refused ones too
+    incident: str | None = None  # the one that governs what is done next
+    fruitless_attempts: int = 0  # crashed in a row without a step beyond the furthest
+    failed_preparations: int = 0  # in a row
+    speaks: bool = False  # its ranks have said hello, or reported a step, in some attempt
+    stop_requests: list[str] = field(default_factory=list)
+    # Answered when the settings in effect have been read back.
+    settings_requests: list[str] = field(default_factory=list)
+
+    def newest(self, *trusts: Trust) -> Checkpoint | None:
+        """Return the checkpoint with the highest step that has one of these degrees of trust."""
+        return next((c for c in reversed(self.checkpoints) if c.trust in trusts), None)
+
+    @property
+    def reports_steps(self) -> bool:
+        """Whether its ranks are known to report steps: some did, or they are the built-in trainer's. A hello promises none."""
+        return self.best_step > 0 or bool(self.spec.trainer)
+
+    def has_proved_itself(self, now: float) -> bool:
+        """Whether the current attempt has been up for so long that it counts as progress, though it reports no steps.
+
+        Ranks that are known to report steps prove themselves by a step, however long their start takes.
+        """
+        attempt = self.attempt
+        if self.speaks or self.spec.trainer or attempt is None or attempt.up_since is None:
+            return False
+        until = now if attempt.stopping_at is None else min(now, attempt.stopping_at)
+        return until >= attempt.up_since + self.spec.steady_seconds
+
+
+@dataclass(slots=True, kw_only=True)
+class Incident:
+    """Findings with one cause."""
+
+    incident: str
+    fault: str
+    state: str = "open"
+    run: int | None = None
+    attempt: AttemptId | None = None  # the last attempt it struck
+    node: str | None = None
+    rank: int | None = None
+    fingerprint: str = ""
+    step: int | None = None  # furthest step of the run when it struck
+    condition: str = "always"
+    opened_at: float = 0.0
+    detected_after_seconds: float | None = None
+    closed_at: float | None = None
+    runbook: str = ""
+    rung: int = -1
+    tries: int = 0
+    did: list[str] = field(default_factory=list)
+    evidence: list[str] = field(default_factory=list)
+    reason: str = ""
+    cause: Cause | None = None  # what the lines of the ranks that died say it was
+    matches: list[Match] = field(
+        default_factory=list
+    )  # these lines, of all nodes; while it is live
+    watched: bool = False  # the run goes on with it
+    onset: int | None = None  # the first step that was not as it should be
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it still asks for something."""
+        return self.state in ("open", "acting", "proving")
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenAction:
+    """An action without an outcome yet."""
+
+    action: Action
+    issued_at: float
+
+
+class OpenActions(dict[str, OpenAction]):
+    """Open actions by id, oldest first, and sorted by what they do and to which node: asked for each node after each input."""
+
+    def __init__(self, actions: Mapping[str, OpenAction] | None = None) -> None:
+        super().__init__()
+        self._about: dict[tuple[str, object], dict[str, Action]] = {}
+        for name, item in (actions or {}).items():
+            self[name] = item
+
+    def about(self, kind: str, node: object = None) -> Collection[Action]:
+        """Return the actions of a kind, oldest first; `node`: only those that name it."""
+        return self._about.get((kind, node), {}).values()
+
+    def __setitem__(self, name: str, item: OpenAction) -> None:
+        """Add an action."""
+        super().__setitem__(name, item)
+        for key in _sorted_under(item.action):
+            self._about.setdefault(key, {})[name] = item.action
+
+    def end(self, name: str) -> OpenAction | None:
+        """Take an action out, and return it; None if it is not open."""
+        item = super().pop(name, None)
+        for key in _sorted_under(item.action) if item is not None else ():
+            del self._about[key][name]
+            if not self._about[key]:
+                del self._about[key]
+        return item
+
+
+def _sorted_under(action: Action) -> list[tuple[str, object]]:
+    node, task = action.args.get("node"), action.args.get("task")
+    keys: list[tuple[str, object]] = [(action.action, None)]
+    if isinstance(node, str):
+        keys.append((action.action, node))
+        if isinstance(task, str):
+            keys += [(f"{action.action}/{task}", node), (f"{action.action}/{task}", None)]
+    return keys
+
+
+@dataclass(slots=True, kw_only=True)
+class RequestStatus:
+    """Where a person's request stands."""
+
+    id: str
+    request: str
+    by: str
+    state: RequestStateName
+    message: str = ""
+    run: int | None = None
+    node: str = ""
+
+
+@message("state")
+@dataclass(slots=True, kw_only=True)
+class State:
+    """Everything the controller knows. A snapshot is this, encoded."""
+
+    now: float = 0.0
+    sequence: int = 0
+    cursors: dict[str, int] = field(default_factory=dict)
+    next_epoch: int = 1
+    next_run: int = 1
+    next_incident: int = 1
+    next_action: int = 1
+    nodes: dict[str, Node] = field(default_factory=dict)
+    runs: dict[int, Run] = field(default_factory=dict)
+    incidents: dict[str, Incident] = field(default_factory=dict)
+    actions: dict[str, OpenAction] = field(default_factory=lambda: OpenActions())
+    requests: dict[str, RequestStatus] = field(default_factory=dict)
+    silent_en_masse: list[str] = field(default_factory=list)
+    domains_down: dict[str, list[str]] = field(default_factory=dict)  # "rack r2" -> nodes
+    domains_back: dict[str, float] = field(default_factory=dict)  # since when one of them is heard
+    hardware: dict[str, Hardware] = field(default_factory=dict)
+    strangers: dict[str, str] = field(
+        default_factory=dict
+    )  # name that is no node -> life of the last agent that asked to join under it in vain
+    sources: dict[str, Source] = field(default_factory=dict)  # by node
+    pool_reached: bool = (
+        False  # there were as many spares as there should be, since it was last low
+    )
+    pool_low: bool = False
+    listening_since: float = (
+        0.0  # when a supervisor began to listen, or was back from standing still
+    )
+    closing: bool = False
+    closing_request: str = ""
+    decision_failures: int = 0
+    counters: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Sort the actions that a snapshot brings."""
+        if not isinstance(self.actions, OpenActions):
+            self.actions = OpenActions(self.actions)
+
+    def count(self, counter: str) -> None:
+        """Count one more of something, for metrics."""
+        self.counters[counter] = self.counters.get(counter, 0) + 1
+
+    def attempt_of(self, attempt: AttemptId) -> Attempt | None:
+        """Return the attempt if it is its run's newest, else None: older ones are history."""
+        run = self.runs.get(attempt.run)
+        current = run.attempt if run else None
+        return current if current and current.attempt == attempt else None
+
+    def open_actions(self, kind: str, **args: object) -> list[Action]:
+        """Return the actions of this kind without an outcome whose args include these."""
+        return [
+            action
+            for action in self._open.about(kind, args.get("node"))
+            if all(action.args.get(key) == value for key, value in args.items())
+        ]
+
+    def is_open(self, kind: str, node: str, task: str = "") -> bool:
+        """Whether an action of this kind about this node, or this task for it, has no outcome yet. As fast as can be."""
+        return bool(self._open.about(f"{kind}/{task}" if task else kind, node))
+
+    def num_open(self, kind: str, task: str) -> int:
+        """Return how many actions of this kind have no outcome yet that are this task for some node."""
+        return len(self._open.about(f"{kind}/{task}"))
+
+    def end_action(self, name: str) -> OpenAction | None:
+        """Take an action out; `apply` alone does. None if it is not open."""
+        return self._open.end(name)
+
+    @property
+    def _open(self) -> OpenActions:
+        assert isinstance(self.actions, OpenActions)
+        return self.actions

@@ -1,0 +1,202 @@
+"""Outlook: what follows from a state as it is. What to watch, when to wake, and whether there is anything to decide at all.
+
+Worked out when it is asked for, and kept until an entry may have changed it: hundreds of runs mark their progress again and
+again, and gangs of thousands of nodes end, and looking at every node and run each time would be most of the work.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from runner.decide.incidents import pending_evidence
+from runner.decide.nodes import failure_domains, probes
+from runner.decide.runs import attempts
+from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
+from runner.facts.ids import AttemptId
+from runner.facts.messages import records as r
+from runner.facts.messages import signals as s
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.watch import Watch, WatchedAttempt
+
+WATCHED = (
+    "joining",
+    "checking",
+    "spare",
+    "active",
+    "suspect",
+)  # states of nodes that must be heard
+
+# What of a gang may change while it is watched: see `WatchedAttempt`.
+_Changing = tuple[float | None, bool, bool, bool, bool]
+
+
+class Outlook:
+    """Looks at one state, which others change: they say so before they do."""
+
+    def __init__(self, state: State, cluster: ClusterSpec) -> None:
+        """Nothing is known yet."""
+        self._state, self._cluster = state, cluster
+        self.is_settled = False  # a look at everything led to nothing, and so did all since then
+        self._watch: Watch | None = None  # None: to be worked out
+        self._watched_before = Watch()
+        self._gangs_before: dict[int, tuple[AttemptId, _Changing, WatchedAttempt]] = {}
+        self._wakes: tuple[float | None] | None = None  # None: to be worked out
+
+    def prepare(self, entry: r.JournalEntry) -> None:
+        """Keep what is known only if the entry, which is about to be applied, cannot change it."""
+        if not (self.is_settled and self._leads_to_nothing(entry)):
+            self._watch = self._wakes = None
+            self.is_settled = False
+
+    def wake_at(self) -> float | None:
+        """Return the earliest time at which something is due that no signal will announce; it may have passed."""
+        if self._wakes is None:
+            self._wakes = (self._work_out_wake_at(),)
+        return self._wakes[0]
+
+    def watch(self) -> Watch:
+        """Return what the detectors are to watch now: the same object for as long as the state is the same.
+
+        Where only runs have changed, its nodes and their lives are the same objects as before.
+        """
+        if self._watch is None:
+            watch, before = self._work_out_watch(), self._watched_before
+            if watch.nodes == before.nodes and watch.lives == before.lives:
+                watch = replace(watch, nodes=before.nodes, lives=before.lives)
+            self._watch = self._watched_before = watch
+        return self._watch
+
+    def _work_out_wake_at(self) -> float | None:
+        times: list[float] = []
+        cluster = self._cluster
+        for run in self._state.runs.values():
+            attempt = run.attempt
+            if attempt is None:
+                continue
+            if (judge_at := pending_evidence.due_at(attempt)) is not None:
+                times.append(judge_at)
+            if attempt.state == "stopping":
+                since = attempt.stopping_at or 0.0
+                times.append(since + cluster.hard_cap_seconds)
+                times += [
+                    self._state.nodes[name].probed_at + cluster.silence_seconds
+                    for name in attempt.nodes
+                ]
+                for node in (self._state.nodes[name] for name in attempt.nodes):
+                    delay_seconds = node.grace_seconds + node.stacks_seconds
+                    times.append(since + delay_seconds + 2 * cluster.kill_wait_seconds)
+            elif attempt.state == "launching":
+                limit = attempts.launch_limit(self._state, cluster, run)
+                times += [limit] if limit < math.inf else []
+            elif attempt.state == "running" and run.incident is not None:
+                if attempt.up_since is not None:
+                    times.append(attempt.up_since + run.spec.steady_seconds)
+            elif attempt.state == "asked":
+                times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
+        for node in self._state.nodes.values():
+            if probes.is_in_doubt(node):
+                times.append(probes.look_again_at(node, cluster))
+            if node.leaving is not None and node.leaving.by_time is not None:
+                times.append(node.leaving.by_time)
+        times += failure_domains.back_until(self._state)
+        # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
+        due = [time for time in times if time > self._state.now]
+        due += [
+            item.issued_at + item.action.deadline_seconds for item in self._state.actions.values()
+        ]
+        return min(due, default=None)
+
+    def _work_out_watch(self) -> Watch:
+        nodes, lost, left, lives = [], [], [], {}
+        for node in self._state.nodes.values():
+            if node.state in WATCHED:
+                nodes.append(node.node)
+            # A new supervisor's detectors never found the suspects silent; so they, too, are named as worth a word.
+            if node.state in ("lost", "suspect"):
+                lost.append(node.node)
+            elif node.state == "left":
+                left.append(node.node)
+            if node.life:
+                lives[node.node] = node.life
+        watched = [
+            self._watched(run, run.attempt)
+            for run in self._state.runs.values()
+            if run.attempt is not None and run.attempt.state in LAUNCHED
+        ]
+        return Watch(
+            nodes=tuple(nodes),
+            lost=tuple(lost),
+            left=tuple(left),
+            lives=lives,
+            domains=self._cluster.domains,
+            attempts=tuple(watched),
+        )
+
+    def _watched(self, run: Run, attempt: Attempt) -> WatchedAttempt:
+        """Return what there is to watch of a gang: the same as before, if it is."""
+        before = self._gangs_before.get(run.run)
+        has_stepped, is_ending = attempt.last_step is not None, bool(attempt.exits)
+        changing = (
+            *(attempt.up_since, run.reports_steps),
+            *(has_stepped, is_ending, bool(attempt.start)),
+        )
+        if before is not None and before[0] == attempt.attempt and before[1] == changing:
+            return before[2]
+        watched = WatchedAttempt(
+            attempt=attempt.attempt,
+            nodes=tuple(attempt.nodes),
+            since=attempt.up_since,
+            start_seconds=run.spec.start_seconds,
+            progress_seconds=run.spec.progress_seconds,
+            speaks=run.reports_steps,
+            has_stepped=has_stepped,
+            is_ending=is_ending,
+            is_timed=bool(attempt.start),
+            pipeline=run.spec.pipeline,
+            num_ranks=run.spec.world_size,
+            planned=run.spec.planned,
+        )
+        self._gangs_before[run.run] = (attempt.attempt, changing, watched)
+        return watched
+
+    def _leads_to_nothing(self, entry: r.JournalEntry) -> bool:
+        """Whether an entry says, before anything falls due, no more than that gangs go on: nobody waits for that.
+
+        Gangs that step have made more steps; a gang that ends has one node less to wait for, and others still.
+        """
+        if not isinstance(entry.input, s.Progress | s.RanksGone):
+            return False
+        for record in entry.records:
+            if type(record) is r.Advanced:
+                attempt = self._state.attempt_of(record.attempt)
+                if attempt is None or attempt.last_step is None:
+                    return False
+            elif type(record) is not r.NodeCleared or not self._waits_for_more(record):
+                return False
+        wake_at = self.wake_at()
+        return wake_at is None or entry.now < wake_at
+
+    def _waits_for_more(self, cleared: r.NodeCleared) -> bool:
+        """Whether nodes are left that an attempt which ends has to wait for, and nobody wants this one."""
+        attempt, nodes = self._state.attempt_of(cleared.attempt), self._state.nodes
+        node = nodes[cleared.node]
+        if attempt is None or attempt.state != "stopping" or node.leaving or node.state != "active":
+            return False
+        if any(
+            run.run != attempt.attempt.run and _wants_nodes(run)
+            for run in self._state.runs.values()
+        ):
+            return False
+        return any(
+            name != cleared.node
+            and nodes[name].uncleared == cleared.attempt
+            and nodes[name].state not in GONE
+            for name in reversed(attempt.nodes)
+        )
+
+
+def _wants_nodes(run: Run) -> bool:
+    """Whether a run is between two attempts, so that a node which comes free may be what it waits for."""
+    has_them = run.attempt is not None and run.attempt.state in (*LAUNCHED, "stopping")
+    return run.state in ("active", "waiting") and not has_them

@@ -1,0 +1,335 @@
+"""The View, drawn from the durable state, the ledger and what was last heard."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from runner.decide.nodes import spares
+from runner.decide.nodes.hardware import offences_that_count
+from runner.decide.placement.launch_plans import Preloads, checkpoint_folder, run_folder
+from runner.decide.runs.checkpoint_trust import TRUSTED
+from runner.decide.state.cluster_state import Incident, Leaving, Node, Run, State
+from runner.facts import wire
+from runner.facts.ids import AttemptId
+from runner.facts.messages.cluster_status import (
+    IncidentView,
+    LeavingView,
+    NodeView,
+    PoolView,
+    RunView,
+    View,
+)
+from runner.facts.messages.signals import Heartbeat, StepRecord
+from runner.facts.specs.cluster import ClusterSpec
+from runner.history.ledger import Ledger
+
+MAX_INCIDENTS_SHOWN = 100
+MAX_LOSSES_SHOWN = 120
+
+
+@dataclass(slots=True, kw_only=True)
+class Heard:
+    """What was last heard: soft, for display only."""
+
+    beats: dict[str, Heartbeat] = field(default_factory=dict)
+    at: dict[str, float] = field(default_factory=dict)
+    last: dict[AttemptId, StepRecord] = field(default_factory=dict)
+    last_at: dict[AttemptId, float] = field(default_factory=dict)
+    # run -> of its steps, newest last, bounded
+    losses: dict[int, deque[float]] = field(default_factory=dict)
+
+    def take(self, beat: Heartbeat, now: float) -> None:
+        """Note a heartbeat and the steps in it."""
+        self.beats[beat.node], self.at[beat.node] = beat, now
+        if beat.attempt is None:
+            return
+        is_new = beat.attempt not in self.last
+        for step in beat.steps or beat.read_steps:
+            last = self.last.get(beat.attempt)
+            if (
+                last is None
+                or step.step > last.step
+                or (step.step == last.step and last.loss is None)
+            ):
+                self.last[beat.attempt], self.last_at[beat.attempt] = step, now
+                if step.loss is not None:
+                    self._note_loss(beat.attempt.run, step.loss)
+        if is_new and beat.attempt in self.last:  # else there is nothing older, with many runs
+            self._forget_before(beat.attempt)
+
+    def _note_loss(self, run: int, loss: float) -> None:
+        """Keep a loss that is the first of its step: all nodes of a gang tell the same."""
+        if run not in self.losses:
+            self.losses[run] = deque(maxlen=MAX_LOSSES_SHOWN)
+        self.losses[run].append(loss)
+
+    def _forget_before(self, attempt: AttemptId) -> None:
+        for old in [name for name in self.last if name.run == attempt.run and name < attempt]:
+            del self.last[old], self.last_at[old]
+
+
+class Drawing:
+    """A View that is drawn stroke by stroke: of thousands of nodes and runs, nobody who decides is kept waiting.
+
+    Each is drawn, and made ready for JSON, as it is at that moment.
+    """
+
+    def __init__(
+        self, state: State, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: float
+    ) -> None:
+        self._state, self._cluster, self._ledger, self._heard = state, cluster, ledger, heard
+        self._now = now
+        self._nodes: list[Any] = []
+        self._runs: list[Any] = []
+        self._strokes = self._draw()
+
+    def go_on(self) -> bool:
+        """Draw one more node or run; return whether there may be more."""
+        return next(self._strokes, False)
+
+    def message(self, now: float, about: Mapping[str, object]) -> dict[str, Any]:
+        """Return the View as drawn so far, as a message. `about` holds the supervisor's own fields (holder, wall, ...)."""
+        state, cluster = self._state, self._cluster
+        incidents = sorted(
+            state.incidents.values(), key=lambda incident: -int(incident.incident[1:])
+        )
+        view = View(
+            cluster=cluster.name,
+            now=now,
+            journal_sequence=state.sequence,
+            closing=state.closing,
+            incidents=tuple(
+                _incident(incident, self._ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]
+            ),
+            open_actions=tuple(
+                f"{name} {item.action.action}: {item.action.reason}"
+                for name, item in state.actions.items()
+            ),
+            pool=_pool(state, cluster),
+            domains_down={name: tuple(nodes) for name, nodes in state.domains_down.items()},
+            hardware_refused=dict(
+                Counter(known.verdict for known in state.hardware.values() if known.verdict)
+            ),
+            offences=sum(counting_offences(state, cluster, now).values()),
+            store_note=f"silent together: {', '.join(state.silent_en_masse)}"
+            if state.silent_en_masse
+            else "",
+            metrics_port=cluster.metrics_port,
+            decision_failures=state.decision_failures,
+            counters=dict(state.counters),
+            **about,  # type: ignore[arg-type]  # checked by the dataclass's own construction
+        )
+        return wire.to_message(view) | {"nodes": self._nodes, "runs": self._runs}
+
+    def _draw(self) -> Iterator[bool]:
+        """Draw a node or a run between any two stops."""
+        state, heard, now = self._state, self._heard, self._now
+        offences = counting_offences(state, self._cluster, now)
+        domains = nearest_domains(self._cluster)
+        preloads = Preloads(state)
+        warm_for: dict[int, dict[str, Mapping[str, str]]] = {}
+        for node in list(state.nodes.values()):
+            yield True
+            drawn = _node(
+                node,
+                heard,
+                now,
+                offences=offences.get(node.hardware, 0),
+                domain=domains.get(node.node, ""),
+            )
+            self._nodes.append(wire.to_plain(drawn))
+            beat, run = heard.beats.get(node.node), preloads.run_for(node)
+            if beat is not None and run is not None:  # what its nodes, spares too, have imported
+                warm_for.setdefault(run.run, {})[node.node] = beat.warm_versions
+        for run in list(state.runs.values()):
+            yield True
+            apart = _versions_apart(warm_for.get(run.run, {}))
+            view = _run(run, self._cluster, self._ledger, heard, now, versions_apart=apart)
+            self._runs.append(wire.to_plain(view))
+
+
+def draw(
+    state: State,
+    cluster: ClusterSpec,
+    ledger: Ledger,
+    heard: Heard,
+    *,
+    now: float,
+    about: Mapping[str, object],
+) -> dict[str, Any]:
+    """Return the View as a message, drawn in one go; see `Drawing.message`."""
+    drawing = Drawing(state, cluster, ledger, heard, now)
+    while drawing.go_on():
+        pass
+    return drawing.message(now, about)
+
+
+def counting_offences(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
+    """Return hardware -> its offences that still count, where there are any."""
+    counted = {
+        name: offences_that_count(known, cluster, now)
+        for name, known in state.hardware.items()
+        if known.offences
+    }
+    return {name: num for name, num in counted.items() if num}
+
+
+def nearest_domains(cluster: ClusterSpec) -> dict[str, str]:
+    """Return node -> the nearest failure domain it is in, as "switch s1"."""
+    found: dict[str, str] = {}
+    for kind, domains in cluster.domains.items():
+        for name, nodes in domains.items():
+            for node in nodes:
+                found.setdefault(node, f"{kind} {name}")
+    return found
+
+
+def _pool(state: State, cluster: ClusterSpec) -> PoolView:
+    serving = spares.serving(state)
+    return PoolView(
+        spares=spares.num_spares(state),
+        low_mark=cluster.spares_low,
+        recommended=spares.recommended_spares(cluster, serving) if serving else None,
+        low=state.pool_low,
+    )
+
+
+def _leaving(leaving: Leaving) -> LeavingView:
+    return LeavingView(
+        to=leaving.to,
+        since=leaving.since,
+        reason=leaving.reason,
+        spare=leaving.spare or "",
+        by_time=leaving.by_time,
+    )
+
+
+def _node(node: Node, heard: Heard, now: float, *, offences: int, domain: str) -> NodeView:
+    beat = heard.beats.get(node.node)
+    warm = beat if beat and node.state not in ("absent", "lost", "left", "retired") else None
+    return NodeView(
+        node=node.node,
+        state=node.state,
+        since=node.since or None,
+        hardware=node.hardware,
+        offences=offences,
+        domain=domain,
+        domain_down=node.domain_down,
+        leaving=_leaving(node.leaving) if node.leaving is not None else None,
+        slots=node.slots,
+        address=node.address,
+        attempt=node.attempt,
+        ranks_alive=beat.ranks_alive if beat and node.state in ("active", "suspect") else (),
+        heard_seconds_ago=now - heard.at[node.node] if node.node in heard.at else None,
+        reason=node.reason,
+        agent_pid=node.pid,
+        agent_resident_bytes=beat.agent_resident_bytes if beat else 0,
+        warm=warm.warm if warm else "",
+        warm_resident_bytes=warm.warm_resident_bytes if warm else 0,
+        warm_versions=dict(warm.warm_versions) if warm else {},
+        log_bytes_skipped=beat.log_bytes_skipped if beat else 0,
+    )
+
+
+def _versions_apart(found: Mapping[str, Mapping[str, str]]) -> tuple[str, ...]:
+    """Name the nodes (node -> versions) that would run ranks with another Python or library than most."""
+    names = {name: None for versions in found.values() for name in versions}
+    apart = []
+    for name in names:
+        counts = Counter(versions[name] for versions in found.values() if name in versions)
+        usual = counts.most_common(1)[0][0]
+        apart += [
+            f"{node}: {name} {versions[name]}, most have {usual}"
+            for node, versions in found.items()
+            if versions.get(name, usual) != usual
+        ]
+    return tuple(apart)
+
+
+def _run(
+    run: Run,
+    cluster: ClusterSpec,
+    ledger: Ledger,
+    heard: Heard,
+    now: float,
+    *,
+    versions_apart: tuple[str, ...],
+) -> RunView:
+    attempt = run.attempt
+    last = heard.last.get(attempt.attempt) if attempt else None
+    summary = ledger.summary(run.run, now)
+    trusted = run.newest(*TRUSTED)
+    steps = (attempt.settings.get("steps") if attempt else None) or run.spec.trainer.get("steps")
+    reached = max(
+        last.step if last else 0, (attempt.last_step or attempt.resume_step) if attempt else 0
+    )
+    phases = Counter(
+        phase
+        for name in (attempt.nodes if attempt else ())
+        for phase in _phases(heard, name, run.run)
+    )
+    return RunView(
+        run=run.run,
+        name=run.spec.name,
+        state=run.state,
+        reason=run.reason,
+        attempt=attempt.attempt if attempt else None,
+        attempt_state=attempt.state if attempt else "",
+        num_attempts=run.num_attempts,
+        nodes=tuple(attempt.nodes) if attempt else (),
+        step=reached,
+        best_step=max(run.best_step, reached),
+        total_steps=steps if isinstance(steps, int) else None,
+        phase=max(phases, key=lambda phase: (phases[phase], phase)) if phases else "",
+        phase_seconds=now - heard.last_at[attempt.attempt]
+        if attempt and attempt.attempt in heard.last_at
+        else None,
+        last=last,
+        recent_losses=tuple(heard.losses.get(run.run, ())),
+        first_loss=run.first_loss,
+        settings=dict(attempt.settings) if attempt else {},
+        remedies=dict(run.remedies),
+        start=dict(attempt.start) if attempt else {},
+        checkpoint_step=trusted.step if trusted else None,
+        ettr_ratio=summary.ettr_ratio,
+        lost_seconds=dict(summary.lost_seconds),
+        folder=run_folder(cluster, run),
+        checkpoints=checkpoint_folder(cluster, run),
+        preload=run.spec.preload,
+        versions_apart=versions_apart,
+        cold=attempt.cold if attempt else "",
+    )
+
+
+def _phases(heard: Heard, node: str, run: int) -> Collection[str]:
+    beat = heard.beats.get(node)
+    return beat.phases.values() if beat and beat.attempt and beat.attempt.run == run else ()
+
+
+def _incident(incident: Incident, ledger: Ledger) -> IncidentView:
+    account = ledger.incident(incident.incident)
+    return IncidentView(
+        incident=incident.incident,
+        state=incident.state,
+        fault=incident.fault,
+        run=incident.run,
+        attempt=incident.attempt,
+        node=incident.node,
+        rank=incident.rank,
+        opened_at=incident.opened_at,
+        detected_after_seconds=account.detected_after_seconds
+        if account
+        else incident.detected_after_seconds,
+        recovered_after_seconds=account.recovered_after_seconds if account else None,
+        closed_at=incident.closed_at,
+        step=incident.step,
+        steps_lost=account.steps_lost if account else None,
+        cause=incident.cause,
+        watched=incident.watched,
+        rungs=tuple(incident.did),
+        evidence=tuple(incident.evidence[-20:]),
+        reason=incident.reason,
+    )

@@ -1,0 +1,156 @@
+"""What shows over many samples: a validation loss that rises, activations that grow, a loss that stops falling."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+
+from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
+from runner.detect.numerics.rolling_quantiles import Level
+
+EVALUATIONS = 3  # one after the other above the limit; chosen
+NOTE_RISE = 0.03  # of the validation loss above its best: it overfits, perhaps as intended; chosen
+INCIDENT_RISE = 0.15  # chosen
+
+ACTIVATION_WINDOW = 32  # samples; chosen
+ACTIVATION_RISE = 0.25  # of the median above the lowest one; chosen: OPT-175B's grew by 30 % over 16,000 steps and went on
+
+BLOCK = 64  # samples behind one point of a plateau; chosen
+FALLING_BLOCKS = 4  # over which the loss must have fallen steadily, before; chosen
+FLAT_BLOCKS = 4  # over which it does not any more; chosen
+FLAT_SHARE = 0.05  # of the fall before; a power law keeps more than a third of it; chosen
+
+
+class ValidationTrack:
+    """Compares evaluations with the best one."""
+
+    def __init__(self) -> None:
+        self._best = math.inf
+        self._num_above = {NOTE_RISE: 0, INCIDENT_RISE: 0}
+        self._onset = {NOTE_RISE: 0, INCIDENT_RISE: 0}
+        self._told: int | None = None
+
+    def copy(self) -> ValidationTrack:
+        """Return a track that learns on its own from here."""
+        other = copy.copy(self)
+        other._num_above, other._onset = dict(self._num_above), dict(self._onset)
+        return other
+
+    def take(self, step: int, loss: float) -> list[NumericFinding]:
+        """Judge one finite evaluation."""
+        found: list[NumericFinding] = []
+        best = self._best
+        for ratio in (NOTE_RISE, INCIDENT_RISE):
+            if loss <= best + ratio * abs(best):
+                self._num_above[ratio] = 0
+                continue
+            self._onset[ratio] = self._onset[ratio] if self._num_above[ratio] else step
+            self._num_above[ratio] += 1
+            if self._num_above[ratio] == EVALUATIONS:
+                found.append(self._finding(ratio, step, loss))
+        if self._told is not None and not self._num_above[NOTE_RISE]:
+            words = f"the validation loss is {number(loss)} again"
+            found.append(recovery("validation_divergence", self._told, step, words))
+            self._told = None
+        self._best = min(best, loss)
+        return found
+
+    def _finding(self, ratio: float, step: int, loss: float) -> NumericFinding:
+        evidence = (
+            f"validation loss {number(loss)} at step {step}: {EVALUATIONS} evaluations one after the other are more than "
+            f"{100 * ratio:g} % above the best, {number(self._best)}"
+        )
+        if ratio == NOTE_RISE:
+            return note("validation_divergence", self._onset[ratio], step, evidence)
+        self._told = self._onset[ratio]
+        return incident("validation_divergence", self._onset[ratio], step, evidence)
+
+
+class ActivationTrack:
+    """Notes that activations have grown: they turned up 600 steps before OPT-175B's loss did (12.43)."""
+
+    def __init__(self) -> None:
+        self._level = Level(ACTIVATION_WINDOW)
+        self._lowest = math.inf
+        self._onset: int | None = None
+
+    def copy(self) -> ActivationTrack:
+        """Return a track that learns on its own from here."""
+        other = copy.copy(self)
+        other._level = self._level.copy()
+        return other
+
+    def take(self, step: int, norm: float) -> list[NumericFinding]:
+        """Judge one finite norm."""
+        self._level.add(norm)
+        if len(self._level) < ACTIVATION_WINDOW:
+            return []
+        median = self._level.median
+        self._lowest = min(self._lowest, median)
+        limit = self._lowest * (1 + ACTIVATION_RISE)
+        if norm <= limit:
+            self._onset = None
+        elif self._onset is None:
+            self._onset = step
+        if median <= limit or self._onset is None:
+            return []
+        evidence = (
+            f"the median activation norm of {ACTIVATION_WINDOW} samples rose from {number(self._lowest)} to {number(median)} "
+            f"(limit {number(limit)})"
+        )
+        onset, self._lowest, self._onset = self._onset, median, None
+        return [note("activation_norm_drift", onset, step, evidence)]
+
+
+class PlateauTrack:
+    """Notes that a loss which fell steadily has stopped at once. It is a note: a run that has converged does the same."""
+
+    def __init__(self) -> None:
+        self._block: list[float] = []
+        self._block_step = 0
+        self._points: list[tuple[int, float]] = []  # first step of a block, its median
+
+    def copy(self) -> PlateauTrack:
+        """Return a track that learns on its own from here."""
+        other = PlateauTrack()
+        other._block, other._block_step = self._block.copy(), self._block_step
+        other._points = self._points.copy()
+        return other
+
+    def clear(self) -> None:
+        """Forget the fall so far: the loss jumped."""
+        self._block.clear()
+        self._points.clear()
+
+    def take(self, step: int, loss: float) -> list[NumericFinding]:
+        """Judge a healthy sample."""
+        if not self._block:
+            self._block_step = step
+        self._block.append(loss)
+        if len(self._block) < BLOCK:
+            return []
+        self._points.append((self._block_step, sorted(self._block)[BLOCK // 2]))
+        self._block = []
+        num_points = FALLING_BLOCKS + FLAT_BLOCKS
+        if len(self._points) < num_points:
+            return []
+        return self._judge(step, self._points[-num_points:])
+
+    def _judge(self, step: int, points: list[tuple[int, float]]) -> list[NumericFinding]:
+        values = [value for _, value in points]
+        before = values[:FALLING_BLOCKS]
+        falls = [earlier - later for earlier, later in itertools.pairwise(before)]
+        fall = before[0] - before[-1]
+        # Each block takes its part in the fall: a jump down is none.
+        is_steady = fall > 0 and min(falls) > fall / (2 * len(falls))
+        flat = values[FALLING_BLOCKS:]
+        is_flat = before[-1] - min(flat) <= FLAT_SHARE * fall
+        if not (is_steady and is_flat):
+            return []
+        self._points.clear()
+        evidence = (
+            f"the loss fell from {number(before[0])} to {number(before[-1])} over {FALLING_BLOCKS * BLOCK} samples, and to no less "
+            f"than {number(min(flat))} over the next {FLAT_BLOCKS * BLOCK}"
+        )
+        return [note("plateau", points[FALLING_BLOCKS][0], step, evidence)]

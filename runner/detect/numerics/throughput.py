@@ -1,0 +1,104 @@
+"""Throughput: a lasting drop below the run's own baseline. Single slow samples (evaluations, checkpoints, a stall) are none."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+
+from runner.detect.numerics.baseline import LEARNED_SAMPLES, Baseline
+from runner.detect.numerics.findings import NumericFinding, incident, number, recovery
+from runner.detect.numerics.rolling_quantiles import Level, change_at
+from runner.facts.messages.signals import StepRecord
+
+RECENT = 16  # samples whose median is compared; chosen
+DROP_RATIO = 0.05  # BLOOM's slow GPU of April 2022 cost 6 %
+DROP_SPREADS = 2.0  # of single samples: eight standard errors of a median of 16; chosen
+LASTING_SAMPLES = 16  # for which the median must stay low; chosen
+START_SAMPLES = 8  # of an attempt, in which kernels are built and caches fill; chosen
+HISTORY = 4 * RECENT  # samples among which the first slow one is looked for; chosen
+SOURCES = (
+    "tokens_per_second",
+    "model_tflops_per_second",
+    "mfu_ratio",
+)  # the first one that is logged
+
+
+class ThroughputTrack:
+    """Compares a run with its baseline, which outlives this track."""
+
+    def __init__(self, baseline: Baseline) -> None:
+        self.baseline = baseline
+        self._source = ""
+        self._recent = Level(RECENT)
+        self._learned: list[float] = []
+        self._num_low = 0
+        self._num_start = START_SAMPLES
+        self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
+        self._told: int | None = None
+
+    def begin_attempt(self) -> None:
+        """Leave out the first samples of another attempt."""
+        self._num_start = START_SAMPLES
+        self._recent.clear()
+        self._learned.clear()
+        self._history.clear()
+        self._num_low = 0
+        self._told = None  # if it is still so, it is told of this attempt, too
+
+    def begin_anew(self) -> None:
+        """Forget the baseline: a step is something else from now on."""
+        self.begin_attempt()
+        self.baseline.throughput, self._told = None, None
+
+    def take(self, record: StepRecord) -> list[NumericFinding]:
+        """Judge one record, and learn from it."""
+        value = self._read(record)
+        if value is None or self._num_start:
+            self._num_start -= value is not None
+            return []
+        self._recent.add(value)
+        self._learned.append(value)
+        if len(self._learned) >= LEARNED_SAMPLES:
+            level = Level(LEARNED_SAMPLES)
+            for one in self._learned:
+                level.add(one)
+            self._learned.clear()
+            self.baseline.learn(level.median, level.spread)
+        usual = self.baseline.throughput
+        return [] if usual is None else self._judge(record.step, value, usual)
+
+    def _read(self, record: StepRecord) -> float | None:
+        """Return the throughput that this run logs, or the inverse of its step time."""
+        if not self._source:
+            names = [name for name in SOURCES if getattr(record, name) is not None]
+            self._source = names[0] if names else "step_seconds_max"
+        value: float | None = getattr(record, self._source)
+        if value is None or not 0 < value < math.inf:
+            return None
+        return 1 / value if self._source == "step_seconds_max" else value
+
+    def _judge(self, step: int, value: float, usual: float) -> list[NumericFinding]:
+        drop = max(DROP_RATIO * usual, DROP_SPREADS * self.baseline.spread)
+        self._history.append((step, value))
+        if len(self._recent) < RECENT:
+            return []
+        median = self._recent.median
+        self._num_low = self._num_low + 1 if median < usual - drop else 0
+        if self._told is not None:
+            return self._look_for_end(step, median, usual - drop / 2)
+        if self._num_low < LASTING_SAMPLES:
+            return []
+        slowness = [-value for _, value in self._history]
+        self._told = self._history[change_at(slowness, -(usual + median) / 2)][0]
+        evidence = (
+            f"the median throughput of {RECENT} samples is {number(median)}, {100 * (1 - median / usual):.1f} % below the run's "
+            f"usual {number(usual)} (limit {number(usual - drop)} for {LASTING_SAMPLES} samples; from {self._source})"
+        )
+        return [incident("throughput_drop", self._told, step, evidence)]
+
+    def _look_for_end(self, step: int, median: float, enough: float) -> list[NumericFinding]:
+        if self._told is None or median < enough:
+            return []
+        onset, self._told = self._told, None
+        words = f"the median throughput is {number(median)} again"
+        return [recovery("throughput_drop", onset, step, words)]

@@ -1,0 +1,218 @@
+"""What `stoker store doctor` looks at on a Redis server."""
+
+from __future__ import annotations
+
+import ipaddress
+import time
+from collections.abc import Callable, Iterator
+
+from runner.doctor.report import FAIL, PASS, UNKNOWN, Verdict
+from runner.errors import StokerError
+from runner.store.redis.connection import Names, Refused
+from runner.store.redis.durability import BULK, info_of, judge_durability, settings_of
+from runner.store.redis.keys import keys_of
+from runner.store.redis.scripts import APPEND
+from runner.store.redis.store import RedisStore
+
+MOST_OFFSET_SECONDS = (
+    2.0  # between the server's clock and ours: leases do not mind, people do; chosen
+)
+LEAST_CERTIFICATE_DAYS = 14.0  # chosen
+MOST_MEMORY_SHARE = 0.8  # chosen
+MOST_CLIENTS_SHARE = 0.8  # chosen
+MOST_BULK_BYTES = 64 << 20  # a signal of 100 MB is to be refused
+
+Finding = tuple[str, str]
+
+
+def examine_server(store: RedisStore) -> Iterator[Verdict]:
+    """Look at the server; yields each verdict as it is found."""
+    looks: tuple[tuple[str, Callable[[RedisStore], Finding]], ...] = (
+        ("reach", _reach),
+        ("tls", _tls),
+        ("rights", _rights),
+        ("durable", _durable),
+        ("limits", _limits),
+        ("disk", _disk),
+        ("memory", _memory),
+        ("clients", _clients),
+        ("clock", _clock),
+    )
+    for name, look in looks:
+        try:
+            outcome, reason = look(store)
+        except StokerError as error:
+            outcome, reason = FAIL, str(error)
+        yield Verdict(check=name, outcome=outcome, reason=reason)
+
+
+def _reach(store: RedisStore) -> Finding:
+    found = info_of(store, "server")
+    started = time.perf_counter()
+    store.command("PING")
+    taken_ms = 1000 * (time.perf_counter() - started)
+    days = int(found.get("uptime_in_seconds", 0)) / 86400
+    version = found.get("redis_version", "of an unknown version")
+    return PASS, f"{store.server}, {version}, up for {days:.1f} days, answers in {taken_ms:.2f} ms"
+
+
+def _tls(store: RedisStore) -> Finding:
+    link = store.server.connect(Names(), timeout_seconds=1.0)
+    try:
+        found = link.tls()
+    finally:
+        link.close()
+    if found is None:
+        if _is_loopback(store):
+            return PASS, "none, and none needed on loopback"
+        way_out = "passwords and signals cross the network in the clear; docs/redis.md says how to set up TLS"
+        return FAIL, f"none: {way_out}"
+    version, ends = found
+    days = (ends - time.time()) / 86400
+    if days < LEAST_CERTIFICATE_DAYS:
+        return FAIL, f"{version}; the server's certificate ends in {days:.1f} days: renew it"
+    return PASS, f"{version}; the server's certificate is good for {days:.0f} days"
+
+
+def _rights(store: RedisStore) -> Finding:
+    """Ask the server what our user may do, by ACL DRYRUN; what a store needs is tried besides (`use`)."""
+    who = store.command("ACL", "WHOAMI")
+    if isinstance(who, Refused):
+        return (
+            UNKNOWN,
+            "the server does not say who we are; allow `+acl|whoami +acl|dryrun`, as in deploy/users.acl",
+        )
+    user = who.decode()
+    missing = []
+    for words in _needed(store.cluster):
+        said = store.command("ACL", "DRYRUN", user, *words)
+        if isinstance(said, Refused):
+            return (
+                UNKNOWN,
+                f"the server does not say what {user!r} may do; allow `+acl|dryrun`, as in deploy/users.acl",
+            )
+        if said != b"OK":
+            missing.append(" ".join(words[:2] if words[0] in ("CONFIG", "XINFO") else words[:1]))
+    if missing:
+        return (
+            FAIL,
+            f"user {user!r} may not: {', '.join(missing)}; give it the rights in deploy/users.acl",
+        )
+    if store.command("ACL", "DRYRUN", user, "FLUSHALL") == b"OK":
+        more = f"user {user!r} may do all that is needed, and empty the server as well"
+        if _is_loopback(store):
+            return PASS, more
+        return FAIL, f"{more}; take a user like that in deploy/users.acl"
+    return PASS, f"user {user!r} may do what is needed, and not empty the server"
+
+
+def _needed(cluster: str) -> Iterator[tuple[str, ...]]:
+    """Yield a sample of every command that a store, its scripts included, sends."""
+    keys = keys_of(cluster)
+    key = keys.stream("doctor")
+    for words in (
+        "EVALSHA {sha} 1 {key}", "EVAL x 1 {key}", "EVALSHA_RO {sha} 1 {key}", "EVAL_RO x 1 {key}",
+        "XREAD COUNT 1 BLOCK 1 STREAMS {key} 0-0", "XADD {key} 1-0 f v", "XRANGE {key} - +", "XREVRANGE {key} + -",
+        "XTRIM {key} MINID 1-0", "XINFO STREAM {key}", "EXISTS {key}", "DEL {key}", "PEXPIRE {key} 1",
+        "HGET {key} f", "HMGET {key} f", "HSET {key} f v", "HSETNX {key} f v", "HINCRBY {key} f 1", "HDEL {key} f",
+        "ZADD {key} 0 m", "ZREM {key} m", "ZRANGEBYLEX {key} - +", "TIME", "INFO", "PING", "CONFIG GET appendonly",
+    ):  # fmt: skip
+        yield tuple(words.format(sha=APPEND.sha, key=key).split())
+
+
+def _durable(store: RedisStore) -> Finding:
+    found = judge_durability(store)
+    wrong = [each for each in found if not each.good]
+    if not wrong:
+        return PASS, ", ".join(f"{each.name} {each.reason}" for each in found)
+    outcome = FAIL if any(each.good is False for each in wrong) else UNKNOWN
+    return outcome, "; ".join(f"{each.name}: {each.reason}" for each in wrong)
+
+
+def _limits(store: RedisStore) -> Finding:
+    found = settings_of(store, (BULK, "timeout", "client-output-buffer-limit"))
+    if BULK not in found:
+        return UNKNOWN, "the server does not say; allow `+config|get`"
+    if int(found[BULK]) > MOST_BULK_BYTES:
+        size = int(found[BULK]) >> 20
+        return (
+            FAIL,
+            f"{BULK} is {size} MB: anybody may fill its memory; set it to 32mb in redis.conf",
+        )
+    if found.get("timeout", "0") != "0":
+        return (
+            FAIL,
+            f"timeout is {found['timeout']}: agents that wait are cut off; set `timeout 0` in redis.conf",
+        )
+    return PASS, f"payloads up to {int(found[BULK]) >> 20} MB, nobody cut off for waiting"
+
+
+def _disk(store: RedisStore) -> Finding:
+    found = info_of(store, "persistence")
+    if "aof_enabled" not in found:
+        return UNKNOWN, "the server does not say; allow `+info`"
+    if found["aof_enabled"] != "1":
+        return FAIL, "there is no append-only file; set `appendonly yes` in redis.conf"
+    wrong = [
+        name
+        for name in ("aof_last_write_status", "aof_last_bgrewrite_status")
+        if found.get(name) != "ok"
+    ]
+    size = int(found.get("aof_current_size", 0)) / 1e6
+    base = int(found.get("aof_base_size", 0)) / 1e6
+    said = f"append-only file {size:.1f} MB, {base:.1f} MB when last rewritten"
+    rewrite = int(found.get("aof_last_rewrite_time_sec", -1))
+    said += f" (which took {rewrite} s)" if rewrite >= 0 else " (never since it started)"
+    if wrong:
+        return FAIL, f"{said}; {', '.join(wrong)} failed: see its log, make room on its disk"
+    return PASS, said
+
+
+def _memory(store: RedisStore) -> Finding:
+    found = info_of(store, "memory")
+    if "used_memory" not in found:
+        return UNKNOWN, "the server does not say; allow `+info`"
+    used, limit = int(found["used_memory"]), int(found.get("maxmemory", 0))
+    bound = limit or int(found.get("total_system_memory", 0))
+    of_what = "maxmemory" if limit else "its machine's memory"
+    said = f"{used / 1e6:.0f} MB used, {100 * used / max(bound, 1):.1f} % of {of_what}"
+    if bound and used > MOST_MEMORY_SHARE * bound:
+        return (
+            FAIL,
+            f"{said}; writes are refused when it is full: give it more, or see what else it keeps",
+        )
+    return PASS, said
+
+
+def _clients(store: RedisStore) -> Finding:
+    found = info_of(store, "clients")
+    if "connected_clients" not in found:
+        return UNKNOWN, "the server does not say; allow `+info`"
+    now, most = int(found["connected_clients"]), int(found.get("maxclients", 0))
+    if most and now > MOST_CLIENTS_SHARE * most:
+        return (
+            FAIL,
+            f"{now} of {most} connections are used; raise maxclients, and `ulimit -n` with it",
+        )
+    return PASS, f"{now} of {most} connections"
+
+
+def _clock(store: RedisStore) -> Finding:
+    before = time.time()
+    reply = store.command("TIME")
+    after = time.time()
+    if isinstance(reply, Refused):
+        return UNKNOWN, "the server does not tell the time; allow `+time`"
+    offset = int(reply[0]) + int(reply[1]) / 1e6 - (before + after) / 2
+    said = f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} ours"
+    if abs(offset) > MOST_OFFSET_SECONDS:
+        return FAIL, f"{said}; let both follow NTP"
+    return PASS, said
+
+
+def _is_loopback(store: RedisStore) -> bool:
+    host = store.server.endpoint()[0]
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,593 @@
+"""Records: what the controller decided. The journal is a list of entries: an input, and the records it led to.
+
+`apply(record)` is the only thing that changes the controller's state, so recovery is replaying records, never deciding again.
+Kinds and fields are only ever added. One file, past the usual length: it is the whole vocabulary of decisions, without logic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.facts import faults  # noqa: F401
+from runner.facts.actions import Action
+from runner.facts.causes import Cause
+from runner.facts.checkpoints import Checkpoint
+from runner.facts.ids import AttemptId
+from runner.facts.matches import Match
+
+# A journal's inputs may be of any kind: whoever reads records must know them all.
+from runner.facts.messages import assignments, requests, signals, store_rollback  # noqa: F401
+from runner.facts.messages.rank_stacks import Stand
+from runner.facts.specs.run import RunSpec
+from runner.facts.wire import message
+
+
+@message("entry")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEntry:
+    """One turn of the controller: what came in, when, from where in which stream, and what was decided."""
+
+    sequence: int  # 1, 2, 3, ... without gaps
+    now: float  # the controller's clock, seconds; never runs back
+    input: object  # a registered message
+    stream: str = ""  # the stream it was read from ("" for inputs that Stoker makes itself)
+    cursor: int = 0  # its number there: the inbox cursor after this entry
+    records: tuple[object, ...] = ()
+
+
+# ---- inputs that Stoker makes itself --------------------------------------------------------------------------------
+
+
+@message("settle")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settle:
+    """What follows from the state as it is now; asked after every input until nothing more follows."""
+
+
+@message("tick")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A deadline the controller asked for has passed."""
+
+
+@message("supervisor_started")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SupervisorStarted:
+    """A supervisor took the lease: `token` is its fencing token. Nodes get a fresh silence allowance."""
+
+    holder: str
+    token: int
+    version: str
+    nodes: tuple[str, ...] = ()  # the nodes its places can start
+
+
+@message("paused")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Paused:
+    """The supervisor itself stood still (SIGSTOP, a suspended machine, a store outage): silence meanwhile proves nothing."""
+
+    seconds: float
+    reason: str
+
+
+@message("unreadable")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable:
+    """Bytes in a stream that are no message of ours: passed over, and said in the story at most once a minute."""
+
+    stream: str
+    reason: str
+
+
+# ---- records: nodes -------------------------------------------------------------------------------------------------
+
+NodeStateName = Literal[
+    "absent",  # expected, its agent was never started
+    "joining",  # its agent was started and has not joined
+    "checking",  # has joined, and must pass its checks before it may take ranks
+    "spare",
+    "active",
+    "suspect",  # nothing certain is known
+    "lost",  # out of reach, or dead; nobody says that it is bad
+    "quarantined",  # its hardware is bad, or may be: refused until somebody readmits it
+    "repair",  # taken out by a person or a notice, until it is readmitted
+    "left",  # its agent ended on purpose
+    "retired",  # out for good
+]
+
+
+@message("node_expected")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExpected:
+    """A node this cluster's places can start an agent on."""
+
+    node: str
+
+
+@message("node_registered")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRegistered:
+    """An agent joined: a new node, or a new incarnation of a known one."""
+
+    node: str
+    incarnation: int
+    hardware: str
+    slots: int
+    address: str
+    pid: int
+    parts: tuple[str, ...] = ()
+    life: str = ""
+
+
+@message("join_refused")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinRefused:
+    """An agent asked to join under a name that another one, which is heard, has: it is given nothing to run."""
+
+    node: str
+    life: str
+    hardware: str
+    reason: str
+
+
+@message("node_leaving")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeaving:
+    """A node is to leave service at the next checkpoint, and to be in `to` from then on; it stays what it is until then.
+
+    `spare`: who is to take its place, None for whoever fits. `by_time`: the controller's clock at which it goes in any case.
+    `to` None takes the wish back.
+    """
+
+    node: str
+    to: Literal["repair", "quarantined", "retired"] | None
+    reason: str = ""
+    spare: str | None = None
+    request: str | None = None
+    by_time: float | None = None
+
+
+@message("hardware_seen")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareSeen:
+    """Hardware stands under a node's name: new hardware, known one under another name, or one with other parts."""
+
+    hardware: str
+    node: str
+    parts: tuple[str, ...] = ()
+
+
+@message("offence_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OffenceNoted:
+    """Something that counts against hardware for `lemon_days`."""
+
+    hardware: str
+    node: str
+    fault: str
+    evidence: str = ""
+    incident: str | None = None
+
+
+@message("hardware_judged")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HardwareJudged:
+    """Hardware is refused from now on, under any name; or, with verdict "", welcome again, its offences forgiven."""
+
+    hardware: str
+    verdict: Literal["", "quarantined", "retired"]
+    reason: str = ""
+    by: str = ""  # a person; "" for Stoker
+
+
+@message("pool_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PoolNoted:
+    """The pool of spares is low, or no longer: `wanted` is the least there should be."""
+
+    low: bool
+    spares: int
+    wanted: int
+
+
+@message("domain_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DomainNoted:
+    """A failure domain is down, with these nodes; or, with none, all of them are heard or were dealt with one by one."""
+
+    domain: str
+    name: str
+    nodes: tuple[str, ...] = ()
+    incident: str | None = None
+    back: bool = False  # some of its nodes are heard again: the others are given time
+
+
+@message("node_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChanged:
+    """A node moved in its life cycle, or what is said of it in its state changed.
+
+    `held`: it is suspect for its devices, until it says that they are released. `ended`: its agent has ended, too.
+    """
+
+    node: str
+    state: NodeStateName
+    reason: str = ""
+    incident: str | None = None
+    held: bool = False
+    ended: bool = False
+    domain: str = ""  # "rack r2": it is lost with that failure domain, and not to blame
+
+
+@message("gang_advanced")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangAdvanced:
+    """The gang of these nodes, which are not heard, has made steps: their ranks live."""
+
+    attempt: AttemptId
+    nodes: tuple[str, ...]
+    step: int
+    step_seconds: float = 0.0
+
+
+@message("node_kept")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeKept:
+    """A person was told that a node is out of reach and stays in service, since its gang makes steps."""
+
+    node: str
+
+
+@message("assigned")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """A node's assignment: `attempt` None means idle. Publishing it is the effect of this record."""
+
+    node: str
+    epoch: int
+    attempt: AttemptId | None = None
+    grace_seconds: float = 0.0
+    stacks_seconds: float = 0.0
+
+
+@message("node_cleared")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeCleared:
+    """No rank of `attempt` runs on the node any more (but those left behind after SIGKILL)."""
+
+    node: str
+    attempt: AttemptId
+    left_behind: tuple[int, ...] = ()
+    seen_by: Literal["agent", "probe"] = "agent"
+    stands: tuple[Stand, ...] = ()  # where its ranks stood, if they hung
+
+
+# ---- records: runs and attempts -------------------------------------------------------------------------------------
+
+RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
+AttemptStateName = Literal[
+    "preparing", "prepared", "launching", "running", "asked", "stopping", "ended"
+]
+RemedyName = Literal["lr_factor", "lr_peak"]
+RequestStateName = Literal["open", "done", "refused", "failed"]
+Outcome = Literal[
+    "finished",
+    "stopped",
+    "crashed",
+    "hung",
+    "lost",
+    "refused",
+    "withdrawn",
+    "reconfigured",
+    "moved",  # ended at a checkpoint, because a node is to leave
+]
+
+
+@message("run_admitted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunAdmitted:
+    """A run exists from now on; its number comes from the journal."""
+
+    run: int
+    spec: RunSpec
+    user: str = ""  # whose ranks they are; "": the agents'
+
+
+@message("run_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunChanged:
+    """A run moved in its life cycle."""
+
+    run: int
+    state: RunStateName
+    reason: str = ""
+    incident: str | None = None
+
+
+@message("attempt_planned")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptPlanned:
+    """An attempt exists: these nodes, in rank order."""
+
+    attempt: AttemptId
+    epoch: int
+    nodes: tuple[str, ...]
+    reason: str
+    incident: str | None = None
+
+
+@message("attempt_prepared")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptPrepared:
+    """Its checkpoint is verified and its rendezvous chosen."""
+
+    attempt: AttemptId
+    resume: str
+    resume_step: int
+    master_address: str
+    master_port: int
+
+
+@message("attempt_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptChanged:
+    """An attempt moved in its life cycle. `outcome` is what it is going to end as, set on the way to `stopping`."""
+
+    attempt: AttemptId
+    state: AttemptStateName
+    reason: str = ""
+    outcome: Outcome | None = None
+    incident: str | None = None
+    failed: bool = False  # withdrawn because it could not be prepared, not for somebody else's sake
+
+
+@message("node_launched")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLaunched:
+    """All ranks of the attempt on this node are spawned.
+
+    `cold` says why they are fresh processes although they were to be forked from a warm one; "" when all is as wanted.
+    """
+
+    node: str
+    attempt: AttemptId
+    cold: str = ""
+
+
+@message("ranks_understand")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksUnderstand:
+    """What the attempt's ranks can be asked, and which remedies they apply."""
+
+    attempt: AttemptId
+    requests: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+@message("rank_ended")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankEnded:
+    """A rank ended by itself."""
+
+    attempt: AttemptId
+    node: str
+    rank: int
+    exit_code: int | None
+
+
+@message("advanced")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Advanced:
+    """The attempt has finished `step`."""
+
+    attempt: AttemptId
+    step: int
+    loss: float | None = None
+    timings: Mapping[str, float] = field(default_factory=dict)
+
+
+@message("start_timed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartTimed:
+    """Which rank of the gang took longest in each phase of the start."""
+
+    attempt: AttemptId
+    slowest: Mapping[str, signals.StartPhase] = field(default_factory=dict)
+
+
+@message("settings_read")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsRead:
+    """Settings in effect, as the trainer read them back."""
+
+    attempt: AttemptId
+    step: int
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@message("checkpoint_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointNoted:
+    """A checkpoint, or a new degree of trust in a known one."""
+
+    run: int
+    checkpoint: Checkpoint
+
+
+@message("checkpoint_forgotten")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointForgotten:
+    """A checkpoint was deleted by policy."""
+
+    run: int
+    path: str
+
+
+@message("remedy_added")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemedyAdded:
+    """A durable change to the run, in effect from its next attempt on."""
+
+    run: int
+    remedy: RemedyName
+    value: float
+    by: str = ""
+    request: str | None = None
+
+
+# ---- records: incidents, actions, requests --------------------------------------------------------------------------
+
+
+@message("incident_opened")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentOpened:
+    """Something went wrong. `detected_after_seconds`: from the last good sign to this record, where known."""
+
+    incident: str
+    fault: str
+    evidence: str
+    run: int | None = None
+    attempt: AttemptId | None = None
+    node: str | None = None
+    rank: int | None = None
+    fingerprint: str = ""
+    step: int | None = None  # furthest step of the run at that moment
+    detected_after_seconds: float | None = None
+    watched: bool = False  # the run goes on: it is told and followed, and governs nothing
+    onset: int | None = None  # the first step that was not as it should be
+
+
+@message("incident_amended")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentAmended:
+    """Later evidence: None leaves a field as it was. `condition` is what a probe found (agent_only, node_dead)."""
+
+    incident: str
+    evidence: str
+    fault: str | None = None
+    node: str | None = None
+    rank: int | None = None
+    condition: str | None = None
+    attempt: AttemptId | None = None
+    fingerprint: str | None = None
+    step: int | None = None
+
+
+@message("incident_diagnosed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentDiagnosed:
+    """What the lines of the ranks that died say it was. It explains; what was done about the first death stays done."""
+
+    incident: str
+    cause: Cause
+    matches: tuple[
+        Match, ...
+    ] = ()  # that came with it, to be judged again with what other nodes find
+
+
+@message("lines_kept")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesKept:
+    """Lines of a gang that lives: should something strike it, they are judged with what is found then."""
+
+    attempt: AttemptId
+    matches: tuple[Match, ...]
+    step: int | None = None  # that a rank of their node had done by then
+    judge_at: float | None = None  # some tell of hardware: judge them then, if the gang lives on
+
+
+@message("lines_judged")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesJudged:
+    """The lines that were to be judged by now are."""
+
+    attempt: AttemptId
+
+
+@message("rung_taken")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RungTaken:
+    """The ladder's answer: rung `rung` (from 0) of `runbook`, for the `try_number`-th time (from 1)."""
+
+    incident: str
+    runbook: str
+    rung: int
+    do: str
+    try_number: int
+    reason: str = ""
+
+
+@message("incident_changed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncidentChanged:
+    """An incident moved in its life cycle (facts/incidents.py)."""
+
+    incident: str
+    state: str
+    reason: str = ""
+
+
+@message("action_issued")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionIssued:
+    """An action to perform; performing it is the effect of this record."""
+
+    action: Action
+
+
+@message("action_ended")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionEnded:
+    """An action's first outcome."""
+
+    id: str
+    outcome: Literal["done", "failed", "unknown"]
+    message: str = ""
+    detail: Mapping[str, Any] = field(default_factory=dict)
+
+
+@message("request_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestNoted:
+    """A person's request and where it stands; publishing the answer is the effect of this record."""
+
+    id: str
+    request: str  # its kind
+    by: str
+    state: RequestStateName
+    message: str = ""
+    run: int | None = None
+    node: str = ""  # whom it is about
+
+
+@message("decision_failed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecisionFailed:
+    """Deciding about this input raised: the input is passed over, a person is told."""
+
+    error: str
+
+
+@message("closing")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Closing:
+    """The cluster shuts down: runs are stopped, agents are ended, then the supervisor leaves."""
+
+    by: str
+    request: str = ""
+
+
+@message("opened")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """A cluster that had shut down is led again: its nodes are expected anew."""
+
+
+@message("mass_silence_noted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MassSilenceNoted:
+    """Nodes that fell silent together: the store or the fabric is blamed; empty when it is over."""
+
+    nodes: tuple[str, ...] = ()

@@ -1,0 +1,119 @@
+"""Requests: what a person asks for. The client makes the id, so that asking twice is asking once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from runner.facts.specs.run import RunSpec
+from runner.facts.wire import message
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What every request says. `by` is the person, for the logbook."""
+
+    id: str
+    by: str = ""
+
+
+@message("start_run")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRun(Request):
+    """Start a run with this spec."""
+
+    spec: RunSpec
+    user: str = ""  # whose ranks they will be; "": the agents'
+
+
+@message("stop_run")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopRun(Request):
+    """Stop a run for good, sealing a checkpoint first if its ranks can."""
+
+    run: str  # name or number
+
+
+@message("change_lr")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeLr(Request):
+    """Multiply the learning-rate schedule by `factor`, or set its peak to `peak`: exactly one."""
+
+    run: str
+    factor: float | None = None
+    peak: float | None = None
+
+
+@message("drill_request")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drill(Request):
+    """Break something on purpose, for real."""
+
+    run: str
+    fault: Literal["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks"]
+    rank: int | None = None
+    node: str | None = None
+    point: str = ""  # ask-ranks only: where in the step or save the victim rank dies
+
+
+@message("shut_down")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShutDown(Request):
+    """Stop all runs, end all agents, then the supervisor."""
+
+
+@message("swap_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SwapNode(Request):
+    """Put a spare in a node's place at the next checkpoint; the node goes to `repair`. `spare` None: the nearest that fits."""
+
+    node: str
+    spare: str | None = None
+    reason: str = ""
+
+
+@message("drain_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainNode(Request):
+    """Take a node out of service at the next checkpoint, spare or not; it goes to `repair` until it is readmitted."""
+
+    node: str
+    reason: str = ""
+
+
+@message("quarantine_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantineNode(Request):
+    """Take a node out because it is bad: its hardware is refused, under any name, until it is readmitted."""
+
+    node: str
+    reason: str = ""
+
+
+@message("readmit_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadmitNode(Request):
+    """Let a node that is out come back: it is checked, and then a spare. Its earlier offences count no more."""
+
+    node: str
+    reason: str = ""
+
+
+@message("retire_node")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetireNode(Request):
+    """Take a node out for good: its hardware is refused for ever."""
+
+    node: str
+    reason: str = ""
+
+
+@message("answer")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What became of a request: the register `answer/<id>`."""
+
+    id: str
+    state: Literal["open", "done", "refused", "failed"]
+    message: str = ""
+    run: int | None = None

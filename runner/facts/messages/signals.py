@@ -1,0 +1,323 @@
+"""Signals: what comes in from nodes. Volatile ones feed the detectors and may be lost; durable ones reach the controller.
+
+Every signal names its source (`node`) and that source's `incarnation` (one life of its agent) and `sequence` (order per source;
+the cluster's clock is the supervisor's). Seconds are seconds, bytes are bytes, steps are training steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.facts.ids import AttemptId
+from runner.facts.matches import Match, Step
+from runner.facts.messages.rank_stacks import Stand
+from runner.facts.wire import message
+
+MAX_COLD = 300  # characters of RanksStarted.cold that are sent and kept; chosen, not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signal:
+    """What every signal says of its source."""
+
+    node: str
+    incarnation: int
+    sequence: int = 0  # within the incarnation, from 1; 0: not counted
+    life: str = (
+        ""  # of the agent that says it: two agents of one name, or of one folder copied, differ
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepRecord:
+    """One training step as a node saw it: the folded reports of its ranks. None means: no rank here reported it."""
+
+    step: int
+    loss: float | None = None
+    grad_norm: float | None = None
+    lr: float | None = None
+    loss_scale: float | None = None
+    skipped: bool = False
+    tokens_per_second: float | None = None
+    model_tflops_per_second: float | None = None
+    mfu_ratio: float | None = None
+    compute_seconds_max: float | None = None
+    compute_seconds_max_rank: int | None = None
+    step_seconds_max: float | None = None
+    local_grad_norm_max: float | None = None
+    local_grad_norm_max_rank: int | None = None
+    num_nonfinite: int | None = None  # ranks here whose own gradient norm was NaN or infinite
+    data_wait_seconds_max: float | None = None
+    peak_memory_bytes_max: int | None = None
+    first_nonfinite_layer: str | None = None
+    validation_loss: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPhase:
+    """The rank that took longest in one phase of a start. `node` is left out where the source says it."""
+
+    seconds: float
+    rank: int
+    node: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankCompute:
+    """What a step costs a rank alone: the median, without collectives, of the steps since its node last told.
+
+    `stage` of the pipeline, from 0; None: the rank does not say, and is compared with all that do not.
+    """
+
+    rank: int
+    seconds: float
+    stage: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBlocked:
+    """A rank with a thread in state D (it waits in the kernel, for a disk, a file system or a driver) at every look for so long."""
+
+    rank: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankHoldings:
+    """What a rank holds, the processes it has started included.
+
+    `memory_bytes`: anonymous and shared memory, in RAM or swapped out, without the page cache. `descriptors` are open in that
+    one of its processes which is nearest to its own soft limit, `descriptors_limit`; None: not to be read, or without a limit.
+    """
+
+    rank: int
+    memory_bytes: int
+    descriptors: int | None = None
+    descriptors_limit: int | None = None
+
+
+# ---- volatile -------------------------------------------------------------------------------------------------------
+
+
+@message("heartbeat")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat(Signal):
+    """An agent is alive, and this is what it sees. Sent every `heartbeat_seconds`, and at once on a gang's first step."""
+
+    epoch: int = 0
+    attempt: AttemptId | None = None
+    ranks_alive: tuple[int, ...] = ()
+    ranks_stopped: tuple[int, ...] = ()  # state T for `stopped_seconds` or longer
+    ranks_blocked: tuple[RankBlocked, ...] = ()  # looked for only while no rank here makes a step
+    # rank -> phase (start, step, evaluate, checkpoint)
+    phases: Mapping[str, str] = field(default_factory=dict)
+    steps: tuple[StepRecord, ...] = ()  # steps finished since the last heartbeat, oldest first
+    last_step: int | None = None
+    # ranks that report no steps: those that their output tells of, in the order in which they stand there
+    read_steps: tuple[StepRecord, ...] = ()
+    log_bytes_skipped: int = 0  # of this gang's output, in floods: nobody has read them
+    # ranks that report no steps: how often one of them was seen to have written to its output since the launch
+    writes: int = 0
+    writing_seconds: float = 0.0  # from the first of these writes to the last
+    longest_quiet_seconds: float = 0.0  # between two of them
+    computed: tuple[RankCompute, ...] = ()  # now and then; empty: not due, or no step since
+    holdings: tuple[RankHoldings, ...] = ()  # now and then
+    memory_free_bytes: int = (
+        0  # that the node could still give when `holdings` were taken; 0: not known
+    )
+    agent_resident_bytes: int = 0
+    # the slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on
+    start: Mapping[str, StartPhase] = field(default_factory=dict)
+    warm: str = ""  # the warm process: "", importing, ready, or why ranks are started without one
+    warm_resident_bytes: int = 0
+    # what it has imported that must be the same on all nodes of a run: python, torch, ...
+    warm_versions: Mapping[str, str] = field(default_factory=dict)
+
+
+# ---- durable --------------------------------------------------------------------------------------------------------
+
+
+@message("node_joined")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeJoined(Signal):
+    """An agent started on a node, perhaps adopting ranks whose keeper outlived the agent before."""
+
+    hardware: str
+    slots: int
+    address: str
+    pid: int
+    epoch: int = 0
+    attempt: AttemptId | None = None
+    ranks_alive: tuple[int, ...] = ()
+    # what `hardware` was made of and may be recognised by: "board:...", "gpu:...", "mac:...", "file:..."
+    parts: tuple[str, ...] = ()
+
+
+@message("notice")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Notice(Signal):
+    """Somebody announced that the node will be taken away: it is to be drained at a checkpoint."""
+
+    notice: Literal["maintenance", "preemption"]
+    reason: str = ""
+    deadline_seconds: float | None = None  # from when it was read; None: not said
+
+
+@message("ranks_started")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksStarted(Signal):
+    """The node made its assignment true: all its ranks are started.
+
+    `cold` says why they were not forked from a warm process although one was wanted; "" when they were, or none was.
+    """
+
+    epoch: int
+    attempt: AttemptId
+    pids: Mapping[str, int] = field(default_factory=dict)  # rank -> pid
+    cold: str = ""
+
+
+@message("launch_failed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchFailed(Signal):
+    """The node could not spawn its ranks (no such program, folder missing, no keeper).
+
+    `devices_held`: because the memory of its devices was not released in time; DevicesReleased follows once it is.
+    """
+
+    epoch: int
+    attempt: AttemptId
+    reason: str
+    devices_held: bool = False
+
+
+@message("devices_released")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DevicesReleased(Signal):
+    """The devices whose memory had kept a launch from starting are free again."""
+
+
+@message("rank_exited")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExited(Signal):
+    """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, as in subprocess."""
+
+    epoch: int
+    attempt: AttemptId
+    rank: int
+    exit_code: int | None  # None: nobody saw it (its keeper died with it)
+    last_step: int | None = None
+    stderr_tail: str = ""  # last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint
+
+
+@message("ranks_gone")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksGone(Signal):
+    """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`)."""
+
+    epoch: int  # of the assignment that the ranks belonged to
+    attempt: AttemptId
+    last_step: int | None = None
+    left_behind: tuple[int, ...] = ()
+    fenced: bool = False  # the agent killed them on its own, having lost the store and seen no step
+    stacks: int = 0  # ranks whose stacks were written down before, in the folder `stacks`
+    stands: tuple[Stand, ...] = ()  # where they stood by these stacks, MAX_STANDS at most
+
+
+@message("lines_matched")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinesMatched(Signal):
+    """What was found in the output of ranks, or in the kernel's log of their node.
+
+    `living`: while they live, at once. Otherwise: in the output of those that ended by themselves, some moments after the word
+    that they did.
+    """
+
+    epoch: int
+    attempt: AttemptId
+    matches: tuple[Match, ...] = ()
+    steps: tuple[Step, ...] = ()  # the furthest step that each of these logs tells of
+    living: bool = False
+    last_step: int | None = None  # that a rank of this node had done by then
+
+
+@message("replicas_disagree")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicasDisagree(Signal):
+    """Ranks have compared what must be equal, and it was not. `ranks`: the odd ones; empty: nobody can say which."""
+
+    attempt: AttemptId
+    step: int
+    what: str  # weight, master, moment, gradient
+    ranks: tuple[int, ...] = ()
+    detail: str = ""
+
+
+@message("ranks_ready")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanksReady(Signal):
+    """The ranks' `hello`: what they understand. From the node with rank 0, once per attempt."""
+
+    attempt: AttemptId
+    requests: tuple[str, ...] = ()
+    remedies: tuple[str, ...] = ()
+
+
+@message("node_left")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLeft(Signal):
+    """An agent ends on purpose, its ranks and keeper gone."""
+
+
+@message("progress")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress(Signal):
+    """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with."""
+
+    attempt: AttemptId
+    step: int  # last finished step, counted from 1: step N is done when N steps contribute to the weights
+    loss: float | None = None
+    timings: Mapping[str, float] = field(
+        default_factory=dict
+    )  # first one only: seconds by start phase, slowest rank
+
+
+@message("checkpoint_sealed")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSealed(Signal):
+    """A rank says a checkpoint's manifest was renamed into place. Believed only after verification."""
+
+    attempt: AttemptId
+    step: int
+    path: str
+
+
+@message("settings_in_effect")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsInEffect(Signal):
+    """What the trainer read back after loading: sent once per start. Values, not wishes."""
+
+    attempt: AttemptId
+    step: int  # steps already done when these took effect
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+@message("request_taken")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestTaken(Signal):
+    """The ranks agreed on the step at which a request (stop, checkpoint, drill) takes effect."""
+
+    attempt: AttemptId
+    request: str  # id
+    step: int
+
+
+@message("junk")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Junk(Signal):
+    """Something that was no message arrived; said once, counted, never obeyed."""
+
+    reason: str
+    count: int = 1

@@ -1,0 +1,343 @@
+"""What cluster.yaml says: nodes, spares, store and limits. One journal, lease and fleet per cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+
+from runner.facts.specs.setting import Setting
+from runner.facts.wire import message
+
+LONGEST_SECONDS = 366 * 24 * 3600.0  # a year; chosen, not measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalNodes:
+    """Nodes played by processes on this machine, each an agent and a keeper of its own: n1, n2, ... in order."""
+
+    nodes: Annotated[
+        int,
+        Setting(
+            "Nodes to start with, spares not counted. 0: every node is another machine, whose agent is started there "
+            "(`stoker agent`, deploy/stoker-agent@.service) and joins by itself.",
+            unit="nodes",
+            least=0,
+            most=4096,
+        ),
+    ] = 1
+    slots: Annotated[
+        int,
+        Setting("Ranks that each node can hold at once.", unit="ranks", least=1, most=1024),
+    ] = 1
+    spares: Annotated[
+        int,
+        Setting(
+            "Further nodes that stand by: one takes the place of a node that dies. 0: no node is ever replaced.",
+            unit="nodes",
+            least=0,
+            most=4096,
+        ),
+    ] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSpec:
+    """Where journal, signals and registers are kept: a file in the state folder, or a Redis server."""
+
+    address: Annotated[
+        str,
+        Setting(
+            "HOST:PORT of a Redis server (7.0 or later) that all machines of the cluster reach; deploy/redis.conf sets it up. "
+            "Its keys begin with `stoker:<name of the cluster>:`.",
+            default="none: SQLite in the state folder, for one machine",
+        ),
+    ] = ""
+    database: Annotated[
+        int, Setting("Number of the database on that server.", least=0, most=1_000_000)
+    ] = 0
+    user: Annotated[str, Setting("ACL user to log in as.", default="Redis' own default user")] = ""
+    password_file: Annotated[
+        str,
+        Setting(
+            "File that holds the password on its first line. It must be readable by its owner only; relative to the "
+            "file's folder.",
+            default="none: no password is sent",
+        ),
+    ] = ""
+    tls: Annotated[
+        bool, Setting("Whether to speak TLS, and to believe the server's certificate only.")
+    ] = False
+    ca_file: Annotated[
+        str,
+        Setting(
+            "PEM file of the authority that signed the server's certificate; relative to the file's folder.",
+            default="those that the system trusts",
+        ),
+    ] = ""
+    certificate_file: Annotated[
+        str,
+        Setting(
+            "PEM file of our own certificate, where the server asks for one; relative to the file's folder.",
+            default="none",
+        ),
+    ] = ""
+    key_file: Annotated[
+        str,
+        Setting(
+            "PEM file of the key to `certificate_file`; relative to the file's folder.",
+            default="none",
+        ),
+    ] = ""
+
+
+@message("cluster_spec")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """One cluster. Times are seconds."""
+
+    name: Annotated[
+        str, Setting("What people call the cluster: 1 to 40 of a-z, 0-9 and -.", default="")
+    ]
+    state: Annotated[
+        str,
+        Setting(
+            "Folder that holds store, journal, node folders, output and checkpoints; relative to the file's folder. It "
+            "must be on a local disk that honours fsync.",
+            default="`.stoker/<name>` in the folder of the file",
+        ),
+    ] = ""
+    local: Annotated[LocalNodes, Setting("Nodes that are processes of this machine.")] = field(
+        default_factory=LocalNodes
+    )
+    store: Annotated[StoreSpec, Setting("Where the cluster's truth is kept.")] = field(
+        default_factory=StoreSpec
+    )
+    token_file: Annotated[
+        str,
+        Setting(
+            "File with the cluster's token: what agents, supervisors and commands sign their words with, so that nobody who "
+            "merely reaches the store can join or be obeyed. The same on every machine, readable by its owner only; "
+            "`stoker token` makes one. Relative to the file's folder.",
+            default="`cluster.token` in the state folder, made by itself where all nodes are processes of one machine",
+        ),
+    ] = ""
+    journal_folder: Annotated[
+        str,
+        Setting(
+            "Folder that takes the journal's old entries, which `story`, `lineage` and replay read on. With several machines, "
+            "on a file system that they share.",
+            default="`journal` in the state folder",
+        ),
+    ] = ""
+    domains: Annotated[
+        Mapping[str, Mapping[str, tuple[str, ...]]],
+        Setting(
+            "What fails together, from the nearest kind to the widest: kind -> name -> nodes, such as "
+            "`switch: {s1: [n1-n8]}`. `n1-n8`, or `n[1-8]`, stands for n1, n2, ... n8. Gangs are placed by it, and nodes of one "
+            "domain that fall silent at once are no bad nodes.",
+            default="none",
+        ),
+    ] = field(default_factory=dict)
+    checks: Annotated[
+        tuple[str, ...],
+        Setting(
+            "Health checks (`stoker check`) that a node passes before it becomes a spare: when it joins, and whenever it "
+            "comes back from having been lost, quarantined or repaired. `[]`: none.",
+            default="`[disk_space, shared_memory, processes]`",
+        ),
+    ] = ("disk_space", "shared_memory", "processes")
+    check_seconds: Annotated[
+        float,
+        Setting(
+            "Time that these checks may take in all; a node that has not passed by then is quarantined.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 60.0
+    lemon_offences: Annotated[
+        int,
+        Setting(
+            "Offences within `lemon_days` after which hardware is a lemon and quarantined: the node died, failed its "
+            "checks, or held on to devices or ranks.",
+            least=1,
+            most=1000,
+        ),
+    ] = 3
+    lemon_days: Annotated[
+        float, Setting("Days for which an offence counts.", unit="days", above=0, most=366)
+    ] = 28.0
+    spares_low: Annotated[
+        int,
+        Setting(
+            "Somebody is paged when fewer spares than this are left, once there were as many. 0: never.",
+            unit="nodes",
+            least=0,
+            most=100_000,
+        ),
+    ] = 1
+    failures_per_1000_node_days: Annotated[
+        float,
+        Setting(
+            "How often nodes are expected to fail: with `repair_hours` it gives the number of spares that `stoker nodes` "
+            "recommends (enough in 99 % of all cases). The default was measured on a cluster of 2,000 A100 nodes.",
+            above=0,
+            most=10_000,
+        ),
+    ] = 6.5
+    repair_hours: Annotated[
+        float,
+        Setting(
+            "Time until a failed node is back in the pool.", unit="hours", above=0, most=24 * 366
+        ),
+    ] = 4.4
+    notice_file: Annotated[
+        str,
+        Setting(
+            "File on a node whose appearance announces maintenance or preemption; `{node}` stands for the node's name. Its "
+            "text is JSON: kind (`maintenance` or `preemption`), reason, deadline_seconds. The node is drained at a checkpoint.",
+            default="`notice.json` in the node's folder",
+        ),
+    ] = ""
+    kernel_log: Annotated[
+        str,
+        Setting(
+            "The kernel's log of a node, read while it has ranks: a device, or a file of its lines; `{node}` stands for the "
+            "node's name. Of nodes that are processes of one machine each takes what names a process of its own ranks, unless "
+            "`{node}` tells their logs apart. Empty: none.",
+        ),
+    ] = "/dev/kmsg"
+    heartbeat_seconds: Annotated[
+        float,
+        Setting("Time between two heartbeats of an agent.", unit="seconds", least=0.05, most=3600),
+    ] = 1.0
+    silence_seconds: Annotated[
+        float,
+        Setting(
+            "Time without a heartbeat after which a node counts as silent and is looked at from outside. More than twice "
+            "`heartbeat_seconds`, so that one lost heartbeat blames nobody.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 5.0
+    stopped_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a rank may be stopped (state T in /proc) before it is reported as such.",
+            unit="seconds",
+            least=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 1.0
+    fence_seconds: Annotated[
+        float,
+        Setting(
+            "An agent that has lost the store ends its ranks when they, too, have made no step for this long. Ranks that "
+            "advance are left alone.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 60.0
+    hard_cap_seconds: Annotated[
+        float,
+        Setting(
+            "An agent that has lost the store for this long ends its ranks even if they advance. After it, a new gang may be "
+            "launched although nobody has confirmed the end of the old one. At least `fence_seconds`.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 3600.0
+    kill_wait_seconds: Annotated[
+        float,
+        Setting(
+            "Time after SIGKILL after which a process that is still there is left behind and its node is suspect.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 1.0
+    stacks_seconds: Annotated[
+        float,
+        Setting(
+            "Time that writing down where ranks that hang stand may take before they are killed: their stacks "
+            "(`stacks/rank<N>.txt` in the attempt's folder), and up to half of it for the records of their collectives, "
+            "which torch writes within a second or two. It takes no longer than is needed. 0: they are killed at once, and "
+            "nothing is written down.",
+            unit="seconds",
+            least=0,
+            most=60,
+        ),
+    ] = 4.0
+    preload_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a launch waits for a warm process that still imports what the run preloads, from the start of its "
+            "imports; then fresh processes are started, and the next launch forks. 0: it never waits.",
+            unit="seconds",
+            least=0,
+            most=3600,
+        ),
+    ] = 30.0
+    device_release_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a launch on a node with NVIDIA GPUs waits for their memory to be released; then it fails, and the node "
+            "is suspect until it is. 0: nothing is looked at.",
+            unit="seconds",
+            least=0,
+            most=3600,
+        ),
+    ] = 60.0
+    lease_seconds: Annotated[
+        float,
+        Setting(
+            "Life of the supervisor's lease: a second supervisor takes over no sooner than this after the last sign of "
+            "the first.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 5.0
+    probe_seconds: Annotated[
+        float,
+        Setting(
+            "Time that a look at a silent node from outside may take before the node counts as unreachable.",
+            unit="seconds",
+            above=0,
+            most=3600,
+        ),
+    ] = 5.0
+    action_deadline_seconds: Annotated[
+        float,
+        Setting(
+            "Time after which an action without outcome counts as `unknown`.",
+            unit="seconds",
+            above=0,
+            most=LONGEST_SECONDS,
+        ),
+    ] = 60.0
+    metrics_port: Annotated[
+        int,
+        Setting(
+            "TCP port on which the supervisor serves `/metrics` for Prometheus. 0: it serves none.",
+            least=0,
+            most=65535,
+        ),
+    ] = 0
+
+
+def split_address(address: str) -> tuple[str, int] | None:
+    """Return host and port of "HOST:PORT"; None if it is not one. An address of IPv6 stands in brackets."""
+    host, _, port = address.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        return None
+    is_port = port.isascii() and port.isdecimal() and 0 < int(port) < 65536
+    return (
+        (host, int(port)) if host and host.isprintable() and " " not in host and is_port else None
+    )

@@ -1,0 +1,37 @@
+"""Planned changes: what people announce in run.yaml, so that what it does to the metrics is no finding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+from runner.facts.specs.setting import Setting
+
+Metric = Literal["loss", "gradient", "throughput"]
+ALL_METRICS: tuple[Metric, ...] = ("loss", "gradient", "throughput")
+# What may jump with a change of this kind; an unknown kind may change everything.
+EXPECTED: Mapping[str, tuple[Metric, ...]] = {
+    "lr": ("loss", "gradient"),
+    "data": ("loss", "gradient"),
+    "nodes": ("throughput",),
+    "batch": ALL_METRICS,
+    "sequence_length": ALL_METRICS,
+}
+MAX_STEP = 2**53  # what every reader of JSON keeps exactly
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A change that people announced: from one step to another, both included, what is expected of it is no finding.
+
+    `what` is a kind (lr, data, nodes, batch, sequence_length) or any words, which are taken for a change of everything.
+    """
+
+    from_step: Annotated[int, Setting("", unit="steps", least=1, most=MAX_STEP)]
+    to_step: Annotated[int, Setting("", unit="steps", least=1, most=MAX_STEP)]
+    what: str
+
+    def expects(self, metric: Metric) -> bool:
+        """Whether this metric may jump."""
+        return metric in EXPECTED.get(self.what, ALL_METRICS)

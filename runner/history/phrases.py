@@ -1,0 +1,465 @@
+"""What facts mean to a person: one phrase per kind, for the story. Text from the world is made printable and short here.
+
+A table, and long for that reason alone: a kind without a phrase fails a test.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from runner.facts.actions import ActionResult
+from runner.facts.checkpoints import Trust
+from runner.facts.faults import (
+    DomainSilence,
+    Finding,
+    GangAdvances,
+    GangTimed,
+    MassSilence,
+    NodeHeard,
+)
+from runner.facts.messages import records as r
+from runner.facts.messages import requests as q
+from runner.facts.messages import signals as s
+from runner.facts.messages.store_rollback import NumbersRaised, StoreAccepted
+
+MAX_TEXT = 240  # characters of one piece of foreign text; chosen, not measured
+MAX_NAMES = 16  # nodes told by name in one sentence; chosen, not measured
+
+
+def printable(text: str, limit: int = MAX_TEXT) -> str:
+    """Make foreign text harmless on a terminal and at most `limit` characters long."""
+    cut = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return "".join(ch if ch.isprintable() else " " for ch in cut).strip()
+
+
+def exit_in_words(exit_code: int | None) -> str:
+    """Say how a process ended; codes are those of subprocess, None means that nobody saw it."""
+    if exit_code is None:
+        return "ended unseen"
+    if exit_code >= 0:
+        return f"ended with exit code {exit_code}"
+    try:
+        return f"was killed by {signal.Signals(-exit_code).name}"
+    except ValueError:
+        return f"was killed by signal {-exit_code}"
+
+
+def setting(value: object) -> str:
+    """Write a setting's value, floats with six digits."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def duration(seconds: float) -> str:
+    """Write a length of time for a person: milliseconds below a second."""
+    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
+
+
+def names(some: Sequence[str]) -> str:
+    """List names, the first few of many: "n1, n2, n3 and 1997 more"."""
+    shown = ", ".join(printable(name, 60) for name in some[:MAX_NAMES])
+    return f"{shown} and {len(some) - MAX_NAMES} more" if len(some) > MAX_NAMES else shown
+
+
+def hardware_name(hardware: str) -> str:
+    """Name hardware for a person: its kind, and as much of the rest as tells it from others."""
+    return printable(hardware, 40) or "unknown hardware"
+
+
+def slowest_phase(timings: Mapping[str, float]) -> str:
+    """Name the start phase that took longest: "import 3.1 s of 6.8 s"; "" without timings (seconds)."""
+    if not timings:
+        return ""
+    name = max(timings, key=lambda phase: timings[phase])
+    return f"{printable(name, 40)} {timings[name]:.1f} s of {sum(timings.values()):.1f} s"
+
+
+def heard(fact: object) -> str:
+    """Say what came in; "" for what Stoker asks itself, the kind for what this release has no words for."""
+    phrase = _HEARD.get(type(fact))
+    return phrase(fact) if phrase is not None else f"a {type(fact).__name__} came in"
+
+
+def decided(record: object) -> str:
+    """Say what was decided; "" for records that only keep the books."""
+    phrase = _DECIDED.get(type(record))
+    return phrase(record) if phrase is not None else ""
+
+
+# ---- inputs ---------------------------------------------------------------------------------------------------------
+
+
+def _nothing(_fact: object) -> str:
+    return ""
+
+
+def _supervisor_started(fact: r.SupervisorStarted) -> str:
+    return f"supervisor {fact.holder} took the lead (token {fact.token}, version {fact.version})"
+
+
+def _paused(fact: r.Paused) -> str:
+    return f"the supervisor stood still for {fact.seconds:.1f} s: {printable(fact.reason)}"
+
+
+def _node_joined(fact: s.NodeJoined) -> str:
+    ranks = f", {len(fact.ranks_alive)} ranks adopted" if fact.ranks_alive else ""
+    return (
+        f"{fact.node}: an agent reports in (incarnation {fact.incarnation}, pid {fact.pid}{ranks})"
+    )
+
+
+def _rank_exited(fact: s.RankExited) -> str:
+    step = "" if fact.last_step is None else f" after step {fact.last_step}"
+    lines = [line for line in fact.stderr_tail.splitlines() if line.strip()]
+    said = f"; its last words: {printable(lines[-1])}" if lines else ""
+    return f"{fact.node}: rank {fact.rank} of {fact.attempt} {exit_in_words(fact.exit_code)}{step}{said}"
+
+
+def _lines_matched(fact: s.LinesMatched) -> str:
+    whose = "" if fact.living else " that ended"
+    lines = "a line" if len(fact.matches) == 1 else f"{len(fact.matches)} lines"
+    first = (
+        f", the first for {fact.matches[0].fault or fact.matches[0].signature}"
+        if fact.matches
+        else ""
+    )
+    return f"{fact.node}: {lines} of the ranks of {fact.attempt}{whose} known for something{first}"
+
+
+def _replicas_disagree(fact: s.ReplicasDisagree) -> str:
+    odd = f"; {_ranks(fact.ranks)} stand alone" if fact.ranks else ""
+    return f"{fact.node}: copies of the {printable(fact.what, 20)} of {fact.attempt} differ at step {fact.step}{odd}"
+
+
+def _ranks_gone(fact: s.RanksGone) -> str:
+    behind = f", but {_ranks(fact.left_behind)} outlived SIGKILL" if fact.left_behind else ""
+    fenced = " (it fenced itself: no store, no step)" if fact.fenced else ""
+    stacks = f"; stacks of {fact.stacks} written down before" if fact.stacks else ""
+    return f"{fact.node}: no rank of {fact.attempt} is left{behind}{fenced}{stacks}"
+
+
+def _progress(fact: s.Progress) -> str:
+    loss = "" if fact.loss is None else f", loss {fact.loss:.4g}"
+    return f"{fact.node}: step {fact.step} of {fact.attempt} is done{loss}"
+
+
+def _action_result(fact: ActionResult) -> str:
+    said = f": {printable(fact.message)}" if fact.message else ""
+    return f"action {fact.id} ended: {fact.outcome}{said}"
+
+
+def _change_lr(fact: q.ChangeLr) -> str:
+    wish = f"x{fact.factor:g}" if fact.factor is not None else f"peak {fact.peak:g}"
+    return f"{_who(fact)} asks for learning rate {wish} in run {printable(fact.run)}"
+
+
+def _drill(fact: q.Drill) -> str:
+    whom = f"rank {fact.rank}" if fact.rank is not None else fact.node or "a node of its own choice"
+    return f"{_who(fact)} asks for the drill {fact.fault} on {whom}, run {printable(fact.run)}"
+
+
+def _notice(fact: s.Notice) -> str:
+    left = "" if fact.deadline_seconds is None else f", {fact.deadline_seconds:g} s left"
+    return f"{fact.node}: {fact.notice} is announced{left}{_because(fact.reason)}"
+
+
+def _asks_of_node(what: str) -> Callable[[Any], str]:
+    """Make the phrase for a request about a node."""
+
+    def phrase(fact: Any) -> str:
+        return f"{_who(fact)} asks to {what} {printable(fact.node, 60)}{_because(fact.reason)}"
+
+    return phrase
+
+
+def _swap(fact: q.SwapNode) -> str:
+    spare = f" for {printable(fact.spare, 60)}" if fact.spare else ""
+    return f"{_who(fact)} asks to swap {printable(fact.node, 60)}{spare}{_because(fact.reason)}"
+
+
+def _mass_silence(fact: MassSilence) -> str:
+    if not fact.nodes:
+        return "the nodes that fell silent together speak again"
+    return f"{len(fact.nodes)} nodes fell silent together"
+
+
+def _who(fact: q.Request) -> str:
+    return printable(fact.by, 60) or "somebody"
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(str(rank) for rank in ranks)}"
+
+
+_HEARD: dict[type, Callable[[Any], str]] = {
+    r.Settle: _nothing,
+    r.Tick: lambda _: "a deadline passed",
+    r.SupervisorStarted: _supervisor_started,
+    r.Paused: _paused,
+    StoreAccepted: lambda f: (
+        f"{printable(f.by) or 'somebody'} took the store as it is for the truth, {f.lost} entries are known to be lost"
+        f"{_because(f.reason)}"
+    ),
+    r.Unreadable: lambda f: f"stream {f.stream}: a message that is none: {printable(f.reason)}",
+    s.NodeJoined: _node_joined,
+    s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
+    s.RanksStarted: lambda f: f"{f.node}: all its ranks of {f.attempt} are spawned",
+    s.LaunchFailed: lambda f: (
+        f"{f.node}: could not start ranks of {f.attempt}: {printable(f.reason)}"
+    ),
+    s.DevicesReleased: lambda f: f"{f.node}: the memory of its devices is released",
+    s.RankExited: _rank_exited,
+    s.LinesMatched: _lines_matched,
+    s.ReplicasDisagree: _replicas_disagree,
+    s.RanksGone: _ranks_gone,
+    s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} say what they understand",
+    s.Progress: _progress,
+    s.CheckpointSealed: lambda f: f"{f.node}: the checkpoint of step {f.step} is sealed",
+    s.SettingsInEffect: lambda f: f"{f.node}: the trainer of {f.attempt} read its settings back",
+    s.RequestTaken: lambda f: f"{f.node}: request {f.request} takes effect after step {f.step}",
+    s.Notice: _notice,
+    s.Junk: lambda f: f"{f.node}: {f.count} messages that were none: {printable(f.reason)}",
+    Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
+    GangAdvances: lambda f: (
+        f"{f.attempt} has made step {f.step} though {names(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
+    ),
+    GangTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
+    NodeHeard: lambda f: f"{f.node} is heard again",
+    MassSilence: _mass_silence,
+    DomainSilence: lambda f: (
+        f"{len(f.nodes)} nodes fell silent together, all those of {f.domain} {printable(f.name, 60)}"
+    ),
+    ActionResult: _action_result,
+    q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
+    q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}",
+    q.ChangeLr: _change_lr,
+    q.Drill: _drill,
+    q.SwapNode: _swap,
+    q.DrainNode: _asks_of_node("drain"),
+    q.QuarantineNode: _asks_of_node("quarantine"),
+    q.ReadmitNode: _asks_of_node("readmit"),
+    q.RetireNode: _asks_of_node("retire"),
+    q.ShutDown: lambda f: f"{_who(f)} asks to shut the cluster down",
+}
+
+
+# ---- records --------------------------------------------------------------------------------------------------------
+
+
+def _because(reason: str) -> str:
+    return f": {printable(reason)}" if reason else ""
+
+
+def _run_admitted(record: r.RunAdmitted) -> str:
+    spec = record.spec
+    return f"run {record.run} {spec.name} begins: {spec.nodes} nodes x {spec.ranks_per_node} ranks"
+
+
+def _attempt_planned(record: r.AttemptPlanned) -> str:
+    return f"attempt {record.attempt} planned on {names(record.nodes)}{_because(record.reason)}"
+
+
+def _attempt_prepared(record: r.AttemptPrepared) -> str:
+    if not record.resume:
+        return f"{record.attempt} has no checkpoint to resume from"
+    name = record.resume.rstrip("/").rpartition("/")[2]
+    return f"{record.attempt} resumes from step {record.resume_step} (checkpoint {printable(name)})"
+
+
+def _attempt_changed(record: r.AttemptChanged) -> str:
+    outcome = f" ({record.outcome})" if record.outcome else ""
+    reason = _because(record.reason)
+    return {
+        "launching": f"{record.attempt} launches",
+        "running": f"all ranks of {record.attempt} run",
+        "asked": f"the ranks of {record.attempt} are asked to end at a step boundary{reason}",
+        "stopping": f"{record.attempt} is being ended{outcome}{reason}",
+        "ended": f"{record.attempt} has ended{outcome}{reason}",
+    }.get(record.state, "")
+
+
+def _start_timed(record: r.StartTimed) -> str:
+    told = [
+        f"{printable(name, 40)} {duration(phase.seconds)} (rank {phase.rank} on {phase.node})"
+        for name, phase in record.slowest.items()
+    ]
+    return f"{record.attempt} up, slowest rank in each phase: {', '.join(told)}"
+
+
+def _settings_read(record: r.SettingsRead) -> str:
+    named = ("lr", "lr_peak", "lr_factor", "betas", "weight_decay")
+    told = [f"{key} {setting(record.values[key])}" for key in named if key in record.values]
+    return f"settings in effect in {record.attempt}: {printable(', '.join(told))}" if told else ""
+
+
+def _checkpoint_noted(record: r.CheckpointNoted) -> str:
+    if record.checkpoint.trust is not Trust.REFUSED:
+        return ""
+    return (
+        f"checkpoint of step {record.checkpoint.step} refused{_because(record.checkpoint.reason)}"
+    )
+
+
+def _remedy_added(record: r.RemedyAdded) -> str:
+    what = (
+        f"learning rate x{record.value:g}"
+        if record.remedy == "lr_factor"
+        else f"peak {record.value:g}"
+    )
+    return f"{what} from the next attempt on" + (
+        f", for {printable(record.by)}" if record.by else ""
+    )
+
+
+def _incident_opened(record: r.IncidentOpened) -> str:
+    where = [record.node] if record.node else []
+    where += [f"rank {record.rank}"] if record.rank is not None else []
+    place = f" on {', '.join(where)}" if where else ""
+    after = record.detected_after_seconds
+    noticed = f", {after:.1f} s after the last good sign" if after else ""
+    return f"incident {record.incident}: {record.fault}{place}{noticed}{_because(record.evidence)}"
+
+
+def _incident_amended(record: r.IncidentAmended) -> str:
+    rank = "" if record.rank is None else f"rank {record.rank}"
+    now = [part for part in (record.fault, record.node, rank, record.condition) if part]
+    told = f" (now {', '.join(now)})" if now else ""
+    return f"{record.incident} amended{told}{_because(record.evidence)}"
+
+
+def _incident_diagnosed(record: r.IncidentDiagnosed) -> str:
+    cause = record.cause
+    whose = f" of {cause.culprit.kind} {cause.culprit.id}" if cause.culprit is not None else ""
+    where = f" on {cause.node}" if cause.node else ""
+    line = printable(cause.lines[0]) if cause.lines else ""
+    return f"{record.incident} was {cause.fault}{whose}{where} ({cause.confidence:.0%} sure){_because(line)}"
+
+
+def _lines_kept(record: r.LinesKept) -> str:
+    first = record.matches[0]
+    return f"kept, should {record.attempt} die of it: {printable(first.file)}:{first.line}: {printable(first.text[:200])}"
+
+
+def _rung_taken(record: r.RungTaken) -> str:
+    nth = f"rung {record.rung + 1}" + (
+        f", try {record.try_number}" if record.try_number > 1 else ""
+    )
+    return f"{record.incident}: {record.do} ({nth} of runbook {record.runbook}){_because(record.reason)}"
+
+
+def _action_issued(record: r.ActionIssued) -> str:
+    action = record.action
+    if action.action == "page":
+        return f"a person is told{_because(action.reason)}"
+    on = f" on {action.args['node']}" if "node" in action.args else ""
+    return f"action {action.id}: {action.action}{on}{_because(action.reason)}"
+
+
+def _request_noted(record: r.RequestNoted) -> str:
+    said = {"open": "accepted", "done": "done", "refused": "refused", "failed": "failed"}[
+        record.state
+    ]
+    return f"request {record.request} {said}{_because(record.message)}"
+
+
+def _node_cleared(record: r.NodeCleared) -> str:
+    behind = f", {_ranks(record.left_behind)} left behind" if record.left_behind else ""
+    seen = "" if record.seen_by == "agent" else " (seen by a probe)"
+    return f"{record.node} is clear of {record.attempt}{behind}{seen}"
+
+
+def _mass_silence_noted(record: r.MassSilenceNoted) -> str:
+    if not record.nodes:
+        return "silence counts again"
+    return "the store or the network is blamed; no node is"
+
+
+def _node_leaving(record: r.NodeLeaving) -> str:
+    if record.to is None:
+        return f"{record.node} stays in service after all{_because(record.reason)}"
+    spare = f", {record.spare} takes its place" if record.spare else ""
+    return (
+        f"{record.node} is to leave at a checkpoint ({record.to}){spare}{_because(record.reason)}"
+    )
+
+
+def _join_refused(record: r.JoinRefused) -> str:
+    what = hardware_name(record.hardware)
+    return f"an agent on {what} may not join as {record.node}{_because(record.reason)}"
+
+
+def _offence_noted(record: r.OffenceNoted) -> str:
+    what = hardware_name(record.hardware)
+    return f"an offence of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
+
+
+def _hardware_judged(record: r.HardwareJudged) -> str:
+    what, by = hardware_name(record.hardware), f", by {printable(record.by)}" if record.by else ""
+    verdict = {
+        "": "is welcome again, its offences forgiven",
+        "quarantined": "is refused from now on, under any name",
+        "retired": "is refused for good, under any name",
+    }[record.verdict]
+    return f"hardware {what} {verdict}{by}{_because(record.reason)}"
+
+
+def _pool_noted(record: r.PoolNoted) -> str:
+    if record.low:
+        return f"spares are low: {record.spares} left, {record.wanted} wanted"
+    return f"there are spares enough again: {record.spares}"
+
+
+def _domain_noted(record: r.DomainNoted) -> str:
+    domain = f"{record.domain} {printable(record.name, 60)}"
+    if not record.nodes:
+        return f"{domain} is no longer down"
+    return f"{domain} is down and blamed; none of its nodes is: {names(record.nodes)}"
+
+
+def _node_launched(record: r.NodeLaunched) -> str:
+    if not record.cold:
+        return ""
+    return f"{record.node} started its ranks as fresh processes: {printable(record.cold)}"
+
+
+_DECIDED: dict[type, Callable[[Any], str]] = {
+    r.NodeRegistered: lambda d: (
+        f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
+    ),
+    r.JoinRefused: _join_refused,
+    r.NodeLeaving: _node_leaving,
+    r.HardwareSeen: lambda d: f"{d.node} is hardware {hardware_name(d.hardware)}",
+    r.OffenceNoted: _offence_noted,
+    r.HardwareJudged: _hardware_judged,
+    r.PoolNoted: _pool_noted,
+    r.DomainNoted: _domain_noted,
+    r.NodeChanged: lambda d: f"{d.node} is {d.state}{_because(d.reason)}",
+    r.NodeKept: lambda d: f"{d.node} stays in service: it is out of reach, and its gang steps on",
+    r.NodeCleared: _node_cleared,
+    r.NodeLaunched: _node_launched,
+    r.RunAdmitted: _run_admitted,
+    r.RunChanged: lambda d: f"run {d.run} is {d.state}{_because(d.reason)}",
+    r.AttemptPlanned: _attempt_planned,
+    r.AttemptPrepared: _attempt_prepared,
+    r.AttemptChanged: _attempt_changed,
+    r.StartTimed: _start_timed,
+    r.SettingsRead: _settings_read,
+    r.CheckpointNoted: _checkpoint_noted,
+    r.RemedyAdded: _remedy_added,
+    r.IncidentOpened: _incident_opened,
+    r.IncidentAmended: _incident_amended,
+    r.IncidentDiagnosed: _incident_diagnosed,
+    r.LinesKept: _lines_kept,
+    r.RungTaken: _rung_taken,
+    r.IncidentChanged: lambda d: f"{d.incident} is {d.state}{_because(d.reason)}",
+    r.ActionIssued: _action_issued,
+    r.RequestNoted: _request_noted,
+    r.MassSilenceNoted: _mass_silence_noted,
+    r.DecisionFailed: lambda d: f"Stoker's own decision failed{_because(d.error)}",
+    NumbersRaised: lambda d: (
+        f"epochs go on at {d.next_epoch}, runs at {d.next_run}; runs that go on get new attempts"
+    ),
+    r.Closing: lambda d: f"the cluster shuts down, for {printable(d.by) or 'somebody'}",
+    r.Opened: lambda d: "the cluster is open again",
+}

@@ -1,0 +1,361 @@
+"""The account of one run: which second of its life was spent on what. The ledger feeds it; see there for the definitions.
+
+At any moment the run is in exactly one *phase*, and a phase ends where the next begins, so that the phases cover the run's
+life without gap or overlap. One phase is `step`; its seconds are split into productive ones and rework by the marks of the
+attempts. All others are lost seconds under the phase's own name.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from runner.facts.ids import AttemptId
+from runner.history.step_marks import StepMarks
+
+Cause = Literal[
+    "initial_start",
+    "waiting",
+    "detect",
+    "stop",
+    "prepare",
+    "start",
+    "rework",
+    "requested",
+    "finish",
+    "unreported",
+]
+CAUSES: tuple[Cause, ...] = get_args(Cause)
+FINE_ATTEMPTS = 32  # the newest, whose marks are kept as they are where books are bounded; chosen
+Phase = Cause | Literal["step"]
+
+
+@dataclass(slots=True, kw_only=True)
+class IncidentAccount:
+    """What one incident cost. Seconds; None: not known, or not yet."""
+
+    incident: str
+    fault: str
+    run: int | None = None
+    attempt: AttemptId | None = None
+    opened_at: float = 0.0
+    struck_at: float = 0.0  # when it was opened, or seen to strike again
+    struck_after_seconds: float = 0.0  # from the last good sign to `struck_at`
+    detected_after_seconds: float | None = None
+    recovered_after_seconds: float | None = None
+    closed_at: float | None = None
+    steps_lost: int | None = None
+    stopped_attempt: bool = False
+    watched: bool = False  # the run goes on with it: nothing that ends is blamed on it
+
+
+@dataclass(slots=True, kw_only=True)
+class AttemptAccount:
+    """One attempt: where it came from, and its marks."""
+
+    attempt: AttemptId
+    number: int  # 0, 1, 2, ... in the order of planning
+    planned_at: float
+    base: int | None = None  # steps it inherited; None until that is known
+    parent: AttemptId | None = None  # whose steps those are
+    inherited_seconds: float = 0.0  # productive seconds of the whole chain of parents, up to `base`
+    marks: StepMarks = field(default_factory=StepMarks)
+    inherited_from: bool = False  # a later attempt builds on it: its marks are final
+    ended_at: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class RunAccount:
+    """One run. Public methods are events, each with the controller's `now`; they bear any order and never raise."""
+
+    run: int
+    name: str
+    admitted_at: float
+    ended_at: float | None = None
+    phase: Phase = "initial_start"
+    since: float = 0.0
+    totals: dict[str, float] = field(default_factory=dict)  # seconds of finished phases but `step`
+    stepped_seconds: float = 0.0  # finished `step` phases
+    ran_since: float | None = None  # ranks run, and no step of this attempt is known yet
+    ran_seconds: dict[str, float] = field(
+        default_factory=dict
+    )  # the part of `totals` in which ranks ran so
+    attempts: dict[AttemptId, AttemptAccount] = field(default_factory=dict)
+    num_put_away: int = 0  # oldest attempts that are not in `attempts` any more
+    current: AttemptId | None = None
+    head: AttemptId | None = None  # the attempt whose end is the run's state now
+    checkpoints: dict[str, AttemptId] = field(default_factory=dict)  # path -> its maker
+    unsettled: list[str] = field(
+        default_factory=list
+    )  # incidents that stopped an attempt, before the next has a base
+    waiting: bool = False
+    requested: bool = False
+    initial: bool = True
+    speaks: bool = False  # its ranks know the contract, or some step is known
+    stepped: bool = False  # some step is known
+    stopped: AttemptId | None = None  # the attempt that was stopped last
+    stopped_reached: int = 0  # furthest step of the attempts stopped since the last base
+
+    @property
+    def num_attempts(self) -> int:
+        """Return how many attempts there were."""
+        return self.num_put_away + len(self.attempts)
+
+    def put_away(self, keep: int) -> None:
+        """Keep the newest attempts, and those that a known checkpoint comes from; of all but the last, only rough marks.
+
+        No figure of the run changes by it; `contributing` then begins with the oldest attempt that is kept.
+        """
+        if len(self.attempts) > FINE_ATTEMPTS:
+            self.attempts[list(self.attempts)[-1 - FINE_ATTEMPTS]].marks.roughen()
+        if len(self.attempts) <= keep:
+            return
+        needed = [*self.checkpoints.values(), self.head, self.current, self.stopped]
+        for attempt in list(self.attempts)[: len(self.attempts) - keep]:
+            if attempt not in needed:
+                del self.attempts[attempt]
+                self.num_put_away += 1
+
+    # ---- events ---------------------------------------------------------------------------------------------------
+
+    def changed(self, now: float, state: str) -> None:
+        """The run moved in its life cycle; the first end counts."""
+        if self.ended_at is not None:
+            return
+        self.waiting = state == "waiting"
+        if state in ("finished", "stopped", "failed"):
+            if self.phase == "step":
+                self._split(now, now, now, "finish" if state == "finished" else "stop")
+            self._move(now, self.phase)
+            self.ended_at = now
+        elif self.waiting and self.phase in ("prepare", "start", "initial_start", "requested"):
+            self._move(now, "waiting")
+        elif not self.waiting and self.phase == "waiting":
+            self._move(now, self._resting())
+
+    def planned(self, now: float, attempt: AttemptId) -> None:
+        """A new attempt exists."""
+        if self.ended_at is not None or attempt in self.attempts:
+            return
+        if self.phase == "step":
+            self._split(now, now, now, self._resting())
+        number = self.num_attempts
+        self.attempts[attempt] = AttemptAccount(attempt=attempt, number=number, planned_at=now)
+        self.current = attempt
+        self.waiting = False
+        if self.phase == "waiting":
+            self._move(now, self._resting())
+
+    def prepared(self, attempt: AttemptId, resume: str, resume_step: int) -> list[tuple[str, int]]:
+        """The attempt's checkpoint is chosen; returns the incidents settled by that, with the steps each cost.
+
+        Without a checkpoint of ours nothing is known yet: a script may resume from files of its own.
+        """
+        account = self.attempts.get(attempt)
+        if account is None or account.base is not None or attempt != self.current:
+            return []
+        if self.ended_at is not None or not (resume or resume_step):
+            return []
+        parent = (
+            self.checkpoints.get(resume)
+            or self._maker(resume)
+            or self._latest_past(account, resume_step)
+        )
+        return self._build_on(account, parent, resume_step)
+
+    def advanced(self, now: float, attempt: AttemptId, step: int) -> list[tuple[str, int]]:
+        """The attempt finished `step`; returns incidents settled by that, as `prepared` does."""
+        account = self.attempts.get(attempt)
+        if account is None or self.ended_at is not None:
+            return []
+        self.speaks = self.stepped = True
+        if attempt != self.current or account.marks.closed_at is not None:
+            self.reached(attempt, step)
+            return []
+        settled: list[tuple[str, int]] = []
+        if account.base is None:
+            settled = self._build_on(
+                account, self._latest_past(account, step - 1), max(0, step - 1)
+            )
+        if self.phase != "step":
+            self._move(now, "step")
+            self.requested = self.initial = False
+        account.marks.add(now, step)
+        return settled
+
+    def reached(self, attempt: AttemptId, step: int | None) -> None:
+        """Something other than a mark tells how far the attempt got (an exit, a checkpoint)."""
+        account = self.attempts.get(attempt)
+        if account is not None and step is not None and not account.inherited_from:
+            account.marks.reach(step)
+            if attempt == self.stopped:
+                self.stopped_reached = max(self.stopped_reached, account.marks.reached)
+
+    def launching(self, now: float, attempt: AttemptId) -> None:
+        """Its nodes are told to start ranks."""
+        if attempt == self.current and self.phase == "prepare":
+            self._move(now, "start")
+
+    def running(self, now: float, attempt: AttemptId) -> None:
+        """All its ranks are spawned."""
+        if attempt == self.current and self.phase in ("initial_start", "prepare", "start"):
+            self.ran_since = now if self.ran_since is None else self.ran_since
+
+    def stopping(
+        self, now: float, attempt: AttemptId, outcome: str | None, incident: IncidentAccount | None
+    ) -> None:
+        """The attempt makes no more steps: it finished, a person asked, or `incident` broke it."""
+        account = self.attempts.get(attempt)
+        if account is None or attempt != self.current or self.ended_at is not None:
+            return
+        if account.marks.closed_at is not None:
+            return
+        if outcome == "withdrawn":
+            account.marks.close(now)  # it never had a rank: whatever went on goes on
+            return
+        self.requested = False
+        if outcome == "finished":
+            self._split(now, now, now, "finish")
+        elif incident is None and outcome in ("stopped", "reconfigured", "moved", None):
+            self._split(now, now, now, "requested")
+            self.requested = True
+        else:
+            struck = now if incident is None else incident.struck_at
+            noticed = 0.0 if incident is None else incident.struck_after_seconds
+            self._split(now, struck - noticed, struck, "stop")
+        self.initial = False
+        self.stopped = attempt
+        self.stopped_reached = max(self.stopped_reached, account.marks.reached)
+        if incident is not None and incident.incident not in self.unsettled:
+            incident.stopped_attempt = True
+            incident.recovered_after_seconds = None
+            self.unsettled.append(incident.incident)
+
+    def ended(self, now: float, attempt: AttemptId) -> None:
+        """No rank of the attempt is left."""
+        account = self.attempts.get(attempt)
+        if account is None or account.ended_at is not None:
+            return
+        account.ended_at = now
+        if (
+            attempt == self.stopped
+            and self.ended_at is None
+            and self.phase in ("stop", "requested")
+        ):
+            self._move(now, "waiting" if self.waiting else self._resting())
+
+    # ---- figures --------------------------------------------------------------------------------------------------
+
+    def productive_seconds(self, now: float) -> float:
+        """Seconds spent on steps that are part of the state as it is now; the step in progress counts as one of them."""
+        head = self.attempts.get(self.head) if self.head is not None else None
+        if head is None:
+            return 0.0
+        live = self.phase == "step" and self.head == self.current and self.ended_at is None
+        own = (
+            head.marks.stepping_seconds(now)
+            if live
+            else head.marks.seconds_until(head.marks.reached)
+        )
+        return head.inherited_seconds + own
+
+    def lost_seconds(self, now: float) -> dict[str, float]:
+        """Seconds by cause, only those above zero."""
+        end = now if self.ended_at is None else self.ended_at
+        totals, ran, stepped = dict(self.totals), dict(self.ran_seconds), self.stepped_seconds
+        if self.ended_at is None:
+            if self.phase == "step":
+                stepped += end - self.since
+            else:
+                totals[self.phase] = totals.get(self.phase, 0.0) + end - self.since
+                if self.ran_since is not None:
+                    ran[self.phase] = ran.get(self.phase, 0.0) + end - self.ran_since
+        totals["rework"] = max(0.0, stepped - self.productive_seconds(end))
+        if not self.speaks:
+            totals["unreported"] = sum(ran.values())
+            for phase, seconds in ran.items():
+                totals[phase] -= seconds
+        return {cause: totals[cause] for cause in CAUSES if totals.get(cause, 0.0) > 0.0}
+
+    def contributing(self) -> dict[AttemptId, tuple[int, int]]:
+        """First and last step of each attempt that is part of the state now; attempts that add nothing are left out."""
+        ranges: dict[AttemptId, tuple[int, int]] = {}
+        account = self.attempts.get(self.head) if self.head is not None else None
+        last = account.marks.reached if account is not None else 0
+        while account is not None:
+            base = account.base or 0
+            if last > base:
+                ranges[account.attempt] = (base + 1, last)
+            last = min(last, base)  # a script may take up at a step older than its parent's first
+            account = self.attempts.get(account.parent) if account.parent is not None else None
+        return dict(reversed(ranges.items()))
+
+    # ---- inside ---------------------------------------------------------------------------------------------------
+
+    def _resting(self) -> Phase:
+        if self.requested:
+            return "requested"
+        return "initial_start" if self.initial else "prepare"
+
+    def _move(self, now: float, phase: Phase) -> None:
+        """End the phase at `now` and enter `phase`."""
+        if self.phase == "step":
+            self.stepped_seconds += now - self.since
+        else:
+            self.totals[self.phase] = self.totals.get(self.phase, 0.0) + now - self.since
+            if self.ran_since is not None:
+                ran = self.ran_seconds.get(self.phase, 0.0)
+                self.ran_seconds[self.phase] = ran + now - max(self.ran_since, self.since)
+        self.ran_since = None
+        self.phase, self.since = phase, now
+
+    def _split(self, now: float, fault_at: float, opened_at: float, then: Phase) -> None:
+        """End the phase where the fault struck: up to `fault_at` it went on, then `detect`, from `opened_at` on `then`.
+
+        Steps are known to have gone on until the last mark at least, whatever the incident's own times say.
+        """
+        floor = self.since
+        marks = self.attempts[self.current].marks if self.current is not None else StepMarks()
+        if self.phase == "step" and marks.times:
+            floor = marks.times[-1]
+            if then in ("finish", "requested") and marks.reached <= marks.steps[-1]:
+                fault_at = opened_at = floor  # the tail went into ending, not into a step
+        fault_at = min(now, max(floor, fault_at))
+        opened_at = min(now, max(fault_at, opened_at))
+        marks.close(fault_at)
+        self._move(fault_at, "detect")
+        self._move(opened_at, then)
+
+    def _build_on(
+        self, account: AttemptAccount, parent: AttemptId | None, base: int
+    ) -> list[tuple[str, int]]:
+        """`account` continues from step `base` of `parent`: whatever came after that is overwritten."""
+        account.base = base
+        account.marks.reach(base)
+        source = self.attempts.get(parent) if parent is not None and base > 0 else None
+        if source is not None and source.number < account.number:
+            self.reached(source.attempt, base)
+            source.inherited_from = True
+            account.parent = source.attempt
+            account.inherited_seconds = source.inherited_seconds + source.marks.seconds_until(base)
+        self.head = account.attempt
+        # When several attempts broke before one had a base, the steps were lost with the first of them.
+        lost = max(0, self.stopped_reached - base)
+        settled = [(name, 0 if index else lost) for index, name in enumerate(self.unsettled)]
+        self.unsettled, self.stopped_reached = [], base
+        return settled
+
+    def _maker(self, resume: str) -> AttemptId | None:
+        """Read the attempt out of a checkpoint folder's name, `<attempt>-<step>`."""
+        try:
+            maker = AttemptId.parse(resume.rstrip("/").rpartition("/")[2].rpartition("-")[0])
+        except ValueError:
+            return None
+        return maker if maker in self.attempts else None
+
+    def _latest_past(self, account: AttemptAccount, step: int) -> AttemptId | None:
+        """The latest attempt before `account` that had got as far as `step`."""
+        for attempt, other in reversed(self.attempts.items()):
+            if other.number < account.number and other.marks.reached >= step > 0:
+                return attempt
+        return None

@@ -1,0 +1,244 @@
+"""The story: from the first signal to the last effect, in words, with the reason of each decision.
+
+A line is an input that led to something worth telling: what came in, and what was decided. Routine is left out (marks
+of steps after the first of an attempt, checkpoints that verify, nodes that are as expected), so that an incident fits a screen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from runner.facts.actions import ActionResult
+from runner.facts.ids import AttemptId
+from runner.facts.messages import records as r
+from runner.history.phrases import decided, hardware_name, heard, names, slowest_phase
+
+# A node's way into one of these, or out of it, is told; so is the check that follows.
+_OUT = ("suspect", "lost", "quarantined", "repair", "left", "retired")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoryLine:
+    """One input and all that followed from it at once. `now` is the controller's clock (seconds since the epoch),
+    `offset_seconds` counts from the first line told, `sequence` is the journal entry of the input.
+
+    `heard` is "" for what followed from the state alone. `incidents` are those that the decisions belong to.
+    """
+
+    sequence: int
+    now: float
+    offset_seconds: float
+    heard: str
+    decided: tuple[str, ...]
+    incidents: tuple[str, ...] = ()
+    run: int | None = None
+
+
+# Inputs worth a line though nothing was decided about them.
+_SELF_SPEAKING = (r.SupervisorStarted, r.Paused, r.Unreadable)
+
+
+def story(
+    entries: Iterable[r.JournalEntry],
+    *,
+    run: int | None = None,
+    incident: str | None = None,
+    since: float | None = None,
+) -> list[StoryLine]:
+    """Tell what happened: all of it, or what concerns one run or one incident, from `since` (controller's clock) on."""
+    threads, lines = _Threads(), list[StoryLine]()
+    for entry in entries:
+        told = [
+            (words, thread)
+            for words, thread in threads.follow(entry)
+            if (run is None or thread.run == run)
+            and (incident is None or thread.incident == incident)
+        ]
+        speaks = isinstance(entry.input, _SELF_SPEAKING) and run is None and incident is None
+        if not (told or speaks) or (since is not None and entry.now < since):
+            continue
+        line = StoryLine(
+            sequence=entry.sequence,
+            now=entry.now,
+            offset_seconds=entry.now - lines[0].now if lines else 0.0,
+            heard=heard(entry.input) + threads.name_of(entry.input),
+            decided=tuple(words for words, _ in told),
+            incidents=tuple(dict.fromkeys(t.incident for _, t in told if t.incident is not None)),
+            run=next((thread.run for _, thread in told if thread.run is not None), None),
+        )
+        if lines and isinstance(entry.input, r.Settle) and entry.now == lines[-1].now:
+            lines[-1] = _joined(lines[-1], line)
+        else:
+            lines.append(line)
+    return lines
+
+
+def _joined(before: StoryLine, after: StoryLine) -> StoryLine:
+    """What follows from a turn at once is told in its line."""
+    return replace(
+        before,
+        decided=before.decided + after.decided,
+        incidents=tuple(dict.fromkeys(before.incidents + after.incidents)),
+        run=before.run if before.run is not None else after.run,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Thread:
+    """What a record belongs to."""
+
+    run: int | None = None
+    incident: str | None = None
+
+
+@dataclass(slots=True)
+class _Threads:
+    """Ties records to runs and incidents, since most name only an attempt, a node or an action."""
+
+    actions: dict[str, tuple[str, _Thread]] = field(default_factory=dict)  # id -> kind, thread
+    runs: dict[str, int] = field(default_factory=dict)  # incident -> run
+    incidents: dict[AttemptId, str] = field(
+        default_factory=dict
+    )  # attempt -> the incident it is part of now
+    attempts: dict[str, AttemptId] = field(default_factory=dict)  # node -> attempt assigned last
+    states: dict[str, str] = field(default_factory=dict)  # node -> state
+    back: dict[str, bool] = field(default_factory=dict)  # node -> it is checked for having been out
+    stands: dict[str, str] = field(default_factory=dict)  # node -> its hardware
+    called: dict[str, str] = field(default_factory=dict)  # hardware -> its newest name
+    launched_at: dict[AttemptId, float] = field(default_factory=dict)
+    stepped: dict[AttemptId, int] = field(default_factory=dict)  # attempt -> its last step
+    cold: AttemptId | None = None  # of which it was told last that its ranks were not forked
+
+    def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
+        """Return the phrases of an entry's records, each with what it belongs to."""
+        for record in entry.records:
+            self._note(record)
+        idle = [d.node for d in entry.records if isinstance(d, r.Assigned) and d.attempt is None]
+        evidence = [
+            d.evidence for d in entry.records if isinstance(d, r.IncidentOpened | r.IncidentAmended)
+        ]
+        told: list[tuple[str, _Thread]] = []
+        for record in entry.records:
+            shown = record
+            if isinstance(record, r.RungTaken) and record.reason in evidence:
+                shown = replace(record, reason="")  # it was just told
+            words = self._words(shown, entry, idle=idle)
+            if words:
+                told.append((words, self._thread(record, entry.input)))
+        for record in entry.records:
+            self._forget(record)
+        return told
+
+    def name_of(self, fact: object) -> str:
+        """Add the kind of an action to what was heard of it, since its id alone says nothing."""
+        if isinstance(fact, ActionResult) and fact.id in self.actions:
+            return f" ({self.actions[fact.id][0]})"
+        return ""
+
+    def _note(self, record: object) -> None:
+        if isinstance(record, r.IncidentOpened):
+            if record.attempt is not None:
+                self.incidents[record.attempt] = record.incident
+            run = record.attempt.run if record.attempt is not None else record.run
+            if run is not None:
+                self.runs[record.incident] = run
+        elif isinstance(record, r.IncidentAmended) and record.attempt is not None:
+            self.incidents[record.attempt] = record.incident
+            self.runs[record.incident] = record.attempt.run
+        elif isinstance(record, r.AttemptPlanned):
+            self.attempts |= dict.fromkeys(record.nodes, record.attempt)
+            if record.incident is not None:
+                self.incidents[record.attempt] = record.incident
+        elif isinstance(record, r.ActionIssued):
+            action = record.action
+            run = action.run if action.run is not None else self.runs.get(action.incident or "")
+            thread = _Thread(run=run, incident=action.incident)
+            self.actions[action.id] = (action.action, thread)
+        elif isinstance(record, r.Assigned) and record.attempt is not None:
+            self.attempts[record.node] = record.attempt
+
+    def _thread(self, record: object, fact: object) -> _Thread:
+        if isinstance(record, r.ActionIssued):
+            return self.actions[record.action.id][1]
+        if isinstance(record, r.CheckpointNoted) and isinstance(fact, ActionResult):
+            return self.actions.get(fact.id, ("", _Thread(run=record.run)))[1]
+        if isinstance(record, r.ActionEnded):
+            return self.actions.get(record.id, ("", _Thread()))[1]
+        incident: str | None = getattr(record, "incident", None)
+        attempt: AttemptId | None = getattr(record, "attempt", None)
+        node: str | None = getattr(record, "node", None)
+        run: int | None = getattr(record, "run", None)
+        if attempt is None and node is not None:
+            attempt = self.attempts.get(node)
+        if incident is None and attempt is not None:
+            incident = self.incidents.get(attempt)
+        if run is None:
+            run = attempt.run if attempt is not None else self.runs.get(incident or "")
+        return _Thread(run=run, incident=incident)
+
+    def _words(self, record: object, entry: r.JournalEntry, *, idle: list[str]) -> str:
+        if isinstance(record, r.Advanced):
+            return self._first_step(record, entry.now)
+        if isinstance(record, r.NodeLaunched):
+            return self._fresh(record)
+        if isinstance(record, r.AttemptChanged) and record.state == "launching":
+            self.launched_at.setdefault(record.attempt, entry.now)
+        if isinstance(record, r.NodeChanged):
+            return self._node_changed(record)
+        if isinstance(record, r.HardwareSeen):
+            return self._hardware_seen(record)
+        if isinstance(record, r.Assigned) and record.attempt is None and record.node == idle[0]:
+            grace, stacks = record.grace_seconds, record.stacks_seconds
+            how = f"SIGTERM, SIGKILL after {grace:g} s" if grace else "SIGKILL, without grace"
+            how += f", their stacks first, for {stacks:g} s at most" if stacks else ""
+            return f"ranks on {names(idle)} are ended ({how})"
+        if isinstance(record, r.ActionEnded) and not isinstance(entry.input, ActionResult):
+            kind = self.actions.get(record.id, ("an action", _Thread()))[0]
+            return f"action {record.id} ({kind}) ended: {record.outcome}: {record.message}"
+        return decided(record)
+
+    def _node_changed(self, record: r.NodeChanged) -> str:
+        before = self.states.get(record.node, "")
+        self.states[record.node] = record.state
+        telling = record.state in _OUT or before in _OUT
+        if before == "checking":
+            telling = telling or self.back.pop(record.node, False)
+        if record.state == "checking":
+            self.back[record.node] = telling
+        return decided(record) if telling else ""
+
+    def _hardware_seen(self, record: r.HardwareSeen) -> str:
+        """A node seen for the first time is routine; another name, or other hardware, is not."""
+        stood = self.stands.get(record.node, record.hardware)
+        was = self.called.get(record.hardware, record.node)
+        self.stands[record.node], self.called[record.hardware] = record.hardware, record.node
+        told = f", which was {was} before" if was != record.node else ""
+        told += f"; until now it was {hardware_name(stood)}" if stood != record.hardware else ""
+        return f"{decided(record)}{told}" if told else ""
+
+    def _first_step(self, record: r.Advanced, now: float) -> str:
+        first = record.attempt not in self.stepped
+        self.stepped[record.attempt] = record.step
+        if not first:
+            return ""
+        words = f"first step of {record.attempt}: step {record.step}"
+        if record.loss is not None:
+            words += f", loss {record.loss:.4g}"
+        if record.attempt in self.launched_at:
+            words += f", {now - self.launched_at[record.attempt]:.1f} s after its launch"
+        slowest = slowest_phase(record.timings)
+        return f"{words}; slowest start phase: {slowest}" if slowest else words
+
+    def _fresh(self, record: r.NodeLaunched) -> str:
+        """Once an attempt: of many nodes with one and the same trouble, the first speaks."""
+        if not record.cold or record.attempt == self.cold:
+            return ""
+        self.cold = record.attempt
+        return decided(record)
+
+    def _forget(self, record: object) -> None:
+        """After its resolution an incident has no part in what its attempts do."""
+        if isinstance(record, r.IncidentChanged) and record.state == "resolved":
+            for attempt in [a for a, name in self.incidents.items() if name == record.incident]:
+                del self.incidents[attempt]

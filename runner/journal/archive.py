@@ -1,0 +1,200 @@
+"""The journal's past as files: segments of old entries, each sealed with its hash, which are read on like the store.
+
+A segment is `<first>-<last>.jsonl.gz`: a line with its seal, then the entries as the store had them, one a line (`zcat` shows
+them). It is written beside its place, made durable, renamed, and read back before anybody forgets what is in it. Which
+segments count is not said by the folder but by the register that the journal keeps, so that a file nobody named, half a file
+or one of another cluster's is never taken for the past.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.atomic_files import write_durably
+from runner.errors import StoreCorrupt, StoreUnavailable, UserError, WireError
+from runner.facts import wire
+from runner.facts.specs.cluster import ClusterSpec
+
+SEGMENT_ENTRIES = 10_000  # in one file: some 5 MB, 200 to 600 KB compressed; chosen
+SEGMENT_BYTES = 32 * 1024 * 1024  # of entries in one file, which a reader holds at once; chosen
+OWNER_FILE = "cluster"  # whose past a folder holds: without it, the folder is not the one
+ASIDE_FOLDER = "forgotten"  # for files of a past that a person gave up
+_LEVEL = 6  # of compression; gzip's own default
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """The seal of one file. `sha256` and `bytes` are of its entries before compression, newlines included."""
+
+    first: int
+    last: int
+    count: int
+    bytes: int
+    sha256: str
+    ended: float = 0.0  # the controller's clock at its last entry
+
+    @property
+    def name(self) -> str:
+        """Return its file's name; names sort like the entries do."""
+        return f"{self.first:012d}-{self.last:012d}.jsonl.gz"
+
+
+@wire.message("segment")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SegmentHead:
+    """The first line of a file."""
+
+    seal: Segment
+
+
+@wire.message("archive_index")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveIndex:
+    """The segments that count, oldest first, without a gap from entry 1 on: what the journal keeps in a register."""
+
+    segments: tuple[Segment, ...] = ()
+
+    @property
+    def last(self) -> int:
+        """Return the number of the newest entry that is in a file; 0 without any."""
+        return self.segments[-1].last if self.segments else 0
+
+    def holding(self, number: int) -> Segment | None:
+        """Return the segment that an entry is in; None if it is in none."""
+        low, high = 0, len(self.segments)
+        while low < high:
+            middle = (low + high) // 2
+            if self.segments[middle].last < number:
+                low = middle + 1
+            else:
+                high = middle
+        found = self.segments[low] if low < len(self.segments) else None
+        return found if found is not None and found.first <= number else None
+
+    def since(self, moment: float) -> int:
+        """Return an entry from which on everything after `moment` is read, with the segment before it for its context."""
+        later = [n for n, segment in enumerate(self.segments) if segment.ended >= moment]
+        index = (later[0] if later else len(self.segments)) - 1
+        return self.segments[index].first if index > 0 else 1
+
+
+class Archive:
+    """The folder of one cluster's old entries."""
+
+    def __init__(self, folder: Path, cluster: str) -> None:
+        self.folder = folder
+        self._cluster = cluster
+
+    def is_here(self) -> bool:
+        """Whether this machine sees the folder: one that is missing or not mounted has no file that says whose it is."""
+        try:
+            return (self.folder / OWNER_FILE).is_file()
+        except OSError:
+            return False
+
+    def prepare(self) -> None:
+        """Make the folder ours; UserError if it is another cluster's, StoreUnavailable when it cannot be written now."""
+        owner = self.folder / OWNER_FILE
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not owner.exists():
+                write_durably(owner, self._cluster.encode() + b"\n")
+            found = owner.read_text().strip()
+        except OSError as error:
+            raise StoreUnavailable(f"journal folder {self.folder}: {error}; see to it") from error
+        if found != self._cluster:
+            raise UserError(
+                f"journal folder {self.folder} holds the past of cluster {found!r}, this is {self._cluster!r}; "
+                "give journal_folder another place"
+            )
+
+    def write(self, first: int, payloads: Sequence[bytes], *, ended: float) -> Segment:
+        """Make a file of entries `first`, `first` + 1, ..., durable and read back; return its seal.
+
+        Doing it again gives the same file. Raises StoreUnavailable when the disk does not take it.
+        """
+        self.prepare()
+        body = b"".join(payload + b"\n" for payload in payloads)
+        seal = Segment(
+            first=first,
+            last=first + len(payloads) - 1,
+            count=len(payloads),
+            bytes=len(body),
+            sha256=hashlib.sha256(body).hexdigest(),
+            ended=ended,
+        )
+        head = wire.encode(SegmentHead(seal=seal)) + b"\n"
+        path = self.folder / seal.name
+        try:
+            write_durably(path, gzip.compress(head + body, _LEVEL, mtime=0))
+        except OSError as error:
+            raise StoreUnavailable(f"journal file {path}: {error}; see to its disk") from error
+        try:
+            self.read(seal)
+        except StoreCorrupt as error:
+            raise StoreUnavailable(f"it was not read back as it was written: {error}") from error
+        return seal
+
+    def put_aside(self, last: int) -> None:
+        """Move files that hold entries past `last` out of the way: those numbers are about to be given out again."""
+        if not self.is_here():
+            return
+        aside = self.folder / ASIDE_FOLDER
+        for path in sorted(self.folder.glob("*.jsonl.gz")):
+            if int(path.name.partition("-")[0]) > last:
+                aside.mkdir(exist_ok=True)
+                path.rename(aside / path.name)
+
+    def read(self, seal: Segment) -> list[bytes]:
+        """Return the entries of a segment; StoreCorrupt, naming the file, for one that is not what was sealed.
+
+        StoreUnavailable when the whole folder is not to be seen from here.
+        """
+        path = self.folder / seal.name
+        if not self.is_here():
+            raise StoreUnavailable(
+                f"journal folder {self.folder} is not to be seen from here (no file {OWNER_FILE!r} in it): entries up to "
+                f"{seal.last} are there; mount it, or look where it is"
+            )
+        try:
+            plain = gzip.decompress(path.read_bytes())
+        except FileNotFoundError:
+            raise StoreCorrupt(
+                f"journal file {path} is missing: entries {seal.first} to {seal.last}; put back a copy"
+            ) from None
+        except (OSError, EOFError, zlib.error) as error:
+            raise StoreCorrupt(
+                f"journal file {path} cannot be read: {error}; put back a copy"
+            ) from error
+        return _verified(plain, seal, path)
+
+
+def _verified(plain: bytes, seal: Segment, path: Path) -> list[bytes]:
+    head, _, body = plain.partition(b"\n")
+    sha256 = hashlib.sha256(body).hexdigest()
+    if sha256 != seal.sha256 or len(body) != seal.bytes:
+        raise StoreCorrupt(
+            f"journal file {path} is not what was sealed: {len(body)} bytes with sha256 {sha256[:16]}, sealed were "
+            f"{seal.bytes} with {seal.sha256[:16]}; put back a copy"
+        )
+    try:
+        found = wire.decode(head)
+    except WireError as error:
+        raise StoreCorrupt(f"journal file {path}: its seal cannot be read: {error}") from error
+    if not isinstance(found, SegmentHead) or found.seal != seal:
+        raise StoreCorrupt(f"journal file {path}: its own seal is another one than the register's")
+    payloads = body.split(b"\n")[:-1]
+    if len(payloads) != seal.count:
+        raise StoreCorrupt(f"journal file {path} has {len(payloads)} entries, {seal.count} sealed")
+    return payloads
+
+
+def archive_of(cluster: ClusterSpec) -> Archive:
+    """Return where a cluster's old entries are."""
+    folder = cluster.journal_folder or f"{cluster.state}/journal"
+    return Archive(Path(folder), cluster.name)

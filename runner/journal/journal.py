@@ -1,0 +1,332 @@
+"""The journal: what the controller was told and what it decided, one entry per turn, and snapshots of its state.
+
+Entry N is item N of the stream `journal`, one wire message. Since an entry is appended at its own number, sending it again
+after a lost acknowledgment cannot double it. Snapshots take turns in two registers, each with its hash, so that there is one
+to fall back on. Entries that both of them contain move to files (`archive`), in this order: the file is durable and read back;
+the register `journal.archive` names it, under the lease; the stream is trimmed. Dying between any two of these leaves nothing to
+repair: the next move begins with the step that is missing. Replay reads files and stream as one.
+
+A journal with a `mark` remembers on its own machine how far the store got, and refuses one that comes back with less.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable, WireError
+from runner.facts import wire
+from runner.facts.messages.records import JournalEntry
+from runner.facts.messages.store_rollback import Accepted
+from runner.journal.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
+from runner.journal.high_water_mark import HighWater, Mark
+from runner.journal.snapshots import (
+    SNAPSHOTS,
+    Snapshot,
+    kept_snapshots,
+    latest_snapshot,
+    place_for,
+    sealed,
+    sha256,
+)
+from runner.store.protocol import JOURNAL, MAX_LARGE_BYTES, Item, Lease, Store
+
+_LOG = logging.getLogger("stoker")
+
+ARCHIVE_INDEX = "journal.archive"
+ACCEPTED = "journal.accepted"
+
+
+class Journal:
+    """The journal of a store. With a lease, appends and snapshots are fenced by it; without, it can only be read.
+
+    `archive`: where old entries are; without it nothing is moved, and what was moved cannot be read. One thread appends;
+    snapshots and the archive may be seen to by another.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease | None = None,
+        *,
+        archive: Archive | None = None,
+        mark: Mark | None = None,
+        segment_entries: int = SEGMENT_ENTRIES,
+    ) -> None:
+        self._store = store
+        self._lease = lease
+        self._archive = archive
+        self._mark = mark
+        self._segment_entries = segment_entries
+        self._newest: HighWater | None = None  # acknowledged, and not marked yet
+        self._num_accepted = 0  # how often a person took a store that forgot for the truth
+        self.passed_bytes = 0  # of entries appended or replayed here
+        self.snapshot_bytes = 0  # of the last snapshot written or read here
+
+    # ---- entries ------------------------------------------------------------------------------------------------------
+
+    def append(self, entry: JournalEntry) -> None:
+        """Make an entry durable.
+
+        After StoreUnavailable, append the same entry again: it is written once. Raises Fenced when another supervisor
+        took over, StoreCorrupt when the entry's number holds another entry, StoreForgot when entries before it are gone.
+        """
+        self.append_many((entry,))
+
+    def append_many(self, entries: Sequence[JournalEntry]) -> None:
+        """Make entries that follow each other durable, all or none; see `append`."""
+        payloads = [wire.encode(entry) for entry in entries]
+        fence, first, last = self._writing_lease(), entries[0].sequence, entries[-1].sequence
+        if len(payloads) == 1:
+            self._store.append(JOURNAL, payloads[0], fence=fence, at=first)
+        else:
+            self._store.append_many(JOURNAL, payloads, fence=fence, at=first)
+        self.passed_bytes += sum(map(len, payloads))
+        if self._mark is not None:
+            self._newest = HighWater(sequence=last, sha256=sha256(payloads[-1]))
+
+    def keep_mark(self, *, next_epoch: int) -> None:
+        """Remember the newest acknowledged entry on this machine, and the next epoch; nothing without a mark.
+
+        Raises StoreUnavailable when this machine's disk does not take it.
+        """
+        if self._mark is not None and self._newest is not None:
+            self._mark.keep(
+                replace(self._newest, next_epoch=next_epoch, accepted=self._num_accepted)
+            )
+            self._newest = None
+
+    def check_mark(self) -> None:
+        """Raise StoreForgot if the journal ends before the mark of this machine, or has another entry at its number."""
+        if self._mark is None:
+            return
+        newest, last = self._mark.newest, self.last()
+        accepted = self.accepted()
+        self._num_accepted = accepted.count
+        if newest.accepted < accepted.count and newest.sequence >= accepted.sequence:
+            return  # of the past that a person gave up
+        if not newest.sequence:
+            return
+        if last < newest.sequence:
+            raise StoreForgot(
+                f"the journal ends at entry {last}, but the store acknowledged entry {newest.sequence} ({self._mark.path}): "
+                f"{newest.sequence - last} entries are gone"
+            )
+        found = self.payload(newest.sequence)
+        if found is not None and sha256(found) != newest.sha256:
+            raise StoreForgot(
+                f"journal entry {newest.sequence} is another one than the store acknowledged ({self._mark.path}): it came back "
+                "with less and was written on"
+            )
+
+    def accepted(self) -> Accepted:
+        """Return how often a person took this store for the truth although it had forgotten, and the entry that says so."""
+        register = self._store.get(ACCEPTED)
+        found = wire.decode(register.payload) if register is not None else Accepted()
+        return found if isinstance(found, Accepted) else Accepted()
+
+    def accept(self, entry: JournalEntry, *, next_epoch: int) -> None:
+        """Append the entry by which a person takes the store as it is for the truth; marks of what is lost count no more."""
+        self.append(entry)
+        marked = self._mark.newest.accepted if self._mark is not None else 0
+        self._num_accepted = max(self.accepted().count, marked) + 1
+        accepted = Accepted(count=self._num_accepted, sequence=entry.sequence)
+        self._store.put(ACCEPTED, wire.encode(accepted), fence=self._writing_lease())
+        self.keep_mark(next_epoch=next_epoch)
+
+    def last(self) -> int:
+        """Return the number of the newest entry; 0 if there is none."""
+        return self._store.last(JOURNAL)
+
+    def first_stored(self) -> int:
+        """Return the number of the oldest entry that the store itself still has; the next one's if it has none."""
+        batch = self._store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0, limit=1)
+        return batch.items[JOURNAL][0].number if batch else self.last() + 1
+
+    def begins_at(self) -> int:
+        """Return from which entry on the journal can be read here: 1, or later where the folder of old ones is not to be seen."""
+        first = self.first_stored()
+        if first == 1 or (self._archive is not None and self._archive.is_here()):
+            return 1
+        return first
+
+    def since(self, moment: float) -> int:
+        """Return an entry from which on all that was after `moment` is read, without reading all files before."""
+        return max(self.index().since(moment), self.begins_at())
+
+    def payload(self, number: int) -> bytes | None:
+        """Return an entry's bytes; None when it was never written, or is in a file that cannot be read here.
+
+        Whoever led from another machine, without a folder that both see, has put it into a file of his own.
+        """
+        batch = self._store.read(
+            streams={JOURNAL: min(number - 1, self.last())},
+            registers={},
+            timeout_seconds=0,
+            limit=1,
+        )
+        if batch and batch.items[JOURNAL][0].number == number:
+            return batch.items[JOURNAL][0].payload
+        segment = self.index().holding(number)
+        if segment is None or self._archive is None or not self._archive.is_here():
+            return None
+        try:
+            return self._archive.read(segment)[number - segment.first]
+        except (StoreCorrupt, StoreUnavailable) as error:
+            _LOG.warning("journal entry %d cannot be looked at: %s", number, error)
+            return None
+
+    def replay(self, from_number: int = 1) -> Iterator[JournalEntry]:
+        """Yield all entries from that number on, in order; raise StoreCorrupt at the first that is missing or unreadable."""
+        number = from_number - 1
+        if number > self.last():
+            raise StoreForgot(
+                f"the journal ends at entry {self.last()}, yet entry {number} was written once: the store lost entries; "
+                f"put back a newer copy"
+            )
+        while True:
+            last = (
+                self.last()
+            )  # before the look: what is appended after it is none that was trimmed
+            batch = self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0)
+            items = batch.items[JOURNAL] if batch else ()
+            stored_from = items[0].number if items else last + 1
+            if stored_from > number + 1:
+                for item in self._from_files(number + 1, stored_from):
+                    number = item.number
+                    self.passed_bytes += len(item.payload)
+                    yield decode_entry(item)
+                continue  # meanwhile the stream may have been trimmed further
+            if not items:
+                return
+            for item in items:
+                number += 1
+                if item.number != number:
+                    raise StoreCorrupt(f"journal entry {number} is missing, {item.number} follows")
+                self.passed_bytes += len(item.payload)
+                yield decode_entry(item)
+
+    # ---- files --------------------------------------------------------------------------------------------------------
+
+    def index(self) -> ArchiveIndex:
+        """Return which files hold the journal's past."""
+        register = self._store.get(ARCHIVE_INDEX)
+        if register is None:
+            return ArchiveIndex()
+        try:
+            found = wire.decode(register.payload, limit_bytes=MAX_LARGE_BYTES)
+        except WireError as error:
+            raise StoreCorrupt(f"register {ARCHIVE_INDEX!r} cannot be read: {error}") from error
+        if not isinstance(found, ArchiveIndex):
+            raise StoreCorrupt(f"register {ARCHIVE_INDEX!r} holds a {type(found).__name__}")
+        return found
+
+    def archive(self) -> int:
+        """Move whole segments of entries that both snapshots contain to files; return how many entries the stream forgot.
+
+        After StoreUnavailable, do it again. Entries are kept in the stream until they fill a segment.
+        """
+        if self._archive is None:
+            return 0
+        index, first = self.index(), self.first_stored()
+        if first <= index.last:  # a move that was cut short
+            self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
+        through = 0
+        if self.last() - index.last >= self._segment_entries:  # else reading snapshots is idle work
+            kept, _ = kept_snapshots(self._store)
+            through = kept[-1].seal.through if len(kept) == len(SNAPSHOTS) else 0
+        while through - index.last >= self._segment_entries:
+            payloads, ended = self._segment_after(index.last)
+            seal = self._archive.write(index.last + 1, payloads, ended=ended)
+            index = ArchiveIndex(segments=(*index.segments, seal))
+            self._store.put(ARCHIVE_INDEX, wire.encode(index), fence=self._writing_lease())
+            self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
+        return max(0, index.last + 1 - first)
+
+    def forget_words(self, cursors: Mapping[str, int]) -> None:
+        """Have the store forget words that the journal has taken in: nobody reads them again, and they fill its memory."""
+        for stream, through in cursors.items():
+            self._store.trim(stream, through, fence=self._writing_lease())
+
+    def _segment_after(self, number: int) -> tuple[list[bytes], float]:
+        """Return the entries of the segment that begins after an entry, and when its last one was written."""
+        payloads: list[bytes] = []
+        room_bytes = SEGMENT_BYTES
+        while len(payloads) < self._segment_entries and room_bytes > 0:
+            limit = min(1000, self._segment_entries - len(payloads))
+            batch = self._store.read(
+                streams={JOURNAL: number}, registers={}, timeout_seconds=0, limit=limit
+            )
+            if not batch:
+                raise StoreCorrupt(f"journal entry {number + 1} is missing: the journal ends there")
+            for item in batch.items[JOURNAL]:
+                number += 1
+                if item.number != number or b"\n" in item.payload:
+                    raise StoreCorrupt(
+                        f"journal entry {number} is missing or no line: {item.number} of {len(item.payload)} bytes follows"
+                    )
+                newest = item
+                payloads.append(item.payload)
+                room_bytes -= len(item.payload)
+                if room_bytes <= 0:
+                    break
+        return payloads, decode_entry(newest).now
+
+    def _from_files(self, first: int, stored_from: int) -> Iterator[Item]:
+        """Yield the entries of one segment, from `first` on, that the stream does not have any more."""
+        segment = self.index().holding(first)
+        if segment is None:
+            raise StoreCorrupt(
+                f"journal entry {first} is missing, {stored_from} follows; it was lost, or trimmed by somebody else"
+            )
+        if self._archive is None:
+            raise StoreUnavailable(
+                f"journal entry {first} is in file {segment.name} of the journal's folder, which is not to be seen from here"
+            )
+        payloads = self._archive.read(segment)
+        for number in range(first, segment.last + 1):
+            yield Item(number, payloads[number - segment.first])
+
+    # ---- snapshots ----------------------------------------------------------------------------------------------------
+
+    def write_snapshot(self, state: object, through: int) -> None:
+        """Keep `state`, a registered message, as it is after entry `through`, beside the newest good snapshot.
+
+        After StoreUnavailable, write the same snapshot again.
+        """
+        self.write_encoded_snapshot(wire.encode(state), through)
+
+    def write_encoded_snapshot(self, body: bytes, through: int) -> None:
+        """Keep a state that was encoded already; see `write_snapshot`."""
+        kept, _ = kept_snapshots(self._store)
+        register = place_for(kept, through)
+        self._store.put(register, sealed(body, through), fence=self._writing_lease())
+        self.snapshot_bytes = len(body)
+
+    def latest_snapshot(self, *, at_most: int | None = None) -> Snapshot:
+        """Return the newest snapshot that verifies; entries after its `through` are still to be applied.
+
+        `at_most`: pass over those that contain later entries than this one.
+        """
+        found = latest_snapshot(self._store, at_most=at_most)
+        self.snapshot_bytes = found.bytes
+        return found
+
+    def _writing_lease(self) -> Lease:
+        if self._lease is None:
+            raise PermanentError("this journal was opened to be read; writing needs the lease")
+        return self._lease
+
+
+def decode_entry(item: Item) -> JournalEntry:
+    """Decode an item of the stream `journal`; raise StoreCorrupt if it is not the entry with that number."""
+    try:
+        entry = wire.decode(item.payload, limit_bytes=MAX_LARGE_BYTES)
+    except WireError as error:
+        raise StoreCorrupt(f"journal entry {item.number} cannot be read: {error}") from error
+    if not isinstance(entry, JournalEntry):
+        raise StoreCorrupt(f"journal entry {item.number} is a {type(entry).__name__}, not an entry")
+    if entry.sequence != item.number:
+        raise StoreCorrupt(f"journal entry {item.number} says it is entry {entry.sequence}")
+    return entry

@@ -1,0 +1,111 @@
+"""Snapshots: two registers that take turns, each with its hash, so that there is always one to fall back on."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from runner.errors import StoreCorrupt, WireError
+from runner.facts import wire
+from runner.store.protocol import MAX_LARGE_BYTES, Store
+
+SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
+
+
+@wire.message("snapshot_seal")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotSeal:
+    """The first line of a snapshot's register; the state's message follows on the second."""
+
+    through: int  # number of the last entry that the state contains
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Where recovery starts: `state` as it was after entry `through`; None and 0 stand for the very beginning.
+
+    `refused`: why each snapshot that did not verify was passed over.
+    """
+
+    state: object | None = None
+    through: int = 0
+    bytes: int = 0  # of the state as it was stored
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A snapshot whose hash is right."""
+
+    register: str
+    seal: SnapshotSeal
+    body: bytes
+
+
+def sealed(body: bytes, through: int) -> bytes:
+    """Return what a register is to hold: the seal, and the encoded state as it is after entry `through`."""
+    seal = SnapshotSeal(through=through, bytes=len(body), sha256=sha256(body))
+    return wire.encode(seal) + b"\n" + body
+
+
+def place_for(kept: list[Kept], through: int) -> str:
+    """Return the register of the next snapshot: never that of the newest good one, but for the very same, sent again."""
+    if not kept:
+        return SNAPSHOTS[0]
+    if kept[0].seal.through == through:
+        return kept[0].register
+    return next(name for name in SNAPSHOTS if name != kept[0].register)
+
+
+def kept_snapshots(store: Store) -> tuple[list[Kept], list[str]]:
+    """Return the snapshots whose hash is right, newest first, and why others were refused."""
+    kept, refused = [], []
+    for name in SNAPSHOTS:
+        try:
+            register = store.get(name)
+            if register is not None:
+                kept.append(_opened(name, register.payload))
+        except (WireError, StoreCorrupt) as error:
+            refused.append(f"{name} does not verify: {error}")
+    return sorted(kept, key=lambda each: each.seal.through, reverse=True), refused
+
+
+def latest_snapshot(store: Store, *, at_most: int | None = None) -> Snapshot:
+    """Return the newest snapshot that verifies and can be read; of those through entry `at_most`, where that is given."""
+    kept, refused = kept_snapshots(store)
+    for candidate in kept:
+        if at_most is not None and candidate.seal.through > at_most:
+            continue
+        try:
+            state = wire.decode(candidate.body, limit_bytes=MAX_LARGE_BYTES)
+        except WireError as error:
+            refused.append(f"{candidate.register} cannot be read: {error}")
+            continue
+        return Snapshot(
+            state=state,
+            through=candidate.seal.through,
+            bytes=candidate.seal.bytes,
+            refused=tuple(refused),
+        )
+    return Snapshot(refused=tuple(refused))
+
+
+def _opened(register: str, payload: bytes) -> Kept:
+    """Check a snapshot's seal; raise WireError if it is not the one written."""
+    head, _, body = payload.partition(b"\n")
+    seal = wire.decode(head)
+    if not isinstance(seal, SnapshotSeal):
+        raise WireError(f"its first line is a {type(seal).__name__}, not a seal")
+    found = sha256(body)
+    if found != seal.sha256:
+        raise WireError(
+            f"{len(body)} bytes with sha256 {found[:16]}, sealed were {seal.bytes} with {seal.sha256[:16]}"
+        )
+    return Kept(register=register, seal=seal, body=body)
+
+
+def sha256(data: bytes) -> str:
+    """Return the hash that seals and marks carry."""
+    return hashlib.sha256(data).hexdigest()

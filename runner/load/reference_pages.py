@@ -1,0 +1,158 @@
+"""Pages: what docs/ says of run.yaml and cluster.yaml, printed from the fields and Settings of the specs themselves."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+from collections.abc import Iterator
+from typing import Any, Literal, get_args, get_origin
+
+from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.specs.run import RunSpec
+from runner.load.commands import PLACEHOLDERS
+from runner.load.fields import Field, fields_of
+
+RUN_EXAMPLE = """\
+name: my-first-run
+command: "{python} train.py --resume={resume}"
+nodes: 2
+ranks_per_node: 4
+checkpoints: checkpoints
+"""
+
+TRAINER_EXAMPLE = """\
+name: tiny
+trainer:
+  recipe: tiny_cpu
+  steps: 500
+nodes: 2
+ranks_per_node: 2
+"""
+
+CLUSTER_EXAMPLE = """\
+name: laptop
+local:
+  nodes: 2
+  slots: 2
+  spares: 1
+"""
+
+_RULES = """\
+Values are those of YAML 1.2: `true` and `false` are the truth values, `yes`, `on` and `1:30` are text, `1e-4` is a number.
+A key may be given once; anchors, aliases and tags are refused. A field that is not in the table is refused with the nearest
+one that is. Everything wrong with a file is told in one message, before anything starts.
+"""
+
+_NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
+
+
+def run_page() -> str:
+    """Return docs/run_yaml.md."""
+    placeholders = "\n".join(f"| `{{{name}}}` | {what} |" for name, what in PLACEHOLDERS.items())
+    return f"""\
+# run.yaml
+
+One training goal: what to run, on how much, and how long to wait for it. A run keeps the spec it was started with; what
+changes later (a learning rate, say) is a remedy in the journal.
+
+{_RULES}
+A script of your own, started once for each rank:
+
+```yaml
+{RUN_EXAMPLE}```
+
+The built-in trainer:
+
+```yaml
+{TRAINER_EXAMPLE}```
+
+## Fields
+
+{_table(RunSpec)}
+## Placeholders in a command
+
+| written | stands for |
+|---|---|
+{placeholders}
+
+The same facts, and more, are in each rank's environment: see the [contract of a rank](contract.md).
+"""
+
+
+def cluster_page() -> str:
+    """Return docs/cluster_yaml.md."""
+    return f"""\
+# cluster.yaml
+
+Nodes, spares and limits. A cluster has one journal, one lease and one fleet, and many runs; what was learnt of its nodes
+outlives a run.
+
+{_RULES}
+```yaml
+{CLUSTER_EXAMPLE}```
+
+## Fields
+
+{_table(ClusterSpec)}"""
+
+
+PAGES = {"run_yaml.md": run_page, "cluster_yaml.md": cluster_page}
+
+
+def _table(cls: type) -> str:
+    rows = "\n".join(_rows(cls, ""))
+    return f"| field | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
+
+
+def _rows(cls: type, prefix: str) -> Iterator[str]:
+    for field in fields_of(cls):
+        if field.nested:
+            yield f"| `{prefix}{field.name}` | fields below | | {field.setting.meaning} |"
+            yield from _rows(field.nested, f"{prefix}{field.name}.")
+        else:
+            cells = (
+                f"`{prefix}{field.name}`",
+                _value(field),
+                _default(field),
+                field.setting.meaning,
+            )
+            yield f"| {' | '.join(cells)} |"
+
+
+def _value(field: Field) -> str:
+    """Say what may be written: type, unit and limits."""
+    setting = field.setting
+    words = [_type(field.type)]
+    if setting.unit:
+        words.append(f"of {setting.unit}" if field.type is int else f"({setting.unit})")
+    if setting.least:
+        words.append(f"from {setting.least:g}")
+    if setting.above is not None:
+        words.append(f"above {setting.above:g}")
+    return " ".join(words)
+
+
+def _type(annotation: Any) -> str:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return " or ".join(f"`{choice}`" for choice in get_args(annotation))
+    if origin is tuple:
+        inner = get_args(annotation)[0]
+        if dataclasses.is_dataclass(inner):
+            return f"list of `{{{', '.join(field.name for field in dataclasses.fields(inner))}}}`"
+        return "text or list of text"
+    if origin is collections.abc.Mapping:
+        inner = get_args(annotation)[1]
+        return "fields and their values" if inner is Any else "names and their texts"
+    return _NAMES[annotation]
+
+
+def _default(field: Field) -> str:
+    if field.setting.default:
+        return field.setting.default
+    if field.required:
+        return "must be given"
+    value = field.default
+    if isinstance(value, float):
+        value = f"{value:g}"
+    return f"`{value}`"

@@ -1,0 +1,283 @@
+"""Correlate: many matches of one run become one incident with one fault, a culprit where one can be named, and its evidence.
+
+The deepest layer that names a fault is believed (`facts.matches.LAYERS`), and within it the first word: what comes later, or from
+further up, is the echo. What the run lived through is no incident, unless it lasts. Acting on the wrong node costs more than
+acting on none, so a culprit is named only when the others do not say the same of themselves.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from runner.facts.causes import ACTION_CLASSES, ActionClass, Culprit, Verdict
+from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, Match, Role, Step
+from runner.rootcause.line_context import in_context
+from runner.rootcause.line_masks import masked
+
+# How sure a fault is that only this layer speaks of; chosen, ordered by how often such lines were the cause in real logs.
+CONFIDENCE: dict[Layer, float] = {
+    "device": 0.95,
+    "link": 0.9,
+    "machine": 0.9,
+    "program": 0.85,
+    "numbers": 0.8,
+    "consequence": 0.6,
+    "network": 0.75,
+    "collective": 0.6,
+    "scheduler": 0.9,
+    "launcher": 0.5,
+    "other": 0.4,
+}
+DISPUTED = 0.8  # times that, when the same layer names other faults too; chosen
+MAX_EVIDENCE = 12  # lines that a verdict quotes; chosen
+MAX_DIGITS = 19  # of a sequence number
+NEAR_SEQUENCES = 8  # collectives that a late rank may be behind; chosen
+NEAR_LINES = 3  # between a line that names a GPU and one that says what became of it; chosen
+# A run goes on making steps while it is sick of these, or of anything that its numbers tell.
+SICK = ("nan_loss", "loss_scale_floor", "loss_spike", "thermal_power")
+_PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
+
+
+@dataclass(slots=True, kw_only=True)
+class _Log:
+    """What one file says besides its matches."""
+
+    ended_well: int = 0  # the line in which it did; 0: it did not
+    last_step: int = 0  # the line with the last step that was new
+    best: int = -1
+    died: list[int] = field(default_factory=list)  # lines of launchers that tell of a death
+
+
+def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verdict]:
+    """Return the verdicts on a run from what its logs hold; none for a healthy one. Matches are in the order of their files."""
+    placed = in_context(list(matches))
+    logs = _logs(placed, steps)
+    told = [match for match in placed if match.fault and _counts(match, logs)]
+    naming = [match for match in told if match.weight == "names"]
+    if not naming:
+        return _guess(placed, logs)
+    depth = min(LAYERS.index(match.layer) for match in naming)
+    deepest = [match for match in naming if LAYERS.index(match.layer) == depth]
+    root = _first(deepest)
+    raised = [match for match in naming if match.layer == "other"]
+    if raised and root.layer == "launcher" and root.fault == "preemption":
+        deepest, root = raised, _first(raised)  # whoever ended the job did so because of it
+    verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
+    sick = [match for match in naming if match.layer == "numbers"]
+    if (
+        sick and root.layer != "numbers" and root.fault not in SICK
+    ):  # it was sick before it died, or went on
+        first = _first(sick)
+        verdicts.append(_verdict(first, _alike(naming, first), sick, sick))
+    return verdicts
+
+
+def telling(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Match]:
+    """Return what of some logs is worth telling to whoever judges them with others: placed already, noise left out."""
+    placed = in_context(list(matches))
+    logs = _logs(placed, steps)
+    return [
+        replace(match, role="" if match.role in _CONTEXTUAL else match.role)
+        for match in placed
+        if match.role in _NAMING or (match.fault and _counts(match, logs))
+    ]
+
+
+def _alike(naming: Sequence[Match], root: Match) -> list[Match]:
+    return [match for match in naming if match.fault == root.fault]
+
+
+# Roles that mean something beside other lines only, and those that are told though they name no fault.
+_CONTEXTUAL: tuple[Role, ...] = ("exception", "exception-of-code", "missing-file", "disk-full")
+_NAMING: tuple[Role, ...] = ("names-rank", "root-cause", "waited-in-vain", "ended-well")
+
+
+def _logs(matches: Iterable[Match], steps: Iterable[Step]) -> dict[str, _Log]:
+    logs: dict[str, _Log] = {}
+    for match in matches:
+        log = logs.setdefault(match.file, _Log())
+        if match.role == "ended-well":
+            log.ended_well = match.line
+        elif match.role in ("death", "root-cause"):
+            log.died.append(match.line)
+    for step in steps:
+        log = logs.setdefault(step.file, _Log())
+        if step.step > log.best:
+            log.best, log.last_step = step.step, step.line
+    for log in logs.values():
+        if log.last_step > log.ended_well:
+            log.ended_well = 0  # an epoch was over, or a phase: it went on
+    return logs
+
+
+def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
+    """Whether what a line says can have ended the run, or will go on to trouble it."""
+    log = logs[match.file]
+    if match.layer == "numbers" or (match.is_lasting and match.layer in DEEP):
+        return True
+    if match.layer in ECHOES and any(other.ended_well for other in logs.values()):
+        return False  # the ranks that were done first were missed by the others
+    if log.ended_well and match.line > log.ended_well:
+        return match.layer in DEEP or match.fault == "checkpoint_io"
+    over = log.ended_well or log.last_step
+    lived_on = match.line < over
+    if match.fault in SICK and not log.ended_well:
+        return True
+    return not lived_on or any(match.line < died < over for died in log.died)
+
+
+def _first(matches: Sequence[Match]) -> Match:
+    """Return the first word: of one file the line decides (not all lines have a time), between files the time that they say."""
+    firsts: dict[str, Match] = {}
+    for match in sorted(matches, key=lambda match: (match.line, match.fault == "unknown")):
+        firsts.setdefault(match.file, match)
+    return min(firsts.values(), key=lambda match: (match.at is None, match.at or 0.0))
+
+
+# ---- whose it is -------------------------------------------------------------------------------------------------------
+
+
+def _verdict(
+    root: Match, same: Sequence[Match], deepest: Sequence[Match], placed: Sequence[Match]
+) -> Verdict:
+    culprit = _culprit(root, same, placed)
+    confidence = CONFIDENCE[root.layer]
+    if any(match.fault != root.fault for match in deepest):
+        confidence *= DISPUTED
+    return Verdict(
+        fault=root.fault,
+        scope=root.scope,
+        culprit=culprit,
+        confidence=round(confidence, 2),
+        evidence=_evidence(root, same, placed),
+        action_class=_action(root, same, culprit),
+        template=masked(root.text) if root.fault == "unknown" else "",
+    )
+
+
+def _culprit(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> Culprit | None:
+    if root.layer in ("device", "link", "consequence") and (gpu := _gpu(root, placed)):
+        return Culprit(kind="gpu", id=gpu)
+    if root.fault == "nccl_timeout":
+        return _late_rank(placed)
+    peers = {match.named["peer"]: True for match in same if "peer" in match.named}
+    if root.fault == "nccl_network" and len(peers) == 1:
+        return Culprit(kind="node", id=next(iter(peers)))
+    if root.scope == "node" and (node := root.named.get("node") or root.named.get("named")):
+        return Culprit(kind="node", id=node)
+    if root.scope in ("storage", "fabric", "scheduler"):
+        return None
+    rank = _lonely_rank(root, same, placed)
+    return Culprit(kind="rank", id=str(rank)) if rank is not None else None
+
+
+def _gpu(root: Match, placed: Sequence[Match]) -> str:
+    """Return the GPU that the root names, or a line just above it."""
+    if gpu := root.named.get("gpu"):
+        return gpu
+    if address := _PCI_ADDRESS.search(root.text):
+        return address[0]
+    for match in placed:
+        is_near = match.file == root.file and 0 <= root.line - match.line <= NEAR_LINES
+        if match.role == "names-gpu" and is_near:
+            return match.named.get("gpu", "")
+    return ""
+
+
+def _late_rank(placed: Sequence[Match]) -> Culprit | None:
+    """Return the one rank that did not come to a collective: by name, or because its last one was an earlier one."""
+    late = {match.named["late"]: True for match in placed if "late" in match.named}
+    if len(late) == 1:
+        return Culprit(kind="rank", id=next(iter(late)))
+    reached = {
+        match.rank: int(sequence)
+        for match in reversed(placed)
+        if match.role == "waited-in-vain"
+        and match.rank is not None
+        and (sequence := match.named.get("sequence", "")).isascii()
+        and sequence.isdigit()
+        and len(sequence) < MAX_DIGITS
+    }
+    if late or len(reached) < 2:
+        return None
+    first = min(reached.values())
+    behind = [rank for rank, sequence in reached.items() if sequence == first]
+    others = {sequence: True for sequence in reached.values() if sequence != first}
+    # Groups of ranks count apart from each other: only one that was just behind all the others is late.
+    if len(behind) != 1 or len(others) != 1 or next(iter(others)) - first > NEAR_SEQUENCES:
+        return None
+    return Culprit(kind="rank", id=str(behind[0]))
+
+
+def _lonely_rank(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> int | None:
+    """Return the rank that its launcher saw fail first; else the one that alone says it of itself, while others speak too.
+
+    What the program or its settings are to blame for strikes all ranks: that one of them is shown first means nothing.
+    """
+    with_it = {match.rank: True for match in same if match.rank is not None}
+    if (failed := _failed_first(placed)) is not None:
+        return failed
+    spoke = {match.rank: True for match in placed if match.rank is not None}
+    if root.scope == "user" or len(with_it) != 1 or len(spoke) < 2:
+        return None
+    return next(iter(with_it))
+
+
+def _failed_first(placed: Sequence[Match]) -> int | None:
+    """Return the rank that a launcher's summary calls the root cause, or the only one that it names."""
+    named = [match for match in placed if match.role == "names-rank" and match.rank is not None]
+    for root in placed:
+        if root.role == "root-cause":
+            below = [match for match in named if match.file == root.file and match.line > root.line]
+            if below:
+                return min(below, key=lambda match: match.line).rank
+    ranks = {match.rank: True for match in named}
+    return next(iter(ranks)) if len(ranks) == 1 else None
+
+
+# ---- how it is told ----------------------------------------------------------------------------------------------------
+
+
+def _evidence(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> tuple[Match, ...]:
+    others = [match for match in placed if match.fault and match.fault != root.fault]
+    chosen = [root, *(match for match in same if match is not root), *others]
+    seen: dict[tuple[str, int], Match] = {}
+    for match in chosen:
+        seen.setdefault((match.file, match.line), match)
+    return tuple(list(seen.values())[:MAX_EVIDENCE])
+
+
+def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> ActionClass:
+    usual = ACTION_CLASSES.get(root.fault, "page")
+    if usual == "swap" and not any(match.is_lasting for match in same):
+        return "restart"
+    if root.fault in ("gpu_xid_other", "nccl_network", "unknown") and culprit is not None:
+        lasts = any(match.is_lasting for match in same)
+        return "swap" if lasts and culprit.kind != "rank" else usual
+    return usual
+
+
+def _guess(placed: Sequence[Match], logs: Mapping[str, _Log]) -> list[Verdict]:
+    """Judge a log that names no fault but shows a program being torn down: a traceback whose last line is missing."""
+    frames = [
+        match
+        for match in placed
+        if match.role in ("traceback", "frame-of-imports") and _counts(match, logs)
+    ]
+    if not frames:
+        return []
+    imports = [match for match in frames if match.role == "frame-of-imports"]
+    root = (imports or frames)[0]
+    return [
+        Verdict(
+            fault="config_error" if imports else "unknown",
+            scope="user" if imports else "rank",
+            culprit=None,
+            confidence=0.3,
+            evidence=tuple(frames[:MAX_EVIDENCE]),
+            action_class="stop" if imports else "restart",
+            template="" if imports else masked(root.text),
+        )
+    ]

@@ -1,0 +1,231 @@
+"""Families of metrics: what is said of the cluster, its store, nodes, runs and incidents, each under a name with its unit.
+
+Of nodes only what they are is said (`stoker_node_state` has one row a node), so that thousands of them can be scraped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from typing import get_args
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from runner.facts.incidents import IncidentState
+from runner.facts.messages.cluster_status import NodeView, RunView, View
+from runner.facts.messages.records import NodeStateName, RunStateName
+from runner.history.run_accounting import CAUSES
+from runner.serve.status_reader import Beside
+
+NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
+RUN_STATES: tuple[str, ...] = get_args(RunStateName)
+INCIDENT_STATES = tuple(state.value for state in IncidentState)
+VERDICTS = ("quarantined", "retired")
+
+Row = tuple[Sequence[str], float | None]
+
+# Name, help, labels and value of what is said of each run. The names carry Prometheus' units.
+_RUN_GAUGES: tuple[tuple[str, str, Callable[[RunView], float | None]], ...] = (
+    ("stoker_run_step", "Last finished step of the newest attempt.", lambda r: r.step),
+    ("stoker_run_best_step", "Furthest step any attempt reached.", lambda r: r.best_step),
+    ("stoker_run_goal_steps", "Steps at which the run ends.", lambda r: r.total_steps),
+    ("stoker_run_attempts", "Attempts planned so far.", lambda r: r.num_attempts),
+    (
+        "stoker_run_checkpoint_step",
+        "Step of the newest trusted checkpoint.",
+        lambda r: r.checkpoint_step,
+    ),
+    (
+        "stoker_run_ettr_ratio",
+        "Productive time / wall time since admission.",
+        lambda r: r.ettr_ratio,
+    ),
+    (
+        "stoker_run_last_progress_age_seconds",
+        "Time since the last finished step.",
+        lambda r: r.phase_seconds,
+    ),
+    ("stoker_run_loss", "Loss of the last step.", lambda r: r.last.loss if r.last else None),
+    (
+        "stoker_run_grad_norm",
+        "Gradient norm before clipping.",
+        lambda r: r.last.grad_norm if r.last else None,
+    ),
+    (
+        "stoker_run_learning_rate",
+        "Learning rate of the last step.",
+        lambda r: r.last.lr if r.last else None,
+    ),
+    (
+        "stoker_run_loss_scale",
+        "Loss scale of the last step.",
+        lambda r: r.last.loss_scale if r.last else None,
+    ),
+    (
+        "stoker_run_tokens_per_second",
+        "Tokens per second, whole run.",
+        lambda r: r.last.tokens_per_second if r.last else None,
+    ),
+    (
+        "stoker_run_mfu_ratio",
+        "Model FLOPs utilisation.",
+        lambda r: r.last.mfu_ratio if r.last else None,
+    ),
+    (
+        "stoker_run_peak_memory_bytes",
+        "Largest peak memory of a rank.",
+        lambda r: r.last.peak_memory_bytes_max if r.last else None,
+    ),
+)
+
+
+def gauge(name: str, text: str, labels: Sequence[str], rows: Sequence[Row]) -> Metric:
+    """Make a family of gauges; rows whose value is None are left out."""
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, value in rows:
+        if value is not None:
+            family.add_metric(values, value)
+    return family
+
+
+def counter(name: str, text: str, labels: Sequence[str], rows: Sequence[Row]) -> Metric:
+    """Make a family of counters; rows whose value is None are left out."""
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, value in rows:
+        if value is not None:
+            family.add_metric(values, value)
+    return family
+
+
+def leadership(beside: Beside) -> Iterator[Metric]:
+    """Say what the store itself tells: who may write, who would take over, and how long the journal is."""
+    left = beside.lease_left_seconds
+    text = "Time until the supervisor's lease runs out unless it is renewed; 0: nobody leads."
+    yield gauge("stoker_lease_left_seconds", text, (), [((), left or 0.0)])
+    token = beside.lease_token or None
+    yield gauge(
+        "stoker_lease_token", "Number of the lease; each leader's is higher.", (), [((), token)]
+    )
+    text = "Supervisors that stand by."
+    yield gauge("stoker_standby_supervisors", text, (), [((), beside.num_standbys)])
+    entries = [
+        (("store",), float(beside.journal_stored)),
+        (("files",), float(beside.journal_archived)),
+    ]
+    text = "Entries of the journal, by where they are kept."
+    yield gauge("stoker_journal_kept_entries", text, ("where",), entries)
+
+
+def cluster(view: View) -> Iterator[Metric]:
+    """Say who leads, how old the View is, and what the supervisor costs."""
+    info = ("cluster", "holder")
+    yield gauge(
+        "stoker_cluster_info", "Who leads which cluster.", info, [((view.cluster, view.holder), 1)]
+    )
+    age = max(0.0, time.time() - view.wall)
+    yield gauge("stoker_view_age_seconds", "Age of what these metrics show.", (), [((), age)])
+    yield counter(
+        "stoker_journal_entries", "Entries in the journal.", (), [((), view.journal_sequence)]
+    )
+    failures = view.decision_failures
+    yield counter("stoker_decision_failures", "Decisions that raised.", (), [((), failures)])
+    yield gauge(
+        "stoker_open_actions", "Actions without an outcome.", (), [((), len(view.open_actions))]
+    )
+    resident = view.supervisor_resident_bytes or None
+    yield gauge(
+        "stoker_supervisor_resident_bytes", "Memory of the supervisor.", (), [((), resident)]
+    )
+    cpu = view.supervisor_cpu_seconds
+    yield counter("stoker_supervisor_cpu_seconds", "CPU time of the supervisor.", (), [((), cpu)])
+    text = "1: the cluster shuts down, or has shut down in order."
+    yield gauge("stoker_closing", text, (), [((), float(view.closing))])
+    unsigned = float(view.unsigned)
+    yield gauge("stoker_unsigned", "1: whoever reaches the store is obeyed.", (), [((), unsigned)])
+    refused = [((why,), float(count)) for why, count in view.refused_messages.items()]
+    text = "Messages that were not obeyed, by why."
+    yield counter("stoker_refused_messages", text, ("reason",), refused)
+    events = [((name,), float(count)) for name, count in view.counters.items()]
+    yield counter("stoker_events", "What the controller counted, by its name.", ("event",), events)
+
+
+def nodes(nodes: Sequence[NodeView]) -> Iterator[Metric]:
+    """Say of each node what it is, when it was heard, and what its processes take."""
+    counts = Counter(node.state for node in nodes)
+    by_state = [((state,), float(counts[state])) for state in NODE_STATES]
+    yield gauge("stoker_nodes", "Nodes by state.", ("state",), by_state)
+    states = [((n.node, n.state), 1.0) for n in nodes]
+    yield gauge("stoker_node_state", "1, with the state a node is in.", ("node", "state"), states)
+    leaving = sum(node.leaving is not None for node in nodes)
+    text = "Nodes that are to leave service at a checkpoint."
+    yield gauge("stoker_leaving_nodes", text, (), [((), leaving)])
+    heard = [((n.node,), n.heard_seconds_ago) for n in nodes]
+    yield gauge("stoker_node_heard_age_seconds", "Time since a node's last sign.", ("node",), heard)
+    ranks = [((n.node,), float(len(n.ranks_alive))) for n in nodes]
+    yield gauge("stoker_node_ranks", "Ranks alive on a node.", ("node",), ranks)
+    memory = [((n.node,), n.agent_resident_bytes or None) for n in nodes]
+    yield gauge("stoker_agent_resident_bytes", "Memory of a node's agent.", ("node",), memory)
+    warm = [((n.node,), n.warm_resident_bytes or None) for n in nodes]
+    text = "Memory of a node's warm process."
+    yield gauge("stoker_warm_resident_bytes", text, ("node",), warm)
+    ready = sum(node.warm == "ready" for node in nodes)
+    text = "Nodes with a warm process that is ready to fork ranks."
+    yield gauge("stoker_warm_nodes", text, (), [((), ready)])
+
+
+def hardware(view: View) -> Iterator[Metric]:
+    """Say how the spares stand, what hardware is refused, and which failure domains are down."""
+    spares = sum(node.state == "spare" for node in view.nodes)
+    yield gauge("stoker_spare_nodes", "Nodes that stand by.", (), [((), spares)])
+    if view.pool is not None:
+        text = "Spares that are enough in 99 % of all cases."
+        yield gauge("stoker_recommended_spares", text, (), [((), view.pool.recommended)])
+        low = float(view.pool.low)
+        yield gauge("stoker_spares_low", "Whether there are too few spares.", (), [((), low)])
+    text = "Offences of hardware that still count."
+    yield gauge("stoker_hardware_offences", text, (), [((), view.offences)])
+    refused = [((verdict,), float(view.hardware_refused.get(verdict, 0))) for verdict in VERDICTS]
+    text = "Pieces of hardware that may not serve."
+    yield gauge("stoker_hardware_refused", text, ("verdict",), refused)
+    down = [((name,), float(len(fallen))) for name, fallen in view.domains_down.items()]
+    text = "Nodes of a failure domain that is down."
+    yield gauge("stoker_domain_down_nodes", text, ("domain",), down)
+    yield gauge("stoker_domains_down", "Failure domains that are down.", (), [((), len(down))])
+
+
+def runs(runs: Sequence[RunView]) -> Iterator[Metric]:
+    """Say how far each run is, and where its time went."""
+    labels = ("run", "name")
+    for name, text, value in _RUN_GAUGES:
+        yield gauge(name, text, labels, [((str(run.run), run.name), value(run)) for run in runs])
+    states = [((str(r.run), r.name, s), float(r.state == s)) for r in runs for s in RUN_STATES]
+    yield gauge("stoker_run_state", "1 for the state a run is in.", (*labels, "state"), states)
+    lost = [
+        ((str(run.run), run.name, cause), run.lost_seconds.get(cause, 0.0))
+        for run in runs
+        for cause in CAUSES
+    ]
+    text = "Time that went into no contributing step, by cause."
+    yield gauge("stoker_run_lost_seconds", text, (*labels, "cause"), lost)
+
+
+def incidents(view: View) -> Iterator[Metric]:
+    """Count incidents, and say where the newest stand."""
+    prefix = "incidents_"
+    opened = [
+        ((name.removeprefix(prefix),), float(count))
+        for name, count in view.counters.items()
+        if name.startswith(prefix)
+    ]
+    yield counter(
+        "stoker_incidents", "Incidents opened, by the fault that opened them.", ("fault",), opened
+    )
+    faults = dict.fromkeys(incident.fault for incident in view.incidents)
+    shown = [
+        ((fault, state), float(sum(i.fault == fault and i.state == state for i in view.incidents)))
+        for fault in faults
+        for state in INCIDENT_STATES
+    ]
+    text = "Incidents by fault and state, the newest hundred."
+    yield gauge("stoker_recent_incidents", text, ("fault", "state"), shown)

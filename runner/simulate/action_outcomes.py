@@ -1,0 +1,130 @@
+"""Places: how each kind of action comes out in the world."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from runner.facts.actions import Action, ActionResult
+from runner.facts.ids import AttemptId
+from runner.simulate.node import BOOT_SECONDS, Machine
+from runner.simulate.training import Folder
+from runner.simulate.virtual_time import Agenda
+
+PREPARE_SECONDS = 0.05
+PROBE_SECONDS = 0.05
+QUICK_SECONDS = 0.02
+LEAVE_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What an action leads to, and after how long. None: nobody ever says."""
+
+    seconds: float
+    outcome: Literal["done", "failed"] | None = "done"
+    detail: Mapping[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+
+class Places:
+    """Performs actions on machines and checkpoint folders."""
+
+    def __init__(
+        self, agenda: Agenda, machines: Mapping[str, Machine], folder: Callable[[int], Folder]
+    ) -> None:
+        """`folder(run)` returns a run's checkpoints."""
+        self._agenda = agenda
+        self._machines = machines
+        self._folder = folder
+        self._port = 29500
+        self.hanging: dict[str, int] = {}  # kind of action -> how many more of it never end
+        self.failing: dict[str, int] = {}  # kind of action -> how many more of it fail
+        self._hung: list[str] = []
+        self._failed: list[str] = []
+
+    def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
+        """Start an action; tell its outcome later."""
+        if self._spend(self.hanging, action, self._hung):
+            return
+        if self._spend(self.failing, action, self._failed):
+            found = Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no space left")
+        else:
+            found = self._outcome(action)
+        if found.outcome is not None:
+            result = ActionResult(
+                id=action.id, outcome=found.outcome, detail=found.detail, message=found.message
+            )
+            self._agenda.after(found.seconds, lambda: report(result))
+
+    def _spend(self, budget: dict[str, int], action: Action, struck: list[str]) -> bool:
+        """Strike an action if there is budget for its kind; one that is performed again fares as before."""
+        if action.id not in struck and budget.get(action.action, 0) > 0:
+            budget[action.action] -= 1
+            struck.append(action.id)
+        return action.id in struck
+
+    def _outcome(self, action: Action) -> Outcome:
+        machine = self._machines.get(str(action.args.get("node")))
+        if action.action == "prepare_attempt":
+            return self._prepare(action)
+        if action.action == "verify_checkpoint":
+            return self._verify(action)
+        if action.action == "prune_checkpoints":
+            folder = self._folder(action.run or 0)
+            paths = action.args["paths"]
+            folder.sealed = [known for known in folder.sealed if known.path not in paths]
+            return Outcome(seconds=QUICK_SECONDS)
+        if machine is None:
+            return Outcome(seconds=QUICK_SECONDS)
+        if action.action == "start_agent":
+            return self._start_agent(machine)
+        if action.action == "stop_agent":
+            if machine.cut:
+                return Outcome(seconds=LEAVE_SECONDS, outcome="failed", message="not reachable")
+            self._agenda.after(LEAVE_SECONDS, machine.leave)
+            return Outcome(seconds=2 * LEAVE_SECONDS, message="ended")
+        return self._probe(machine)
+
+    def _prepare(self, action: Action) -> Outcome:
+        folder = self._folder(AttemptId.parse(str(action.args["attempt"])).run)
+        chosen, refused = None, list[dict[str, object]]()
+        if action.args["folder"]:
+            folder.epoch = max(folder.epoch, int(action.args["epoch"]))
+            chosen, refused = folder.survey(list(action.args["refused"]))
+        self._port += 1
+        detail = {
+            "chosen": chosen,
+            "refused": refused,
+            "address": action.args["address"],
+            "port": self._port,
+        }
+        return Outcome(seconds=PREPARE_SECONDS, detail=detail)
+
+    def _verify(self, action: Action) -> Outcome:
+        found = self._folder(action.run or 0).find(str(action.args["path"]))
+        if found is None:
+            return Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no such folder")
+        if found.torn:
+            message = "the hash of rank0 differs"
+            return Outcome(seconds=QUICK_SECONDS, outcome="failed", message=message)
+        return Outcome(seconds=QUICK_SECONDS, detail={"step": found.step})
+
+    def _start_agent(self, machine: Machine) -> Outcome:
+        if machine.cut:
+            return Outcome(seconds=BOOT_SECONDS, outcome="failed", message="not reachable")
+        self._agenda.after(BOOT_SECONDS, machine.boot)
+        return Outcome(seconds=BOOT_SECONDS, message="started")
+
+    def _probe(self, machine: Machine) -> Outcome:
+        if machine.cut:
+            return Outcome(seconds=PROBE_SECONDS, detail={"reachable": False})
+        alive = ("dead", "alive")
+        detail = {
+            "reachable": True,
+            "agent": alive[machine.agent],
+            "keeper": alive[machine.keeper],
+            "ranks_alive": sorted(machine.share.ranks) if machine.share else [],
+        }
+        return Outcome(seconds=PROBE_SECONDS, detail=detail)

@@ -1,0 +1,357 @@
+"""A store in memory, shared by the threads of one process, that fails when told to.
+
+A `MemoryStore` is one handle, and plays one process: after a Crash it is dead, and every later call on it raises Crash again.
+`another()` opens a further handle on the same contents, as the process that is started next would.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from runner.errors import PermanentError, StoreUnavailable
+from runner.store.memory.faults import Crash, Fault, Faults
+from runner.store.protocol import (
+    MAX_BATCH_BYTES,
+    READ_LIMIT,
+    VOLATILE_KEEP,
+    VOLATILE_SLACK,
+    Batch,
+    Clock,
+    Item,
+    Lease,
+    LeaseHeld,
+    LeaseHolder,
+    Register,
+    check_name,
+    check_payloads,
+    check_still_there,
+    check_value,
+    check_values,
+    is_volatile_stream,
+    lost,
+    not_the_same,
+)
+
+
+@dataclass(slots=True)
+class _Stream:
+    trimmed: int = 0
+    payloads: list[bytes] = field(default_factory=list)
+
+    @property
+    def last(self) -> int:
+        return self.trimmed + len(self.payloads)
+
+
+@dataclass(slots=True)
+class _LeaseRow:
+    holder: str | None = None
+    token: int = 0
+    expires_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What all handles share; `changed` guards it."""
+
+    streams: dict[str, _Stream] = field(default_factory=dict)
+    registers: dict[str, Register] = field(default_factory=dict)
+    leases: dict[str, _LeaseRow] = field(default_factory=dict)
+    version: int = 0
+    changed: threading.Condition = field(default_factory=threading.Condition)
+
+
+class MemoryStore:
+    """One handle on a store in memory. See `Store` for what the methods promise.
+
+    `faults`: what goes wrong, counted over the operations that change something. `clock`: the time that leases run by.
+    """
+
+    def __init__(
+        self,
+        *,
+        faults: Faults | None = None,
+        clock: Clock = time.monotonic,
+        contents: _Contents | None = None,
+    ) -> None:
+        self.faults = faults or Faults()
+        self._clock = clock
+        self._contents = contents or _Contents()
+        self._is_dead = False
+        self._is_down = False
+        self._is_closed = False
+        self._num_wakes = 0
+        self._local = threading.local()
+
+    def another(self, *, faults: Faults | None = None) -> MemoryStore:
+        """Open a further handle on the same contents: another process, or the next life of this one."""
+        return MemoryStore(faults=faults, clock=self._clock, contents=self._contents)
+
+    def go_down(self) -> None:
+        """Be unavailable from now on, for blocked readers of this handle too."""
+        with self._contents.changed:
+            self._is_down = True
+            self._contents.changed.notify_all()
+
+    def come_back(self) -> None:
+        """Be available again; nothing was lost."""
+        with self._contents.changed:
+            self._is_down = False
+
+    def append(
+        self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
+    ) -> int:
+        """Append one payload; see `Store.append`."""
+        return self._append("append", stream, (payload,), fence=fence, at=at)
+
+    def append_many(
+        self,
+        stream: str,
+        payloads: Sequence[bytes],
+        *,
+        fence: Lease | None = None,
+        at: int | None = None,
+    ) -> int:
+        """Append all payloads or none; see `Store.append_many`."""
+        return self._append(
+            "append_many", stream, payloads, fence=fence, at=at if payloads else None
+        )
+
+    def _append(
+        self,
+        method: str,
+        stream: str,
+        payloads: Sequence[bytes],
+        *,
+        fence: Lease | None,
+        at: int | None,
+    ) -> int:
+        check_payloads(check_name(stream), payloads)
+        with self._changing(method, stream, fence) as contents:
+            rows = contents.streams.setdefault(stream, _Stream())
+            if at is not None and at != rows.last + 1:
+                begin, end = at - rows.trimmed - 1, at + len(payloads) - 1
+                there = rows.payloads[max(begin, 0) : begin + len(payloads)]
+                if not rows.trimmed < at <= end <= rows.last or there != [*payloads]:
+                    raise not_the_same(stream, at, last=rows.last, trimmed=rows.trimmed)
+                return end
+            _extend(stream, rows, payloads)
+            return rows.last
+
+    def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
+        """Forget old items; see `Store.trim`."""
+        with self._changing("trim", stream, fence) as contents:
+            _cut(contents.streams.setdefault(stream, _Stream()), through)
+
+    def last(self, stream: str) -> int:
+        """Return the number of the newest item; see `Store.last`."""
+        with self._looking() as contents:
+            return contents.streams.get(stream, _Stream()).last
+
+    def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
+        """Set a register; see `Store.put`."""
+        check_value(check_name(name), payload)
+        with self._changing("put", name, fence) as contents:
+            contents.version += 1
+            contents.registers[name] = Register(contents.version, payload)
+            return contents.version
+
+    def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
+        """Set all registers or none; see `Store.put_many`."""
+        check_values(values)
+        with self._changing("put_many", ",".join(values), fence) as contents:
+            for name, payload in values.items():
+                contents.version += 1
+                contents.registers[name] = Register(contents.version, payload)
+            return contents.version
+
+    def get(self, name: str) -> Register | None:
+        """Return a register; see `Store.get`."""
+        with self._looking() as contents:
+            return contents.registers.get(name)
+
+    def registers(self, prefix: str) -> dict[str, Register]:
+        """Return the registers whose name starts with `prefix`; see `Store.registers`."""
+        with self._looking() as contents:
+            found = sorted(contents.registers.items())
+        return {name: register for name, register in found if name.startswith(prefix)}
+
+    def delete(self, name: str, *, fence: Lease | None = None) -> None:
+        """Remove a register; see `Store.delete`."""
+        with self._changing("delete", name, fence) as contents:
+            contents.registers.pop(name, None)
+
+    def read(
+        self,
+        *,
+        streams: Mapping[str, int],
+        registers: Mapping[str, int],
+        timeout_seconds: float,
+        limit: int = READ_LIMIT,
+    ) -> Batch:
+        """Block until something named is new; see `Store.read`."""
+        deadline = time.monotonic() + timeout_seconds
+        with self._looking() as contents:
+            while True:
+                batch = _look(contents, streams, registers, limit)
+                left_seconds = deadline - time.monotonic()
+                if batch or left_seconds <= 0 or self._has_been_woken():
+                    return batch
+                contents.changed.wait(min(left_seconds, threading.TIMEOUT_MAX))
+                if self._is_closed:
+                    return Batch()
+                self._check_usable()
+
+    def forget(self) -> None:
+        """Believe the store as it is from now on; see `Store.forget`."""
+        return  # it remembers nothing of its own
+
+    def wake(self) -> None:
+        """End blocked reads of this handle; see `Store.wake`."""
+        with self._contents.changed:
+            self._num_wakes += 1
+            self._contents.changed.notify_all()
+
+    def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
+        """Take a lease; see `Store.acquire_lease`."""
+        check_name(name)
+        check_name(holder)
+        with self._changing("acquire_lease", name) as contents:
+            row = contents.leases.setdefault(name, _LeaseRow())
+            left_seconds = row.expires_seconds - self._clock()
+            if row.holder is not None and row.holder != holder and left_seconds > 0:
+                raise LeaseHeld(name, row.holder, expires_in_seconds=left_seconds)
+            row.holder, row.token = holder, row.token + 1
+            row.expires_seconds = self._clock() + ttl_seconds
+            return Lease(name=name, holder=holder, token=row.token, ttl_seconds=ttl_seconds)
+
+    def renew(self, lease: Lease) -> None:
+        """Hold the lease for longer; see `Store.renew`."""
+        with self._changing("renew", lease.name, lease) as contents:
+            contents.leases[lease.name].expires_seconds = self._clock() + lease.ttl_seconds
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease back; see `Store.release`."""
+        with self._changing("release", lease.name) as contents:
+            row = contents.leases.get(lease.name, _LeaseRow())
+            if (row.holder, row.token) == (lease.holder, lease.token):
+                row.holder = None
+
+    def lease_holder(self, name: str) -> LeaseHolder | None:
+        """Return who holds the lease; see `Store.lease_holder`."""
+        with self._looking() as contents:
+            row = contents.leases.get(name, _LeaseRow())
+            if row.holder is None:
+                return None
+            left_seconds = max(row.expires_seconds - self._clock(), 0.0)
+            return LeaseHolder(holder=row.holder, token=row.token, expires_in_seconds=left_seconds)
+
+    def break_lease(self, name: str, holder: str) -> bool:
+        """Take the lease away from a dead holder; see `Store.break_lease`."""
+        with self._changing("break_lease", name) as contents:
+            row = contents.leases.get(name, _LeaseRow())
+            if row.holder != holder:
+                return False
+            row.holder = None
+            return True
+
+    def close(self) -> None:
+        """Let go of everything; see `Store.close`."""
+        with self._contents.changed:
+            self._is_closed = True
+            self._contents.changed.notify_all()
+
+    @contextmanager
+    def _looking(self) -> Iterator[_Contents]:
+        with self._contents.changed:
+            self._check_usable()
+            yield self._contents
+
+    @contextmanager
+    def _changing(self, method: str, name: str, fence: Lease | None = None) -> Iterator[_Contents]:
+        """Run the block as one operation, with the fault that the plan has for it."""
+        with self._contents.changed:
+            self._check_usable()
+            fault = self.faults.next(method, name)
+            if fault is Fault.CRASH_BEFORE:
+                self._die(f"before {method} {name!r}")
+            if fault is Fault.REFUSE:
+                raise StoreUnavailable(f"the store did not answer {method} {name!r}; try again")
+            _check_fence(self._contents, fence)
+            yield self._contents
+            self._contents.changed.notify_all()
+            if fault is Fault.CRASH_AFTER:
+                self._die(f"after {method} {name!r}")
+            if fault is Fault.LOSE:
+                raise StoreUnavailable(f"the answer to {method} {name!r} was lost; try again")
+
+    def _check_usable(self) -> None:
+        if self._is_dead:
+            raise Crash("this process is dead")
+        if self._is_closed:
+            raise PermanentError("this handle on the store in memory is closed; open another")
+        if self._is_down:
+            raise StoreUnavailable("the store in memory was told to be down; bring it back")
+
+    def _die(self, where: str) -> None:
+        self._is_dead = True
+        self._contents.changed.notify_all()
+        raise Crash(where)
+
+    def _has_been_woken(self) -> bool:
+        seen = getattr(self._local, "num_wakes_seen", 0)
+        self._local.num_wakes_seen = self._num_wakes
+        return bool(seen != self._num_wakes)
+
+
+def _check_fence(contents: _Contents, fence: Lease | None) -> None:
+    if fence is None:
+        return
+    row = contents.leases.get(fence.name, _LeaseRow())
+    if (row.holder, row.token) != (fence.holder, fence.token):
+        raise lost(fence, holder=row.holder, token=row.token)
+
+
+def _extend(stream: str, rows: _Stream, payloads: Sequence[bytes]) -> None:
+    before = rows.last
+    rows.payloads.extend(payloads)
+    if is_volatile_stream(stream) and rows.last // VOLATILE_SLACK > before // VOLATILE_SLACK:
+        _cut(rows, rows.last - VOLATILE_KEEP)
+
+
+def _cut(rows: _Stream, through: int) -> None:
+    through = min(through, rows.last)
+    if through > rows.trimmed:
+        del rows.payloads[: through - rows.trimmed]
+        rows.trimmed = through
+
+
+def _look(
+    contents: _Contents, streams: Mapping[str, int], registers: Mapping[str, int], limit: int
+) -> Batch:
+    items = {}
+    room_bytes = MAX_BATCH_BYTES
+    for name, number in streams.items():
+        found = []
+        rows = contents.streams.get(name, _Stream())
+        if not is_volatile_stream(name):
+            check_still_there(f"stream {name!r}", found=rows.last, seen=number)
+        # A volatile stream that ends before its reader's cursor began anew.
+        start = max(number - rows.trimmed, 0) if number <= rows.last else 0
+        for index in range(start, min(len(rows.payloads), start + limit)):
+            found.append(Item(rows.trimmed + index + 1, rows.payloads[index]))
+            room_bytes -= len(rows.payloads[index])
+            if room_bytes <= 0:
+                break
+        if found:
+            items[name] = tuple(found)
+    values = {
+        name: contents.registers[name]
+        for name, version in registers.items()
+        if name in contents.registers and contents.registers[name].version > version
+    }
+    return Batch(items=items, registers=values)

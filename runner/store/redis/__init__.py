@@ -1,0 +1,1 @@
+"""The store on one Redis server, for clusters of several machines."""

@@ -1,0 +1,71 @@
+"""Entries of Redis streams -> items and registers, checked on the way.
+
+An entry of ours has one field, `crc:<checksum>`. One that has not was written by somebody else, past the store: its bytes are
+handed on as they are, since whoever reads them will find that they are no message; what it pushed aside is not missed. One that
+has, but is not what was written, means a broken server or disk.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+from zlib import crc32
+
+from runner.errors import StoreCorrupt
+from runner.store.protocol import Item, Register
+
+_FIELD = re.compile(rb"crc:[0-9a-f]{8}")
+
+Entry = Sequence[Any]  # [id, [field, payload, ...]] as Redis has it
+
+
+def field_of(payload: bytes) -> bytes:
+    """Return the name of the field that holds a payload."""
+    return b"crc:%08x" % crc32(payload)
+
+
+def items_of(stream: str, entries: Sequence[Entry], *, start: int | None) -> tuple[Item, ...]:
+    """Return the items; raise StoreCorrupt for one that is damaged, or missing after `start` (None: wherever it begins)."""
+    items: list[Item] = []
+    number = start
+    for entry in entries:
+        found = _number(entry)
+        if number is not None and found <= number:
+            continue  # `5-1` beside `5-0`: not ours, and there is no number for it
+        payload, is_ours = _opened("stream", stream, entry)
+        if number is not None and found != number + 1 and is_ours:
+            raise StoreCorrupt(
+                f"stream {stream!r}: item {number + 1} is missing, {found} follows; put back a copy"
+            )
+        items.append(Item(found, payload))
+        number = found
+    return tuple(items)
+
+
+def follow_each_other(entries: Sequence[Entry], start: int) -> bool:
+    """Say whether entries go on right after `start`, without a gap."""
+    return all(_number(entry) == start + place for place, entry in enumerate(entries, 1))
+
+
+def register_of(name: str, entry: Entry) -> Register:
+    """Return a register's value; raise StoreCorrupt for one that is damaged."""
+    return Register(_number(entry), _opened("register", name, entry)[0])
+
+
+def _number(entry: Entry) -> int:
+    return int(entry[0][:-2] if entry[0].endswith(b"-0") else entry[0].partition(b"-")[0])
+
+
+def _opened(kind: str, name: str, entry: Entry) -> tuple[bytes, bool]:
+    """Return the payload, and whether it is one that a store wrote."""
+    words = entry[1]
+    if len(words) == 2 and words[0] == field_of(words[1]):
+        return words[1], True
+    match = _FIELD.fullmatch(words[0]) if len(words) == 2 else None
+    if match is None:
+        return b" ".join(words), False
+    what = f"{kind} {name!r}" + (f": item {_number(entry)}" if kind == "stream" else "")
+    raise StoreCorrupt(
+        f"{what} is not what was written, its checksum is wrong; put back a copy, and test the server's disk and memory"
+    )

@@ -1,0 +1,88 @@
+"""What a connection finds out before it is used: whether the server will do, and whether the store is still the same one."""
+
+from __future__ import annotations
+
+import os
+import re
+
+from runner.errors import StoreCorrupt, StoreForgot, UserError
+from runner.store.redis.connection import Link, Refused
+from runner.store.redis.keys import Keys
+from runner.store.redis.scripts import BEGIN, HELLO
+from runner.store.redis.thread_connection import evaluate
+
+SCHEMA_VERSION = 1
+OLDEST = (7, 0)  # EVALSHA_RO, and keys of scripts that rights are checked for
+
+
+class NeverStarted(UserError):
+    """The server holds nothing of the cluster."""
+
+
+class Welcome:
+    """Remembers which store a handle is on, and the highest life of its server."""
+
+    def __init__(self, server: str, cluster: str, *, create: bool) -> None:
+        """`server`: what to call it in errors. Without `create`, a store that is not there raises NeverStarted."""
+        self._server, self._cluster, self._create = server, cluster, create
+        self._id = ""
+        self.life = 0
+
+    def enter(self, link: Link, keys: Keys) -> int:
+        """Return the number of the server's life, from 1; raise StoreCorrupt if the store we knew is gone."""
+        run = self._run_of(link)
+        _, store_id, life, begun, schema = evaluate(link, HELLO, (keys.meta,))
+        self._check_same(store_id.decode())
+        if not store_id and not self._create:
+            raise NeverStarted(
+                f"cluster {self._cluster!r} was never started: {self._server} holds nothing of it; start it with "
+                "`stoker supervise`, or see to store.address and store.database"
+            )
+        if begun.decode() != run:
+            prefix = keys.of_life("").prefix.removesuffix(":")
+            said = evaluate(
+                link, BEGIN, (keys.meta,), run, os.urandom(8).hex(), SCHEMA_VERSION, prefix
+            )
+            _, store_id, life, _, schema = said
+            self._check_same(store_id.decode())
+        if int(schema) > SCHEMA_VERSION:
+            raise StoreCorrupt(
+                f"{self._server} holds schema version {int(schema)} of cluster {self._cluster!r}, this Stoker knows "
+                f"{SCHEMA_VERSION}; use the newer Stoker"
+            )
+        if int(life) < self.life:
+            raise StoreForgot(
+                f"{self._server} came back with less than it acknowledged: it counts {int(life)} of its lives, "
+                f"{self.life} were seen; was an old copy put in its place?"
+            )
+        self._id, self.life = store_id.decode(), int(life)
+        return self.life
+
+    def forget(self) -> None:
+        """Take whatever store is there for the one we are on."""
+        self._id, self.life = "", 0
+
+    def _check_same(self, store_id: str) -> None:
+        if self._id and store_id != self._id:
+            found = f"another one ({store_id})" if store_id else "nothing"
+            raise StoreForgot(
+                f"{self._server} came back with less than it acknowledged: it held the store {self._id} of cluster "
+                f"{self._cluster!r}, now it holds {found}; was it emptied, or its append-only file lost? Put back a copy"
+            )
+
+    def _run_of(self, link: Link) -> str:
+        reply = link.call(("INFO", "server"))[0]
+        if isinstance(reply, Refused):
+            raise reply
+        found: dict[str, str] = dict(re.findall(r"^(\w+):(.*?)\r?$", reply.decode(), re.MULTILINE))
+        version = tuple(int(part) for part in re.findall(r"\d+", found.get("redis_version", "")))
+        if version < OLDEST:
+            raise UserError(
+                f"store.address: {self._server} is version {found.get('redis_version')}; 7.0 or later is needed"
+            )
+        if found.get("redis_mode", "standalone") != "standalone":
+            raise UserError(
+                f"store.address: {self._server} runs as {found['redis_mode']!r}; name a server of its own: the journal, "
+                "the lease and what they guard must stand on one"
+            )
+        return str(found.get("run_id", ""))

@@ -1,0 +1,52 @@
+"""The names of a cluster's keys on a Redis server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runner.store.protocol import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Keys:
+    """Keys that begin with `prefix`: those of a cluster, or of one life of its server."""
+
+    prefix: str
+
+    @property
+    def meta(self) -> str:
+        """Which store this is, the server's life, the newest version of a register."""
+        return f"{self.prefix}meta"
+
+    @property
+    def names(self) -> str:
+        """The names of all registers."""
+        return f"{self.prefix}names"
+
+    @property
+    def trims(self) -> str:
+        """How far each stream was trimmed."""
+        return f"{self.prefix}trims"
+
+    def stream(self, name: str) -> str:
+        """Return a stream's key."""
+        return f"{self.prefix}s:{name}"
+
+    def register(self, name: str) -> str:
+        """Return a register's key."""
+        return f"{self.prefix}r:{name}"
+
+    def lease(self, lease: Lease | str | None) -> str:
+        """Return a lease's key; for None one that is there in any case, since a script wants some key."""
+        if lease is None:
+            return self.meta
+        return f"{self.prefix}l:{lease if isinstance(lease, str) else lease.name}"
+
+    def of_life(self, life: int | str) -> Keys:
+        """Return the keys of what is volatile in a life of the server."""
+        return Keys(f"{self.prefix}~{life}:")
+
+
+def keys_of(cluster: str) -> Keys:
+    """Return the keys of a cluster."""
+    return Keys(f"stoker:{cluster}:")

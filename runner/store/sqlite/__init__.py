@@ -1,0 +1,1 @@
+"""The store in two SQLite files, for one machine."""

@@ -1,0 +1,319 @@
+"""The store of one machine: a folder with two SQLite files, for any number of processes and threads.
+
+`store.db` holds what is durable (WAL, synchronous=FULL: one fsync per commit). `volatile-<boot>.db` holds what may be lost
+with the machine, without fsync, under the name of the machine's current life, since a file written so is not to be trusted
+after a power cut; it also holds the listeners, whose bells every writer rings after its commit. The folder belongs on a
+local disk: WAL, bells and the lease clock all want one kernel.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from runner.errors import PermanentError, StoreUnavailable
+from runner.store.protocol import (
+    READ_LIMIT,
+    Batch,
+    Clock,
+    Item,
+    Lease,
+    LeaseHolder,
+    Register,
+    boot_id,
+    check_name,
+    check_payloads,
+    check_values,
+    is_volatile_register,
+    is_volatile_stream,
+    seconds_since_boot,
+)
+from runner.store.sqlite import tables
+from runner.store.sqlite.notify import Ringer
+from runner.store.sqlite.thread_connection import Seat
+from runner.store.watermarks import Seen
+
+DEADLINE_SECONDS = 1.0  # how long a call waits for other users of the files; chosen
+POLL_SECONDS = 1.0  # how late a reader sees what nobody could ring for; chosen
+
+
+class SqliteStore:
+    """A handle on the store in `folder`. See `Store` for what the methods promise.
+
+    `create`: make what is missing; without it, a folder that holds no store raises PermanentError.
+    `deadline_seconds`: how long a call waits for other users of the files before StoreUnavailable.
+    `clock` and `boot` name the time and the machine's life that leases run by; tests give their own.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        *,
+        deadline_seconds: float = DEADLINE_SECONDS,
+        clock: Clock = seconds_since_boot,
+        boot: str = "",
+        create: bool = True,
+    ) -> None:
+        self.folder = Path(folder)
+        self._deadline_seconds = deadline_seconds
+        self._clock = clock
+        self._boot = boot or boot_id()
+        self._durable_path = self.folder / "store.db"
+        self._volatile_path = self.folder / f"volatile-{self._boot[:8]}.db"
+        self._seen = Seen()
+        self._num_wakes = 0
+        self._is_closed = False
+        self._local = threading.local()
+        # Replaced, never changed, so that `wake` may be called from a signal handler and takes no lock.
+        self._seats: tuple[weakref.ref[Seat], ...] = ()
+        self._seats_lock = threading.Lock()
+        if not create and not self._durable_path.exists():
+            raise PermanentError(
+                f"there is no store in {self.folder}; was a cluster started there?"
+            )
+        self._prepare_folder()
+
+    def append(
+        self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
+    ) -> int:
+        """Append one payload; see `Store.append`."""
+        return self._append(stream, (payload,), fence=fence, at=at)
+
+    def append_many(
+        self,
+        stream: str,
+        payloads: Sequence[bytes],
+        *,
+        fence: Lease | None = None,
+        at: int | None = None,
+    ) -> int:
+        """Append all payloads or none; see `Store.append_many`."""
+        return self._append(stream, payloads, fence=fence, at=at if payloads else None)
+
+    def _append(
+        self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None, at: int | None
+    ) -> int:
+        check_payloads(check_name(stream), payloads)
+        seen = self._seen.end(stream)
+        with self._seat() as seat:
+            with seat.writing(volatile=is_volatile_stream(stream), fence=fence) as rows:
+                number = tables.append(rows, stream, payloads, seen=seen, at=at)
+            self._seen.saw_end(stream, number)
+            seat.ring(_of_stream(stream))
+        return number
+
+    def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
+        """Forget old items; see `Store.trim`."""
+        volatile = is_volatile_stream(stream)
+        with self._seat() as seat, seat.writing(volatile=volatile, fence=fence) as rows:
+            tables.trim(rows, stream, through)
+
+    def last(self, stream: str) -> int:
+        """Return the number of the newest item; see `Store.last`."""
+        seen = self._seen.end(stream)
+        with self._seat() as seat, seat.reading(volatile=is_volatile_stream(stream)) as rows:
+            number = tables.last_number(rows, stream, seen=seen)
+        self._seen.saw_end(stream, number)
+        return number
+
+    def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
+        """Set a register; see `Store.put`."""
+        return self.put_many({name: payload}, fence=fence)
+
+    def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
+        """Set all registers or none; see `Store.put_many`."""
+        volatile = check_values(values)
+        seen = self._seen.version(volatile)
+        with self._seat() as seat:
+            with seat.writing(volatile=volatile, fence=fence) as rows:
+                version = tables.newest_version(rows, seen=seen)
+                for name, payload in values.items():
+                    version = tables.put(rows, name, payload, seen=version)
+            self._seen.saw_version(volatile, version)
+            for name in values:
+                seat.ring(_of_register(name))
+        return version
+
+    def get(self, name: str) -> Register | None:
+        """Return a register; see `Store.get`."""
+        with self._seat() as seat:
+            return self._look(seat, {}, {name: 0}, limit=0).registers.get(name)
+
+    def registers(self, prefix: str) -> dict[str, Register]:
+        """Return the registers whose name starts with `prefix`; see `Store.registers`."""
+        found: dict[str, Register] = {}
+        with self._seat() as seat:
+            for volatile in (False, True):
+                seen = self._seen.version(volatile)
+                with seat.reading(volatile=volatile) as rows:
+                    tables.newest_version(rows, seen=seen)
+                    found.update(tables.registers_with_prefix(rows, prefix))
+        return dict(sorted(found.items()))
+
+    def delete(self, name: str, *, fence: Lease | None = None) -> None:
+        """Remove a register; see `Store.delete`."""
+        volatile = is_volatile_register(name)
+        with self._seat() as seat, seat.writing(volatile=volatile, fence=fence) as rows:
+            tables.delete(rows, name)
+
+    def read(
+        self,
+        *,
+        streams: Mapping[str, int],
+        registers: Mapping[str, int],
+        timeout_seconds: float,
+        limit: int = READ_LIMIT,
+    ) -> Batch:
+        """Block until something named is new; see `Store.read`."""
+        deadline = time.monotonic() + timeout_seconds
+        names = {_of_stream(name) for name in streams} | {_of_register(name) for name in registers}
+        while True:
+            with self._seat() as seat:
+                batch = self._look(seat, streams, registers, limit=limit)
+                left_seconds = deadline - time.monotonic()
+                if batch or left_seconds <= 0 or seat.has_been_woken(self._num_wakes):
+                    return batch
+                # Ask for rings first, look once more, then wait: nothing can slip in between.
+                if seat.listen(names):
+                    continue
+                seat.is_waiting = True
+            self._wait(seat, min(left_seconds, POLL_SECONDS))
+            if self._is_closed:
+                return Batch()
+
+    def forget(self) -> None:
+        """Believe the store as it is from now on; see `Store.forget`."""
+        self._seen.forget()
+
+    def wake(self) -> None:
+        """End blocked reads of this handle; see `Store.wake`."""
+        self._num_wakes += 1
+        bells = [seat.bell.address for seat in self._own_seats() if seat.bell is not None]
+        ringer = Ringer()
+        ringer.ring(bells)
+        ringer.close()
+
+    def _wait(self, seat: Seat, timeout_seconds: float) -> None:
+        assert seat.bell is not None  # `listen` made it
+        try:
+            has_rung = seat.bell.wait(timeout_seconds)
+        finally:
+            with seat.lock:
+                seat.is_waiting = False
+                if self._is_closed:
+                    seat.bell.close()
+        if not has_rung and not self._is_closed:
+            with self._seat():
+                seat.check_listening()
+
+    def _look(
+        self, seat: Seat, streams: Mapping[str, int], registers: Mapping[str, int], *, limit: int
+    ) -> Batch:
+        items: dict[str, tuple[Item, ...]] = {}
+        values: dict[str, Register] = {}
+        for volatile in (False, True):
+            after = {k: v for k, v in streams.items() if is_volatile_stream(k) is volatile}
+            above = {k: v for k, v in registers.items() if is_volatile_register(k) is volatile}
+            if not after and not above:
+                continue
+            seen_ends = {name: self._seen.end(name) for name in after}
+            seen_version = self._seen.version(volatile)
+            with seat.reading(volatile=volatile) as rows:
+                items |= tables.items_after(rows, after, limit=limit, seen=seen_ends)
+                version = tables.newest_version(rows, seen=seen_version)
+                values |= tables.registers_above(rows, above)
+            self._seen.saw_version(volatile, version)
+        for name, found in items.items():
+            self._seen.saw_end(name, found[-1].number)
+        return Batch(items=items, registers=values)
+
+    def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
+        """Take a lease; see `Store.acquire_lease`."""
+        check_name(name)
+        check_name(holder)
+        with self._seat() as seat, seat.writing(volatile=False) as rows:
+            return tables.take_lease(
+                rows, Lease(name=name, holder=holder, token=0, ttl_seconds=ttl_seconds), self._now()
+            )
+
+    def renew(self, lease: Lease) -> None:
+        """Hold the lease for longer; see `Store.renew`."""
+        with self._seat() as seat, seat.writing(volatile=False, fence=lease) as rows:
+            tables.extend_lease(rows, lease, self._now())
+
+    def release(self, lease: Lease) -> None:
+        """Give the lease back; see `Store.release`."""
+        with self._seat() as seat, seat.writing(volatile=False) as rows:
+            tables.free_lease(rows, lease.name, lease.holder, token=lease.token)
+
+    def lease_holder(self, name: str) -> LeaseHolder | None:
+        """Return who holds the lease; see `Store.lease_holder`."""
+        with self._seat() as seat, seat.reading(volatile=False) as rows:
+            return tables.lease_holder(rows, name, self._now())
+
+    def break_lease(self, name: str, holder: str) -> bool:
+        """Take the lease away from a dead holder; see `Store.break_lease`."""
+        with self._seat() as seat, seat.writing(volatile=False) as rows:
+            return tables.free_lease(rows, name, holder)
+
+    def close(self) -> None:
+        """Let go of everything; see `Store.close`."""
+        self._is_closed = True
+        self.wake()
+        for seat in self._own_seats():
+            with seat.lock:
+                seat.close()
+
+    def _now(self) -> tables.Moment:
+        return tables.Moment(seconds=self._clock(), boot=self._boot)
+
+    def _prepare_folder(self) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            for path in self.folder.glob("volatile-*"):
+                if path.stem != self._volatile_path.stem and not path.name.startswith(
+                    f"{self._volatile_path.name}-"
+                ):
+                    path.unlink(missing_ok=True)  # of an earlier life of the machine
+        except OSError as error:
+            raise StoreUnavailable(f"store folder {self.folder} cannot be used: {error}") from error
+        # Files that are not ours are refused here, before anything starts.
+        with self._seat() as seat, seat.reading(volatile=False), seat.reading(volatile=True):
+            pass
+
+    @contextmanager
+    def _seat(self) -> Iterator[Seat]:
+        """Give the calling thread a seat of its own, locked against `close` from another thread."""
+        seat: Seat | None = getattr(self._local, "seat", None)
+        if seat is None or seat.process != os.getpid():
+            self._local.left_to_parent = (
+                seat  # referred to, since forgetting it would close its connections
+            )
+            seat = Seat(
+                self._durable_path, self._volatile_path, deadline_seconds=self._deadline_seconds
+            )
+            self._local.seat = seat
+            with self._seats_lock:
+                alive = (ref for ref in self._seats if ref() is not None)
+                self._seats = (*alive, weakref.ref(seat))
+        with seat.lock:
+            if self._is_closed:
+                raise PermanentError(f"store {self.folder}: this handle is closed; open another")
+            yield seat
+
+    def _own_seats(self) -> list[Seat]:
+        seats = [ref() for ref in self._seats]
+        return [seat for seat in seats if seat is not None and seat.process == os.getpid()]
+
+
+def _of_stream(name: str) -> str:
+    return f"stream {name}"
+
+
+def _of_register(name: str) -> str:
+    return f"register {name}"

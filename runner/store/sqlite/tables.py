@@ -1,0 +1,295 @@
+"""What the SQLite store says to its tables. Every function works inside a transaction that its caller opened."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from zlib import crc32
+
+from runner.errors import StoreCorrupt
+from runner.store.protocol import (
+    MAX_BATCH_BYTES,
+    VOLATILE_KEEP,
+    VOLATILE_SLACK,
+    Item,
+    Lease,
+    LeaseHeld,
+    LeaseHolder,
+    Register,
+    check_still_there,
+    is_volatile_stream,
+    lost,
+    not_the_same,
+)
+from runner.store.sqlite.database import NUMBER_BITS
+
+_NUMBER_MASK = (1 << NUMBER_BITS) - 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A time by the clock that leases run by: seconds within one life of the machine."""
+
+    seconds: float
+    boot: str
+
+
+# ---- streams
+
+
+def append(
+    rows: sqlite3.Connection,
+    stream: str,
+    payloads: Sequence[bytes],
+    *,
+    seen: int,
+    at: int | None = None,
+) -> int:
+    """Append payloads and return the number of the last item; `seen` is how far the stream reached at least."""
+    base, last, trimmed = _stream(rows, stream, seen=seen)
+    if at is not None and at != last + 1:
+        end = at + len(payloads) - 1
+        found = rows.execute(
+            "SELECT payload FROM items WHERE key BETWEEN ? AND ? ORDER BY key",
+            (base + at, base + end),
+        ).fetchall()
+        if not trimmed < at <= end <= last or [row[0] for row in found] != [*payloads]:
+            raise not_the_same(stream, at, last=last, trimmed=trimmed)
+        return end
+    if not payloads:
+        return last
+    if not base:
+        base = _new_stream(rows, stream)
+    rows.executemany(
+        "INSERT INTO items (key, crc, payload) VALUES (?, ?, ?)",
+        [(key, crc32(payload), payload) for key, payload in enumerate(payloads, base + last + 1)],
+    )
+    end = last + len(payloads)
+    rows.execute("UPDATE streams SET last = ? WHERE name = ?", (end, stream))
+    if is_volatile_stream(stream) and end // VOLATILE_SLACK > last // VOLATILE_SLACK:
+        trim(rows, stream, end - VOLATILE_KEEP)
+    return end
+
+
+def trim(rows: sqlite3.Connection, stream: str, through: int) -> None:
+    """Forget the items up to and including `through`, as far as there are any."""
+    base, last, trimmed = _stream(rows, stream, seen=0)
+    through = min(through, last)
+    if through <= trimmed:
+        return
+    rows.execute("DELETE FROM items WHERE key > ? AND key <= ?", (base + trimmed, base + through))
+    rows.execute("UPDATE streams SET trimmed = ? WHERE name = ?", (through, stream))
+
+
+def last_number(rows: sqlite3.Connection, stream: str, *, seen: int) -> int:
+    """Return the number of the newest item ever appended."""
+    return _stream(rows, stream, seen=seen)[1]
+
+
+def items_after(
+    rows: sqlite3.Connection, after: Mapping[str, int], *, limit: int, seen: Mapping[str, int]
+) -> dict[str, tuple[Item, ...]]:
+    """Return up to `limit` items of each stream that has any past the number given."""
+    found = {}
+    room_bytes = MAX_BATCH_BYTES
+    for stream, number in after.items():
+        volatile = is_volatile_stream(stream)
+        base, last, trimmed = _stream(
+            rows, stream, seen=seen[stream] if volatile else max(seen[stream], number)
+        )
+        # A volatile stream that ends before its reader's cursor began anew with the machine.
+        start = max(number, trimmed) if number <= last else trimmed
+        if last <= start:
+            continue
+        keys = range(base + start + 1, base + last + 1)
+        items = _items(rows, stream, keys, limit=limit, room_bytes=room_bytes)
+        _check_whole(stream, items, start=start)
+        found[stream] = items
+        room_bytes -= sum(len(item.payload) for item in items)
+    return found
+
+
+def _stream(rows: sqlite3.Connection, stream: str, *, seen: int) -> tuple[int, int, int]:
+    """Return where the stream's keys begin (0: no such stream yet), its newest number and the newest one trimmed."""
+    found = rows.execute(
+        "SELECT id, last, trimmed FROM streams WHERE name = ?", (stream,)
+    ).fetchone()
+    identity, last, trimmed = found or (0, 0, 0)
+    check_still_there(f"stream {stream!r}", found=last, seen=seen)
+    return identity << NUMBER_BITS, last, trimmed
+
+
+def _new_stream(rows: sqlite3.Connection, stream: str) -> int:
+    inserted = rows.execute("INSERT INTO streams (name, last, trimmed) VALUES (?, 0, 0)", (stream,))
+    return int(inserted.lastrowid or 0) << NUMBER_BITS
+
+
+def _items(
+    rows: sqlite3.Connection, stream: str, keys: range, *, limit: int, room_bytes: int
+) -> tuple[Item, ...]:
+    items = []
+    for key, crc, payload in rows.execute(
+        "SELECT key, crc, payload FROM items WHERE key >= ? AND key < ? ORDER BY key LIMIT ?",
+        (keys.start, keys.stop, limit),
+    ):
+        number = key & _NUMBER_MASK
+        items.append(Item(number, _checked(f"stream {stream!r}: item {number}", crc, payload)))
+        room_bytes -= len(payload)
+        if room_bytes <= 0:
+            break
+    return tuple(items)
+
+
+def _check_whole(stream: str, items: Sequence[Item], *, start: int) -> None:
+    for expected, item in enumerate(items, start + 1):
+        if item.number != expected:
+            raise StoreCorrupt(
+                f"stream {stream!r}: item {expected} is missing, {item.number} follows; put back a copy"
+            )
+    if not items:
+        raise StoreCorrupt(f"stream {stream!r}: item {start + 1} is missing; put back a copy")
+
+
+# ---- registers
+
+
+def put(rows: sqlite3.Connection, name: str, payload: bytes, *, seen: int) -> int:
+    """Set a register and return its version: one counter for all, so that a deleted register's versions never return."""
+    version = newest_version(rows, seen=seen) + 1
+    rows.execute("UPDATE versions SET last = ?", (version,))
+    rows.execute(
+        "INSERT OR REPLACE INTO registers (name, version, crc, payload) VALUES (?, ?, ?, ?)",
+        (name, version, crc32(payload), payload),
+    )
+    return version
+
+
+def newest_version(rows: sqlite3.Connection, *, seen: int) -> int:
+    """Return the newest version of any register."""
+    version = int(rows.execute("SELECT last FROM versions").fetchone()[0])
+    check_still_there("the count of register versions", found=version, seen=seen)
+    return version
+
+
+def registers_above(rows: sqlite3.Connection, above: Mapping[str, int]) -> dict[str, Register]:
+    """Return the registers that have a version above the one given."""
+    found = {}
+    for name, version in above.items():
+        row = rows.execute(
+            "SELECT version, crc, payload FROM registers WHERE name = ? AND version > ?",
+            (name, version),
+        ).fetchone()
+        if row is not None:
+            found[name] = Register(row[0], _checked(f"register {name!r}", row[1], row[2]))
+    return found
+
+
+def registers_with_prefix(rows: sqlite3.Connection, prefix: str) -> dict[str, Register]:
+    """Return the registers whose name starts with `prefix`."""
+    # Not LIKE: it would take % and _ in the prefix for wildcards, and ignore case.
+    return {
+        name: Register(version, _checked(f"register {name!r}", crc, payload))
+        for name, version, crc, payload in rows.execute(
+            "SELECT name, version, crc, payload FROM registers WHERE substr(name, 1, ?) = ?",
+            (len(prefix), prefix),
+        )
+    }
+
+
+def _checked(what: str, crc: int, payload: bytes) -> bytes:
+    """Return the payload; raise StoreCorrupt if it is not the one written: SQLite itself has no checksums."""
+    if crc32(payload) != crc:
+        raise StoreCorrupt(
+            f"{what} is not what was written, its checksum is wrong; put back a copy, and test the disk"
+        )
+    return payload
+
+
+def delete(rows: sqlite3.Connection, name: str) -> None:
+    """Remove a register."""
+    rows.execute("DELETE FROM registers WHERE name = ?", (name,))
+
+
+# ---- leases
+
+
+def check_fence(rows: sqlite3.Connection, fence: Lease | None) -> None:
+    """Raise Fenced unless the lease is still the current one."""
+    if fence is None:
+        return
+    row = rows.execute("SELECT holder, token FROM leases WHERE name = ?", (fence.name,)).fetchone()
+    if row != (fence.holder, fence.token):
+        holder, token = row or (None, 0)
+        raise lost(fence, holder=holder, token=token)
+
+
+def take_lease(rows: sqlite3.Connection, wanted: Lease, now: Moment) -> Lease:
+    """Return the wanted lease with its token if it is free, run out or the holder's own; raise LeaseHeld otherwise."""
+    current = lease_holder(rows, wanted.name, now)
+    if current and current.holder != wanted.holder and current.expires_in_seconds > 0:
+        raise LeaseHeld(wanted.name, current.holder, expires_in_seconds=current.expires_in_seconds)
+    row = rows.execute("SELECT token FROM leases WHERE name = ?", (wanted.name,)).fetchone()
+    lease = replace(wanted, token=(row[0] if row else 0) + 1)
+    extend_lease(rows, lease, now)
+    return lease
+
+
+def extend_lease(rows: sqlite3.Connection, lease: Lease, now: Moment) -> None:
+    """Write down that the lease holds for `ttl_seconds` from now, in this life of the machine."""
+    rows.execute(
+        "INSERT OR REPLACE INTO leases (name, holder, token, expires_seconds, boot) "
+        "VALUES (?, ?, ?, ?, ?)",
+        (lease.name, lease.holder, lease.token, now.seconds + lease.ttl_seconds, now.boot),
+    )
+
+
+def lease_holder(rows: sqlite3.Connection, name: str, now: Moment) -> LeaseHolder | None:
+    """Return who holds a lease; one from an earlier life of the machine has run out."""
+    row = rows.execute(
+        "SELECT holder, token, expires_seconds, boot FROM leases WHERE name = ?", (name,)
+    ).fetchone()
+    if row is None or row[0] is None:
+        return None
+    holder, token, expires_seconds, boot = row
+    left_seconds = max(expires_seconds - now.seconds, 0.0) if boot == now.boot else 0.0
+    return LeaseHolder(holder=holder, token=token, expires_in_seconds=left_seconds)
+
+
+def free_lease(
+    rows: sqlite3.Connection, name: str, holder: str, *, token: int | None = None
+) -> bool:
+    """Free the lease if `holder` has it (with `token`, where given); the token stays, so that it never falls."""
+    freed = rows.execute(
+        "UPDATE leases SET holder = NULL WHERE name = ? AND holder = ? AND token = coalesce(?, token)",
+        (name, holder, token),
+    )
+    return freed.rowcount > 0
+
+
+# ---- listeners
+
+
+def listen(rows: sqlite3.Connection, address: str, names: set[str]) -> None:
+    """Write down that the bell at `address` is to be rung for `names`, and for no others."""
+    rows.execute("DELETE FROM listeners WHERE address = ?", (address,))
+    rows.executemany(
+        "INSERT OR IGNORE INTO listeners (name, address) VALUES (?, ?)",
+        [(name, address) for name in sorted(names)],
+    )
+
+
+def is_listening(rows: sqlite3.Connection, address: str, names: set[str]) -> bool:
+    """Say whether the bell is still written down for all of `names`."""
+    found = rows.execute("SELECT name FROM listeners WHERE address = ?", (address,)).fetchall()
+    return {row[0] for row in found} >= names
+
+
+def listeners(rows: sqlite3.Connection, name: str) -> list[str]:
+    """Return the addresses of the bells to ring for a name."""
+    return [row[0] for row in rows.execute("SELECT address FROM listeners WHERE name = ?", (name,))]
+
+
+def forget_listeners(rows: sqlite3.Connection, addresses: Sequence[str]) -> None:
+    """Remove bells whose owners are gone."""
+    rows.executemany("DELETE FROM listeners WHERE address = ?", [(a,) for a in addresses])

@@ -1,0 +1,133 @@
+"""Leadership: the one lease of a cluster, taken, renewed by a thread of its own, and given back.
+
+The lease says who may act; the token in it is checked in every append, so that one who lost it without noticing writes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import socket
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+import psutil
+
+from runner.errors import Fenced, StoreForgot, StoreUnavailable, UserError
+from runner.facts.specs.cluster import ClusterSpec
+from runner.store.protocol import Lease, LeaseHeld, Store, boot_id
+
+LEASE = "supervisor"
+
+
+def holder_name() -> str:
+    """Name this life of this process: host:pid:start:machine, so that neither a pid used again nor another host is taken for us.
+
+    `machine` is this boot of the kernel and our pid namespace: containers may share a host's name.
+    """
+    start = f"{psutil.Process().create_time():.2f}"
+    return f"{socket.gethostname()}:{os.getpid()}:{start}:{_machine()}"
+
+
+def _machine() -> str:
+    return f"{boot_id()[:8]}.{os.stat('/proc/self/ns/pid').st_ino}"
+
+
+def _is_here(holder: str) -> bool:
+    """Whether a holder is, or was, a process that we could see. One named by an older release is told by its host alone."""
+    host, _, rest = holder.partition(":")
+    parts = rest.split(":")
+    return host == socket.gethostname() and (len(parts) < 3 or parts[2] == _machine())
+
+
+def holder_pid(holder: str) -> int | None:
+    """Return the pid of a holder on this machine that is still alive (not a zombie); None if dead or elsewhere."""
+    parts = holder.split(":")
+    if len(parts) not in (3, 4) or not _is_here(holder):
+        return None
+    try:
+        process = psutil.Process(int(parts[1]))
+        alive = (
+            f"{process.create_time():.2f}" == parts[2] and process.status() != psutil.STATUS_ZOMBIE
+        )
+    except (psutil.NoSuchProcess, ValueError):
+        return None
+    return process.pid if alive else None
+
+
+def is_known_dead(holder: str) -> bool:
+    """Whether a holder was on this machine and is gone; one elsewhere is never known dead."""
+    return _is_here(holder) and holder_pid(holder) is None
+
+
+def version() -> str:
+    """Return the installed version of Stoker."""
+    try:
+        return importlib.metadata.version("stoker")
+    except importlib.metadata.PackageNotFoundError:  # run from a checkout that was never installed
+        return "unknown"
+
+
+def take_lease(cluster: ClusterSpec, store: Store) -> Lease:
+    """Take the lease; a holder known to be dead is not waited for. Raises LeaseHeld when somebody may be alive and has it."""
+    current = store.lease_holder(LEASE)
+    if current is not None and is_known_dead(current.holder):
+        store.break_lease(LEASE, current.holder)
+    return store.acquire_lease(LEASE, holder_name(), ttl_seconds=cluster.lease_seconds)
+
+
+class Leadership:
+    """Holds the lease as a context; `keep` renews it until the context ends."""
+
+    def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease | None = None) -> None:
+        """`lease`: ours already, from standing by; without it, it is taken when this is entered."""
+        self._cluster, self._store, self._taken = cluster, store, lease
+        self._ended = threading.Event()
+        self.is_lost = False
+        self.forgot: StoreForgot | None = (
+            None  # why the lease cannot be ours any more, whatever we do
+        )
+
+    def __enter__(self) -> Self:
+        """Take the lease unless it is ours. Raises UserError when a living supervisor leads."""
+        try:
+            self.lease = self._taken or take_lease(self._cluster, self._store)
+        except LeaseHeld as error:
+            raise UserError(
+                f"cluster {self._cluster.name!r} (state {self._cluster.state}) is led by another supervisor, "
+                f"{error.holder} (host:pid:start); use that one, or stop it with `stoker shutdown`; should it be dead "
+                f"on another host, its lease runs out in {error.expires_in_seconds:.0f} s; to take over from it whenever it "
+                "dies, `stoker supervise --standby`"
+            ) from error
+        return self
+
+    def keep(self, *, on_loss: Callable[[], None]) -> None:
+        """Renew from now on; call `on_loss` once if the lease is no longer ours."""
+        threading.Thread(target=self._renew, args=(on_loss,), name="lease", daemon=True).start()
+
+    def _renew(self, on_loss: Callable[[], None]) -> None:
+        while not self._ended.wait(self._cluster.lease_seconds / 3):
+            try:
+                self._store.renew(self.lease)
+            except StoreUnavailable:
+                continue  # the token protects the journal; a lease that ran out is still ours until somebody takes it
+            except (Fenced, StoreForgot) as error:
+                self.is_lost = True
+                self.forgot = error if isinstance(error, StoreForgot) else None
+                on_loss()
+                return
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the lease back, so that the next supervisor need not wait."""
+        self._ended.set()
+        with contextlib.suppress(StoreUnavailable):
+            if self.forgot is None:
+                self._store.release(self.lease)
