@@ -18,7 +18,8 @@ NUM_ROUNDS = 15
 QUIET_SECONDS = 30.0
 CPU_LIMIT_PERCENT = 0.3
 RESIDENT_LIMIT_MB = 80.0
-STOP_LIMIT_MS = 75.0  # half of what detecting, deciding and stopping may take together
+# half of what detecting, deciding and stopping may take together
+STOP_LIMIT_MS = 75.0
 SEE_LIMIT_MS = 50.0
 
 
@@ -53,7 +54,7 @@ def one_round(node: Node, number: int) -> dict[str, float]:
     until("RankExited", begun)
     begun = time.monotonic()
     node.assign(None, number)
-    until("RanksGone", begun)
+    until("RanksTerminated", begun)
     return taken_ms
 
 
@@ -83,7 +84,7 @@ def main() -> int:
     for kind, name, limit in (
         ("RanksStarted", "plan written -> ranks started", None),
         ("RankExited", "kill -9 of a rank -> its exit", SEE_LIMIT_MS),
-        ("RanksGone", "idle written -> no rank left", STOP_LIMIT_MS),
+        ("RanksTerminated", "idle written -> no rank left", STOP_LIMIT_MS),
     ):
         values = [taken[kind] for taken in rounds]
         report.figure(f"{name}, median", quantile(values, 0.5), "ms", at_most=limit)

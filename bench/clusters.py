@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.keeper.keeper import NOTE_NAME
-from tests.e2e.stand import SHARED_MEMORY, Stand, newest_run
+from tests.e2e.stand import SHARED_MEMORY, RankStack, newest_run
 
 NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1
-HEARTBEAT_SECONDS = 1.0  # as shipped
+# as shipped
+HEARTBEAT_SECONDS = 1.0
 SHUTDOWN_SECONDS = 120.0
 
 # A rank that speaks the contract: a step is a pause, its report has the fields of a real trainer's. It goes on from the step
@@ -91,13 +92,13 @@ SHIPPED = Shape()
 @contextmanager
 def running(
     shape: Shape = SHIPPED, *, scripts: Mapping[str, str] | None = None, **run: Any
-) -> Iterator[Stand]:
+) -> Iterator[RankStack]:
     """Run run.yaml's fields on all nodes but the spares; give the stand, and end all of it. Raises RuntimeError for processes left.
 
     `scripts` are laid beside run.yaml, by name.
     """
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
-        stand = Stand(Path(folder))
+        stand = RankStack(Path(folder))
         try:
             for name, text in {"speaker.py": SPEAKER, **(scripts or {})}.items():
                 stand.write_script(text, name)
@@ -126,13 +127,13 @@ def speaker(pause_seconds: float) -> str:
     return f"{{python}} speaker.py {pause_seconds}"
 
 
-def ended(view: View) -> RunView | None:
+def ended(view: ClusterStatus) -> RunStatus | None:
     """Return the newest run once it is over."""
     run = newest_run(view)
     return run if run is not None and run.state in ("finished", "stopped", "failed") else None
 
 
-def team_of(stand: Stand, view: View) -> Team:
+def team_of(stand: RankStack, view: ClusterStatus) -> Team:
     """Find Stoker's own processes; nodes without a keeper, or a reader, have no rank yet."""
     keepers = {}
     for node in view.nodes:
@@ -171,7 +172,7 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return int(sizes["Rss"]) * 1024 / 1e6, int(sizes["Pss"]) * 1024 / 1e6
 
 
-def _typed(stand: Stand, *words: str) -> None:
+def _typed(stand: RankStack, *words: str) -> None:
     done = stand.stoker(*words, seconds=SHUTDOWN_SECONDS)
     if done.returncode != 0:
         raise RuntimeError(

@@ -30,18 +30,22 @@ from bench.report import Report
 from runner.agent.checks.hardware_parts import find
 from runner.agent.event_loop import Loop
 from runner.agent.launch.devices import Devices
-from runner.facts.messages.cluster_status import RunView
+from runner.facts.messages.cluster_status import RunStatus
 from tests.e2e.reference import outcome_of
-from tests.e2e.stand import Stand
+from tests.e2e.stand import RankStack
 
 NUM_STEPS = 400
 NUM_ROUNDS = 5
 NUM_PAIRS = 3
 PAIR_STEPS = 60
-NUM_WARM_UPS = 10  # steps of a run in which kernels are still chosen and memory is still asked for
-HELD_SECONDS = 5.0  # for which a stranger keeps memory of the GPU from a restart
-RELEASE_LIMIT_SECONDS = 2.0  # from its end to the launch: the longest pause between two looks, and an answer of nvidia-smi
-SUPERVISED_LIMIT = 1.02  # step time, to the same trainer without Stoker
+# steps of a run in which kernels are still chosen and memory is still asked for
+NUM_WARM_UPS = 10
+# for which a stranger keeps memory of the GPU from a restart
+HELD_SECONDS = 5.0
+# from its end to the launch: the longest pause between two looks, and an answer of nvidia-smi
+RELEASE_LIMIT_SECONDS = 2.0
+# step time, to the same trainer without Stoker
+SUPERVISED_LIMIT = 1.02
 WAIT_SECONDS = 300.0
 SHAPE = Shape(nodes=1, ranks_per_node=1, spares=0)
 TRAINER: dict[str, Any] = {
@@ -61,7 +65,8 @@ print("holds", flush=True)
 sys.stdin.read()
 """
 LINE = re.compile(r"^step (\d+)/\d+ .* (\d+) tokens/s", re.MULTILINE)
-TOKENS: int = TRAINER["batch"]["global_batch"] * TRAINER["model"]["sequence"]  # of a step
+# of a step
+TOKENS: int = TRAINER["batch"]["global_batch"] * TRAINER["model"]["sequence"]
 
 
 def asked(query: str) -> list[str]:
@@ -99,7 +104,7 @@ def tell_hardware(report: Report) -> None:
 # ---- disturbed and not
 
 
-def finished(stand: Stand) -> RunView:
+def finished(stand: RankStack) -> RunStatus:
     """Wait for the run's end. Raises RuntimeError when it has not reached its goal."""
     run = stand.wait(ended, "the end of the run", seconds=WAIT_SECONDS)
     if run.state != "finished":
@@ -189,7 +194,7 @@ def step_ms(said: str) -> float:
     return statistics.median(TOKENS / rate * 1e3 for rate in rates)
 
 
-def said_by(run: RunView) -> str:
+def said_by(run: RunStatus) -> str:
     """Return what the first attempt of a run wrote."""
     return Path(run.folder, "attempts", "1.1.0", "rank0.out").read_text()
 

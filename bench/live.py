@@ -13,16 +13,18 @@ from bench.report import Report, quantile
 from runner.agent.logs.log_search import FOLLOW_SECONDS
 from runner.facts import wire
 from runner.facts.matches import Match
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.signals import LinesMatched
 from runner.rootcause.signatures import SIGNATURES
-from tests.e2e.stand import Stand, newest_run
+from tests.e2e.stand import RankStack, newest_run
 
 MEASURED_SECONDS = 30.0
-RATE_BYTES = 1_000_000  # a second, of all ranks of a node
+# a second, of all ranks of a node
+RATE_BYTES = 1_000_000
 CPU_LIMIT_PERCENT, WITHIN_MS, WITHIN = 2.0, 100.0, 0.99
-PAUSE_SECONDS = 0.15  # between two lines whose way is timed
+# between two lines whose way is timed
+PAUSE_SECONDS = 0.15
 FLOOD_RANKS, FLOOD_BYTES, FLOOD_SECONDS = 8, 50_000_000, 6.0
 LOOK_SECONDS = 60.0
 FIRST_ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
@@ -47,13 +49,13 @@ while True:
 SILENT = "import time; time.sleep(100000)"
 
 
-def up(view: View) -> View | None:
+def up(view: ClusterStatus) -> ClusterStatus | None:
     """Return the View once the ranks are there."""
     run = newest_run(view)
     return view if run is not None and run.attempt_state == "running" else None
 
 
-def told(stand: Stand, cursor: int, seconds: float) -> Iterator[tuple[int, float, Match]]:
+def told(stand: RankStack, cursor: int, seconds: float) -> Iterator[tuple[int, float, Match]]:
     """Yield lines as they come into the journal: number of the entry, when it was seen (monotonic seconds), line."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:

@@ -19,7 +19,8 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.requests import StartRun
 from runner.facts.specs.run import RunSpec
 
-START = 1.75e9  # the controller's clock at entry 1, seconds since the epoch
+# the controller's clock at entry 1, seconds since the epoch
+START = 1.75e9
 DAY_SECONDS = 86_400.0
 FAILURES_PER_NODE_DAY = 6.5e-3
 CHECKPOINT_SECONDS = 3600.0
@@ -99,7 +100,7 @@ class LongJournal:
             yield self._join(name)
         spec = RunSpec(name="large", command=("python", "train.py"), nodes=len(gang))
         request = StartRun(id="q1", by="somebody", spec=spec)
-        done = r.RequestNoted(id="q1", request="start_run", by="somebody", state="done", run=1)
+        done = r.RequestRecorded(id="q1", request="start_run", by="somebody", state="done", run=1)
         yield self._entry(request, r.RunAdmitted(run=1, spec=spec), done, after=1.0)
 
     def _join(self, name: str) -> r.JournalEntry:
@@ -213,7 +214,7 @@ class LongJournal:
                 step=self._step,
                 loss=2.5,
             )
-            advanced = [r.Advanced(attempt=attempt, step=self._step, loss=2.5)]
+            advanced = [r.StepsAdvanced(attempt=attempt, step=self._step, loss=2.5)]
             yield self._entry(progress, *advanced, after=self.mark_seconds)
             if is_first and self._incidents:
                 is_first = False
@@ -242,12 +243,12 @@ class LongJournal:
         )
         known = Checkpoint(step=self._step, attempt=attempt, path=path)
         verify = self._act("verify_checkpoint", f"checkpoint at step {self._step}", "", path=path)
-        yield self._entry(sealed, r.CheckpointNoted(run=1, checkpoint=known), verify)
+        yield self._entry(sealed, r.CheckpointRecorded(run=1, checkpoint=known), verify)
         intact = Checkpoint(step=self._step, attempt=attempt, path=path, trust=Trust.INTACT)
-        records: list[object] = [r.CheckpointNoted(run=1, checkpoint=intact)]
+        records: list[object] = [r.CheckpointRecorded(run=1, checkpoint=intact)]
         self._checkpoints.append(intact)
         if len(self._checkpoints) > KEPT_CHECKPOINTS:
-            records.append(r.CheckpointForgotten(run=1, path=self._checkpoints.pop(0).path))
+            records.append(r.CheckpointRemoved(run=1, path=self._checkpoints.pop(0).path))
         yield self._ended(verify, *records, after=20.0)
 
     def _fail(
@@ -272,7 +273,7 @@ class LongJournal:
             incident=incident, runbook="node-silent", rung=1, do="swap", try_number=1
         )
         lost = r.NodeChanged(node=bad, state="lost", reason="its machine is dead")
-        offence = r.OffenceNoted(
+        offence = r.HardwareFaultRecorded(
             hardware=f"board:{bad}-serial", node=bad, fault="node_dead", evidence=evidence
         )
         stopping = r.AttemptChanged(
@@ -294,7 +295,7 @@ class LongJournal:
 
     def _gone(self, name: str, attempt: AttemptId) -> r.JournalEntry:
         node, incarnation, sequence, life = self._source(name)
-        gone = s.RanksGone(
+        gone = s.RanksTerminated(
             node=node,
             incarnation=incarnation,
             sequence=sequence,

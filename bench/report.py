@@ -9,7 +9,8 @@ import math
 import statistics
 from collections.abc import Sequence
 
-COVERAGE_RATIO = 0.95  # chance that an interval holds the median
+# chance that an interval holds the median
+COVERAGE_RATIO = 0.95
 
 
 class Report:

@@ -21,9 +21,11 @@ from runner.collect.scan import BLOCK_BYTES, engine_for
 from runner.rootcause.signatures import SIGNATURES
 
 MEGABYTES, STREAM_GIGABYTES, SEED = 200, 5.0, 1
-RE_BYTES = 512 * 1024  # of the log: a whole one would take minutes
+# of the log: a whole one would take minutes
+RE_BYTES = 512 * 1024
 MIN_MB_PER_SECOND, MAX_GROWN_MB = 150.0, 150.0
-STEP_SHARE = 0.001  # of all lines: one rank in eight tells a step, every hundred lines or so
+# of all lines: one rank in eight tells a step, every hundred lines or so
+STEP_SHARE = 0.001
 LONG_LINE_BYTES = 10 * 1024 * 1024
 WORDS = (
     "[default{rank}]:[2026-01-0{day} 10:{minute:02d}:07,{rest:03d}] [INFO] [utils.py:{rest}:see_memory_usage] MA 12.3 GB",
@@ -142,7 +144,8 @@ def resident_mb() -> float:
 def measure(report: Report, megabytes: int, gigabytes: float) -> None:
     """Measure speed, ratios and memory."""
     data = log(megabytes * 1_000_000, STEP_SHARE)
-    engine_for()  # compiled once, and kept
+    # compiled once, and kept
+    engine_for()
     ours = mb_per_second(data, diagnosed)
     report.figure("stoker diagnose, mixed log", ours, "MB/s", at_least=MIN_MB_PER_SECOND)
     tenfold = mb_per_second(log(megabytes * 500_000, 10 * STEP_SHARE), diagnosed)

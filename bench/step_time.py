@@ -26,7 +26,8 @@ from bench.report import Report, median_interval
 PEER = Path("..", "shared", "prototypes", "trainer")
 NUM_PAIRS = 10
 NUM_STEPS = 30
-NUM_WARM_UPS = 4  # steps that still fill caches and connections
+# steps that still fill caches and connections
+NUM_WARM_UPS = 4
 NUM_RANKS = 8
 RUN_SECONDS = 240.0
 RATIO_LIMIT = 1.05
@@ -57,7 +58,8 @@ def trainer_side(num_steps: int) -> Side:
     """Return the built-in trainer, all of it, reporting to somebody who reads."""
     from trainer.cli import main
 
-    importlib.import_module("trainer.loop")  # what each rank would import after the fork
+    # what each rank would import after the fork
+    importlib.import_module("trainer.loop")
     settings = json.dumps({**SETTINGS, "steps": num_steps})
 
     def rank_main(_number: int, connection: socket.socket) -> int:

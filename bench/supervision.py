@@ -24,11 +24,12 @@ from bench.clusters import (
     team_of,
 )
 from bench.report import Report
-from runner.facts.messages.cluster_status import RunView, View
-from tests.e2e.stand import Stand, newest_run
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
+from tests.e2e.stand import RankStack, newest_run
 
 MEASURED_SECONDS = 60.0
-SETTLE_STEPS = 5  # done before measuring begins, so that starting is not measured
+# done before measuring begins, so that starting is not measured
+SETTLE_STEPS = 5
 TRAINER_STEPS = 150
 CPU_LIMIT_PERCENT = 1.0
 RESIDENT_LIMIT_MB = 80.0
@@ -37,7 +38,7 @@ IN_RANK_LIMIT_US = 200.0
 OWN_WORDS = re.compile(r"supervision took (\d+) us of CPU a step")
 
 
-def past_step(view: View, step: int) -> View | None:
+def past_step(view: ClusterStatus, step: int) -> ClusterStatus | None:
     """Return the View once its run has done that many steps."""
     run = newest_run(view)
     return view if run is not None and run.step >= step else None
@@ -100,7 +101,7 @@ def measure_rank(report: Report, num_steps: int) -> None:
     report.figure("in a rank, per step", words, "us", at_most=IN_RANK_LIMIT_US)
 
 
-def own_words(stand: Stand, run: RunView) -> float:
+def own_words(stand: RankStack, run: RunStatus) -> float:
     """Return the microseconds that rank 0 counted."""
     said = Path(run.folder, "attempts", str(run.attempt), "rank0.out").read_text()
     found = OWN_WORDS.search(said)

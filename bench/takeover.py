@@ -37,8 +37,10 @@ from runner.supervisor.decisions import Recovery
 from tests.store.redis_server import RedisServer
 
 NODES, DAYS, ROUNDS, MARK_SECONDS = 2000, 60.0, 3, 300.0
-TAIL = 8000  # entries after the snapshot: more than `turns.SNAPSHOT_SHARE` lets a supervisor leave there; chosen
-EXTRA_SECONDS = 2.0  # beyond the lease
+# entries after the snapshot: more than `turns.SNAPSHOT_SHARE` lets a supervisor leave there; chosen
+TAIL = 8000
+# beyond the lease
+EXTRA_SECONDS = 2.0
 WAIT_SECONDS = 120.0
 
 
@@ -149,7 +151,8 @@ def measure(report: Report, cluster: Cluster, rounds: int) -> None:
         for _ in range(rounds):
             standby = cluster.supervise("--standby")
             ended.callback(_end, standby)
-            time.sleep(lease_seconds + 5.0)  # it has read all there is, and follows
+            # it has read all there is, and follows
+            time.sleep(lease_seconds + 5.0)
             cursor, killed_at = cluster.store.last(JOURNAL), time.monotonic()
             leader.kill()
             at, cursor = cluster.started(cursor, standby.pid)
@@ -177,7 +180,8 @@ def main() -> int:
         "--mark-seconds", type=float, default=MARK_SECONDS, help="between two marks of progress"
     )
     given = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report(
         "take-over",
         f"a journal of {given.days:g} days at {given.nodes} nodes (bench/long_journal.py, a mark of progress every "

@@ -20,7 +20,8 @@ from healthchecks.thresholds import parse_overrides
 from runner.errors import UserError
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
-REFUSED = 64  # EX_USAGE of sysexits.h: apart from the verdicts
+# EX_USAGE of sysexits.h: apart from the verdicts
+REFUSED = 64
 
 
 class _Parser(argparse.ArgumentParser):

@@ -11,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 SELF = Path("/proc/self/cgroup")
-UNLIMITED = 1 << 60  # version 1 writes "no limit" as the largest multiple of a page
+# version 1 writes "no limit" as the largest multiple of a page
+UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +22,8 @@ class Controller:
     name: str
     limits: tuple[str, str]
     uses: tuple[str, str]
-    reclaimable: tuple[str, str] | None = (
-        None  # keys in memory.stat of what the kernel would give up first
-    )
+    # keys in memory.stat of what the kernel would give up first
+    reclaimable: tuple[str, str] | None = None
 
 
 MEMORY = Controller(

@@ -31,9 +31,12 @@ class Evidence:
     unit: str = ""
     rule: Rule = "noted"
     limit: float | None = None
-    source: str = ""  # where the limit comes from
-    subject: str = ""  # what was measured: a folder, a file, a clock
-    note: str = ""  # what a reader should know beside the number, such as an error's text
+    # where the limit comes from
+    source: str = ""
+    # what was measured: a folder, a file, a clock
+    subject: str = ""
+    # what a reader should know beside the number, such as an error's text
+    note: str = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -54,7 +57,8 @@ class Verdict:
 
     check: str
     evidence: tuple[Evidence, ...] = ()
-    trouble: str = ""  # why the check did not come to its end: hung, died, raised
+    # why the check did not come to its end: hung, died, raised
+    trouble: str = ""
     seconds: float = 0.0
 
     @property
@@ -82,11 +86,14 @@ class Verdict:
 class NodeFacts:
     """What a check is told of the node it runs on. Paths are absolute."""
 
-    folders: tuple[str, ...]  # where runs write: state, checkpoints, scratch
+    # where runs write: state, checkpoints, scratch
+    folders: tuple[str, ...]
     shared_memory: str = "/dev/shm"  # noqa: S108 - it is looked at, nothing is put there
     kernel_log: str = "/dev/kmsg"
-    pattern_bytes: int = 64 << 20  # memory that the pattern test writes and reads
-    clock_seconds: float = 0.5  # over which clocks are compared
+    # memory that the pattern test writes and reads
+    pattern_bytes: int = 64 << 20
+    # over which clocks are compared
+    clock_seconds: float = 0.5
 
 
 class Judge:

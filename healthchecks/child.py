@@ -13,7 +13,8 @@ from healthchecks.check import NodeFacts, Verdict, to_plain
 from healthchecks.coverage import load
 from healthchecks.thresholds import judge_of
 
-PR_SET_PDEATHSIG = 1  # prctl(2)
+# prctl(2)
+PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:

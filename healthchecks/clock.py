@@ -15,9 +15,8 @@ from datetime import UTC, datetime
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 
 NAME = "clock"
-NUM_READINGS = (
-    20  # the tightest of these counts, so that a pause between two clocks is not taken for a step
-)
+# the tightest of these counts, so that a pause between two clocks is not taken for a step
+NUM_READINGS = 20
 NANO = 1e-9
 
 
@@ -27,7 +26,8 @@ class Reading:
 
     wall: int
     monotonic: int
-    raw: int  # monotonic, but never slewed by a time service
+    # monotonic, but never slewed by a time service
+    raw: int
     spread: int
 
 

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from healthchecks.check import NodeFacts, Verdict, from_plain
 
-DEADLINE_SECONDS = (
-    30.0  # for one check; chosen, some ten times what the slowest takes on two busy cores
-)
-KILL_SECONDS = (
-    2.0  # for SIGKILL to take effect; a process in an uninterruptible sleep stays longer; chosen
-)
-MAX_OUTPUT_BYTES = 1 << 20  # of what a child says; a verdict is a few KB
-MAX_WORDS = 500  # characters of its last words that are passed on; chosen
+# for one check; chosen, some ten times what the slowest takes on two busy cores
+DEADLINE_SECONDS = 30.0
+# for SIGKILL to take effect; a process in an uninterruptible sleep stays longer; chosen
+KILL_SECONDS = 2.0
+# of what a child says; a verdict is a few KB
+MAX_OUTPUT_BYTES = 1 << 20
+# characters of its last words that are passed on; chosen
+MAX_WORDS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,7 +46,8 @@ def _look(folder: str, judge: Judge) -> Iterator[Evidence]:
     yield judge("disk_space.free_bytes", space.f_bavail * space.f_frsize, subject=folder)
     if space.f_files > 0:
         yield judge("disk_space.free_inodes", space.f_favail, subject=folder)
-    else:  # such as btrfs, which makes inodes as they are needed
+    else:
+        # such as btrfs, which makes inodes as they are needed
         yield Evidence(name="disk_space.free_inodes", value=None, subject=folder, note="no limit")
     yield from _probe(folder, judge)
 

@@ -20,13 +20,16 @@ from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.signatures import SIGNATURES, classify
 
 NAME = "kernel_log"
-WINDOW_SECONDS = 3600.0  # how old a line may be; chosen
-MAX_RECORD_BYTES = 8192  # a read of /dev/kmsg returns one whole record and refuses shorter buffers
-MAX_RECORDS = (
-    100_000  # more than any ring buffer holds; a device that never ends is not read for ever
-)
-MAX_FILE_BYTES = 16 << 20  # the newest part of a file; chosen
-MAX_QUOTED = 200  # characters of a line that are quoted
+# how old a line may be; chosen
+WINDOW_SECONDS = 3600.0
+# a read of /dev/kmsg returns one whole record and refuses shorter buffers
+MAX_RECORD_BYTES = 8192
+# more than any ring buffer holds; a device that never ends is not read for ever
+MAX_RECORDS = 100_000
+# the newest part of a file; chosen
+MAX_FILE_BYTES = 16 << 20
+# characters of a line that are quoted
+MAX_QUOTED = 200
 
 KMSG = re.compile(r"\d+,\d+,(?P<micros>\d+),[^;]*;(?P<text>.*)")
 DMESG = re.compile(r"(?:<\d+>)?\[\s*(?P<seconds>\d+\.\d+)\]\s?(?P<text>.*)")
@@ -126,7 +129,8 @@ def _records(descriptor: int) -> Iterator[str]:
         except BlockingIOError:
             return
         except BrokenPipeError:
-            continue  # records were overwritten while we read; the next read gives the oldest that is left
+            # records were overwritten while we read; the next read gives the oldest that is left
+            continue
         if not record:
             return
         yield record.decode(errors="replace")

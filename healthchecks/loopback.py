@@ -19,7 +19,8 @@ NAME = "loopback"
 ADDRESS = "127.0.0.1"
 PAYLOAD_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20
-SOCKET_SECONDS = 10.0  # for one call; a hundred times what a loaded machine takes; chosen
+# for one call; a hundred times what a loaded machine takes; chosen
+SOCKET_SECONDS = 10.0
 COMPLEMENT = bytes(255 - value for value in range(256))
 # What a broken or closed path answers; any other error (no descriptors, no permission) says nothing of the path.
 BROKEN = frozenset(
@@ -81,7 +82,8 @@ def exchange(payload: bytes, convert: Callable[[bytes], bytes] | None = None) ->
                 answer = b""
             for end in (
                 ends
-            ):  # each call of theirs is bounded by SOCKET_SECONDS, and they see an end that is gone
+                # each call of theirs is bounded by SOCKET_SECONDS, and they see an end that is gone
+            ):
                 end.join()
     if troubles:
         raise troubles[0]

@@ -24,7 +24,8 @@ WORD_BYTES = 8
 BLOCK_WORDS = BLOCK_BYTES // WORD_BYTES
 TOP = (1 << 64) - 1
 ONES = (1 << 8 * BLOCK_BYTES) - 1
-RESERVE = 4  # the pattern test needs so many times its size available, so as not to push anybody out; chosen
+# the pattern test needs so many times its size available, so as not to push anybody out; chosen
+RESERVE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,9 +21,12 @@ from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 NAME = "processes"
 PROC_SYS = Path("/proc/sys")
 LOADAVG = Path("/proc/loadavg")
-NUM_FILES = 256  # opened at once by the probe; chosen
-NUM_THREADS = 32  # started at once by the probe; chosen
-UNLIMITED = float(1 << 30)  # stands for "no limit", which is no number
+# opened at once by the probe; chosen
+NUM_FILES = 256
+# started at once by the probe; chosen
+NUM_THREADS = 32
+# stands for "no limit", which is no number
+UNLIMITED = float(1 << 30)
 
 
 def check(node: NodeFacts, judge: Judge) -> Verdict:

@@ -16,11 +16,15 @@ from pathlib import Path
 from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
 
 NAME = "shared_memory"
-YOUNG_SECONDS = 60.0  # a file this new may be about to be opened by its other side; chosen
-BLOCK_BYTES = 512  # the unit of st_blocks, stat(2)
-MAX_NAMED = 5  # leftovers named in the evidence, largest first
+# a file this new may be about to be opened by its other side; chosen
+YOUNG_SECONDS = 60.0
+# the unit of st_blocks, stat(2)
+BLOCK_BYTES = 512
+# leftovers named in the evidence, largest first
+MAX_NAMED = 5
 
-FileKey = tuple[int, int]  # device, inode
+# device, inode
+FileKey = tuple[int, int]
 
 
 @dataclass(slots=True)
@@ -79,7 +83,8 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             try:
                 about = os.lstat(path)
             except FileNotFoundError:
-                continue  # it went meanwhile
+                # it went meanwhile
+                continue
             if now - about.st_mtime >= YOUNG_SECONDS and not os.path.islink(path):
                 yield path, about
 
@@ -96,7 +101,8 @@ def uses_of_files() -> Uses:
             uses.keys.update(_mapped(process / "maps"))
             uses.links.update(_opened(process / "fd"))
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it ended meanwhile
+            # it ended meanwhile
+            continue
         except OSError:
             # Init, which not even root may look at in some virtual machines, opens no files of others.
             if process.name != "1":

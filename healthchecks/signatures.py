@@ -14,7 +14,8 @@ from dataclasses import dataclass
 class Signature:
     """A class of lines. A group called `count`, where the pattern has one, says for how many errors a line stands."""
 
-    limit: str  # name in the table of thresholds; empty: told, not judged
+    # name in the table of thresholds; empty: told, not judged
+    limit: str
     name: str
     pattern: re.Pattern[str]
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-SECTOR_BYTES = 512  # of any disk: written whole or not at all
+# of any disk: written whole or not at all
+SECTOR_BYTES = 512
 
 
 def sector(plain: Mapping[str, Any]) -> bytes:

@@ -7,7 +7,8 @@ import os
 import uuid
 from pathlib import Path
 
-FLIGHT = "flight"  # in it: pipes at which ranks are asked for their flight records, and the records
+# in it: pipes at which ranks are asked for their flight records, and the records
+FLIGHT = "flight"
 
 log = logging.getLogger("stoker")
 
@@ -20,5 +21,6 @@ def make_output_folder(path: Path) -> None:
         os.mkfifo(probe)
         probe.unlink()
         (path / FLIGHT).mkdir(exist_ok=True)
-    except OSError as error:  # an object store, for one
+    except OSError as error:
+        # an object store, for one
         log.info("no flight records of ranks: no pipes in %s: %s", path, error)

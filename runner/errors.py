@@ -8,7 +8,7 @@
     ├── PermanentError       trying again cannot help
     │   ├── Fenced           somebody with a newer token or epoch has taken over
     │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
-    │   │   └── StoreForgot  it came back with less: everything stops until a person decides
+    │   │   └── StoreRolledBack  it came back with less: everything stops until a person decides
     │   └── CheckpointRefused a checkpoint folder that does not verify
     └── WireError            bytes that are no message of ours (becomes a finding, never a crash)
         └── Forged           bytes that are not signed with the cluster's token
@@ -53,7 +53,7 @@ class StoreCorrupt(PermanentError):
     """The store holds less than it acknowledged, or something else."""
 
 
-class StoreForgot(StoreCorrupt):
+class StoreRolledBack(StoreCorrupt):
     """The store came back with less than it acknowledged; `stoker store accept` is the way out."""
 
 

@@ -19,12 +19,17 @@ from runner.errors import Forged, UserError, WireError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import decode
 
-TOKEN_BYTES = 32  # of randomness in a token that Stoker makes; chosen
-MIN_TOKEN_CHARACTERS = 16  # of one that a person made; chosen
+# of randomness in a token that Stoker makes; chosen
+TOKEN_BYTES = 32
+# of one that a person made; chosen
+MIN_TOKEN_CHARACTERS = 16
 TOKEN_NAME = "cluster.token"  # noqa: S105 - a file's name; in the state folder, unless the cluster names another file
-CLUSTER_NAME = "cluster.json"  # in the state folder: the cluster as it is led; agents read it too
-CODE_CHARACTERS = 64  # HMAC-SHA256 in hexadecimal
-SIGNATURE_BYTES = CODE_CHARACTERS + 1  # what a signature adds to a message
+# in the state folder: the cluster as it is led; agents read it too
+CLUSTER_NAME = "cluster.json"
+# HMAC-SHA256 in hexadecimal
+CODE_CHARACTERS = 64
+# what a signature adds to a message
+SIGNATURE_BYTES = CODE_CHARACTERS + 1
 
 
 class Signer:

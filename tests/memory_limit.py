@@ -22,7 +22,8 @@ def memory_limit(num_bytes: int) -> Iterator[Path]:
 
     Skips the test where no group can be had, or the kernel's log cannot be read.
     """
-    is_first = (ROOT / "memory").is_dir()  # version 1 of control groups
+    # version 1 of control groups
+    is_first = (ROOT / "memory").is_dir()
     group = (ROOT / "memory" if is_first else ROOT) / f"stoker-test-{uuid.uuid4().hex[:8]}"
     try:
         os.close(os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK))

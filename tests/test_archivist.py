@@ -10,7 +10,7 @@ from runner.decide.controller import Controller
 from runner.decide.decision import Policy
 from runner.errors import Fenced, StoreUnavailable
 from runner.facts import wire
-from runner.facts.messages.records import Paused
+from runner.facts.messages.records import SupervisorPaused
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import Archive
 from runner.journal.journal import Journal
@@ -18,8 +18,8 @@ from runner.store.memory.faults import Fault, Faults
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL, Store
 from runner.supervisor import decisions as turns_module
-from runner.supervisor.compactor import Archivist
-from runner.supervisor.decisions import Turns
+from runner.supervisor.compactor import JournalCompactor
+from runner.supervisor.decisions import DecisionLog
 
 POLICY = Policy(cluster=ClusterSpec(name="c"), runbooks=())
 SIZE = 20
@@ -30,20 +30,22 @@ def never(error: StoreUnavailable) -> None:
     raise error
 
 
-def opened(store: Store, folder: Path, holder: str = "a") -> tuple[Turns, Journal]:
+def opened(store: Store, folder: Path, holder: str = "a") -> tuple[DecisionLog, Journal]:
     """Begin as a supervisor does."""
     lease = store.acquire_lease("lead", holder, ttl_seconds=60)
     journal = Journal(store, lease, archive=Archive(folder, "c"), segment_entries=SIZE)
-    turns = Turns(Controller(POLICY), journal, on_outage=never)
+    turns = DecisionLog(Controller(POLICY), journal, on_outage=never)
     turns.recover()
     return turns, journal
 
 
-def work(turns: Turns, archivist: Archivist, num_turns: int, *, is_quiet: bool = True) -> int:
+def work(
+    turns: DecisionLog, archivist: JournalCompactor, num_turns: int, *, is_quiet: bool = True
+) -> int:
     """Take turns, with a picture whenever one is due; return how many were taken."""
     pictures = 0
     for _ in range(num_turns):
-        turns.take(Paused(seconds=0.0, reason="x" * 50), turns.controller.state.now + 1.0)
+        turns.take(SupervisorPaused(seconds=0.0, reason="x" * 50), turns.controller.state.now + 1.0)
         if archivist.is_idle and turns.is_snapshot_due(is_quiet=is_quiet):
             archivist.take(turns.picture())
             pictures += 1
@@ -51,7 +53,7 @@ def work(turns: Turns, archivist: Archivist, num_turns: int, *, is_quiet: bool =
     return pictures
 
 
-def settle(archivist: Archivist) -> None:
+def settle(archivist: JournalCompactor) -> None:
     """Wait until it is idle."""
     deadline = time.monotonic() + 60
     while not archivist.is_idle and time.monotonic() < deadline:
@@ -73,7 +75,7 @@ def test_while_people_wait_for_decisions_pictures_are_put_off_but_not_for_ever(
     for is_quiet in (True, False):
         store, errors = MemoryStore(), list[Exception]()
         turns, journal = opened(store, tmp_path / str(is_quiet))
-        archivist = Archivist(journal, errors.append)
+        archivist = JournalCompactor(journal, errors.append)
         archivist.start()
         taken[is_quiet] = work(turns, archivist, 1000, is_quiet=is_quiet)
         archivist.close(10)
@@ -85,7 +87,7 @@ def test_the_store_keeps_a_bounded_number_of_entries(tmp_path: Path) -> None:
     """However many turns are taken, the stream holds no more than a segment and what two snapshots lie apart."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
-    archivist = Archivist(journal, errors.append)
+    archivist = JournalCompactor(journal, errors.append)
     archivist.start()
     pictures = work(turns, archivist, 1000)
     archivist.close(10)
@@ -106,7 +108,7 @@ def test_the_next_life_has_the_same_state_and_books(tmp_path: Path) -> None:
         journal.append(entry)
     turns, journal = opened(store, tmp_path)
     errors: list[Exception] = []
-    archivist = Archivist(journal, errors.append)
+    archivist = JournalCompactor(journal, errors.append)
     archivist.start()
     settle(archivist)
     archivist.take(turns.picture())
@@ -120,7 +122,7 @@ def test_the_next_life_has_the_same_state_and_books(tmp_path: Path) -> None:
     after, _ = opened(store, tmp_path, "b")
     assert wire.encode(after.controller.state) == state
     assert after.ledger.dump() == books
-    whole = Turns(
+    whole = DecisionLog(
         Controller(POLICY), Journal(store, archive=Archive(tmp_path, "c")), on_outage=never
     )
     applied = 0
@@ -135,12 +137,17 @@ def test_words_that_the_journal_has_taken_in_do_not_stay_in_the_store(tmp_path: 
     """Streams of words are cut where the state's cursors were when the picture was taken, and no further."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
-    archivist = Archivist(journal, errors.append)
+    archivist = JournalCompactor(journal, errors.append)
     archivist.start()
     settle(archivist)
     numbers = [store.append("signals", b"a word") for _ in range(30)]
     for number in numbers[:20]:
-        turns.take(Paused(seconds=0.0, reason="x"), float(number), stream="signals", cursor=number)
+        turns.take(
+            SupervisorPaused(seconds=0.0, reason="x"),
+            float(number),
+            stream="signals",
+            cursor=number,
+        )
     archivist.take(turns.picture())
     settle(archivist)
     archivist.close(10)
@@ -152,10 +159,10 @@ def test_words_that_the_journal_has_taken_in_do_not_stay_in_the_store(tmp_path: 
 def test_a_picture_is_of_its_moment(tmp_path: Path) -> None:
     """What is decided after it was taken does not come into it."""
     turns, _ = opened(MemoryStore(), tmp_path)
-    turns.take(Paused(seconds=1.0, reason="one"), 10.0)
+    turns.take(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
     picture = turns.picture()
     before = picture.encoded()
-    turns.take(Paused(seconds=1.0, reason="two"), 20.0)
+    turns.take(SupervisorPaused(seconds=1.0, reason="two"), 20.0)
     assert picture.encoded() == before
     assert wire.decode(before).state.now == 10.0
 
@@ -165,7 +172,7 @@ def test_what_cannot_be_done_now_is_done_later(tmp_path: Path) -> None:
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path / "past")
     (tmp_path / "past").write_text("in the way")
-    archivist = Archivist(journal, errors.append)
+    archivist = JournalCompactor(journal, errors.append)
     archivist.start()
     work(turns, archivist, 300)
     settle(archivist)
@@ -181,10 +188,10 @@ def test_one_that_was_replaced_says_so(tmp_path: Path) -> None:
     """A snapshot under a lost lease is refused, and its supervisor learns of it."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
-    archivist = Archivist(journal, errors.append)
+    archivist = JournalCompactor(journal, errors.append)
     archivist.start()
     settle(archivist)
-    turns.take(Paused(seconds=1.0, reason="one"), 10.0)
+    turns.take(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
     picture = turns.picture()
     store.break_lease("lead", "a")
     store.acquire_lease("lead", "b", ttl_seconds=60)
@@ -200,7 +207,7 @@ def test_dying_after_a_snapshot_was_written_leaves_the_move_to_the_next_life(
     store = MemoryStore()
     turns, journal = opened(store, tmp_path)
     for number in range(100):
-        turns.take(Paused(seconds=0.0, reason="x"), float(number))
+        turns.take(SupervisorPaused(seconds=0.0, reason="x"), float(number))
         if number in (60, 80):
             turns.snapshot()
     store.faults = Faults(plan={1: Fault.REFUSE})
@@ -210,7 +217,7 @@ def test_dying_after_a_snapshot_was_written_leaves_the_move_to_the_next_life(
     store.break_lease("lead", "a")
     _, journal = opened(store, tmp_path, "b")
     errors: list[Exception] = []
-    archivist = Archivist(journal, errors.append)
+    archivist = JournalCompactor(journal, errors.append)
     archivist.start()
     settle(archivist)
     archivist.close(10)

@@ -12,7 +12,7 @@ from runner.supervisor.inbound_queue import (
     MAX_TOGETHER,
     QUEUED_SECONDS,
     Arrival,
-    Arrivals,
+    InboundQueue,
 )
 from tests.store.rig import SteppedClock
 
@@ -37,7 +37,7 @@ def test_all_heartbeats_that_wait_are_taken_after_a_moment_of_words_however_slow
 ):
     """A hundred words of 20 ms each: each portion has a few of them and then every heartbeat; nothing is lost or doubled."""
     clock = SteppedClock()
-    arrivals = Arrivals(clock)
+    arrivals = InboundQueue(clock)
     arrivals.add(batch(signals=100, beats=300), 4)
     words, portions = [], 0
     while arrivals:
@@ -59,7 +59,7 @@ def test_all_heartbeats_that_wait_are_taken_after_a_moment_of_words_however_slow
 def test_one_word_is_taken_even_if_it_takes_long() -> None:
     """So that there is an end to any queue."""
     clock = SteppedClock()
-    arrivals = Arrivals(clock)
+    arrivals = InboundQueue(clock)
     arrivals.add(batch(requests=3 * MAX_TOGETHER), 4)
     for left in (2, 1, 0):
         (group,) = [list(group) for group in _slowly(arrivals, clock)]
@@ -69,7 +69,7 @@ def test_one_word_is_taken_even_if_it_takes_long() -> None:
 
 def test_words_that_come_while_heartbeats_are_taken_go_before_the_next_of_them() -> None:
     """A decision does not wait for the heartbeats of the whole fleet."""
-    arrivals = Arrivals(SteppedClock())
+    arrivals = InboundQueue(SteppedClock())
     arrivals.add(batch(beats=3 * MAX_TOGETHER), 4)
     portion = arrivals.portion()
     assert {stream for stream, _, _ in next(portion)} == {BEATS}
@@ -84,7 +84,7 @@ def test_words_that_come_while_heartbeats_are_taken_go_before_the_next_of_them()
 def test_words_and_heartbeats_share_the_time_once_the_moment_of_words_is_over() -> None:
     """A word waits for a few heartbeats, never for all of them; and heartbeats get half of the time in any case."""
     clock = SteppedClock()
-    arrivals = Arrivals(clock)
+    arrivals = InboundQueue(clock)
     arrivals.add(batch(signals=10 * MAX_TOGETHER, beats=10 * MAX_TOGETHER), 4)
     order = []
     for group in arrivals.portion():
@@ -93,7 +93,7 @@ def test_words_and_heartbeats_share_the_time_once_the_moment_of_words_is_over() 
     assert order == ["signals", *[BEATS, "signals"] * 9, BEATS]
 
 
-def _slowly(arrivals: Arrivals, clock: SteppedClock) -> Iterator[list[Arrival]]:
+def _slowly(arrivals: InboundQueue, clock: SteppedClock) -> Iterator[list[Arrival]]:
     for group in arrivals.portion():
         clock.seconds += 10.0
         yield group
@@ -102,7 +102,7 @@ def _slowly(arrivals: Arrivals, clock: SteppedClock) -> Iterator[list[Arrival]]:
 def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time() -> None:
     """After heartbeats the next read waits for words alone, until the pause is over; a small fleet makes hardly any."""
     clock = SteppedClock()
-    arrivals = Arrivals(clock)
+    arrivals = InboundQueue(clock)
     assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
     arrivals.add(batch(signals=3), 5000)
     assert arrivals.wanted(CURSORS, LONG) == (CURSORS, LONG)
@@ -121,7 +121,7 @@ def test_a_backlog_of_heartbeats_is_read_without_a_pause_and_silence_proves_noth
     None
 ):
     """Nobody can tell how long ago anything was said until a read could hold all there was."""
-    arrivals, lags = Arrivals(SteppedClock()), list[float | None]()
+    arrivals, lags = InboundQueue(SteppedClock()), list[float | None]()
     for more in (0, READ_LIMIT, 7):
         assert arrivals.wanted(CURSORS, LONG) == (CURSORS, 0.0 if more == 7 else LONG)
         arrivals.add(batch(beats=more), 10_000)
@@ -134,11 +134,12 @@ def test_a_backlog_of_heartbeats_is_read_without_a_pause_and_silence_proves_noth
 def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> None:
     """New ones are there before the last are taken: what was said before the read that brought those is heard all the same."""
     clock = SteppedClock()
-    arrivals = Arrivals(clock)
+    arrivals = InboundQueue(clock)
     lags = []
     for _ in range(50):
         arrivals.wanted(CURSORS, LONG)
-        clock.seconds += 0.1  # the read
+        # the read
+        clock.seconds += 0.1
         arrivals.add(batch(beats=3 * MAX_TOGETHER), 1000)
         for number, _ in enumerate(arrivals.portion()):
             clock.seconds += 0.2
@@ -149,7 +150,8 @@ def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> No
         lag_seconds = arrivals.lag_seconds()
         assert lag_seconds is not None
         lags.append(lag_seconds)
-    assert max(lags) == pytest.approx(0.9)  # the read and four groups
+    # the read and four groups
+    assert max(lags) == pytest.approx(0.9)
     list(arrivals.portion())
     assert arrivals.lag_seconds() == 0.0
     assert not arrivals._marks
@@ -157,7 +159,7 @@ def test_heartbeats_that_always_wait_keep_nobody_from_being_found_silent() -> No
 
 def test_a_backlog_that_turns_out_to_be_none_is_over() -> None:
     """A read held exactly as many as it could, and the next one finds no more: the fleet fell silent then."""
-    arrivals = Arrivals(SteppedClock())
+    arrivals = InboundQueue(SteppedClock())
     arrivals.wanted(CURSORS, LONG)
     arrivals.add(batch(beats=READ_LIMIT), 10_000)
     list(arrivals.portion())
@@ -169,13 +171,13 @@ def test_a_backlog_that_turns_out_to_be_none_is_over() -> None:
 
 def test_what_waits_is_bounded_and_a_queue_of_the_one_keeps_nobody_from_reading_the_other() -> None:
     """Words that wait do not keep heartbeats in the store, nor the other way round; with both there is nothing to read."""
-    arrivals = Arrivals(SteppedClock())
+    arrivals = InboundQueue(SteppedClock())
     arrivals.add(batch(signals=READ_LIMIT), 4)
     assert arrivals.wanted(CURSORS, LONG) == ({BEATS: 5}, LOOK_SECONDS)
     for _ in range(MAX_BEATS // READ_LIMIT):
         arrivals.add(batch(beats=READ_LIMIT), 4)
     assert arrivals.wanted(CURSORS, LONG) == ({}, LOOK_SECONDS)
-    other = Arrivals(SteppedClock())
+    other = InboundQueue(SteppedClock())
     for _ in range(MAX_BEATS // READ_LIMIT):
         other.add(batch(beats=READ_LIMIT), 4)
     assert other.wanted(CURSORS, LONG) == (WORDS, LOOK_SECONDS)
@@ -184,7 +186,7 @@ def test_what_waits_is_bounded_and_a_queue_of_the_one_keeps_nobody_from_reading_
 def test_a_queue_of_words_is_told_of_in_full_second_by_second_and_a_short_one_is_not() -> None:
     """What was told adds up to how long it lasted; a queue that ends and begins anew counts anew."""
     clock = SteppedClock()
-    arrivals = Arrivals(clock)
+    arrivals = InboundQueue(clock)
     assert arrivals.queued_seconds() == 0.0
     arrivals.add(batch(signals=1000), 4)
     told = []

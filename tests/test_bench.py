@@ -129,7 +129,8 @@ def test_step_time_runs_both_sides(tmp_path: Path) -> None:
 @pytest.mark.e2e
 @pytest.mark.trainer
 @pytest.mark.slow
-@pytest.mark.timeout(300)  # it trains for a while; a loaded machine takes its time
+# it trains for a while; a loaded machine takes its time
+@pytest.mark.timeout(300)
 def test_supervision_weighs_every_process() -> None:
     """Supervisor, agents, keepers and readers are weighed, together and each, and a rank of the trainer tells its own cost."""
     figures = run_bench("supervision", "--seconds", "2", "--steps", "5")
@@ -137,7 +138,8 @@ def test_supervision_weighs_every_process() -> None:
         f"CPU, {kind}" for kind in ("supervisor", "agents", "keepers", "readers", "all together")
     ]
     nodes = [f"resident, agent of n{number}" for number in (1, 2, 3)]
-    nodes_read = {f"resident, reader of n{number}" for number in (1, 2)}  # n3 is a spare
+    # n3 is a spare
+    nodes_read = {f"resident, reader of n{number}" for number in (1, 2)}
     assert {*cpu, *nodes, *nodes_read, "resident, supervisor"} <= set(figures)
     assert "in a rank, per step" in figures
     limited = {name for name, match in figures.items() if match["limit"] != "-"}

@@ -11,7 +11,7 @@ from packaging.requirements import Requirement
 from bench.recovery import peer
 from bench.recovery.cases import Plan, beside_peer
 from bench.recovery.peer import REQUIREMENTS
-from bench.recovery.phases import Seen, split_ms
+from bench.recovery.phases import Watermarks, split_ms
 from bench.recovery.plot import LIMIT, plot
 from bench.recovery.series import Draw, Series
 from bench.recovery.stamps import (
@@ -25,7 +25,13 @@ from bench.recovery.stamps import (
 from bench.report import Report
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment
-from runner.facts.messages.signals import Heartbeat, Progress, RankExited, RanksGone, RanksStarted
+from runner.facts.messages.signals import (
+    Heartbeat,
+    Progress,
+    RankExited,
+    RanksStarted,
+    RanksTerminated,
+)
 from tests.plans import launch_plan
 from tests.test_bench import run_bench
 
@@ -40,9 +46,9 @@ def write_stamps(folder: Path, rank: int, *stamps: tuple[float, int, int], cut: 
     (folder / f"steps.{rank}").write_text(lines + cut)
 
 
-def a_kill(*, lost: str = "") -> Seen:
+def a_kill(*, lost: str = "") -> Watermarks:
     """Return a recovery of nodes a and b as it would be seen; `lost`: a node that confirms nothing, c takes its place."""
-    seen = Seen(frozenset({"a", "b"}), OLD, broken_at=10.0)
+    seen = Watermarks(frozenset({"a", "b"}), OLD, broken_at=10.0)
     survivors = [node for node in ("a", "b") if node != lost]
     seen.note(
         RankExited(node="a", incarnation=1, epoch=1, attempt=OLD, rank=0, exit_code=-9), 10.01
@@ -50,7 +56,7 @@ def a_kill(*, lost: str = "") -> Seen:
     seen.note(RankExited(node="b", incarnation=1, epoch=1, attempt=OLD, rank=1, exit_code=1), 10.9)
     for node in survivors:
         seen.note(Assignment(node=node, epoch=2, attempt=OLD), 10.02)
-        seen.note(RanksGone(node=node, incarnation=1, epoch=1, attempt=OLD), 10.05)
+        seen.note(RanksTerminated(node=node, incarnation=1, epoch=1, attempt=OLD), 10.05)
     for node in (*survivors, *(["c"] if lost else [])):
         seen.note(Assignment(node=node, epoch=3, plan=PLAN), 10.06)
         seen.note(RanksStarted(node=node, incarnation=1, epoch=3, attempt=NEW), 10.16)
@@ -87,7 +93,7 @@ def test_a_node_that_confirms_nothing_leaves_its_time_to_the_next_phase() -> Non
 
 def test_a_stopped_rank_is_detected_by_a_heartbeat_that_names_it() -> None:
     """A heartbeat of the gang without stopped ranks, or one of another attempt, detects nothing."""
-    seen = Seen(frozenset({"a"}), OLD, broken_at=1.0)
+    seen = Watermarks(frozenset({"a"}), OLD, broken_at=1.0)
     beats = (
         Heartbeat(node="a", incarnation=1, attempt=OLD),
         Heartbeat(node="a", incarnation=1, attempt=NEW, ranks_stopped=(0,)),
@@ -101,7 +107,7 @@ def test_a_stopped_rank_is_detected_by_a_heartbeat_that_names_it() -> None:
 def test_a_recovery_without_a_step_has_no_length() -> None:
     """Times are only reckoned once a step was made."""
     with pytest.raises(ValueError, match=r"no step followed attempt 1\.1\.0"):
-        split_ms(Seen(frozenset({"a"}), OLD))
+        split_ms(Watermarks(frozenset({"a"}), OLD))
 
 
 def test_only_whole_stamps_of_a_new_process_end_a_round(tmp_path: Path) -> None:
@@ -214,7 +220,8 @@ def test_a_peer_that_cannot_be_installed_is_a_miss(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Without the peer nothing is compared, and nobody can take that for a pass."""
-    monkeypatch.setattr(peer, "ROOT", tmp_path)  # without constraints.txt, which ends the real pip
+    # without constraints.txt, which ends the real pip
+    monkeypatch.setattr(peer, "ROOT", tmp_path)
     report = Report("title", "how")
     assert beside_peer(report, Plan(rounds=1, seed=1)) == []
     assert report.num_missed == 1

@@ -28,7 +28,8 @@ FORBIDDEN = {
     "torch",
     "uuid",
 }
-CALLS = {"open", "input", "__import__", "id", "hash"}  # the last two differ between processes
+# the last two differ between processes
+CALLS = {"open", "input", "__import__", "id", "hash"}
 SET_METHODS = {"union", "intersection", "difference", "symmetric_difference"}
 
 

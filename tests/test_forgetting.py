@@ -10,7 +10,7 @@ from runner.cli import exit_codes
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
 from runner.decide.state.cluster_state import Node, State
-from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable
+from runner.errors import PermanentError, StoreCorrupt, StoreRolledBack, StoreUnavailable
 from runner.facts import wire
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined
@@ -21,8 +21,8 @@ from runner.journal.journal import Journal
 from runner.signer import UNSIGNED, Signer
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL
-from runner.supervisor.decisions import Turns
-from runner.supervisor.message_validator import BEATS, SIGNALS, Intake, Refused
+from runner.supervisor.decisions import DecisionLog
+from runner.supervisor.message_validator import BEATS, SIGNALS, MessageValidator, Refused
 from runner.supervisor.store_rollback import (
     EPOCH_LEAP,
     EXIT_CODE,
@@ -40,23 +40,23 @@ def never(error: StoreUnavailable) -> None:
     raise error
 
 
-def led(cluster: ClusterSpec, store: MemoryStore, holder: str = "a") -> tuple[Turns, Journal]:
+def led(cluster: ClusterSpec, store: MemoryStore, holder: str = "a") -> tuple[DecisionLog, Journal]:
     """Begin to lead as a supervisor of this cluster's machine does."""
     store.break_lease("supervisor", "a")
     lease = store.acquire_lease("supervisor", holder, ttl_seconds=60)
     mark = Mark(mark_of(cluster))
     journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
     check_remembers(store, journal)
-    turns = Turns(Controller(Policy(cluster=cluster, runbooks=())), journal, on_outage=never)
+    turns = DecisionLog(Controller(Policy(cluster=cluster, runbooks=())), journal, on_outage=never)
     turns.recover()
     return turns, journal
 
 
-def grown(turns: Turns, num_entries: int) -> None:
+def grown(turns: DecisionLog, num_entries: int) -> None:
     """Write so many entries."""
     for _ in range(num_entries):
         now = turns.controller.state.now + 1.0
-        turns.take(r.Paused(seconds=0.0, reason="x"), now)
+        turns.take(r.SupervisorPaused(seconds=0.0, reason="x"), now)
 
 
 def older(store: MemoryStore, through: int) -> MemoryStore:
@@ -99,12 +99,12 @@ def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind
             )
         )
         plain = wire.encode(fact)
-        with pytest.raises(StoreForgot, match=f"epoch {epoch}.*none beyond 6"):
-            Intake(signer).take(stream, signer.sign(stream, plain), state)
+        with pytest.raises(StoreRolledBack, match=f"epoch {epoch}.*none beyond 6"):
+            MessageValidator(signer).take(stream, signer.sign(stream, plain), state)
         with pytest.raises(Refused):
-            Intake(signer).take(stream, plain, state)
+            MessageValidator(signer).take(stream, plain, state)
     behind = wire.encode(Heartbeat(node="n1", epoch=6, **about))  # type: ignore[arg-type]
-    assert Intake(UNSIGNED).take(BEATS, behind, state)
+    assert MessageValidator(UNSIGNED).take(BEATS, behind, state)
 
 
 def test_a_person_is_told_once_and_nobody_acts_afterwards(
@@ -116,12 +116,12 @@ def test_a_person_is_told_once_and_nobody_acts_afterwards(
     grown(turns, 3)
     caplog.set_level(logging.INFO, logger="stoker")
     for _ in range(3):
-        stop_all_action(store, StoreForgot("it is less"), holder="a", acknowledged=9, epoch=4)
+        stop_all_action(store, StoreRolledBack("it is less"), holder="a", acknowledged=9, epoch=4)
     assert caplog.text.count("PAGE: ") == 1
     assert "ALL ACTION HAS STOPPED" in caplog.text
     elsewhere = replace(cluster, state=f"{cluster.state}-of-another-machine")
     for each in (cluster, elsewhere):
-        with pytest.raises(StoreForgot, match=r"it is less \(noticed by a\)"):
+        with pytest.raises(StoreRolledBack, match=r"it is less \(noticed by a\)"):
             led(each, store)
 
 
@@ -143,11 +143,11 @@ def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: Cl
     came_back = older(store, 12)
     beat = Heartbeat(node="n1", incarnation=1, epoch=33)
     came_back.append("beats", wire.encode(beat))
-    with pytest.raises(StoreForgot, match="8 entries are gone"):
+    with pytest.raises(StoreRolledBack, match="8 entries are gone"):
         led(cluster, came_back)
     known = loss(cluster, came_back, UNSIGNED)
     assert (known.is_any, known.lost, known.ends_at, known.seen_epoch) == (True, 8, 12, 33)
-    stop_all_action(came_back, StoreForgot("less"), holder="a", acknowledged=20, epoch=5)
+    stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, epoch=5)
     came_back.break_lease("supervisor", "a")
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
     assert accept(cluster, came_back, lease, known, by="somebody") == 13
@@ -169,12 +169,12 @@ def test_a_mark_on_another_machine_does_not_count_once_its_past_was_given_up(
     grown(turns, 20)
     came_back = older(store, 12)
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
-    stop_all_action(came_back, StoreForgot("less"), holder="a", acknowledged=20, epoch=5)
+    stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, epoch=5)
     accept(cluster, came_back, lease, loss(cluster, came_back, UNSIGNED), by="somebody")
     came_back.break_lease("supervisor", "person")
     turns, _ = led(other, came_back)
     grown(turns, 3)
-    with pytest.raises(StoreForgot):
+    with pytest.raises(StoreRolledBack):
         led(other, older(came_back, 12))
 
 
@@ -190,14 +190,14 @@ def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
         turns, _ = led(here, store)
         grown(turns, 10)
         came_back = older(store, 6)
-        stop_all_action(came_back, StoreForgot("less"), holder="a", acknowledged=10, epoch=5)
+        stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=10, epoch=5)
         known = loss(here, came_back, UNSIGNED)
         lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
         dying = came_back.another(faults=Faults(plan={number: Fault.CRASH_BEFORE}))
         try:
             accept(here, dying, lease, known, by="somebody")
         except Crash:
-            with pytest.raises(StoreForgot):
+            with pytest.raises(StoreRolledBack):
                 led(here, came_back)
             lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
             accept(here, came_back, lease, loss(here, came_back, UNSIGNED), by="somebody")

@@ -10,9 +10,9 @@ from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.messages.records import JournalEntry, NodeRegistered, SupervisorStarted
 from runner.facts.messages.requests import ShutDown
-from runner.facts.messages.signals import Heartbeat, Junk, NodeJoined, NodeLeft
+from runner.facts.messages.signals import Heartbeat, MalformedMessage, NodeJoined, NodeLeft
 from runner.signer import UNSIGNED, Signer
-from runner.supervisor.message_validator import BEATS, REQUESTS, SIGNALS, Intake, Refused
+from runner.supervisor.message_validator import BEATS, REQUESTS, SIGNALS, MessageValidator, Refused
 
 SIGNER = Signer(b"a token of this cluster's own")
 OTHER = Signer(b"the token of another cluster")
@@ -44,12 +44,12 @@ def joined(sequence: int, *, incarnation: int, life: str) -> NodeJoined:
     )
 
 
-def take_in(intake: Intake, state: State, stream: str, fact: object) -> object:
+def take_in(intake: MessageValidator, state: State, stream: str, fact: object) -> object:
     """Say something signed."""
     return intake.take(stream, SIGNER.sign(stream, wire.encode(fact)), state)
 
 
-def refusal(intake: Intake, state: State, stream: str, payload: bytes) -> str:
+def refusal(intake: MessageValidator, state: State, stream: str, payload: bytes) -> str:
     """Say something that is to be refused; return why it was."""
     with pytest.raises(Refused) as refused:
         intake.take(stream, payload, state)
@@ -64,7 +64,7 @@ def write_down(state: State, fact: object, *records: object) -> None:
 
 def test_what_is_signed_for_its_stream_is_taken_in() -> None:
     """A heartbeat, a signal, an agent's answer and a request, each in its own stream."""
-    intake, state = Intake(SIGNER), state_with()
+    intake, state = MessageValidator(SIGNER), state_with()
     for stream, fact in (
         (BEATS, beat(1)),
         (SIGNALS, NodeLeft(node="n1", incarnation=3, sequence=2, life="a")),
@@ -77,7 +77,7 @@ def test_what_is_signed_for_its_stream_is_taken_in() -> None:
 
 def test_what_is_not_signed_with_the_token_for_its_stream_is_refused() -> None:
     """No code, another token's, another stream's, and a message altered after it was signed."""
-    intake, state = Intake(SIGNER), state_with()
+    intake, state = MessageValidator(SIGNER), state_with()
     plain = wire.encode(ShutDown(id="q-1", by="nobody"))
     altered = SIGNER.sign(REQUESTS, plain).replace(b"nobody", b"noboby")
     for payload in (
@@ -105,7 +105,7 @@ def test_what_is_not_signed_with_the_token_for_its_stream_is_refused() -> None:
 )
 def test_a_kind_that_does_not_belong_in_a_stream_is_junk(stream: str, fact: object) -> None:
     """Agents do not ask for things, and not even a holder of the token can speak as the supervisor itself."""
-    intake, state = Intake(SIGNER), state_with()
+    intake, state = MessageValidator(SIGNER), state_with()
     assert refusal(intake, state, stream, SIGNER.sign(stream, wire.encode(fact))) == "junk"
 
 
@@ -115,16 +115,18 @@ def test_a_kind_that_does_not_belong_in_a_stream_is_junk(stream: str, fact: obje
 )
 def test_junk_is_refused_whether_signed_or_not(signer: Signer, junk: bytes) -> None:
     """Broken, nested, of unknown kind, too long: each is one refusal, whoever signed it."""
-    reason = refusal(Intake(signer), state_with(), SIGNALS, signer.sign(SIGNALS, junk))
+    reason = refusal(MessageValidator(signer), state_with(), SIGNALS, signer.sign(SIGNALS, junk))
     assert reason == "junk"
 
 
 def test_a_signal_taken_before_is_refused_when_it_comes_again() -> None:
     """By incarnation and sequence, as the journal knows them: so a later supervisor refuses it too."""
     state = state_with()
-    write_down(state, Junk(node="n1", incarnation=3, sequence=7, life="a", reason="noise"))
+    write_down(
+        state, MalformedMessage(node="n1", incarnation=3, sequence=7, life="a", reason="noise")
+    )
     for signer in (SIGNER, UNSIGNED):
-        intake = Intake(signer)
+        intake = MessageValidator(signer)
         again = NodeLeft(node="n1", incarnation=3, sequence=7, life="a")
         older = NodeLeft(node="n1", incarnation=3, sequence=6, life="a")
         earlier_life = NodeLeft(node="n1", incarnation=2, sequence=90, life="a")
@@ -137,7 +139,7 @@ def test_a_signal_taken_before_is_refused_when_it_comes_again() -> None:
 
 def test_a_heartbeat_said_again_proves_no_life() -> None:
     """Neither the same one nor an older one of that life, nor one older than what the journal has of it."""
-    intake, state = Intake(SIGNER), state_with()
+    intake, state = MessageValidator(SIGNER), state_with()
     write_down(state, NodeLeft(node="n1", incarnation=3, sequence=5, life="a"))
     stale = SIGNER.sign(BEATS, wire.encode(beat(4)))
     assert refusal(intake, state, BEATS, stale) == "replayed"
@@ -155,13 +157,13 @@ def test_what_is_not_counted_is_refused_in_a_signed_cluster_only() -> None:
     """Without a sequence it could be said again and again; agents of older releases did count, and did not sign."""
     state = state_with()
     payload = SIGNER.sign(BEATS, wire.encode(beat(0)))
-    assert refusal(Intake(SIGNER), state, BEATS, payload) == "uncounted"
-    assert Intake(UNSIGNED).take(BEATS, wire.encode(beat(0)), state) == beat(0)
+    assert refusal(MessageValidator(SIGNER), state, BEATS, payload) == "uncounted"
+    assert MessageValidator(UNSIGNED).take(BEATS, wire.encode(beat(0)), state) == beat(0)
 
 
 def test_another_agent_under_a_nodes_name_is_not_the_node() -> None:
     """Its heartbeats and signals are a stranger's; that it wants to join is heard, and whoever decides may refuse it."""
-    intake, state = Intake(SIGNER), state_with()
+    intake, state = MessageValidator(SIGNER), state_with()
     for stream, fact in (
         (BEATS, beat(100, life="b")),
         (BEATS, beat(100, node="n9")),
@@ -171,7 +173,8 @@ def test_another_agent_under_a_nodes_name_is_not_the_node() -> None:
         assert refusal(intake, state, stream, payload) == "stranger"
     wish = joined(1, incarnation=1, life="b")
     assert take_in(intake, state, SIGNALS, wish) == wish
-    write_down(state, wish)  # refused: it leaves no mark on what the node itself said
+    # refused: it leaves no mark on what the node itself said
+    write_down(state, wish)
     news = NodeLeft(node="n1", incarnation=3, sequence=1, life="a")
     assert take_in(intake, state, SIGNALS, news) == news
 
@@ -182,7 +185,7 @@ def test_the_join_of_a_life_that_is_over_is_refused() -> None:
     lives = [("a", 5), ("b", 1), ("c", 1)]
     for life, incarnation in lives:
         wish = joined(1, incarnation=incarnation, life=life)
-        assert take_in(Intake(SIGNER), state, SIGNALS, wish) == wish
+        assert take_in(MessageValidator(SIGNER), state, SIGNALS, wish) == wish
         registered = NodeRegistered(
             node="n1",
             incarnation=incarnation,
@@ -195,4 +198,4 @@ def test_the_join_of_a_life_that_is_over_is_refused() -> None:
         write_down(state, wish, registered)
     for life, incarnation in lives:
         payload = SIGNER.sign(SIGNALS, wire.encode(joined(1, incarnation=incarnation, life=life)))
-        assert refusal(Intake(SIGNER), state, SIGNALS, payload) == "replayed"
+        assert refusal(MessageValidator(SIGNER), state, SIGNALS, payload) == "replayed"

@@ -48,7 +48,8 @@ def test_domains_keep_their_order_and_write_ranges_out(tmp_path: Path) -> None:
         ("n[01-03].dc", ["n01.dc", "n02.dc", "n03.dc"]),
         ("r[1-2]n[1-2], x", ["r1n1", "r1n2", "r2n1", "r2n2", "x"]),
         ("n5-n5", ["n5"]),
-        ("rack1-8", ["rack1-8"]),  # a name like any other: the prefix is not repeated
+        # a name like any other: the prefix is not repeated
+        ("rack1-8", ["rack1-8"]),
     ],
 )
 def test_ranges_are_those_of_people_and_of_slurm(

@@ -13,7 +13,7 @@ from runner.collect.step_formats.formats import MetricLines, own_format
 from runner.errors import SpecError, UserError
 from runner.facts.messages.signals import StepRecord
 from runner.facts.specs.metric_pattern import OWN_GROUPS
-from runner.facts.specs.planned_changes import MAX_STEP, Planned
+from runner.facts.specs.planned_changes import MAX_STEP, PlannedChange
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
 from runner.load import load_run
@@ -39,8 +39,8 @@ def test_planned_changes_and_a_pattern_are_loaded(tmp_path: Path) -> None:
         f"metric_pattern: '{PATTERN}'\n",
     )
     assert spec.planned == (
-        Planned(from_step=5000, to_step=5200, what="lr"),
-        Planned(from_step=1, to_step=1, what="new corpus"),
+        PlannedChange(from_step=5000, to_step=5200, what="lr"),
+        PlannedChange(from_step=1, to_step=1, what="new corpus"),
     )
     assert spec.metric_pattern == PATTERN
     assert decode(encode(spec)) == spec

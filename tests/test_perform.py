@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from runner.act import executor
-from runner.act.executor import Outcome, Performer
+from runner.act.executor import ActionExecutor, Outcome
 from runner.errors import StoreUnavailable
 from runner.facts.actions import Action, ActionResult
 
@@ -30,11 +30,12 @@ def test_one_after_the_other_takes_one_thread() -> None:
         used.add(threading.get_ident())
         return DONE
 
-    performer = Performer({"page": note}, reports.put)
+    performer = ActionExecutor({"page": note}, reports.put)
     for number in range(50):
         performer.submit(action(number))
         assert reports.get(timeout=WAIT_SECONDS).id == f"a{number}"
-        while not performer._num_idle:  # it reports first, and then waits for more
+        # it reports first, and then waits for more
+        while not performer._num_idle:
             pass
     assert len(used) == 1
 
@@ -48,7 +49,7 @@ def test_actions_that_hang_keep_nobody_waiting() -> None:
         assert go_on.wait(WAIT_SECONDS)
         return DONE
 
-    performer = Performer({"page": hang, "node_task": lambda _: DONE}, reports.put)
+    performer = ActionExecutor({"page": hang, "node_task": lambda _: DONE}, reports.put)
     for number in range(100):
         performer.submit(action(number))
     performer.submit(action(100, "node_task"))
@@ -63,7 +64,7 @@ def test_threads_that_give_up_waiting_lose_no_action(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(executor, "IDLE_SECONDS", 0.0002)
     monkeypatch.setattr(executor, "MAX_IDLE", 3)
     reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
-    performer = Performer({"page": lambda _: DONE}, reports.put)
+    performer = ActionExecutor({"page": lambda _: DONE}, reports.put)
 
     def submit(first: int) -> None:
         for number in range(first, first + 500):
@@ -89,7 +90,7 @@ def test_what_goes_wrong_is_an_outcome() -> None:
             raise ZeroDivisionError("division by zero")
         raise StoreUnavailable("no answer", delay_seconds=0.01)
 
-    performer = Performer({"page": fail}, reports.put)
+    performer = ActionExecutor({"page": fail}, reports.put)
     said = []
     for what in (action(0, "node_task"), action(1), action(2, seconds=0.1)):
         performer.submit(what)

@@ -10,20 +10,21 @@ from typing import Any
 import pytest
 
 from runner.errors import StoreUnavailable
-from runner.facts.faults import Finding, MassSilence
+from runner.facts.faults import CorrelatedSilence, Finding
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import encode
 from runner.journal.journal import Journal
-from runner.providers.joined import JoinedPlace
+from runner.providers.joined import SelfJoinedProvider
 from runner.signer import UNSIGNED
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Batch, Lease
 from runner.supervisor.lease import LEASE
 from runner.supervisor.loop import Supervisor
 
-LONG_SECONDS = 60.0  # nobody here waits that long
+# nobody here waits that long
+LONG_SECONDS = 60.0
 
 
 class HardOfHearing(MemoryStore):
@@ -83,7 +84,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     store = HardOfHearing()
     agents = store.another()
     lease = store.acquire_lease(LEASE, "a", ttl_seconds=600)
-    place = JoinedPlace(cluster, store, lease, UNSIGNED)
+    place = SelfJoinedProvider(cluster, store, lease, UNSIGNED)
     supervisor = Supervisor(cluster, store, lease, place)
     thread = threading.Thread(target=supervisor.run, daemon=True)
     made = Stage(store, agents, supervisor, thread)
@@ -101,7 +102,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 def test_it_can_be_told_to_end_while_the_store_is_away(stage: Stage) -> None:
     """Also in the middle of a turn, whose entry the store does not take: whoever comes next reads what it took."""
     stage.store.go_down()
-    turn = r.Paused(seconds=0.1, reason="a turn to take")
+    turn = r.SupervisorPaused(seconds=0.1, reason="a turn to take")
     stage.supervisor._inbox.put(turn)
     stage.until(lambda: stage.supervisor._outage_seconds > 1, "a turn that waits for the store")
     stage.supervisor.stop()
@@ -116,20 +117,22 @@ def test_silence_is_held_against_nobody_while_we_do_not_hear(stage: Stage) -> No
         stage.say("beats", Heartbeat)
         time.sleep(0.2)
     stage.store.is_deaf = False
-    stage.until(lambda: stage.inputs(r.Paused), "the outage to be owned up to")
+    stage.until(lambda: stage.inputs(r.SupervisorPaused), "the outage to be owned up to")
     assert not stage.inputs(Finding)
-    assert not stage.inputs(MassSilence)
+    assert not stage.inputs(CorrelatedSilence)
 
 
 def test_silence_in_which_the_store_had_no_room_is_held_against_nobody(stage: Stage) -> None:
     """However long that lasts: it has room again just as silence would be judged, and nobody could have spoken in it."""
     stage.store.is_full = True
-    time.sleep(2.9)  # more than two limits, and the store takes words again shortly before a third
+    # more than two limits, and the store takes words again shortly before a third
+    time.sleep(2.9)
     stage.store.is_full = False
-    time.sleep(0.6)  # less than a limit
+    # less than a limit
+    time.sleep(0.6)
     stage.say("beats", Heartbeat)
     for _ in range(5):
         time.sleep(0.2)
         stage.say("beats", Heartbeat)
     assert not stage.inputs(Finding)
-    assert not stage.inputs(MassSilence)
+    assert not stage.inputs(CorrelatedSilence)

@@ -4,23 +4,23 @@ from typing import Any
 
 from runner.errors import Fenced
 from runner.facts import wire
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.serve.status_reader import read_view
 from runner.store.memory.store import MemoryStore
-from runner.supervisor.status_writer import LONGEST_SECONDS, SHORTEST_SECONDS, Views, period
+from runner.supervisor.status_writer import LONGEST_SECONDS, SHORTEST_SECONDS, StatusWriter, period
 
 SECONDS = 30.0
 
 
 def view(sequence: int) -> dict[str, Any]:
     """Make a View of a state after so many entries."""
-    return wire.to_message(View(cluster="c", now=0.0, wall=0.0, journal_sequence=sequence))
+    return wire.to_message(ClusterStatus(cluster="c", now=0.0, wall=0.0, journal_sequence=sequence))
 
 
 def test_the_newest_view_is_written_and_what_it_overtook_need_not_be() -> None:
     """Whoever reads sees them in order, and the last one in the end."""
     store = MemoryStore()
-    views = Views(store, store.acquire_lease("supervisor", "me", ttl_seconds=60.0), print)
+    views = StatusWriter(store, store.acquire_lease("supervisor", "me", ttl_seconds=60.0), print)
     views.start()
     version, seen = 0, [0]
     for sequence in range(1, 200):
@@ -46,7 +46,7 @@ def test_a_lost_lease_is_told_and_ends_the_thread() -> None:
     store.break_lease("supervisor", "me")
     store.acquire_lease("supervisor", "another", ttl_seconds=60.0)
     told: queue.Queue[Exception] = queue.Queue()
-    views = Views(store, lease, told.put)
+    views = StatusWriter(store, lease, told.put)
     views.start()
     views.write(view(1))
     assert isinstance(told.get(timeout=SECONDS), Fenced)

@@ -42,16 +42,18 @@ class Agreement:
         self._channel = channel
         self._group = group
         self._world_size = world_size
-        self._pending: dict[int, tuple[str, int]] = {}  # number -> request's id, index in KINDS
-        self._settled: dict[int, int] = {}  # number -> step after which it took effect
+        # number -> request's id, index in KINDS
+        self._pending: dict[int, tuple[str, int]] = {}
+        # number -> step after which it took effect
+        self._settled: dict[int, int] = {}
         self._numbers = torch.zeros(len(KINDS), dtype=torch.int64)
-        self._view = self._numbers.numpy()  # the same memory, cheaper to read and write
+        # the same memory, cheaper to read and write
+        self._view = self._numbers.numpy()
         self._maximum = dist.AllreduceOptions()
         self._maximum.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
         self._work: dist.Work | None = None
-        self.seconds = (
-            0.0  # CPU time of this thread spent here, the other ranks' waited for left out
-        )
+        # CPU time of this thread spent here, the other ranks' waited for left out
+        self.seconds = 0.0
 
     def begin(self) -> None:
         """Take in new requests and start the exchange. Call before the step's work."""
@@ -111,7 +113,8 @@ def _number(request: Mapping[str, Any]) -> int:
             raise ValueError(f"rank {rank} is not between 0 and {_MAX_RANKS - 1}")
         point, fault = POINTS.index(request["point"]), FAULTS.index(request["fault"])
         payload = rank << 8 | point << 4 | fault
-    mark = zlib.crc32(str(request["id"]).encode()) >> 1 or 1  # 31 bits, never 0
+    # 31 bits, never 0
+    mark = zlib.crc32(str(request["id"]).encode()) >> 1 or 1
     return mark << _PAYLOAD_BITS | payload
 
 

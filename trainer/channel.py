@@ -53,7 +53,8 @@ class Channel:
         except (OSError, OverflowError, ValueError):
             return cls()
         if connection.family != socket.AF_UNIX or connection.type != socket.SOCK_SEQPACKET:
-            connection.detach()  # somebody else's descriptor: it must stay open
+            # somebody else's descriptor: it must stay open
+            connection.detach()
             return cls()
         # Data loaders and compilers that the trainer starts must not keep the channel open after its death.
         connection.set_inheritable(False)

@@ -95,7 +95,8 @@ class Checkpoints:
             return None
         self._drills.at("before_shards")
         if self._world.place.rank == 0 and folder.exists():
-            shutil.rmtree(folder)  # an unsealed rest of this very attempt
+            # an unsealed rest of this very attempt
+            shutil.rmtree(folder)
         # Not before that may anybody make it anew: rank 0 would take it for the rest.
         dist.barrier(group=self._world.side_group)
         save(
@@ -252,7 +253,8 @@ class _Writer(FileSystemWriter):
     """The usual writer, with a place for a drill between the shards."""
 
     def __init__(self, folder: Path, rank: int, drills: Drills) -> None:
-        super().__init__(folder, sync_files=False)  # `settle` flushes
+        # `settle` flushes
+        super().__init__(folder, sync_files=False)
         self._folder = folder
         self._own = f"__{rank}_"
         self._drills = drills

@@ -19,7 +19,8 @@ from trainer.channel import Channel
 from trainer.launch import ALONE, REMEDIES, Launch, read_launch
 from trainer.settings import Settings, load_settings, recipe_names
 
-SETTINGS_REFUSED = 78  # of the contract: a restart cannot help
+# of the contract: a restart cannot help
+SETTINGS_REFUSED = 78
 FAILED = 1
 REQUESTS = ("checkpoint", "stop", "drill")
 
@@ -106,7 +107,8 @@ def _mapping(plain: Any, name: str) -> Mapping[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from trainer import judge  # a rank that trains has no use for it
+    # a rank that trains has no use for it
+    from trainer import judge
 
     try:
         answer = judge.weigh(load_settings(*_given(options), world_size=options.world_size))
@@ -118,7 +120,8 @@ def _check(options: argparse.Namespace) -> int:
 
 def _train(settings: Settings, launch: Launch, channel: Channel) -> int:
     started = perf_counter()
-    from trainer import loop  # imports torch
+    # imports torch
+    from trainer import loop
 
     channel.report("timing", name="import", seconds=perf_counter() - started)
     return loop.train(settings, launch, channel)

@@ -22,7 +22,8 @@ Batch: TypeAlias = tuple[Tokens, Tokens]
 Ranges: TypeAlias = Iterable[Sequence[int]]
 
 _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
-_ROUNDS = 6  # of the Feistel network; four already make a pseudo-random permutation (Luby and Rackoff 1988)
+# of the Feistel network; four already make a pseudo-random permutation (Luby and Rackoff 1988)
+_ROUNDS = 6
 
 
 def open_data(settings: Settings) -> Corpus:
@@ -39,7 +40,8 @@ def data_step(step: int, skipped: Ranges = ()) -> int:
         raise ValueError(f"step {step}: steps are counted from 1")
     position, end = step, 0
     for first, last in sorted(_checked(skipped)):
-        first = max(first, end + 1)  # ranges may overlap
+        # ranges may overlap
+        first = max(first, end + 1)
         if first > position:
             break
         position += max(0, last - first + 1)

@@ -49,6 +49,7 @@ def _repeat_bit_for_bit() -> None:
 
     https://pytorch.org/docs/stable/notes/randomness.html
     """
-    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"  # read by cuBLAS when it is first used
+    # read by cuBLAS when it is first used
+    os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     torch.use_deterministic_algorithms(True)
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]

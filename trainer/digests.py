@@ -34,7 +34,8 @@ def digest(tensor: torch.Tensor) -> torch.Tensor:
     whole = numbers.numel() * size // WORD_BYTES * WORD_BYTES // size
     words, rest = numbers[:whole], numbers[whole:].to(torch.int64)
     if words.storage_offset() * size % WORD_BYTES:
-        words = words.clone()  # a fragment may begin in the middle of a word
+        # a fragment may begin in the middle of a word
+        words = words.clone()
     words = words.view(torch.int64)
     total = fold(rest)
     for start in range(0, words.numel(), CHUNK_WORDS):

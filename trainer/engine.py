@@ -26,7 +26,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
-import torch._dynamo  # imported by the first optimizer that is made
+
+# imported by the first optimizer that is made
+import torch._dynamo
 import torch.distributed as dist
 
 from trainer.device import has_gpu
@@ -39,9 +41,13 @@ else:
 os.environ.setdefault("DS_LOG_LEVEL", "warning")
 
 import deepspeed
-import deepspeed.comm.mori  # imported by the first engine that is made, like the next
+
+# imported by the first engine that is made, like the next
+import deepspeed.comm.mori
 import deepspeed.module_inject.auto_ep_layer
-import deepspeed.runtime.zero.muon.muon_optimizer  # imported by ZeRO when it is made
+
+# imported by ZeRO when it is made
+import deepspeed.runtime.zero.muon.muon_optimizer
 from deepspeed.accelerator import get_accelerator
 from deepspeed.pipe import LayerSpec, PipelineModule
 from deepspeed.runtime.bf16_optimizer import BF16_Optimizer

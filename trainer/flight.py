@@ -28,9 +28,11 @@ def answer_requests(rank: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             pipe.unlink()
         os.mkfifo(pipe, 0o600)
-        descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)  # a writer of our own: no end of file
+        # a writer of our own: no end of file
+        descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        return  # nobody will be able to ask
+        # nobody will be able to ask
+        return
     listener = threading.Thread(
         target=_listen, args=(descriptor, Path(f"{record}{rank}"), dump), name="flight", daemon=True
     )

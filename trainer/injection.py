@@ -29,7 +29,8 @@ from trainer.digests import bits
 from trainer.engine import Engine
 from trainer.injection_plan import EVERYBODY, Fault
 
-CHUNK_BYTES = 16 * 1024**2  # of hoarded memory. Chosen, not measured.
+# of hoarded memory. Chosen, not measured.
+CHUNK_BYTES = 16 * 1024**2
 # From the start of a loader's worker to its death: by then the step waits for it. Chosen, not measured.
 LOADER_LIFE_SECONDS = 1.0
 _MOMENTS = {"master": None, "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
@@ -45,7 +46,8 @@ class Injection:
         self._faults = [fault for fault in faults if fault.rank in (self._rank, EVERYBODY)]
         self._step = 0
         self._begun: set[Fault] = set()
-        self._touched: set[Fault] = set()  # gradients of this pass that were changed
+        # gradients of this pass that were changed
+        self._touched: set[Fault] = set()
         self._memory: list[bytes] = []
         self._kinds: dict[str, Callable[[Fault], None]] = {
             "flip": self._flip,
@@ -126,7 +128,8 @@ class Injection:
                 continue
             if fault.kind == "scale":
                 flat.mul_(fault.factor)
-            elif fault not in self._touched:  # one element in all, not one of each bucket
+            elif fault not in self._touched:
+                # one element in all, not one of each bucket
                 self._touched.add(fault)
                 place = _draw(fault, flat.numel())
                 if fault.kind == "nan":

@@ -162,7 +162,8 @@ def _activation_bytes(settings: Settings, stage: int, *, checkpointed: bool) -> 
     stream = tokens * settings.model.width * width
     held = under_way * blocks * (stream if checkpointed else block) + (block if checkpointed else 0)
     if layout.pipeline > 1:
-        held += under_way * stream  # what was sent on stays until its gradient comes back
+        # what was sent on stays until its gradient comes back
+        held += under_way * stream
     if stage == layout.pipeline - 1:
         words = settings.model.vocabulary // layout.tensor
         # Input and output of the last norm; logits, and in fp32 their softmax and its gradient.

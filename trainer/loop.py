@@ -78,7 +78,8 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         agreement.begin()
         if injection is not None:
             injection.before(step)
-        if step > done + 1:  # a start is not to be held up: what was loaded has been verified
+        # a start is not to be held up: what was loaded has been verified
+        if step > done + 1:
             loop.compare_replicas(step - 1)
         if injection is not None:
             injection.before_training()
@@ -133,7 +134,8 @@ class Loop:
         data_wait_seconds = perf_counter() - started
         result = self._engine.train_step(batch, lr=self._lr(step))
         step_seconds = perf_counter() - started
-        if timings is not None:  # before the report, which ends the start for whoever listens
+        # before the report, which ends the start for whoever listens
+        if timings is not None:
             timings.lap("first_step")
         nonfinite_layer = None
         if result.skipped or not math.isfinite(result.loss):

@@ -21,8 +21,10 @@ from trainer.settings import Model
 class Cut(Enum):
     """How a parameter is spread over the tensor axis."""
 
-    COLUMN = "column"  # along dim 0: each rank makes a part of the outputs
-    ROW = "row"  # along dim 1: each rank takes a part of the inputs
+    # along dim 0: each rank makes a part of the outputs
+    COLUMN = "column"
+    # along dim 1: each rank takes a part of the inputs
+    ROW = "row"
     REPLICATED = "replicated"
 
     @property
@@ -59,7 +61,8 @@ _GAIN = Kind(Cut.REPLICATED, Start.ONES, False)
 # value of head 0, then of head 1, ...), so that cutting them gives every rank whole heads and a
 # checkpoint fits any number of tensor ranks.
 TABLE: dict[str, Kind] = {
-    "tokens.weight": _MATRIX,  # the embedding's and the head's: rows are words
+    # the embedding's and the head's: rows are words
+    "tokens.weight": _MATRIX,
     "positions.weight": Kind(Cut.REPLICATED, Start.NORMAL, True),
     "attention_norm.weight": _GAIN,
     "attention_norm.bias": _BIAS,

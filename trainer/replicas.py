@@ -48,7 +48,8 @@ OWNED: tuple[tuple[str | None, str], ...] = (
     ("exp_avg", MOMENT),
     ("exp_avg_sq", MOMENT),
 )
-Address: TypeAlias = tuple[str, int, int]  # parameter, first element, elements
+# parameter, first element, elements
+Address: TypeAlias = tuple[str, int, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

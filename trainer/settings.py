@@ -17,7 +17,8 @@ from runner.errors import SpecError
 from trainer.fields import about, build, merged, nearest, read_override
 
 RECIPES = Path(__file__).parent / "recipes"
-NUM_BYTES = 256  # text is read as bytes: so many token ids
+# text is read as bytes: so many token ids
+NUM_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,7 +41,8 @@ class World:
         dist.init_process_group(
             self.backend, timeout=self.timeout, device_id=self.device if on_gpu else None
         )
-        if not on_gpu:  # NCCL's own is asked in the same way
+        # NCCL's own is asked in the same way
+        if not on_gpu:
             flight.answer_requests(rank)
         self.tensor_axis = self._join_tensor_axis()
         self.side_group = dist.new_group(backend="gloo", timeout=self.timeout)

@@ -29,7 +29,8 @@ from runner.facts.messages.signals import StepRecord
 
 SEED = "detectors"
 ACTS = ("restart", "swap", "rewind", "stop")
-PER_INCIDENT = 100_000  # healthy samples that one incident may cost
+# healthy samples that one incident may cost
+PER_INCIDENT = 100_000
 RECORD_MICROSECONDS = 50.0
 TIMED_RECORDS = 100_000
 

@@ -42,7 +42,8 @@ class KillLossSpike:
         return min(self._ratios) if len(self._ratios) == 5 else -math.inf
 
 
-_Windows = tuple[deque[float], deque[float]]  # of the loss, of the gradient norm
+# of the loss, of the gradient norm
+_Windows = tuple[deque[float], deque[float]]
 
 
 def _larger(

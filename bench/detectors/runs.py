@@ -24,9 +24,12 @@ DEVELOPMENT = (
     "gpt2_124m_first_half.csv",
     "wmt_caspr_s3_t4.csv",
 )
-TREND_SAMPLES = 41  # of the running median that is taken off a curve
-SETTLED_SHARE = 0.1  # of a curve, left out at its start: there the trend is steeper than the noise
-MEAN_BLOCK = 20.0  # samples
+# of the running median that is taken off a curve
+TREND_SAMPLES = 41
+# of a curve, left out at its start: there the trend is steeper than the noise
+SETTLED_SHARE = 0.1
+# samples
+MEAN_BLOCK = 20.0
 FAMILIES = ("gauss", "student", "laplace", "wander")
 
 
@@ -38,7 +41,8 @@ class Labelled:
     kind: str
     records: tuple[StepRecord, ...]
     onsets: tuple[int, ...]
-    end: int = 0  # of the fault, for synthetic ones; 0: not known
+    # of the fault, for synthetic ones; 0: not known
+    end: int = 0
 
     @property
     def steps_per_sample(self) -> int:
@@ -129,7 +133,8 @@ def healthy(
         loss_noise, norm_noise = next(noise)
         loss = floor + (first - floor) * (1 + at / warm_up) ** -power
         norm = usual_norm * (1 + 10 * math.exp(-at / warm_up))
-        stall = 0.4 if chance.random() < 0.01 else 1.0  # an evaluation, a checkpoint, a slow batch
+        # an evaluation, a checkpoint, a slow batch
+        stall = 0.4 if chance.random() < 0.01 else 1.0
         yield StepRecord(
             step=at * steps_per_sample,
             loss=loss * math.exp(loss_noise),

@@ -22,15 +22,22 @@ from bench.detectors.runs import (
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.messages.signals import StepRecord
 
-GAP_SAMPLES = 20  # alarms nearer to each other than this are one
-EARLY_SAMPLES = 3  # an alarm so long before a labelled onset counts for it
-REAL_SAMPLES = 10  # after a labelled onset of a real curve, for an alarm to count
-RUN_SAMPLES = 10_000  # of a healthy run
-FAULT_AT, FAULT_SAMPLES = 700, 1_200  # of a run with a fault
-FAULT_WITHIN = {"spike": 30, "blow-up": 100, "drift": 450}  # samples, for an alarm to count
+# alarms nearer to each other than this are one
+GAP_SAMPLES = 20
+# an alarm so long before a labelled onset counts for it
+EARLY_SAMPLES = 3
+# after a labelled onset of a real curve, for an alarm to count
+REAL_SAMPLES = 10
+# of a healthy run
+RUN_SAMPLES = 10_000
+# of a run with a fault
+FAULT_AT, FAULT_SAMPLES = 700, 1_200
+# samples, for an alarm to count
+FAULT_WITHIN = {"spike": 30, "blow-up": 100, "drift": 450}
 
 Noise = Callable[[random.Random], Iterator[tuple[float, float]]]
-Alarms = Callable[[Sequence[StepRecord]], list[int]]  # a run -> samples at which it alarms
+# a run -> samples at which it alarms
+Alarms = Callable[[Sequence[StepRecord]], list[int]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -214,7 +214,8 @@ def _given() -> argparse.Namespace:
 def main() -> int:
     """Measure; return 1 if a limit was missed."""
     given = _given()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
+    # so that what was started is ended
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cores = len(os.sched_getaffinity(0))
     report = Report(
         "a large fleet",

@@ -18,8 +18,8 @@ from typing import Any
 
 from runner.agent.ranks import rank_resources
 from runner.agent.ranks.compute_times import TELL_SECONDS
-from runner.agent.transport.session import Session, Source, new_life
-from runner.agent.transport.store_client import Courier
+from runner.agent.transport.session import AgentSession, Source, new_life
+from runner.agent.transport.store_client import StoreClient
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
 from runner.facts.messages.signals import (
@@ -28,9 +28,9 @@ from runner.facts.messages.signals import (
     Progress,
     RankCompute,
     RankExited,
-    RankHoldings,
-    RanksGone,
+    RankResources,
     RanksStarted,
+    RanksTerminated,
     StartPhase,
     StepRecord,
 )
@@ -39,11 +39,12 @@ from runner.load import load_cluster
 from runner.signer import signer_of
 from runner.store.registry import open_store
 
-SESSIONS_PER_COURIER = (
-    50  # so that one that waits for the store holds up no more than these; chosen
-)
-PROGRESS_SECONDS = 5.0  # as real agents mark progress
-TICK_SECONDS = 0.02  # between two looks at who is due to speak; chosen: a fiftieth of a heartbeat
+# so that one that waits for the store holds up no more than these; chosen
+SESSIONS_PER_COURIER = 50
+# as real agents mark progress
+PROGRESS_SECONDS = 5.0
+# between two looks at who is due to speak; chosen: a fiftieth of a heartbeat
+TICK_SECONDS = 0.02
 SLOTS = 8
 FIRST_PID = 1000
 WARM: dict[str, Any] = {
@@ -92,9 +93,11 @@ def _start(plan: LaunchPlan) -> dict[str, StartPhase]:
 class FakeAgent:
     """One agent. The owner's thread calls `look` and `obey`; its courier's threads post into `news`."""
 
-    def __init__(self, node: str, courier: Courier, cluster: ClusterSpec, **settings: Any) -> None:
+    def __init__(
+        self, node: str, courier: StoreClient, cluster: ClusterSpec, **settings: Any
+    ) -> None:
         self.node, self.news = node, settings["news"]
-        self.session = Session(
+        self.session = AgentSession(
             courier,
             Source(node=node, incarnation=1, life=new_life()),
             self,
@@ -164,7 +167,7 @@ class FakeAgent:
             return {}
         self.held_at = now
         held = tuple(
-            RankHoldings(
+            RankResources(
                 rank=rank,
                 memory_bytes=4_000_000_000 + 4096 * rank,
                 descriptors=80,
@@ -194,7 +197,7 @@ class FakeAgent:
     def on_acknowledged(self, facts: list[object]) -> None:
         """Say when the store had what decisions follow from."""
         for fact in facts:
-            if isinstance(fact, RankExited | RanksGone | RanksStarted):
+            if isinstance(fact, RankExited | RanksTerminated | RanksStarted):
                 say(what=type(fact).__name__, node=self.node, attempt=str(fact.attempt))
 
     def on_displaced(self, life: str) -> None:
@@ -221,7 +224,7 @@ class FakeAgent:
                 RanksStarted(**stamp, epoch=self.epoch, attempt=plan.attempt, pids=pids)
             )
         elif plan is None and before is not None and assignment.attempt is not None:
-            gone = RanksGone(
+            gone = RanksTerminated(
                 **self.session.stamp(),
                 epoch=self.epoch,
                 attempt=before.attempt,
@@ -268,12 +271,12 @@ class Fleet:
         self._news: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._store = open_store(cluster)
         signer = signer_of(cluster)
-        self._couriers: list[Courier] = []
+        self._couriers: list[StoreClient] = []
         self._agents: dict[str, FakeAgent] = {}
         for number in range(first, first + count):
             if len(self._agents) % SESSIONS_PER_COURIER == 0:
                 # A handle of its own: what wakes one reader need not wake the others.
-                self._couriers.append(Courier(open_store(cluster)))
+                self._couriers.append(StoreClient(open_store(cluster)))
             name = f"n{number}"
             self._agents[name] = FakeAgent(
                 name, self._couriers[-1], cluster, signer=signer, news=self._news

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from bench.fleet.stage import Event, Stage
 from runner.facts import wire
 from runner.facts.messages.assignments import Assignment
-from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.records import IncidentOpened
 from runner.facts.messages.requests import StartRun
 from runner.facts.specs.run import RunSpec
@@ -19,9 +19,12 @@ from runner.signer import signer_of
 from runner.store.protocol import JOURNAL, MAX_LARGE_BYTES
 
 NODES_PER_RUN, RANKS_PER_NODE = 8, 8
-SPARES_RATIO = 0.02  # of all nodes: those that no run takes
-ROUND_SECONDS = 60.0  # for one round of a crash; far above what it takes
-SETTLE_SECONDS = 10.0  # after the last gang is up
+# of all nodes: those that no run takes
+SPARES_RATIO = 0.02
+# for one round of a crash; far above what it takes
+ROUND_SECONDS = 60.0
+# after the last gang is up
+SETTLE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +33,21 @@ class Steady:
 
     seconds: float
     cores: dict[str, float]
-    beats_ratio: float  # heartbeats that the store took, of those that were due
+    # heartbeats that the store took, of those that were due
+    beats_ratio: float
     peak_mb: float
-    others_cores: (
-        float  # what everybody else on the machine used: if it is much, no figure is to be believed
-    )
+    # what everybody else on the machine used: if it is much, no figure is to be believed
+    others_cores: float
 
 
 @dataclass(slots=True, kw_only=True)
 class Decisions:
     """Milliseconds from a signal that the store had acknowledged to the last register written because of it."""
 
-    idle_ms: list[float] = field(default_factory=list)  # a rank's death -> its gang is told to end
-    launch_ms: list[float] = field(default_factory=list)  # last node clear -> its gang is launched
+    # a rank's death -> its gang is told to end
+    idle_ms: list[float] = field(default_factory=list)
+    # last node clear -> its gang is launched
+    launch_ms: list[float] = field(default_factory=list)
 
     @property
     def all_ms(self) -> list[float]:
@@ -99,12 +104,14 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
     assert view is not None
     runs = list(view.runs)
     dice.shuffle(runs)
-    reached: dict[int, int] = {}  # run -> its furthest step when it was struck last
+    # run -> its furthest step when it was struck last
+    reached: dict[int, int] = {}
     for number in range(rounds):
         run = runs[number % len(runs)]
         if (
             run.run in reached
-        ):  # one that dies of the same without a new step is given up, and rightly
+            # one that dies of the same without a new step is given up, and rightly
+        ):
             run = _advanced(stage, run.run, beyond=reached[run.run])
         reached[run.run] = run.best_step
         nodes = run.nodes
@@ -116,19 +123,23 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
         told = {"idle": _written(stage, registers, is_idle=True)}
         told["launch"] = _written(stage, registers, is_idle=False)
         exited = _event(stage, "RankExited", [victim])
-        gone = _event(stage, "RanksGone", list(nodes), seen=exited[1])
+        gone = _event(stage, "RanksTerminated", list(nodes), seen=exited[1])
         _event(
-            stage, "RanksStarted", list(nodes), seen=gone[1]
-        )  # or the next death would strike nobody
+            stage,
+            "RanksStarted",
+            list(nodes),
+            seen=gone[1],
+            # or the next death would strike nobody
+        )
         found.idle_ms.append((told["idle"] - exited[0]) * 1e3)
         found.launch_ms.append((told["launch"] - gone[0]) * 1e3)
     return found
 
 
-def _advanced(stage: Stage, number: int, *, beyond: int) -> RunView:
+def _advanced(stage: Stage, number: int, *, beyond: int) -> RunStatus:
     """Wait until a run has gone further than that; return it."""
 
-    def look(view: View) -> RunView:
+    def look(view: ClusterStatus) -> RunStatus:
         return next(run for run in view.runs if run.run == number)
 
     return look(
@@ -153,7 +164,7 @@ def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
     return found
 
 
-def _are_up(view: View, num: int) -> bool:
+def _are_up(view: ClusterStatus, num: int) -> bool:
     up = sum(run.attempt_state == "running" and run.step > 0 for run in view.runs)
     return up == num
 

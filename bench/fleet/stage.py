@@ -20,7 +20,7 @@ import yaml
 
 from bench.clusters import cpu_seconds
 from runner.facts import wire
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.requests import Request
 from runner.load import load_cluster
 from runner.serve.status_reader import read_view
@@ -29,10 +29,13 @@ from runner.store.registry import open_store
 from tests.store.redis_server import RedisServer
 
 STOKER = str(Path(sys.executable).parent / "stoker")
-AGENTS_PER_PROCESS = 1000  # chosen: two processes for 2,000 agents, as there are two cores
-WAIT_SECONDS = 600.0  # for the fleet to be there, or a gang to be up; far above what it takes
+# chosen: two processes for 2,000 agents, as there are two cores
+AGENTS_PER_PROCESS = 1000
+# for the fleet to be there, or a gang to be up; far above what it takes
+WAIT_SECONDS = 600.0
 END_SECONDS = 20.0
-SILENT_BEATS = 5.0  # as shipped
+# as shipped
+SILENT_BEATS = 5.0
 
 Event = dict[str, Any]
 
@@ -111,11 +114,11 @@ class Stage:
         )
         return time.monotonic()
 
-    def view(self) -> View | None:
+    def view(self) -> ClusterStatus | None:
         """Return what the supervisor published last."""
         return read_view(self.store)
 
-    def wait_for(self, holds: Callable[[View], bool], what: str) -> View:
+    def wait_for(self, holds: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
         """Wait until the View shows something; raise RuntimeError with what there is when it does not."""
         until = time.monotonic() + WAIT_SECONDS
         view = self.view()

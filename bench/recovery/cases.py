@@ -21,8 +21,10 @@ from bench.recovery.series import Draw, Series
 from bench.recovery.weights import weigh
 from bench.report import Report
 
-KILLS_PER_LAUNCH = 2  # of either side before it is the other's turn
-STEP_SECONDS = 0.02  # pause of the script in each step
+# of either side before it is the other's turn
+KILLS_PER_LAUNCH = 2
+# pause of the script in each step
+STEP_SECONDS = 0.02
 STOPPED_STEP_SECONDS = 0.05
 # DistributedDataParallel imports torch._dynamo when the first model is wrapped, which takes as long as torch itself.
 SCRIPT_PRELOAD = ["torch", "torch._dynamo"]
@@ -48,7 +50,8 @@ class Case:
     text: str
     shape: Shape
     fields: Mapping[str, Any]
-    strike: str  # kill-rank, stop-rank or kill-node
+    # kill-rank, stop-rank or kill-node
+    strike: str
     limit_seconds: float | None = None
     before_start_limit_ms: float | None = None
     is_weighed: bool = False

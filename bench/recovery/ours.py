@@ -17,7 +17,7 @@ from typing import Any
 import psutil
 
 from bench.clusters import Shape, running, team_of
-from bench.recovery.phases import Seen
+from bench.recovery.phases import Watermarks
 from bench.recovery.stamps import (
     LOOK_SECONDS,
     SCRIPT,
@@ -28,10 +28,10 @@ from bench.recovery.stamps import (
     wait_until,
 )
 from bench.recovery.watching import Reader, first_in_line
-from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.signer import load_signer
 from runner.store.sqlite.store import SqliteStore
-from tests.e2e.stand import Stand, newest_run
+from tests.e2e.stand import RankStack, newest_run
 
 WAIT_SECONDS = 120.0
 WARM_STATES_TO_WAIT_FOR = ("", "importing")
@@ -41,14 +41,14 @@ WARM_STATES_TO_WAIT_FOR = ("", "importing")
 class Ours:
     """One run on a cluster of `shape`: of `train_ddp.py`, which leaves stamps, or else of the trainer, which reports."""
 
-    stand: Stand
+    stand: RankStack
     reader: Reader
     shape: Shape
     is_script: bool
     wants_warm: bool
     _agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
-    def settled(self) -> RunView:
+    def settled(self) -> RunStatus:
         """Wait until nothing is amiss and nothing is under way any more: gang, warm processes, spares."""
         self.reader.catch_up()
         run = self.stand.wait(self._healthy_run, "a run whose incidents are all resolved")
@@ -61,18 +61,18 @@ class Ours:
         wait_until(self._is_warm, f"warm processes: {self.reader.warm}", seconds=WAIT_SECONDS)
         return run
 
-    def break_and_watch(self, run: RunView, fault: Callable[[Seen], None]) -> Seen:
+    def break_and_watch(self, run: RunStatus, fault: Callable[[Watermarks], None]) -> Watermarks:
         """Let `fault` break the run, and watch until the first new step."""
         assert run.attempt is not None
         self.reader.catch_up()
-        seen = Seen(frozenset(run.nodes), run.attempt)
+        seen = Watermarks(frozenset(run.nodes), run.attempt)
         before = gang_of(self.stand.folder, len(self.shape.ranks)) if self.is_script else ()
         with first_in_line():
             fault(seen)
             self._watch(seen, before)
         return seen
 
-    def _watch(self, seen: Seen, before: tuple[Stamp, ...]) -> None:
+    def _watch(self, seen: Watermarks, before: tuple[Stamp, ...]) -> None:
         """Look until the first new step, and until it is known of all new processes that they were started."""
         while seen.first_step is None or not seen.is_started():
             if time.monotonic() > seen.broken_at + WAIT_SECONDS:
@@ -85,12 +85,12 @@ class Ours:
                 stamp = first_new_step(self.stand.folder, before)
                 seen.first_step = stamp.at if stamp is not None else None
 
-    def pid_of(self, run: RunView, rank: int) -> int:
+    def pid_of(self, run: RunStatus, rank: int) -> int:
         """Return a rank's process id."""
         assert run.attempt is not None
         return self.reader.pids[run.attempt][rank]
 
-    def kill_node(self, node: str, seen: Seen) -> None:
+    def kill_node(self, node: str, seen: Watermarks) -> None:
         """SIGKILL everything that a node consists of: agent, keeper, warm process, ranks and whatever they started."""
         view = self.stand.view()
         assert view is not None
@@ -103,7 +103,8 @@ class Ours:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         if node in self._agents:
-            self._agents.pop(node).wait(WAIT_SECONDS)  # else it would stay as a zombie of ours
+            # else it would stay as a zombie of ours
+            self._agents.pop(node).wait(WAIT_SECONDS)
 
     def bring_back(self, node: str) -> None:
         """Start an agent on a node that was killed, as one would after a reboot, and wait until it stands by."""
@@ -111,7 +112,7 @@ class Ours:
         self.reader.warm[node] = ""
         self._agents[node] = self.stand.start(*command)
 
-        def is_spare(view: View) -> bool:
+        def is_spare(view: ClusterStatus) -> bool:
             return any(n.node == node and n.state == "spare" for n in view.nodes)
 
         self.stand.wait(is_spare, f"{node} as a spare")
@@ -121,7 +122,7 @@ class Ours:
         states = (self.reader.warm.get(node, "") for node in self.shape.names)
         return not self.wants_warm or all(s not in WARM_STATES_TO_WAIT_FOR for s in states)
 
-    def _healthy_run(self, view: View) -> RunView | None:
+    def _healthy_run(self, view: ClusterStatus) -> RunStatus | None:
         """Return the run once its newest attempt goes on and all incidents are resolved; the View may lag behind both."""
         run = newest_run(view)
         newest = max(self.reader.pids, default=None)
@@ -146,7 +147,7 @@ def run_of_ours(shape: Shape, **fields: Any) -> Iterator[Ours]:
         yield Ours(stand, reader, shape, is_script, wants_warm)
 
 
-def send(pid: int, number: signal.Signals, seen: Seen) -> None:
+def send(pid: int, number: signal.Signals, seen: Watermarks) -> None:
     """Send a signal; note when, and, from a thread, when the process has ended: freeing its memory takes the kernel a while."""
     watched = os.pidfd_open(pid)
 

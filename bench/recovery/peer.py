@@ -54,7 +54,8 @@ SETTINGS = (
 )
 LOG_NAME = "launcher.log"
 WAIT_SECONDS = 120.0
-END_SECONDS = 15.0  # for the launcher to end its ranks; then everything of it is killed
+# for the launcher to end its ranks; then everything of it is killed
+END_SECONDS = 15.0
 
 
 class PeerMissing(RuntimeError):
@@ -143,7 +144,8 @@ def peer_running(*, num_ranks: int, pause_seconds: float) -> Iterator[Peer]:
             **os.environ,
             "OMP_NUM_THREADS": "1",
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
-            "TMPDIR": str(folder),  # its sockets
+            # its sockets
+            "TMPDIR": str(folder),
         }
         with (folder / LOG_NAME).open("wb") as log:
             launcher = subprocess.Popen(
@@ -175,5 +177,6 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
     _, left = psutil.wait_procs(processes, max(0.1, deadline - time.monotonic()))
     for process in left:
         with suppress(psutil.NoSuchProcess):
-            process.kill()  # psutil tells a pid that was taken again by its start
+            # psutil tells a pid that was taken again by its start
+            process.kill()
     psutil.wait_procs(left, END_SECONDS)

@@ -7,7 +7,13 @@ from typing import Any
 
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment
-from runner.facts.messages.signals import Heartbeat, Progress, RankExited, RanksGone, RanksStarted
+from runner.facts.messages.signals import (
+    Heartbeat,
+    Progress,
+    RankExited,
+    RanksStarted,
+    RanksTerminated,
+)
 
 # What Stoker does, in order.
 PHASES = {
@@ -17,12 +23,14 @@ PHASES = {
     "plan": "-> new attempt assigned, its checkpoint verified",
     "start": "-> all new processes started",
 }
-BEFORE_START = "before start"  # all phases but the last
-OWN_PHASES = ("import", "connect", "build", "load", "first_step")  # of the ranks, as they report
+# all phases but the last
+BEFORE_START = "before start"
+# of the ranks, as they report
+OWN_PHASES = ("import", "connect", "build", "load", "first_step")
 
 
 @dataclass(slots=True)
-class Seen:
+class Watermarks:
     """When each node was first seen to have done its part in a phase, in seconds of the monotonic clock.
 
     `nodes` are those of the broken gang.
@@ -31,7 +39,8 @@ class Seen:
     nodes: frozenset[str]
     attempt: AttemptId
     broken_at: float = 0.0
-    ended_at: float | None = None  # the kernel has taken the killed process down
+    # the kernel has taken the killed process down
+    ended_at: float | None = None
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
     first_step: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
@@ -43,7 +52,7 @@ class Seen:
         elif isinstance(fact, (RankExited, Heartbeat)) and fact.attempt == self.attempt:
             if isinstance(fact, RankExited) or fact.ranks_stopped:
                 self._mark("detect", fact.node, now)
-        elif isinstance(fact, RanksGone) and fact.attempt == self.attempt:
+        elif isinstance(fact, RanksTerminated) and fact.attempt == self.attempt:
             self._mark("stop", fact.node, now)
         elif isinstance(fact, RanksStarted) and fact.attempt > self.attempt:
             self._mark("start", fact.node, now)
@@ -68,7 +77,7 @@ class Seen:
         self.phases.setdefault(phase, {}).setdefault(node, now)
 
 
-def split_ms(seen: Seen) -> dict[str, float]:
+def split_ms(seen: Watermarks) -> dict[str, float]:
     """Return the milliseconds of each phase, of all before the start of processes, of what ranks report, and of the whole.
 
     A phase that nobody told of, as the death of a whole node may leave one, counts to the next.

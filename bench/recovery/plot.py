@@ -11,7 +11,8 @@ from bench.recovery.series import Series
 
 WIDTH, LINE_HEIGHT, MARGIN = 900, 44, 16
 AXIS_LEFT, AXIS_RIGHT = MARGIN, WIDTH - MARGIN
-TOP = 34  # above the first line
+# above the first line
+TOP = 34
 OURS, PEER, LIMIT = "#1f6feb", "#8b949e", "#d1242f"
 TICKS = tuple(digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5))
 

@@ -8,7 +8,7 @@ import time
 
 from bench.recovery.ours import Ours, send
 from bench.recovery.peer import Peer
-from bench.recovery.phases import Seen, split_ms
+from bench.recovery.phases import Watermarks, split_ms
 from bench.recovery.series import Draw, Series
 
 SIGNALS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
@@ -24,7 +24,7 @@ def one_round(ours: Ours, series: Series, strike: str, draw: Draw) -> None:
         victim = draw.one_of(ours.shape.ranks)
     time.sleep(draw.pause_seconds())
 
-    def fault(seen: Seen) -> None:
+    def fault(seen: Watermarks) -> None:
         if isinstance(victim, str):
             ours.kill_node(victim, seen)
         else:

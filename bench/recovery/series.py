@@ -10,7 +10,8 @@ from typing import TypeVar
 from bench.recovery.phases import BEFORE_START, OWN_PHASES, PHASES
 from bench.report import Report
 
-PAUSE_SECONDS = 0.5  # at most, between a settled run and the fault: faults fall anywhere in a step and between heartbeats
+# at most, between a settled run and the fault: faults fall anywhere in a step and between heartbeats
+PAUSE_SECONDS = 0.5
 
 T = TypeVar("T")
 
@@ -24,7 +25,8 @@ class Series:
     is_peer: bool = False
     seconds: list[float] = field(default_factory=list)
     phases_ms: list[dict[str, float]] = field(default_factory=list)
-    cold: list[str] = field(default_factory=list)  # why ranks that were to be forked were not
+    # why ranks that were to be forked were not
+    cold: list[str] = field(default_factory=list)
 
     def print(self, report: Report) -> None:
         """Print the median with its verdict, and every round's value."""

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("train_ddp.py")
-CHECKPOINT_STEPS = 10  # the script's own interval
-SETTLE_STEPS = 20  # of a gang before it is broken: past its first checkpoint
-LOOK_SECONDS = 0.05  # between two looks; what a round takes is read from the stamps, not from when they were seen
+# the script's own interval
+CHECKPOINT_STEPS = 10
+# of a gang before it is broken: past its first checkpoint
+SETTLE_STEPS = 20
+# between two looks; what a round takes is read from the stamps, not from when they were seen
+LOOK_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)

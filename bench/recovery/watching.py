@@ -14,7 +14,8 @@ from runner.facts.messages.signals import Heartbeat, RanksStarted
 from runner.signer import Signer
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
-OBSERVER_PRIORITY = -10  # the unit of nice(2); chosen, not measured
+# the unit of nice(2); chosen, not measured
+OBSERVER_PRIORITY = -10
 
 
 class Reader:
@@ -25,10 +26,12 @@ class Reader:
         self._cursors = {"signals": 0, "beats": store.last("beats")}
         self._versions = {f"assignment/{node}": 0 for node in nodes}
         self.pids: dict[AttemptId, dict[int, int]] = {}
-        self.warm: dict[str, str] = {}  # node -> what its last heartbeat said of its warm process
+        # node -> what its last heartbeat said of its warm process
+        self.warm: dict[str, str] = {}
         self.cold: dict[
             AttemptId, str
-        ] = {}  # attempts with ranks that were to be forked and were not -> why
+            # attempts with ranks that were to be forked and were not -> why
+        ] = {}
 
     def read(self, timeout_seconds: float) -> list[Any]:
         """Return the facts that are new, once there are any."""

@@ -11,20 +11,21 @@ from runner.checkpoints.survey import prepare_attempt, prune_checkpoints, verify
 from runner.facts import wire
 from runner.facts.actions import Action
 from runner.facts.messages.assignments import Task
-from runner.providers.local import Place
+from runner.providers.local import NodeProvider
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 
 
 def performances(
-    place: Place, store: Store, lease: Lease, signer: Signer
+    place: NodeProvider, store: Store, lease: Lease, signer: Signer
 ) -> dict[str, Performance]:
     """Return what performs each kind of action of `facts.actions.ActionKind`."""
 
     def send_task(action: Action) -> Outcome | None:
         stream = f"tasks/{action.args['node']}"
         store.append(stream, signer.sign(stream, wire.encode(_task(action))), fence=lease)
-        return None  # the agent answers
+        # the agent answers
+        return None
 
     return {
         "prepare_attempt": prepare_attempt,

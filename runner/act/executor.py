@@ -17,14 +17,16 @@ from typing import Any, Literal
 from runner.errors import StokerError, TemporaryError
 from runner.facts.actions import Action, ActionResult
 
-MAX_IDLE = 8  # threads that wait for the next action; chosen: about as many as one decision makes
-IDLE_SECONDS = 10.0  # for which they wait; chosen
+# threads that wait for the next action; chosen: about as many as one decision makes
+MAX_IDLE = 8
+# for which they wait; chosen
+IDLE_SECONDS = 10.0
 
 Outcome = tuple[Literal["done", "failed"], Mapping[str, Any], str]
 Performance = Callable[[Action], Outcome | None]
 
 
-class Performer:
+class ActionExecutor:
     """Performs actions. `report` is called from the action's thread."""
 
     def __init__(
@@ -34,7 +36,8 @@ class Performer:
         self._performances = performances
         self._report = report
         self._lock = threading.Lock()
-        self._num_idle = 0  # threads that wait and have been promised nothing
+        # threads that wait and have been promised nothing
+        self._num_idle = 0
         self._promised: queue.SimpleQueue[Action] = queue.SimpleQueue()
 
     def submit(self, action: Action) -> None:
@@ -63,7 +66,8 @@ class Performer:
             return self._promised.get(timeout=IDLE_SECONDS)
         with self._lock:
             with contextlib.suppress(queue.Empty):
-                return self._promised.get_nowait()  # promised at the last moment
+                # promised at the last moment
+                return self._promised.get_nowait()
             self._num_idle -= 1
         return None
 

@@ -22,9 +22,8 @@ from runner.signer import UNSIGNED, Signer
 
 # After these any node may be wanted warm for another run than before; after the others, their own node only.
 _CONCERN_ALL = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
-MAX_AT_ONCE = (
-    512  # registers in one step: about 1 MB, so that agents' own writes need not wait long; chosen
-)
+# registers in one step: about 1 MB, so that agents' own writes need not wait long; chosen
+MAX_AT_ONCE = 512
 _CONCERN_ONE = (r.NodeChanged,)
 
 
@@ -35,7 +34,8 @@ class Registers:
         """`signer` signs assignments: an agent obeys no other. Answers are for people, and are not signed."""
         self._cluster, self._signer = cluster, signer
         self._due: dict[str, bytes] = {}
-        self._warm_for: dict[str, int] = {}  # node -> run it was last told to be warm for; 0: none
+        # node -> run it was last told to be warm for; 0: none
+        self._warm_for: dict[str, int] = {}
 
     @property
     def is_due(self) -> bool:
@@ -51,13 +51,16 @@ class Registers:
     def follow(self, records: Iterable[object], state: State) -> None:
         """Want written what these records changed; `state` is as after them."""
         drawn: _Drawn | None = None
-        asked = dict[str, None]()  # nodes whose warm process may be another now
+        # nodes whose warm process may be another now
+        asked = dict[str, None]()
         for record in records:
-            if isinstance(record, r.RequestNoted):
+            if isinstance(record, r.RequestRecorded):
                 self._want_answer(record)
             elif isinstance(
-                record, r.Assigned | r.NodeRegistered
-            ):  # the register names who is to obey
+                record,
+                r.Assigned | r.NodeRegistered,
+                # the register names who is to obey
+            ):
                 drawn = drawn or _Drawn(self._cluster, state)
                 self._want(record.node, drawn)
             elif isinstance(record, _CONCERN_ALL):
@@ -85,7 +88,7 @@ class Registers:
         self._due[register] = self._signer.sign(register, drawn.encoded(name))
         self._warm_for[name] = drawn.warm_for(name)
 
-    def _want_answer(self, noted: r.RequestNoted) -> None:
+    def _want_answer(self, noted: r.RequestRecorded) -> None:
         answer = Answer(id=noted.id, state=noted.state, message=noted.message, run=noted.run)
         self._due[f"answer/{noted.id}"] = wire.encode(answer)
 
@@ -96,7 +99,8 @@ class _Drawn:
     def __init__(self, cluster: ClusterSpec, state: State) -> None:
         self._cluster, self._state = cluster, state
         self._preloads, self._plans = Preloads(state), Plans(cluster)
-        self._common: dict[AttemptId, dict[str, Any]] = {}  # plans as JSON can hold them
+        # plans as JSON can hold them
+        self._common: dict[AttemptId, dict[str, Any]] = {}
 
     def warm_for(self, name: str) -> int:
         """Return the run that a node is to be warm for; 0: none."""

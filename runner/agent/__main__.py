@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from runner.agent.agent import Agent
-from runner.agent.launch.keeper_client import Place
+from runner.agent.launch.keeper_client import AgentConfig
 from runner.errors import StokerError, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import decode
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         cluster = _cluster(options.cluster)
         state = Path(cluster.state or options.cluster.parent).absolute()
-        place = Place(
+        place = AgentConfig(
             node=options.node,
             folder=options.folder or state / "nodes" / options.node,
             cluster=cluster,

@@ -1,6 +1,6 @@
 """The agent: reads what its node is to run, makes it true, and says what it sees.
 
-One owner thread (`Loop`) holds all state. Two more threads, those of the session's `Courier`, talk to the store and only post.
+One owner thread (`Loop`) holds all state. Two more threads, those of the session's `StoreClient`, talk to the store and only post.
 Blocking work on file systems runs on short-lived threads that post their result.
 """
 
@@ -23,29 +23,41 @@ from runner.agent.event_loop import LATE_SECONDS, Loop
 from runner.agent.fence import Fence
 from runner.agent.identity import Identity, Unwritable
 from runner.agent.launch.devices import Devices
-from runner.agent.launch.keeper_client import Place
+from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.notices import Announcement, Notices
 from runner.agent.ranks import rank_resources
-from runner.agent.reconcile import Convergence
-from runner.agent.transport.session import Session, Source, new_life
-from runner.agent.transport.signal_emitter import Voice
+from runner.agent.reconcile import Reconciler
+from runner.agent.transport.session import AgentSession, Source, new_life
+from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.agent.transport.spool import Spool
-from runner.agent.transport.store_client import Courier
+from runner.agent.transport.store_client import StoreClient
 from runner.errors import PermanentError, WireError
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Assignment, Task
-from runner.facts.messages.signals import Heartbeat, Junk, NodeJoined, NodeLeft, Notice, RankExited
+from runner.facts.messages.signals import (
+    Heartbeat,
+    MalformedMessage,
+    NodeJoined,
+    NodeLeft,
+    Notice,
+    RankExited,
+)
 from runner.keeper import keeper
 from runner.signer import load_signer
 from runner.store.protocol import Store
 
 log = logging.getLogger("stoker.agent")
 
-PROGRESS_MARK_SECONDS = 5.0  # between two durable marks of progress; chosen
-FLUSH_SECONDS = 5.0  # for the store to take the last words
-MAX_TASKS_REMEMBERED = 256  # answers kept for tasks that arrive twice; chosen
-MAX_SHOWN = 300  # characters of why there is no warm process, or of what was junk
-MAX_JUNK_SOURCES = 100  # sources of junk told apart; chosen
+# between two durable marks of progress; chosen
+PROGRESS_MARK_SECONDS = 5.0
+# for the store to take the last words
+FLUSH_SECONDS = 5.0
+# answers kept for tasks that arrive twice; chosen
+MAX_TASKS_REMEMBERED = 256
+# characters of why there is no warm process, or of what was junk
+MAX_SHOWN = 300
+# sources of junk told apart; chosen
+MAX_JUNK_SOURCES = 100
 SPOOL_NAME = "outbox.jsonl"
 # Exit code of an agent whose node is another one's now: starting it again would not help (EX_NOPERM of sysexits.h).
 DISPLACED = 77
@@ -58,7 +70,11 @@ class Agent:
     """
 
     def __init__(
-        self, store: Store, place: Place, *, progress_mark_seconds: float = PROGRESS_MARK_SECONDS
+        self,
+        store: Store,
+        place: AgentConfig,
+        *,
+        progress_mark_seconds: float = PROGRESS_MARK_SECONDS,
     ) -> None:
         self._place = place
         self._progress_mark_seconds = progress_mark_seconds
@@ -68,8 +84,8 @@ class Agent:
         self._hardware = hardware_parts.find(
             place.folder, shares_machine=place.shares_machine, gpus=gpus, root=place.machine
         )
-        self._courier = Courier(store)
-        self._session = Session(
+        self._courier = StoreClient(store)
+        self._session = AgentSession(
             self._courier,
             Source(
                 node=place.node,
@@ -82,8 +98,8 @@ class Agent:
             rejoin_seconds=place.cluster.silence_seconds,
             spool=_spool(place.folder),
         )
-        voice = Voice(stamp=self._session.stamp, tell=self._tell, beat=self._beat)
-        self._ranks = Convergence(place, self._identity, self._loop, voice=voice)
+        voice = SignalEmitter(stamp=self._session.stamp, tell=self._tell, beat=self._beat)
+        self._ranks = Reconciler(place, self._identity, self._loop, voice=voice)
         cluster = place.cluster
         self._checking = Checking(place.folder, self._loop, self._answer)
         self._notices = Notices(
@@ -95,11 +111,14 @@ class Agent:
             fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds
         )
         self._resumed_at = time.monotonic()
-        self._asked = 0  # the newest confirmation of the assignment asked for
-        self._has_listened = False  # tasks read before are older than this life
+        # the newest confirmation of the assignment asked for
+        self._asked = 0
+        # tasks read before are older than this life
+        self._has_listened = False
         self._answers: collections.OrderedDict[str, ActionResult] = collections.OrderedDict()
         self._junk_sources: collections.Counter[str] = collections.Counter()
-        self._is_looking = False  # whether the timer for the next look at the ranks is set
+        # whether the timer for the next look at the ranks is set
+        self._is_looking = False
         self._is_leaving = False
         self._is_displaced = False
 
@@ -191,7 +210,7 @@ class Agent:
             self._junk_sources[source] += 1
         if self._junk_sources[source] == 1:
             log.warning("junk, said once: %s", reason[:MAX_SHOWN])
-            self._session.tell(Junk(**self._session.stamp(), reason=reason[:MAX_SHOWN]))
+            self._session.tell(MalformedMessage(**self._session.stamp(), reason=reason[:MAX_SHOWN]))
 
     def _joined(self) -> NodeJoined:
         gang = self._ranks.gang
@@ -312,7 +331,8 @@ class Agent:
         try:
             self._identity.take_task(number)
         except Unwritable as error:
-            if task.task in tasks.ONCE:  # a later life would do it again
+            # a later life would do it again
+            if task.task in tasks.ONCE:
                 reason = reason or str(error)
         if reason:
             self._answer(tasks.result(task, "failed", reason))
@@ -324,7 +344,8 @@ class Agent:
         if task.task == "check":
             self._checking.begin(task)
         elif task.task == "leave":
-            self._leave()  # NodeLeft is the answer
+            # NodeLeft is the answer
+            self._leave()
         elif task.task == "drill" and task.args.get("fault") in tasks.STRIKES:
             self._strike(task)
         elif gang is not None:
@@ -395,6 +416,7 @@ def _spool(folder: Path) -> Spool:
 def _resident_bytes(pid: int | None = None) -> int:
     try:
         pages = int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1])
-    except OSError:  # the process is gone
+    except OSError:
+        # the process is gone
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

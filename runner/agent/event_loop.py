@@ -14,7 +14,8 @@ from typing import TypeVar
 
 log = logging.getLogger("stoker.agent")
 
-LATE_SECONDS = 1.0  # a turn that starts this much later than it should: we were stopped; chosen
+# a turn that starts this much later than it should: we were stopped; chosen
+LATE_SECONDS = 1.0
 
 T = TypeVar("T")
 
@@ -40,7 +41,8 @@ class Loop:
         try:
             os.eventfd_write(self._bell, 1)
         except OSError:
-            pass  # closed: the loop is over, and so is what was posted
+            # closed: the loop is over, and so is what was posted
+            pass
 
     def in_background(
         self, job: Callable[[], T], then: Callable[[T | None, Exception | None], None]

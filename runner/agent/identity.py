@@ -85,7 +85,8 @@ class Identity:
             try:
                 self._save()
             except Unwritable:
-                pass  # said already; ranks must still end, and none are started before it is written
+                # said already; ranks must still end, and none are started before it is written
+                pass
 
     def launch(self, epoch: int, attempt: AttemptId) -> None:
         """Note that an attempt is about to be started; it is never started again. Raises Unwritable: then it must not be."""

@@ -14,8 +14,10 @@ from pathlib import Path
 from typing import Literal
 
 NOTICE_NAME = "notice.json"
-MAX_NOTICE_BYTES = 4096  # chosen
-MAX_REASON = 300  # characters; chosen
+# chosen
+MAX_NOTICE_BYTES = 4096
+# characters; chosen
+MAX_REASON = 300
 _KINDS: dict[str, Literal["maintenance", "preemption"]] = {
     "maintenance": "maintenance",
     "preemption": "preemption",

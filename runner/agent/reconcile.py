@@ -1,9 +1,9 @@
 """Convergence: what the assignment says becomes true on this node, however often it is said.
 
 no ranks, a plan never started before   -> `Starting`: prepare, spawn    RanksStarted or LaunchFailed
-ranks of an older epoch, or idle        -> `Ending`: SIGTERM, SIGKILL    RanksGone, once nothing of them is seen any more
+ranks of an older epoch, or idle        -> `Ending`: SIGTERM, SIGKILL    RanksTerminated, once nothing of them is seen any more
     if they hang                        -> stacks, SIGKILL
-no ranks, idle                          ->                               RanksGone for the attempt there was last
+no ranks, idle                          ->                               RanksTerminated for the attempt there was last
 the keeper died                         -> sweep, start another          RankExited without a code for each rank it held
 """
 
@@ -20,7 +20,7 @@ from typing import Any
 from runner.agent.event_loop import Loop
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
-from runner.agent.launch.keeper_client import KeeperState, Place
+from runner.agent.launch.keeper_client import AgentConfig, KeeperState
 from runner.agent.launch.keeper_lifecycle import Keeping
 from runner.agent.launch.launcher import Launching, Starting
 from runner.agent.logs.log_search import Searching, kernel_source
@@ -29,9 +29,9 @@ from runner.agent.ranks.channels import Channels
 from runner.agent.ranks.gang import Gang
 from runner.agent.ranks.reports import Hello
 from runner.agent.ranks.termination import End, Ending
-from runner.agent.transport.signal_emitter import Voice
+from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.facts.messages.assignments import Assignment
-from runner.facts.messages.signals import RankExited, RanksGone
+from runner.facts.messages.signals import RankExited, RanksTerminated
 from runner.facts.wire import from_message, from_plain, to_message, to_plain
 
 log = logging.getLogger("stoker.agent")
@@ -40,13 +40,15 @@ log = logging.getLogger("stoker.agent")
 ORDERLY_EXITS = (0, 75, 78)
 
 
-class Convergence:
+class Reconciler:
     """Owns the gang.
 
     `is_sure` is False while the register may hold something newer than what was read: nothing is started then.
     """
 
-    def __init__(self, place: Place, identity: Identity, loop: Loop, *, voice: Voice) -> None:
+    def __init__(
+        self, place: AgentConfig, identity: Identity, loop: Loop, *, voice: SignalEmitter
+    ) -> None:
         self._identity = identity
         self._loop, self._voice = loop, voice
         self.keeping = Keeping(
@@ -65,12 +67,17 @@ class Convergence:
         self.gang: Gang | None = None
         self.is_sure = False
         self._assignment: Assignment | None = None
-        self._is_mine = False  # it is meant for this life of the agent: else nothing is started
-        self._cold = ""  # why the newest ranks were not forked
-        self._exits: list[RankExited] = []  # of the newest ranks, told already
+        # it is meant for this life of the agent: else nothing is started
+        self._is_mine = False
+        # why the newest ranks were not forked
+        self._cold = ""
+        # of the newest ranks, told already
+        self._exits: list[RankExited] = []
         self._when_left: Callable[[], None] | None = None
-        self._waiting_channels: dict[int, socket.socket] = {}  # came before their `started`
-        self._uncut: dict[str, None] = {}  # output files that could not be cut, said already
+        # came before their `started`
+        self._waiting_channels: dict[int, socket.socket] = {}
+        # output files that could not be cut, said already
+        self._uncut: dict[str, None] = {}
 
     # -- beginning
 
@@ -138,7 +145,8 @@ class Convergence:
             self.warming.want(assignment.warm)
         same = before is not None and replace(before, warm=assignment.warm) == assignment
         if same and was_mine == is_mine:
-            return  # nothing else is wanted than before
+            # nothing else is wanted than before
+            return
         if assignment.plan is None and self.gang is None and self._starting.launching is None:
             if is_mine:
                 self._confirm_gone()
@@ -185,14 +193,14 @@ class Convergence:
         launched = self._identity.launched
         if launched is not None:
             epoch, attempt = launched
-            self._voice.tell(RanksGone(**self._voice.stamp(), epoch=epoch, attempt=attempt))
+            self._voice.tell(RanksTerminated(**self._voice.stamp(), epoch=epoch, attempt=attempt))
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if launched is None or launched[1] != idle.attempt:
             # Its plan was overtaken before it was read; the epoch obeyed since then keeps it from ever being started.
             self._voice.tell(
-                RanksGone(**self._voice.stamp(), epoch=idle.epoch, attempt=idle.attempt)
+                RanksTerminated(**self._voice.stamp(), epoch=idle.epoch, attempt=idle.attempt)
             )
 
     # -- ranks come and go
@@ -209,7 +217,8 @@ class Convergence:
     def _started(self, message: dict[str, Any]) -> None:
         launching = self._starting.started()
         if launching is None:
-            if self.gang is None:  # ranks that nobody here has asked for
+            # ranks that nobody here has asked for
+            if self.gang is None:
                 self.keeping.ask("kill", epoch=self._identity.epoch)
             return
         pids = {item["rank"]: item["pid"] for item in message["ranks"]}
@@ -278,7 +287,8 @@ class Convergence:
                 # The gang is broken, and there is nothing to save: whoever decides can only agree.
                 self._ending.begin(gang, grace_seconds=0.0)
         elif is_ending and not gang.alive:
-            self._ending.kill()  # what they left behind
+            # what they left behind
+            self._ending.kill()
 
     # -- the keeper and the ranks
 

@@ -12,8 +12,10 @@ from runner.agent.ranks.gang import Gang
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
 
-STRIKES = ("kill-agent", "kill-node")  # drills that end the agent itself
-ONCE = ("drill", "leave")  # must not be done a second time by a later life
+# drills that end the agent itself
+STRIKES = ("kill-agent", "kill-node")
+# must not be done a second time by a later life
+ONCE = ("drill", "leave")
 _RANK_DRILLS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 
 
@@ -30,10 +32,12 @@ def refusal(
     if task.epoch and task.epoch < (gang.epoch if gang is not None else epoch):
         return f"task {task.id} is of epoch {task.epoch}, older than what runs here"
     if task.task == "check":
-        return ""  # does no harm, however late
+        # does no harm, however late
+        return ""
     if has_waited and (task.task == "drill" or not task.epoch):
         return f"task {task.id} waited while no agent was listening here; ask again"
-    if task.task == "leave":  # said to one life, so that nobody who plays it back ends a later one
+    # said to one life, so that nobody who plays it back ends a later one
+    if task.task == "leave":
         return "" if task.args.get("life") == life else f"task {task.id} was for an earlier agent"
     if task.task == "drill" and task.args.get("fault") in STRIKES:
         return ""

@@ -19,7 +19,8 @@ from runner.facts.actions import Action
 def prepare_attempt(action: Action) -> Outcome:
     """Find the newest intact checkpoint, verifying newest first, and choose a rendezvous that no attempt used before."""
     folder = str(action.args["folder"])
-    if action.args.get("output"):  # once, so that the nodes of a gang need not all try
+    # once, so that the nodes of a gang need not all try
+    if action.args.get("output"):
         make_output_folder(Path(str(action.args["output"])))
     refused: list[dict[str, Any]] = []
     chosen: dict[str, Any] | None = None
@@ -58,7 +59,8 @@ def free_port(address: str) -> int:
             probe.bind((address, 0))
         except (
             OSError
-        ):  # not an address of this machine: any port that is free here is as good a guess as any
+            # not an address of this machine: any port that is free here is as good a guess as any
+        ):
             probe.bind(("", 0))
         return int(probe.getsockname()[1])
 

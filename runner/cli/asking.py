@@ -20,7 +20,8 @@ from runner.signer import signer_of
 from runner.store.protocol import Store
 
 REQUESTS = "requests"
-LOOK_SECONDS = 2.0  # how often a waiting client looks whether anybody still leads
+# how often a waiting client looks whether anybody still leads
+LOOK_SECONDS = 2.0
 
 _NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
@@ -38,7 +39,8 @@ def asker() -> str:
     """Name the person for the logbook."""
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in containers
+    except (KeyError, OSError):
+        # a user id without a name, as in containers
         return "unknown"
 
 
@@ -46,12 +48,13 @@ def submitting_user() -> str:
     """Name the user whose ranks will be started: who we are to the kernel, whatever the environment says; "" without a name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:  # a user id without a name, as in containers
+    except KeyError:
+        # a user id without a name, as in containers
         return ""
 
 
 def send(store: Store, cluster: ClusterSpec, request: Request) -> None:
-    """Hand a request in, signed; raise NobodyLeads when it would lie there until somebody starts a supervisor one day.
+    """Hand a request in, signed; raise NoLeader when it would lie there until somebody starts a supervisor one day.
 
     Raises UserError when the cluster's token cannot be read: who may not read it may not ask for anything.
     """
@@ -69,7 +72,7 @@ def ask(
 ) -> Answer:
     """Hand a request in and wait until it is done, refused or failed; `on_open` hears that it was accepted.
 
-    Raises NobodyLeads and NoAnswer.
+    Raises NoLeader and NoAnswer.
     """
     send(store, cluster, request)
     return await_answer(

@@ -16,9 +16,11 @@ from runner.cli.options import examples, json_option
 from runner.errors import StokerError, UserError
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
-REFUSED = 64  # the program's own code for arguments it does not take; then it printed nothing
+# the program's own code for arguments it does not take; then it printed nothing
+REFUSED = 64
 EXIT_CODES = {"PASS": exit_codes.DONE, "FAIL": exit_codes.FAILED, "UNKNOWN": exit_codes.NO_ANSWER}
-NAME_WIDTH = 13  # of the longest check's name
+# of the longest check's name
+NAME_WIDTH = 13
 LAST_WORDS_BYTES = 2000
 
 
@@ -64,7 +66,8 @@ def check(*, as_json: bool, **asked: Any) -> None:
             stderr=errors,
             text=True,
         )
-        assert child.stdout is not None  # it is a pipe
+        # it is a pipe
+        assert child.stdout is not None
         with child:
             found = _follow(child.stdout, as_json=as_json)
         total = _total(found, child.returncode, errors)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from runner.errors import TemporaryError, UserError, WireError
 from runner.facts import wire
-from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.serve.status_reader import read_view
@@ -20,13 +20,15 @@ from runner.store.protocol import JOURNAL, Store
 from runner.store.registry import exists, open_store
 
 CLUSTER_FILE = "cluster.yaml"
-STATES = ".stoker"  # where clusters without a file of their own keep their state, in the working directory
+# where clusters without a file of their own keep their state, in the working directory
+STATES = ".stoker"
 SPEC = CLUSTER_NAME
 LEASE = "supervisor"
-LIVE = ("active", "waiting")  # states of runs that go on
+# states of runs that go on
+LIVE = ("active", "waiting")
 
 
-class NobodyLeads(TemporaryError):
+class NoLeader(TemporaryError):
     """There is no supervisor to ask."""
 
 
@@ -34,7 +36,8 @@ class NobodyLeads(TemporaryError):
 class Leader:
     """Who leads a cluster, as far as can be told from here."""
 
-    holder: str = ""  # host:pid:start; "" for nobody
+    # host:pid:start; "" for nobody
+    holder: str = ""
     alive: bool = False
 
 
@@ -142,7 +145,7 @@ def store_of(cluster: ClusterSpec, *, create: bool = False) -> Iterator[Store]:
         yield store
 
 
-def need_view(store: Store, cluster: ClusterSpec) -> View:
+def need_view(store: Store, cluster: ClusterSpec) -> ClusterStatus:
     """Return the View; raise UserError when nobody has published one."""
     view = read_view(store)
     if view is None:
@@ -165,23 +168,23 @@ def leader_of(store: Store) -> Leader:
 
 
 def need_leader(store: Store, cluster: ClusterSpec) -> Leader:
-    """Return who leads; raise NobodyLeads otherwise."""
+    """Return who leads; raise NoLeader otherwise."""
     leader = leader_of(store)
     if leader.alive:
         return leader
     last = f"; the last one was {leader.holder}" if leader.holder else ""
-    raise NobodyLeads(
+    raise NoLeader(
         f"no supervisor leads cluster {cluster.name!r} ({cluster.state}){last}: nobody would act on this; "
         "start one with `stoker supervise`"
     )
 
 
-def view_age_seconds(view: View) -> float:
+def view_age_seconds(view: ClusterStatus) -> float:
     """Return how old a View is, by this machine's wall clock."""
     return max(0.0, time.time() - view.wall)
 
 
-def pick_run(view: View, name: str | None) -> RunView:
+def pick_run(view: ClusterStatus, name: str | None) -> RunStatus:
     """Return the run that `name` (or number) means; the newest of that name. Without one: the only live run, or the only run."""
     if name is not None:
         for run in reversed(view.runs):
@@ -232,7 +235,8 @@ def _named(where: str) -> ClusterSpec:
 def _loaded(path: Path) -> ClusterSpec:
     from runner.load import (
         load_cluster,
-    )  # brings pydantic and yaml: only where there is a file to read
+        # brings pydantic and yaml: only where there is a file to read
+    )
 
     return load_cluster(path)
 

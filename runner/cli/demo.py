@@ -36,7 +36,7 @@ from runner.cli.options import examples, json_option
 from runner.cli.run import check_trainer, exit_code_of, report
 from runner.errors import StokerError, TemporaryError, UserError
 from runner.facts import wire
-from runner.facts.messages.cluster_status import IncidentView, RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.facts.messages.requests import Answer
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
@@ -45,10 +45,13 @@ from runner.store.protocol import Store
 
 NAME = "demo"
 NODES, SLOTS, SPARES = 2, 2, 1
-STEPS = 120  # enough for two faults with a checkpoint before each; under three minutes on two cores
+# enough for two faults with a checkpoint before each; under three minutes on two cores
+STEPS = 120
 CHECKPOINT_EVERY = 20
-STEPS_PAST_CHECKPOINT = 8  # so that there is something to lose
-AGAIN_SECONDS = 3.0  # between two tries of a drill that came at a bad moment
+# so that there is something to lose
+STEPS_PAST_CHECKPOINT = 8
+# between two tries of a drill that came at a bad moment
+AGAIN_SECONDS = 3.0
 
 
 @dataclass(slots=True)
@@ -57,9 +60,11 @@ class Fault:
 
     drill: str
     words: str
-    request: str = ""  # id, once handed in
+    # id, once handed in
+    request: str = ""
     asked_at: float = 0.0
-    seen: set[str] = field(default_factory=set)  # incidents known before
+    # incidents known before
+    seen: set[str] = field(default_factory=set)
     incident: str = ""
 
 
@@ -73,7 +78,7 @@ class Director:
     run: int
     faults: list[Fault]
 
-    def on_view(self, view: View) -> None:
+    def on_view(self, view: ClusterStatus) -> None:
         """Look whether it is time for the next fault, or whether the last one is healed."""
         fault = next((f for f in self.faults if not _is_healed(f, view)), None)
         run = run_in(view, self.run)
@@ -84,7 +89,7 @@ class Director:
         elif self._is_ripe(run, view):
             self._strike(fault, run, view)
 
-    def _is_ripe(self, run: RunView, view: View) -> bool:
+    def _is_ripe(self, run: RunStatus, view: ClusterStatus) -> bool:
         """Training, some steps past a trusted checkpoint that is newer than the last fault."""
         if run.attempt_state != "running" or run.last is None or run.checkpoint_step is None:
             return False
@@ -92,7 +97,7 @@ class Director:
         past = run.last.step >= run.checkpoint_step + STEPS_PAST_CHECKPOINT
         return past and run.checkpoint_step > reached
 
-    def _strike(self, fault: Fault, run: RunView, view: View) -> None:
+    def _strike(self, fault: Fault, run: RunStatus, view: ClusterStatus) -> None:
         if time.monotonic() - fault.asked_at < AGAIN_SECONDS:
             return
         fault.asked_at = time.monotonic()
@@ -106,7 +111,7 @@ class Director:
         fault.request = request.id
         self.screen.say(f"*** {fault.words} (stoker drill {fault.drill}) at step {run.step} ***")
 
-    def _watch(self, fault: Fault, view: View) -> None:
+    def _watch(self, fault: Fault, view: ClusterStatus) -> None:
         register = self.store.get(f"answer/{fault.request}")
         answer = wire.decode(register.payload) if register is not None else None
         if isinstance(answer, Answer) and answer.state in ("refused", "failed"):
@@ -201,17 +206,18 @@ def _perform(
         raise
     end_cluster(store, cluster, child, interrupts=interrupts)
     ended = run_in(view, number)
-    assert ended is not None  # following it ended because it was there
+    # following it ended because it was there
+    assert ended is not None
     code = exit_codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
     return code, summarize(view, ended), faults
 
 
-def _is_healed(fault: Fault, view: View) -> bool:
+def _is_healed(fault: Fault, view: ClusterStatus) -> bool:
     incident = _incident(fault, view.incidents)
     return incident is not None and incident.recovered_after_seconds is not None
 
 
-def _incident(fault: Fault, incidents: tuple[IncidentView, ...]) -> IncidentView | None:
+def _incident(fault: Fault, incidents: tuple[IncidentStatus, ...]) -> IncidentStatus | None:
     return next((i for i in incidents if i.incident == fault.incident), None)
 
 

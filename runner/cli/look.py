@@ -23,14 +23,15 @@ from runner.cli.nodes.tables import FEW, fleet_in_short, nodes_table, shown_node
 from runner.cli.options import cluster_option, examples, json_option
 from runner.cli.tables import explanation, how_ranks_started, incidents_table, runs_table
 from runner.errors import UserError
-from runner.facts.messages.cluster_status import StandbyView, View
+from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.messages.records import JournalEntry
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.phrases import names, printable
 from runner.serve.status_reader import read_standbys, read_view
 from runner.store.protocol import Store
 
-OLD_VIEW_SECONDS = 5.0  # past that the age of what is shown is said; chosen, not measured
+# past that the age of what is shown is said; chosen, not measured
+OLD_VIEW_SECONDS = 5.0
 
 
 @click.command(
@@ -256,7 +257,7 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
     )
 
 
-def _head(cluster: ClusterSpec, leader: Leader, view: View | None) -> str:
+def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> str:
     if leader.alive:
         lines = [f"cluster {cluster.name}: led by {leader.holder}; state in {cluster.state}"]
     elif view is not None and view.closing and all(node.state == "left" for node in view.nodes):
@@ -293,7 +294,7 @@ def _head(cluster: ClusterSpec, leader: Leader, view: View | None) -> str:
     return "\n".join(lines)
 
 
-def _standby(standby: StandbyView) -> str:
+def _standby(standby: StandbyStatus) -> str:
     within = f", within {standby.takes_over_within_seconds:g} s of the leader's death"
     return (
         f"{printable(standby.holder, 100)} stands by and takes over"
@@ -301,13 +302,13 @@ def _standby(standby: StandbyView) -> str:
     )
 
 
-def _closed_in_short(view: View) -> str:
+def _closed_in_short(view: ClusterStatus) -> str:
     if not view.incidents:
         return "no incident"
     return f"no open incident; {len(view.incidents)} closed, see `stoker incidents`"
 
 
-def _view(where: str | None) -> View:
+def _view(where: str | None) -> ClusterStatus:
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         return need_view(store, cluster)
@@ -335,7 +336,7 @@ def _entries(
     yield from journal.replay(begin)
 
 
-def _last_now(view: View | None) -> float:
+def _last_now(view: ClusterStatus | None) -> float:
     """The controller's clock now: what it was in the View, and the time since."""
     return time.time() if view is None else view.now + view_age_seconds(view)
 

@@ -22,7 +22,7 @@ from runner.cli.clusters import (
 )
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
 from runner.errors import TemporaryError, UserError
-from runner.facts.messages.cluster_status import RunView
+from runner.facts.messages.cluster_status import RunStatus
 from runner.facts.messages.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
@@ -148,7 +148,7 @@ def drill(  # noqa: PLR0913 - click hands over each option
 
 
 def drill_request(
-    fault: str, run: RunView, *, rank: int | None, node: str | None, num_ranks: int
+    fault: str, run: RunStatus, *, rank: int | None, node: str | None, num_ranks: int
 ) -> Drill:
     """Build the request for a drill; refuse what does not go together."""
     of_rank = fault.endswith("-rank")
@@ -191,7 +191,8 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
     try:
         if (
             holder_pid(leader.holder) != pid
-        ):  # the pid may have passed to another process before we held it
+            # the pid may have passed to another process before we held it
+        ):
             raise UserError(
                 f"supervisor {leader.holder} ended by itself just now; see `stoker status`"
             )
@@ -201,14 +202,14 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
     return f"supervisor {leader.holder} was killed"
 
 
-def _num_ranks(store: Store, cluster: ClusterSpec, run: RunView) -> int:
+def _num_ranks(store: Store, cluster: ClusterSpec, run: RunStatus) -> int:
     """Ranks of a run, as its nodes report them; 0 when they have not reported yet."""
     nodes = {node.node: node for node in need_view(store, cluster).nodes}
     alive = [rank for name in run.nodes if name in nodes for rank in nodes[name].ranks_alive]
     return max(alive, default=-1) + 1
 
 
-def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunView:
+def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus:
     run = pick_run(need_view(store, cluster), name)
     if run.state not in LIVE:
         why = f" ({run.reason})" if run.reason else ""

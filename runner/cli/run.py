@@ -33,7 +33,8 @@ from runner.facts.specs.run import RunSpec
 from runner.serve.status_reader import read_view
 from runner.store.protocol import Store
 
-CHECK_SECONDS = 60.0  # for the trainer to judge its settings; chosen, not measured
+# for the trainer to judge its settings; chosen, not measured
+CHECK_SECONDS = 60.0
 
 
 @click.command(
@@ -123,7 +124,8 @@ def check_trainer(spec: RunSpec) -> RunSpec:
         judged = subprocess.run(
             [*command, "--check"],
             cwd=spec.working_directory
-            or None,  # where the ranks will read what has a relative path
+            # where the ranks will read what has a relative path
+            or None,
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -147,7 +149,8 @@ def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
         return cluster
     local = cluster.local
     is_small = spec.nodes > local.nodes + local.spares or spec.ranks_per_node > local.slots
-    if local.nodes > 0 and not cluster.store.address and is_small:  # else nodes join by themselves
+    # else nodes join by themselves
+    if local.nodes > 0 and not cluster.store.address and is_small:
         raise UserError(
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but cluster {cluster.name!r} has "
             f"{local.nodes + local.spares} nodes (spares counted) with {local.slots} slots each; ask for less, or raise "
@@ -215,7 +218,8 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
                 f"the supervisor stays for {', '.join(others)}; end all with `stoker shutdown`"
             )
     ended = run_in(view, number)
-    assert ended is not None  # following it ended because it was there
+    # following it ended because it was there
+    assert ended is not None
     report(summarize(view, ended), as_json=as_json)
     return exit_codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
 

@@ -51,7 +51,8 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     from runner.supervisor.main import lead
 
     cluster = with_token(find_cluster(where))
-    if standby:  # it is there for when others fail, also when the store is back before them
+    # it is there for when others fail, also when the store is back before them
+    if standby:
         open_store_in_time(cluster, show.print_note).close()
     with store_of(cluster, create=True) as store:
         if not volatile_store:
@@ -96,7 +97,8 @@ def agent(
 
     check_node_name(node)
     cluster = find_cluster(where)
-    signer_of(cluster)  # a token that is missing is said before anything is started
+    # a token that is missing is said before anything is started
+    signer_of(cluster)
     folder = (folder or Path(cluster.state) / "nodes" / node).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -130,7 +132,8 @@ def address_towards(store: str) -> str:
             host.strip("[]"), int(port), type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, kind, protocol) as probe:
-            probe.connect(place)  # of a datagram socket: nothing is sent
+            # of a datagram socket: nothing is sent
+            probe.connect(place)
             return str(probe.getsockname()[0])
     except (OSError, ValueError) as error:
         raise UserError(

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from runner.cli import show
-from runner.facts.messages.cluster_status import IncidentView, RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.history.phrases import printable
 
 
-def runs_table(view: View) -> str:
+def runs_table(view: ClusterStatus) -> str:
     """Lay out the runs of a View."""
     columns = (
         "run",
@@ -24,7 +24,7 @@ def runs_table(view: View) -> str:
     return show.table(columns, [_run_row(run) for run in view.runs]) if view.runs else "no run yet"
 
 
-def how_ranks_started(view: View) -> str:
+def how_ranks_started(view: ClusterStatus) -> str:
     """Say of each live attempt that was to be forked from warm processes whether it was, and of nodes that are odd ones out.
 
     "" when there is none.
@@ -41,7 +41,7 @@ def how_ranks_started(view: View) -> str:
 _FORKED = "ranks forked from warm processes"
 
 
-def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:
+def incidents_table(some: tuple[IncidentStatus, ...] | list[IncidentStatus]) -> str:
     """Lay out incidents."""
     columns = (
         "incident",
@@ -73,7 +73,7 @@ def incidents_table(some: tuple[IncidentView, ...] | list[IncidentView]) -> str:
     return show.table(columns, rows)
 
 
-def incident_fault(incident: IncidentView) -> str:
+def incident_fault(incident: IncidentStatus) -> str:
     """Say what struck, and what it turned out to be: "rank_crash: cuda_oom"."""
     cause = incident.cause
     if cause is None or cause.fault == incident.fault:
@@ -81,13 +81,13 @@ def incident_fault(incident: IncidentView) -> str:
     return f"{incident.fault}: {cause.fault}"
 
 
-def incident_place(incident: IncidentView) -> str:
+def incident_place(incident: IncidentStatus) -> str:
     """Say where an incident struck: "n2 rank 3"."""
     parts = [incident.node or ""] + ([f"rank {incident.rank}"] if incident.rank is not None else [])
     return " ".join(part for part in parts if part) or "-"
 
 
-def explanation(incident: IncidentView) -> str:
+def explanation(incident: IncidentStatus) -> str:
     """Tell what an incident was: what struck, what it turned out to be, the lines that say so, and what was done."""
     said = [
         f"{incident.incident} ({incident.state}): {incident.fault} at {incident_place(incident)}"
@@ -116,12 +116,12 @@ def explanation(incident: IncidentView) -> str:
     return "\n".join(said)
 
 
-def step_of(run: RunView) -> str:
+def step_of(run: RunStatus) -> str:
     """Say how far a run is: "120/200"."""
     return f"{run.step}/{run.total_steps}" if run.total_steps else str(run.step)
 
 
-def _run_row(run: RunView) -> tuple[str, ...]:
+def _run_row(run: RunStatus) -> tuple[str, ...]:
     last = run.last
     doing = f"{run.attempt_state or run.state}" if run.state == "active" else run.state
     return (

@@ -27,11 +27,14 @@ from runner.facts.messages.log_search import Follow, Followed, Search, Searched
 LOOK_SECONDS = 0.05
 MOST_BYTES = (
     4 * 1024 * 1024
-)  # of the end of each file; chosen: a cause stands near the end, or is too old to be one
+    # of the end of each file; chosen: a cause stands near the end, or is too old to be one
+)
 # That are told, of all files together, and of each of them: thousands of nodes may speak of one death; chosen.
 MOST_MATCHES, MOST_TEXT = 10, 300
-SPARE_BYTES = 8 * 1024  # of a message, for what stands around it
-MOST_ORDER_BYTES = 16 * 1024 * 1024  # an order names every log of a node
+# of a message, for what stands around it
+SPARE_BYTES = 8 * 1024
+# an order names every log of a node
+MOST_ORDER_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1 << 20
 
 
@@ -137,4 +140,5 @@ if __name__ == "__main__":
     try:
         Searcher().serve()
     except (BrokenPipeError, KeyboardInterrupt):
-        pass  # its agent has ended
+        # its agent has ended
+        pass

@@ -20,10 +20,14 @@ from runner.facts.matches import LAYERS, Match, ScannedLogs, Step
 from runner.rootcause.correlation import correlate, telling
 from runner.rootcause.signatures import SIGNATURES, Signature
 
-PROBED_BYTES = 4096  # at the beginning of a file, to see whether it is text; chosen
-BINARY_SHARE = 0.05  # of zero bytes among them, from which on it is not; chosen
-ALIKE = 2  # lines of one signature in one file that are told; chosen
-MAX_NUMERIC = 100  # incidents of one log's numbers that are kept; chosen
+# at the beginning of a file, to see whether it is text; chosen
+PROBED_BYTES = 4096
+# of zero bytes among them, from which on it is not; chosen
+BINARY_SHARE = 0.05
+# lines of one signature in one file that are told; chosen
+ALIKE = 2
+# incidents of one log's numbers that are kept; chosen
+MAX_NUMERIC = 100
 _RANK_IN_NAME = re.compile(
     r"(?<![a-z])(?<!lora[_\-.])(?<!node[_\-.])(?<!local[_\-.])(?<!low[_\-.])rank[_\-. ]?(\d+)(?!\d)",
     re.IGNORECASE,
@@ -122,7 +126,8 @@ class Log:
         if not self.num_bytes:
             block = block.lstrip(
                 b"\0"
-            )  # a hole: the file was cut while its writer went on where it was
+                # a hole: the file was cut while its writer went on where it was
+            )
             probed = block[:PROBED_BYTES]
             self.is_binary = probed.count(0) > BINARY_SHARE * len(probed)
         if not self.is_binary:

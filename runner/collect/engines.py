@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 hyperscan: Any = None
-with contextlib.suppress(ImportError):  # no wheel for this machine
+# no wheel for this machine
+with contextlib.suppress(ImportError):
     import hyperscan
 
 _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
@@ -106,14 +107,16 @@ def _loaded(kept: Path) -> Any:
     """Return a set that was kept for this processor; None if there is none, or it is damaged (it carries a checksum)."""
     try:
         if kept.stat().st_uid != os.geteuid():
-            return None  # somebody else's
+            # somebody else's
+            return None
         return hyperscan.loadb(kept.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
     except (OSError, hyperscan.error):
         return None
 
 
 def _keep(kept: Path, database: Any) -> None:
-    with contextlib.suppress(OSError):  # a cache: without it the set is compiled again
+    # a cache: without it the set is compiled again
+    with contextlib.suppress(OSError):
         kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         scratch = kept.with_suffix(f".{os.getpid()}")
         scratch.write_bytes(hyperscan.dumpb(database))

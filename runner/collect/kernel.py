@@ -23,8 +23,10 @@ from runner.collect.tails.tail import Position, Tail
 
 DEVICE = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-MAX_RECORD_BYTES = 8192  # a read of /dev/kmsg returns one whole record and refuses shorter buffers
-MAX_RECORDS = 100_000  # per look: more than any ring buffer holds; chosen
+# a read of /dev/kmsg returns one whole record and refuses shorter buffers
+MAX_RECORD_BYTES = 8192
+# per look: more than any ring buffer holds; chosen
+MAX_RECORDS = 100_000
 # CPUs do not agree to the microsecond: a clock that falls back by more than this was set to zero by a boot; chosen, not measured
 FALL_BACK_MICROSECONDS = 10_000_000
 # By which the kernel's clock may be ahead of ours: nobody sets it right, so it drifts; chosen.
@@ -32,10 +34,12 @@ SLACK_MICROSECONDS, SLACK_SHARE = 10_000_000, 1e-3
 
 _KMSG = re.compile(r"(?P<priority>\d+),(?P<sequence>\d+),(?P<micros>\d+),[^;]*;(?P<text>.*)")
 _LEVELS = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
-_FACILITY = rf"(?P<facility>[a-z0-9]+) *:(?P<level>{'|'.join(_LEVELS)}) *: ?"  # dmesg -x
+# dmesg -x
+_FACILITY = rf"(?P<facility>[a-z0-9]+) *:(?P<level>{'|'.join(_LEVELS)}) *: ?"
 _STAMP = r"\[ *(?P<seconds>\d+)\.(?P<micros>\d{6})\](?:\[ *[TC]\d+\])? ?"
 _DMESG = re.compile(rf" *(?:{_FACILITY})?(?:<(?P<priority>\d+)>)?(?:{_STAMP})?(?P<text>.*)")
-_DEVICE_OF = re.compile(r" [A-Z_]+=")  # kmsg adds lines on the device that a record is about
+# kmsg adds lines on the device that a record is about
+_DEVICE_OF = re.compile(r" [A-Z_]+=")
 # A line of syslog whose program is another than the kernel.
 _FOREIGN = re.compile(
     r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel: )[\w.\-/()@]+(?:\[\d+\])?: "
@@ -95,17 +99,22 @@ class KernelLog:
         """Take records since `since_microseconds` after boot, and of those that bear a wall clock's time since `since` (Unix)."""
         self.path = path
         self.boot_id = boot_id
-        self.num_lost = 0  # records that were overwritten before they were read
-        self.num_foreign = 0  # records that the kernel did not write
-        self.num_earlier = 0  # of an earlier boot, or before the moment
-        self.trouble = ""  # why nothing can be read at the moment
+        # records that were overwritten before they were read
+        self.num_lost = 0
+        # records that the kernel did not write
+        self.num_foreign = 0
+        # of an earlier boot, or before the moment
+        self.num_earlier = 0
+        # why nothing can be read at the moment
+        self.trouble = ""
         self._since_microseconds = since_microseconds
         self._since = since
         same_boot = position is not None and position.boot_id == boot_id
         self._sequence = position.sequence if position and same_boot else None
         self._tail = Tail(path, position.file if position else None)
         self._device: int | None = None
-        self._clock = 0  # of the last record
+        # of the last record
+        self._clock = 0
 
     @property
     def position(self) -> KernelPosition:
@@ -149,7 +158,8 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                continue  # records were overwritten while we read; the next read gives the oldest that is left
+                # records were overwritten while we read; the next read gives the oldest that is left
+                continue
             if not raw:
                 return
             record = parse(raw.decode(errors="replace"), self.boot_id)

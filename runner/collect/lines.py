@@ -18,11 +18,16 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-MAX_LINE_BYTES = 64 * 1024  # of a line that are looked at, the first ones; chosen, not measured
-MAX_NESTING = 6  # wrappings around one line; chosen
-MIN_LINES = 4  # lines that decide whether a bare number is a rank; chosen
-BARE_SHARE = 0.9  # of these lines that must begin with one; chosen
-MAX_RANK_DIGITS = 6  # a number with more is no rank; chosen
+# of a line that are looked at, the first ones; chosen, not measured
+MAX_LINE_BYTES = 64 * 1024
+# wrappings around one line; chosen
+MAX_NESTING = 6
+# lines that decide whether a bare number is a rank; chosen
+MIN_LINES = 4
+# of these lines that must begin with one; chosen
+BARE_SHARE = 0.9
+# a number with more is no rank; chosen
+MAX_RANK_DIGITS = 6
 
 Bare = Literal["rank", "node"]
 
@@ -40,21 +45,36 @@ _DIGITS = rf"\d{{1,{MAX_RANK_DIGITS}}}"
 WRAPPINGS: tuple[re.Pattern[str], ...] = tuple(
     re.compile(pattern)
     for pattern in (
-        rf"\[rank(?P<rank>{_DIGITS})\]: ?",  # torch
-        rf"\[(?P<node>[A-Za-z][\w.\-]*):(?P<local>{_DIGITS})\]:? ?",  # torchrun, --role "host:"
-        rf"\[[A-Za-z][A-Za-z_\-]*(?P<local>{_DIGITS})\]: ?",  # torchrun: role and local rank
-        rf"\[(?P<local>{_DIGITS})\]:(?=\S|  )",  # torchrun without a role; not "[1]:" of its summary, nor "[1]: " of a list
-        rf"\[\d+,(?P<rank>{_DIGITS})\]<std(?:out|err)>: ?",  # mpirun --tag-output
-        rf"(?P<task> *{_DIGITS}): (?=\[rank{_DIGITS}\]:)",  # srun -l around torch
-        r"\((?:[\w:.<>]+ )?pid=\d+(?:, ip=(?P<node>[\w.:\-]+))?\) ?",  # Ray
-        rf"(?P<time>{_ISO}) std(?:out|err) [FP] ",  # containerd, CRI-O
-        rf"\[pod/(?P<node>{_HOST})/{_HOST}\] ?",  # kubectl logs --prefix
-        rf"(?P<node>{_HOST}):\d+:\d+ \[-?\d+\] (?=.*NCCL )",  # NCCL: host, process, thread, device
-        rf"(?:<\d+>)?(?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?P<node>{_HOST}) (?:kernel: )?",  # syslog
-        rf"(?:<\d+>1 )?(?P<time>{_ISO}) (?!{_LEVELS})(?P<node>{_HOST}) (?:kernel: |(?=[\w.\-/]+\[\d+\]: ))",  # rsyslog
-        rf"\[(?P<ctime>\w{{3}} (?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?",  # dmesg -T
-        r"(?:<\d+>)?\[ *\d+\.\d{6}\](?:\[ *[TC]\d+\])? ?",  # dmesg
-        rf"\[?(?P<time>{_ISO})\]?(?:: | ?[-|] )? *",  # log4j, Python's logging, everybody
+        # torch
+        rf"\[rank(?P<rank>{_DIGITS})\]: ?",
+        # torchrun, --role "host:"
+        rf"\[(?P<node>[A-Za-z][\w.\-]*):(?P<local>{_DIGITS})\]:? ?",
+        # torchrun: role and local rank
+        rf"\[[A-Za-z][A-Za-z_\-]*(?P<local>{_DIGITS})\]: ?",
+        # torchrun without a role; not "[1]:" of its summary, nor "[1]: " of a list
+        rf"\[(?P<local>{_DIGITS})\]:(?=\S|  )",
+        # mpirun --tag-output
+        rf"\[\d+,(?P<rank>{_DIGITS})\]<std(?:out|err)>: ?",
+        # srun -l around torch
+        rf"(?P<task> *{_DIGITS}): (?=\[rank{_DIGITS}\]:)",
+        # Ray
+        r"\((?:[\w:.<>]+ )?pid=\d+(?:, ip=(?P<node>[\w.:\-]+))?\) ?",
+        # containerd, CRI-O
+        rf"(?P<time>{_ISO}) std(?:out|err) [FP] ",
+        # kubectl logs --prefix
+        rf"\[pod/(?P<node>{_HOST})/{_HOST}\] ?",
+        # NCCL: host, process, thread, device
+        rf"(?P<node>{_HOST}):\d+:\d+ \[-?\d+\] (?=.*NCCL )",
+        # syslog
+        rf"(?:<\d+>)?(?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)? (?P<node>{_HOST}) (?:kernel: )?",
+        # rsyslog
+        rf"(?:<\d+>1 )?(?P<time>{_ISO}) (?!{_LEVELS})(?P<node>{_HOST}) (?:kernel: |(?=[\w.\-/]+\[\d+\]: ))",
+        # dmesg -T
+        rf"\[(?P<ctime>\w{{3}} (?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?",
+        # dmesg
+        r"(?:<\d+>)?\[ *\d+\.\d{6}\](?:\[ *[TC]\d+\])? ?",
+        # log4j, Python's logging, everybody
+        rf"\[?(?P<time>{_ISO})\]?(?:: | ?[-|] )? *",
     )
 )
 _BARE = {
@@ -127,7 +147,8 @@ def unwrapped(text: str, bare: Bare | None = None) -> Line:
         if match is None:
             break
         if "task" in match.groupdict():
-            bare = None  # a second number is the program's own
+            # a second number is the program's own
+            bare = None
         _note(match, said)
         rest = rest[match.end() :]
     task = None if "rank" in said or "local" in said else said.get("task")
@@ -180,5 +201,6 @@ def _moment(said: dict[str, str]) -> float | None:
             words = " ".join(said["ctime"].split())
             return datetime.strptime(words, "%a %b %d %H:%M:%S %Y").astimezone().timestamp()
     except (ValueError, OverflowError):
-        pass  # it looks like a time and is none: 2025-13-45
+        # it looks like a time and is none: 2025-13-45
+        pass
     return None

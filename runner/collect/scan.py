@@ -30,7 +30,8 @@ OVERLAP_BYTES = 4096
 SHOWN_BYTES = 2048
 # Of the end of a line that tells of a step; chosen.
 MAX_METRIC_BYTES = 64 * 1024
-PREFIX_BYTES = 64 * 1024  # at the beginning of a log, that show what its lines begin with; chosen
+# at the beginning of a log, that show what its lines begin with; chosen
+PREFIX_BYTES = 64 * 1024
 # Of one signature in one log: later ones are counted, not told. A table of causes needs the first ones; chosen.
 MAX_TOLD = 1000
 
@@ -68,14 +69,20 @@ class Scan:
         self._shapes = Shapes(self._metrics.read)
         self._engine = searching or engine_for(signatures, own_format)
         self._patterns = [re.compile(signature.pattern) for signature in signatures]
-        self._rest = b""  # of a line whose end has not come yet
-        self._num_searched = 0  # bytes of it that were searched already
-        self._num_read = 0  # the same, for steps
-        self._offset = 0  # of the first byte of `_rest`
-        self._line = first_line  # its number
+        # of a line whose end has not come yet
+        self._rest = b""
+        # bytes of it that were searched already
+        self._num_searched = 0
+        # the same, for steps
+        self._num_read = 0
+        # of the first byte of `_rest`
+        self._offset = 0
+        # its number
+        self._line = first_line
         self._told: Counter[str] = Counter()
         self._most_told = most_told
-        self._bare: Bare | None = None  # what a bare number or name before each line is
+        # what a bare number or name before each line is
+        self._bare: Bare | None = None
         self.num_bytes = self.num_folded = 0
 
     def feed(self, block: bytes) -> Iterator[Found]:
@@ -88,7 +95,8 @@ class Scan:
         if end == 0 and len(self._rest) + len(block) <= MAX_LINE_BYTES:
             self._rest += block
             return
-        if end == 0:  # a line without end: let go of all of it but what a match may have begun in
+        # a line without end: let go of all of it but what a match may have begun in
+        if end == 0:
             whole = self._rest + block
             yield from self._search(whole)
             self._rest = whole[-OVERLAP_BYTES:]
@@ -104,7 +112,8 @@ class Scan:
         """Return what the line holds that waits for its end; it may go on."""
         found = list(self._search(self._rest)) if self._rest else []
         self._num_searched = len(self._rest)
-        if self._rest.endswith(b"\r"):  # a picture of a progress bar, whole
+        # a picture of a progress bar, whole
+        if self._rest.endswith(b"\r"):
             self._num_read = len(self._rest)
             return found
         # The numbers of a step may be cut in two: they are read when their line is whole.
@@ -118,12 +127,14 @@ class Scan:
             self._offset += len(rest)
 
     def _search(self, block: bytes) -> Iterator[Found]:
-        hits: dict[int, dict[int, int]] = {}  # offset of a line -> index of a pattern -> end
+        # offset of a line -> index of a pattern -> end
+        hits: dict[int, dict[int, int]] = {}
 
         def found(index: int, end: int) -> None:
             is_step = index >= len(self._signatures)
             if end <= (self._num_read if is_step else self._num_searched):
-                return  # told with the piece before
+                # told with the piece before
+                return
             start = block.rfind(b"\n", 0, max(end - 1, 0)) + 1
             hits.setdefault(start, {}).setdefault(index, end)
 
@@ -165,9 +176,11 @@ class Scan:
         wrapped = _shown(line, end).decode(errors="replace")
         known = unwrapped(wrapped, self._bare)
         searched = self._patterns[index].search(known.text)
-        if searched is None:  # it stands in what the line is wrapped in, or goes across it
+        # it stands in what the line is wrapped in, or goes across it
+        if searched is None:
             searched = self._patterns[index].search(wrapped)
-        if searched is None:  # an engine's idea of a line that Python does not share
+        # an engine's idea of a line that Python does not share
+        if searched is None:
             return None
         named = {name: said for name, said in searched.groupdict().items() if said}
         return _match_of(signature, known, named, self.file, number, searched.start())

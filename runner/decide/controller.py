@@ -10,22 +10,22 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.decide import requests
-from runner.decide.decision import Draft, Policy
+from runner.decide.decision import Decision, Policy
 from runner.decide.incidents import diagnosis, non_fatal, pending_evidence
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
 from runner.decide.placement.allocation import in_order
 from runner.decide.runs import attempts, checkpoint_trust, reconcile
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import LAUNCHED, State
-from runner.decide.state.derived import Outlook
+from runner.decide.state.derived import DerivedState
 from runner.facts.actions import Action, ActionResult
 from runner.facts.faults import (
+    CorrelatedSilence,
     DomainSilence,
     Finding,
-    GangAdvances,
-    GangTimed,
-    MassSilence,
-    NodeHeard,
+    GangStartTimed,
+    GangStillStepping,
+    HeartbeatResumed,
 )
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
@@ -41,7 +41,7 @@ from runner.facts.messages.requests import (
     StopRun,
     SwapNode,
 )
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
 
 class Controller:
@@ -59,11 +59,11 @@ class Controller:
     @state.setter
     def state(self, state: State) -> None:
         self._state = state
-        self._outlook = Outlook(state, self.policy.cluster)
+        self._outlook = DerivedState(state, self.policy.cluster)
 
     def decide(self, fact: object, now: float) -> tuple[object, ...]:
         """Return the records that this input leads to. Changes nothing of the state; unknown kinds lead to nothing."""
-        draft = Draft(state=self.state, policy=self.policy, now=now)
+        draft = Decision(state=self.state, policy=self.policy, now=now)
         handler = _INPUTS.get(type(fact))
         if handler is not None and not self._is_anothers(fact):
             handler(draft, fact)
@@ -92,7 +92,7 @@ class Controller:
         """Return the earliest time at which something is due that no signal will announce; it may have passed."""
         return self._outlook.wake_at()
 
-    def watch(self) -> Watch:
+    def watch(self) -> WatchList:
         """Return what the detectors are to watch now: the same object for as long as it is the same."""
         return self._outlook.watch()
 
@@ -102,7 +102,7 @@ class Controller:
         return lifecycle.has_closed(self.state)
 
 
-def _settle(draft: Draft, fact: object) -> None:
+def _settle(draft: Decision, fact: object) -> None:
     """Ask in turn what is overdue, fleet and runs, and stop at the first that has something to say: later ones may depend on it."""
     _tick(draft, fact)
     if not draft.records:
@@ -119,7 +119,7 @@ def _settle(draft: Draft, fact: object) -> None:
         lifecycle.settle_closing(draft)
 
 
-def _tick(draft: Draft, fact: object) -> None:
+def _tick(draft: Decision, fact: object) -> None:
     """End an action whose deadline has passed: unknown, neither success nor failure.
 
     One at a time: what follows from it may concern the next, so that is asked about once this one is applied.
@@ -135,13 +135,14 @@ def _tick(draft: Draft, fact: object) -> None:
             return
 
 
-def _on_result(draft: Draft, result: ActionResult) -> None:
+def _on_result(draft: Decision, result: ActionResult) -> None:
     item = draft.state.actions.get(result.id)
-    if item is not None:  # later results of the same action are history
+    # later results of the same action are history
+    if item is not None:
         _end_action(draft, item.action, result)
 
 
-def _end_action(draft: Draft, action: Action, result: ActionResult) -> None:
+def _end_action(draft: Decision, action: Action, result: ActionResult) -> None:
     draft.add(
         r.ActionEnded(
             id=action.id, outcome=result.outcome, message=result.message, detail=dict(result.detail)
@@ -152,7 +153,7 @@ def _end_action(draft: Draft, action: Action, result: ActionResult) -> None:
         consequence(draft, action, result)
 
 
-def _on_finding(draft: Draft, finding: Finding) -> None:
+def _on_finding(draft: Decision, finding: Finding) -> None:
     if finding.fault == "node_silent":
         probes.on_node_silent(draft, finding)
     elif finding.fault in ("rank_stopped", "no_progress"):
@@ -161,7 +162,7 @@ def _on_finding(draft: Draft, finding: Finding) -> None:
         non_fatal.on_noted(draft, finding)
 
 
-def _on_lines(draft: Draft, said: s.LinesMatched) -> None:
+def _on_lines(draft: Decision, said: s.LinesMatched) -> None:
     """Lines of a gang that lives wait for what becomes of it; all others explain what did."""
     attempt = draft.state.attempt_of(said.attempt)
     if said.living and attempt is not None and attempt.state in LAUNCHED:
@@ -170,14 +171,14 @@ def _on_lines(draft: Draft, said: s.LinesMatched) -> None:
         diagnosis.on_lines_matched(draft, said)
 
 
-def _on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
+def _on_task_ended(draft: Decision, action: Action, result: ActionResult) -> None:
     if action.args.get("task") == "check":
         admission_checks.on_checked(draft, action, result)
     else:
         requests.on_task_ended(draft, action, result)
 
 
-_RESULTS: dict[str, Callable[[Draft, Action, ActionResult], None]] = {
+_RESULTS: dict[str, Callable[[Decision, Action, ActionResult], None]] = {
     "prepare_attempt": attempts.on_prepared,
     "probe_node": probes.on_probed,
     "start_agent": lifecycle.on_agent_started,
@@ -187,7 +188,7 @@ _RESULTS: dict[str, Callable[[Draft, Action, ActionResult], None]] = {
     "prune_checkpoints": checkpoint_trust.on_pruned,
 }
 
-_INPUTS: dict[type, Callable[[Draft, Any], None]] = {
+_INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     r.SupervisorStarted: lifecycle.on_supervisor_started,
     r.Settle: _settle,
     r.Tick: _tick,
@@ -198,18 +199,18 @@ _INPUTS: dict[type, Callable[[Draft, Any], None]] = {
     s.RanksStarted: attempts.on_ranks_started,
     s.LaunchFailed: attempts.on_launch_failed,
     s.RankExited: attempts.on_rank_exited,
-    s.RanksGone: attempts.on_ranks_gone,
+    s.RanksTerminated: attempts.on_ranks_gone,
     s.LinesMatched: _on_lines,
     s.ReplicasDisagree: non_fatal.on_replicas,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
-    GangAdvances: probes.on_gang_advances,
-    GangTimed: attempts.on_gang_timed,
+    GangStillStepping: probes.on_gang_advances,
+    GangStartTimed: attempts.on_gang_timed,
     s.SettingsInEffect: attempts.on_settings,
     s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
     Finding: _on_finding,
-    NodeHeard: probes.on_node_heard,
-    MassSilence: probes.on_mass_silence,
+    HeartbeatResumed: probes.on_node_heard,
+    CorrelatedSilence: probes.on_mass_silence,
     DomainSilence: probes.on_domain_silence,
     ActionResult: _on_result,
     StartRun: requests.on_request,

@@ -27,7 +27,7 @@ class Policy:
 
 
 @dataclass(slots=True, kw_only=True)
-class Draft:
+class Decision:
     """The records of one decision so far, and the counters it has drawn from."""
 
     state: State
@@ -88,7 +88,7 @@ class Draft:
     def answer(self, asked: RequestStatus, state: r.RequestStateName, message: str) -> None:
         """Say what became of a request that stands open."""
         self.add(
-            r.RequestNoted(
+            r.RequestRecorded(
                 id=asked.id,
                 request=asked.request,
                 by=asked.by,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import torn_groups
@@ -28,11 +28,13 @@ from runner.facts.messages.requests import (
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import kind_of
 
-MAX_GROUPS_NAMED = 4  # chosen, not measured
-MAX_LR_FACTOR = 2.0  # one request may at most double the learning rate; a typo must not ruin a run; chosen, not measured
+# chosen, not measured
+MAX_GROUPS_NAMED = 4
+# one request may at most double the learning rate; a typo must not ruin a run; chosen, not measured
+MAX_LR_FACTOR = 2.0
 
 
-def on_request(draft: Draft, request: Request) -> None:
+def on_request(draft: Decision, request: Request) -> None:
     """Answer a request; one whose id is known already is not done again."""
     if request.id in draft.state.requests:
         return
@@ -49,12 +51,12 @@ def on_request(draft: Draft, request: Request) -> None:
     elif isinstance(request, SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode):
         drain.on_node_request(draft, request)
     elif isinstance(request, ShutDown):
-        draft.add(r.Closing(by=request.by, request=request.id))
+        draft.add(r.ClusterClosing(by=request.by, request=request.id))
         _answer(draft, request, "open", "stopping runs, then agents")
 
 
 def _answer(
-    draft: Draft,
+    draft: Decision,
     request: Request,
     state: r.RequestStateName,
     message: str,
@@ -62,7 +64,7 @@ def _answer(
     run: int | None = None,
 ) -> None:
     draft.add(
-        r.RequestNoted(
+        r.RequestRecorded(
             id=request.id,
             request=kind_of(request),
             by=request.by,
@@ -73,7 +75,7 @@ def _answer(
     )
 
 
-def _start_run(draft: Draft, request: StartRun) -> None:
+def _start_run(draft: Decision, request: StartRun) -> None:
     spec, state = request.spec, draft.state
     twin = next(
         (run for run in state.runs.values() if run.spec.name == spec.name and _is_live(run)), None
@@ -122,7 +124,7 @@ def _torn(spec: RunSpec) -> str:
     )
 
 
-def _carry_over(draft: Draft, run: Run) -> str:
+def _carry_over(draft: Decision, run: Run) -> str:
     """Keep the remedies of the run whose checkpoints this one goes on from: a restart must not put them back silently."""
     folder = checkpoint_folder(draft.policy.cluster, run)
     before = [
@@ -133,8 +135,10 @@ def _carry_over(draft: Draft, run: Run) -> str:
     if not before or not before[-1].remedies:
         return ""
     kept = sorted(
-        before[-1].remedies.items(), reverse=True
-    )  # the peak first: setting it clears the factor
+        before[-1].remedies.items(),
+        reverse=True,
+        # the peak first: setting it clears the factor
+    )
     by = f"run {before[-1].run}"
     for name, value in kept:
         remedy: r.RemedyName = "lr_peak" if name == "lr_peak" else "lr_factor"
@@ -148,7 +152,7 @@ def _is_live(run: Run) -> bool:
     )
 
 
-def _find(draft: Draft, request: Request, name: str) -> Run | None:
+def _find(draft: Decision, request: Request, name: str) -> Run | None:
     """Find a live run by name or number, or refuse with the known ones."""
     runs = [run for run in draft.state.runs.values() if _is_live(run)]
     found = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
@@ -161,17 +165,18 @@ def _find(draft: Draft, request: Request, name: str) -> Run | None:
     return found
 
 
-def _stop_run(draft: Draft, request: StopRun) -> None:
+def _stop_run(draft: Decision, request: StopRun) -> None:
     run = _find(draft, request, request.run)
     if run is None:
         return
-    if run.state not in ("active", "waiting"):  # its ranks are still being ended
+    # its ranks are still being ended
+    if run.state not in ("active", "waiting"):
         _answer(draft, request, "done", f"the run has {run.state} already", run=run.run)
         return
     _answer(draft, request, "open", "stopping at the next step boundary", run=run.run)
 
 
-def _change_lr(draft: Draft, request: ChangeLr) -> None:
+def _change_lr(draft: Decision, request: ChangeLr) -> None:
     run = _find(draft, request, request.run)
     if run is None:
         return
@@ -220,7 +225,7 @@ def _lr_problem(request: ChangeLr, run: Run) -> str:
     return ""
 
 
-def _drill(draft: Draft, request: Drill) -> None:
+def _drill(draft: Decision, request: Drill) -> None:
     run = _find(draft, request, request.run)
     if run is None:
         return
@@ -291,7 +296,7 @@ def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str
     return nodes[request.rank // run.spec.ranks_per_node], ""
 
 
-def on_task_ended(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_task_ended(draft: Decision, action: Action, result: ActionResult) -> None:
     """Answer the person whose drill this was."""
     request = draft.state.requests.get(str(action.args.get("request", "")))
     if request is None or request.state != "open":

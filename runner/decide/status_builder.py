@@ -11,16 +11,16 @@ from runner.decide.nodes import spares
 from runner.decide.nodes.hardware import offences_that_count
 from runner.decide.placement.launch_plans import Preloads, checkpoint_folder, run_folder
 from runner.decide.runs.checkpoint_trust import TRUSTED
-from runner.decide.state.cluster_state import Incident, Leaving, Node, Run, State
+from runner.decide.state.cluster_state import Incident, Node, PendingDrain, Run, State
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages.cluster_status import (
-    IncidentView,
-    LeavingView,
-    NodeView,
-    PoolView,
-    RunView,
-    View,
+    ClusterStatus,
+    DrainStatus,
+    IncidentStatus,
+    NodeStatus,
+    RunStatus,
+    SparesStatus,
 )
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.specs.cluster import ClusterSpec
@@ -31,7 +31,7 @@ MAX_LOSSES_SHOWN = 120
 
 
 @dataclass(slots=True, kw_only=True)
-class Heard:
+class LastHeartbeats:
     """What was last heard: soft, for display only."""
 
     beats: dict[str, Heartbeat] = field(default_factory=dict)
@@ -57,7 +57,8 @@ class Heard:
                 self.last[beat.attempt], self.last_at[beat.attempt] = step, now
                 if step.loss is not None:
                     self._note_loss(beat.attempt.run, step.loss)
-        if is_new and beat.attempt in self.last:  # else there is nothing older, with many runs
+        # else there is nothing older, with many runs
+        if is_new and beat.attempt in self.last:
             self._forget_before(beat.attempt)
 
     def _note_loss(self, run: int, loss: float) -> None:
@@ -71,14 +72,14 @@ class Heard:
             del self.last[old], self.last_at[old]
 
 
-class Drawing:
+class StatusBuilder:
     """A View that is drawn stroke by stroke: of thousands of nodes and runs, nobody who decides is kept waiting.
 
     Each is drawn, and made ready for JSON, as it is at that moment.
     """
 
     def __init__(
-        self, state: State, cluster: ClusterSpec, ledger: Ledger, heard: Heard, now: float
+        self, state: State, cluster: ClusterSpec, ledger: Ledger, heard: LastHeartbeats, now: float
     ) -> None:
         self._state, self._cluster, self._ledger, self._heard = state, cluster, ledger, heard
         self._now = now
@@ -96,7 +97,7 @@ class Drawing:
         incidents = sorted(
             state.incidents.values(), key=lambda incident: -int(incident.incident[1:])
         )
-        view = View(
+        view = ClusterStatus(
             cluster=cluster.name,
             now=now,
             journal_sequence=state.sequence,
@@ -142,7 +143,8 @@ class Drawing:
             )
             self._nodes.append(wire.to_plain(drawn))
             beat, run = heard.beats.get(node.node), preloads.run_for(node)
-            if beat is not None and run is not None:  # what its nodes, spares too, have imported
+            # what its nodes, spares too, have imported
+            if beat is not None and run is not None:
                 warm_for.setdefault(run.run, {})[node.node] = beat.warm_versions
         for run in list(state.runs.values()):
             yield True
@@ -155,13 +157,13 @@ def draw(
     state: State,
     cluster: ClusterSpec,
     ledger: Ledger,
-    heard: Heard,
+    heard: LastHeartbeats,
     *,
     now: float,
     about: Mapping[str, object],
 ) -> dict[str, Any]:
     """Return the View as a message, drawn in one go; see `Drawing.message`."""
-    drawing = Drawing(state, cluster, ledger, heard, now)
+    drawing = StatusBuilder(state, cluster, ledger, heard, now)
     while drawing.go_on():
         pass
     return drawing.message(now, about)
@@ -187,9 +189,9 @@ def nearest_domains(cluster: ClusterSpec) -> dict[str, str]:
     return found
 
 
-def _pool(state: State, cluster: ClusterSpec) -> PoolView:
+def _pool(state: State, cluster: ClusterSpec) -> SparesStatus:
     serving = spares.serving(state)
-    return PoolView(
+    return SparesStatus(
         spares=spares.num_spares(state),
         low_mark=cluster.spares_low,
         recommended=spares.recommended_spares(cluster, serving) if serving else None,
@@ -197,8 +199,8 @@ def _pool(state: State, cluster: ClusterSpec) -> PoolView:
     )
 
 
-def _leaving(leaving: Leaving) -> LeavingView:
-    return LeavingView(
+def _leaving(leaving: PendingDrain) -> DrainStatus:
+    return DrainStatus(
         to=leaving.to,
         since=leaving.since,
         reason=leaving.reason,
@@ -207,10 +209,12 @@ def _leaving(leaving: Leaving) -> LeavingView:
     )
 
 
-def _node(node: Node, heard: Heard, now: float, *, offences: int, domain: str) -> NodeView:
+def _node(
+    node: Node, heard: LastHeartbeats, now: float, *, offences: int, domain: str
+) -> NodeStatus:
     beat = heard.beats.get(node.node)
     warm = beat if beat and node.state not in ("absent", "lost", "left", "retired") else None
-    return NodeView(
+    return NodeStatus(
         node=node.node,
         state=node.state,
         since=node.since or None,
@@ -253,11 +257,11 @@ def _run(
     run: Run,
     cluster: ClusterSpec,
     ledger: Ledger,
-    heard: Heard,
+    heard: LastHeartbeats,
     now: float,
     *,
     versions_apart: tuple[str, ...],
-) -> RunView:
+) -> RunStatus:
     attempt = run.attempt
     last = heard.last.get(attempt.attempt) if attempt else None
     summary = ledger.summary(run.run, now)
@@ -271,7 +275,7 @@ def _run(
         for name in (attempt.nodes if attempt else ())
         for phase in _phases(heard, name, run.run)
     )
-    return RunView(
+    return RunStatus(
         run=run.run,
         name=run.spec.name,
         state=run.state,
@@ -304,14 +308,14 @@ def _run(
     )
 
 
-def _phases(heard: Heard, node: str, run: int) -> Collection[str]:
+def _phases(heard: LastHeartbeats, node: str, run: int) -> Collection[str]:
     beat = heard.beats.get(node)
     return beat.phases.values() if beat and beat.attempt and beat.attempt.run == run else ()
 
 
-def _incident(incident: Incident, ledger: Ledger) -> IncidentView:
+def _incident(incident: Incident, ledger: Ledger) -> IncidentStatus:
     account = ledger.incident(incident.incident)
-    return IncidentView(
+    return IncidentStatus(
         incident=incident.incident,
         state=incident.state,
         fault=incident.fault,

@@ -13,7 +13,8 @@ from runner.facts.messages.signals import Heartbeat
 
 # Of the time without progress that a rank was blocked, before it is taken for the one that all wait for; chosen.
 CULPRIT_SHARE = 0.5
-MAX_SHOWN = 8  # ranks in the evidence; chosen
+# ranks in the evidence; chosen
+MAX_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class BlockedRank:
 
 
 @dataclass(slots=True)
-class Blocked:
+class BlockedRanksDetector:
     """What the nodes of one gang told last."""
 
     _told: dict[str, tuple[float, Heartbeat]] = field(default_factory=dict)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from runner.facts.faults import DomainSilence
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
-MIN_DOMAIN = 2  # silent nodes that make a domain of one kind; one alone is a node
+# silent nodes that make a domain of one kind; one alone is a node
+MIN_DOMAIN = 2
 # Of the silence limit: who was not heard for so long has missed a heartbeat, for the limit is more than two of them.
 QUIET_SHARE = 0.5
 
@@ -18,7 +19,8 @@ class Hearing:
     """When each watched node was last heard, and what that means now."""
 
     heard: Mapping[str, float]
-    limit: float  # seconds without a word after which a node is silent
+    # seconds without a word after which a node is silent
+    limit: float
     now: float
 
     def is_quiet(self, node: str) -> bool:
@@ -35,12 +37,14 @@ class Judgement:
     """What is known of domains now: those that are silent, and nodes that are not blamed yet because theirs may be."""
 
     silent: list[DomainSilence] = field(default_factory=list)
-    held: dict[str, bool] = field(default_factory=dict)  # silent, and their peers may be
-    awaited: dict[str, bool] = field(default_factory=dict)  # the peers: quiet, not silent yet
+    # silent, and their peers may be
+    held: dict[str, bool] = field(default_factory=dict)
+    # the peers: quiet, not silent yet
+    awaited: dict[str, bool] = field(default_factory=dict)
 
 
 def judge(
-    due: Mapping[str, object], watch: Watch, hearing: Hearing, *, may_be_mass: bool
+    due: Mapping[str, object], watch: WatchList, hearing: Hearing, *, may_be_mass: bool
 ) -> Judgement:
     """Say what the silence of the nodes in `due` has to do with domains.
 
@@ -57,7 +61,8 @@ def judge(
             if len(fell) < MIN_DOMAIN or not any(node in due for node in fell):
                 continue
             if not all(hearing.is_quiet(node) for node in fell):
-                continue  # one of them speaks
+                # one of them speaks
+                continue
             waits = [node for node in fell if not hearing.is_silent(node)]
             if waits or may_be_mass or nobody_speaks:
                 judgement.held |= dict.fromkeys(fell, True)

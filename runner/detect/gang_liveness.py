@@ -9,19 +9,20 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
-from runner.detect.heartbeat_timeout import Silence
-from runner.facts.faults import GangAdvances
+from runner.detect.heartbeat_timeout import HeartbeatTimeout
+from runner.facts.faults import GangStillStepping
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
 # Steps that prove that all ranks live: one may have been under way, and be known to some nodes only; chosen.
 LEAST_STEPS = 2
-FROM_SHARE = (
-    0.5  # of the silence limit, after a node's last word, from which on steps count; chosen
-)
-MARKS_PER_LIMIT = 8  # how finely a gang's steps are kept, and how often it is judged; chosen
-KEPT_LIMITS = 2  # for how many silence limits they are kept; chosen
+# of the silence limit, after a node's last word, from which on steps count; chosen
+FROM_SHARE = 0.5
+# how finely a gang's steps are kept, and how often it is judged; chosen
+MARKS_PER_LIMIT = 8
+# for how many silence limits they are kept; chosen
+KEPT_LIMITS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,21 +37,23 @@ class _Mark:
 class _Gang:
     nodes: dict[str, None]
     step: int = 0
-    marks: deque[_Mark] = field(default_factory=deque)  # oldest first
-    told: dict[str, _Mark] = field(default_factory=dict)  # silent node -> what was said of it last
+    # oldest first
+    marks: deque[_Mark] = field(default_factory=deque)
+    # silent node -> what was said of it last
+    told: dict[str, _Mark] = field(default_factory=dict)
 
 
-class Advances:
+class GangLiveness:
     """Follows the steps of gangs. In a large gang a beat costs nothing but now and then, and little while nobody is silent."""
 
     def __init__(self, silence_seconds: float) -> None:
         self._limit = silence_seconds
         self._gangs: dict[AttemptId, _Gang] = {}
-        self._followed: Watch | None = None
+        self._followed: WatchList | None = None
 
     def heard(
-        self, beat: Heartbeat, watch: Watch, silence: Silence, now: float
-    ) -> list[GangAdvances]:
+        self, beat: Heartbeat, watch: WatchList, silence: HeartbeatTimeout, now: float
+    ) -> list[GangStillStepping]:
         """Take a heartbeat in; say whether its gang steps on without nodes that are found silent."""
         self._follow(watch)
         gang = self._gangs.get(beat.attempt) if beat.attempt is not None else None
@@ -73,8 +76,8 @@ class Advances:
             gang.told.clear()
 
     def _judge(
-        self, attempt: AttemptId, gang: _Gang, silent: list[str], silence: Silence
-    ) -> list[GangAdvances]:
+        self, attempt: AttemptId, gang: _Gang, silent: list[str], silence: HeartbeatTimeout
+    ) -> list[GangStillStepping]:
         newest, step_seconds, advancing = gang.marks[-1], 0.0, list[str]()
         for name in silent:
             base = self._base(gang, name, silence)
@@ -87,7 +90,7 @@ class Advances:
         if not advancing:
             return []
         return [
-            GangAdvances(
+            GangStillStepping(
                 attempt=attempt,
                 nodes=tuple(advancing),
                 step=newest.step,
@@ -95,7 +98,7 @@ class Advances:
             )
         ]
 
-    def _base(self, gang: _Gang, name: str, silence: Silence) -> _Mark | None:
+    def _base(self, gang: _Gang, name: str, silence: HeartbeatTimeout) -> _Mark | None:
         """Return from when on steps count for a silent node; None: not yet, or something was said of it just now."""
         heard_at = silence.heard_at(name)
         if heard_at is None:
@@ -106,7 +109,7 @@ class Advances:
             return next((mark for mark in gang.marks if mark.at >= counts_from), None)
         return told if gang.marks[-1].at >= told.at + self._limit else None
 
-    def _follow(self, watch: Watch) -> None:
+    def _follow(self, watch: WatchList) -> None:
         if watch is not self._followed:
             self._followed = watch
             self._gangs = {

@@ -5,34 +5,43 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from runner.detect.domain_silence import QUIET_SHARE, Hearing, Judgement, judge
-from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
+from runner.facts.faults import CorrelatedSilence, DomainSilence, Finding, HeartbeatResumed
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
-MASS_SILENCE_SHARE = 0.5  # more than this share of the nodes at once: the store or the fabric is blamed; chosen, not measured
-MIN_MASS = 3  # fewer silent nodes are no crowd, unless nobody else is left; chosen, not measured
+# more than this share of the nodes at once: the store or the fabric is blamed; chosen, not measured
+MASS_SILENCE_SHARE = 0.5
+# fewer silent nodes are no crowd, unless nobody else is left; chosen, not measured
+MIN_MASS = 3
 
 
-class Silence:
+class HeartbeatTimeout:
     """Tracks when each node was last heard."""
 
     def __init__(self, silence_seconds: float) -> None:
         self.silence_seconds = silence_seconds
         self._heard: dict[str, float] = {}
-        self._lives: dict[str, str] = {}  # of the agents that were last looked at
-        self._silent: dict[str, float] = {}  # node -> when it was found silent
+        # of the agents that were last looked at
+        self._lives: dict[str, str] = {}
+        # node -> when it was found silent
+        self._silent: dict[str, float] = {}
         self._en_masse: tuple[str, ...] = ()
-        self._mass_until = 0.0  # those of a mass silence that ended are given time to be heard, too
-        self._held: dict[str, float] = {}  # silent, its domain may be -> when it is named anyway
-        self._awaited: dict[str, bool] = {}  # whose next word, or silence, decides about those
-        self._may_go = False  # an awaited one spoke: whoever is held back may have no reason left
+        # those of a mass silence that ended are given time to be heard, too
+        self._mass_until = 0.0
+        # silent, its domain may be -> when it is named anyway
+        self._held: dict[str, float] = {}
+        # whose next word, or silence, decides about those
+        self._awaited: dict[str, bool] = {}
+        # an awaited one spoke: whoever is held back may have no reason left
+        self._may_go = False
         # While these nodes are watched, of these lives, and nobody is silent, nobody can be before then: a large fleet is not
         # walked in vain.
         self._calm: tuple[object, object, float] = (None, None, 0.0)
-        self._latest = 0.0  # when anybody was heard last
-        self._lost: tuple[Watch | None, dict[str, None]] = (None, {})
+        # when anybody was heard last
+        self._latest = 0.0
+        self._lost: tuple[WatchList | None, dict[str, None]] = (None, {})
 
-    def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[NodeHeard]:
+    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[HeartbeatResumed]:
         """Note a heartbeat; say so if its node had been silent, or was given up."""
         before = self._heard.get(beat.node)
         self._heard[beat.node] = self._latest = now
@@ -44,10 +53,12 @@ class Silence:
         is_lost = beat.node in self._lost[1]
         lost = is_lost and (before is None or now - before < self.silence_seconds)
         if came_back or (lost and (before is None or int(now) != int(before))):
-            return [NodeHeard(node=beat.node, incarnation=beat.incarnation)]
+            return [HeartbeatResumed(node=beat.node, incarnation=beat.incarnation)]
         return []
 
-    def tick(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
+    def tick(
+        self, watch: WatchList, now: float
+    ) -> list[Finding | CorrelatedSilence | DomainSilence]:
         """Return findings about nodes, and domains, that have just become silent."""
         if self._is_calm(watch) and now < self._calm[2]:
             return []
@@ -57,10 +68,12 @@ class Silence:
             self._calm = (watch.nodes, watch.lives, self._first_due(watch) or 0.0)
         return found
 
-    def _is_calm(self, watch: Watch) -> bool:
+    def _is_calm(self, watch: WatchList) -> bool:
         return self._calm[0] is watch.nodes and self._calm[1] is watch.lives
 
-    def _look(self, watch: Watch, now: float) -> list[Finding | MassSilence | DomainSilence]:
+    def _look(
+        self, watch: WatchList, now: float
+    ) -> list[Finding | CorrelatedSilence | DomainSilence]:
         """Look at every node there is."""
         self._note_lives(watch, now)
         # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
@@ -69,12 +82,12 @@ class Silence:
             for name in watch.nodes
             if now >= self._due(name, self._heard.setdefault(name, now))
         }
-        found: list[Finding | MassSilence | DomainSilence] = []
+        found: list[Finding | CorrelatedSilence | DomainSilence] = []
         crowd = self._crowd(watch, due)
         if crowd != self._en_masse:
             self._en_masse = crowd
             self._mass_until = now + QUIET_SHARE * self.silence_seconds
-            found.append(MassSilence(nodes=crowd))
+            found.append(CorrelatedSilence(nodes=crowd))
         judged = Judgement() if crowd or not due else self._judge(watch, due, now)
         found += judged.silent
         in_domains = {name: True for silence in judged.silent for name in silence.nodes}
@@ -84,7 +97,7 @@ class Silence:
         found += [self._finding(name, now) for name in singles]
         return found
 
-    def _note_lives(self, watch: Watch, now: float) -> None:
+    def _note_lives(self, watch: WatchList, now: float) -> None:
         """Take the join of another agent for a sign of life: what the one before was last heard of says nothing of it."""
         for name in watch.nodes:
             life = watch.lives.get(name, "")
@@ -95,7 +108,7 @@ class Silence:
     def _due(self, name: str, heard: float) -> float:
         return max(heard, self._silent.get(name, heard)) + self.silence_seconds
 
-    def _judge(self, watch: Watch, due: dict[str, bool], now: float) -> Judgement:
+    def _judge(self, watch: WatchList, due: dict[str, bool], now: float) -> Judgement:
         """Ask whether whole domains fell silent, unless there are none."""
         if not watch.domains:
             return Judgement()
@@ -113,7 +126,7 @@ class Silence:
         self._awaited = judged.awaited if self._held else {}
         self._may_go = False
 
-    def _crowd(self, watch: Watch, due: dict[str, bool]) -> tuple[str, ...]:
+    def _crowd(self, watch: WatchList, due: dict[str, bool]) -> tuple[str, ...]:
         """Return the nodes that are silent together, or none. A node leaves by being heard, or by its word that it ends.
 
         One that is watched no more, unheard, leaves those that are left no less a crowd: they were one of all that were watched
@@ -150,7 +163,7 @@ class Silence:
         self._calm = (None, None, 0.0)
         self._held, self._awaited, self._may_go = {}, {}, False
 
-    def due_at(self, watch: Watch) -> float | None:
+    def due_at(self, watch: WatchList) -> float | None:
         """Return when the next node becomes silent, or is to be named again, if nothing is heard; or a time before that.
 
         While all is calm, only what was worked out earlier is told, for as long as it is yet to come: whoever was heard since then
@@ -160,7 +173,7 @@ class Silence:
             return self._calm[2]
         return self._first_due(watch)
 
-    def _first_due(self, watch: Watch) -> float | None:
+    def _first_due(self, watch: WatchList) -> float | None:
         held = {} if self._may_go else self._held
         times = [
             held.get(name, self._due(name, self._heard[name]))

@@ -29,9 +29,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-COMPILE_FACTOR = 2.0  # longest start -> what any step may take; chosen
-COMPILING = ("step", "evaluate")  # phases that may compile
-DOUBT_FACTOR = 3.0  # more evidence than before, after a limit has ended an attempt; chosen
+# longest start -> what any step may take; chosen
+COMPILE_FACTOR = 2.0
+# phases that may compile
+COMPILING = ("step", "evaluate")
+# more evidence than before, after a limit has ended an attempt; chosen
+DOUBT_FACTOR = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,17 +48,23 @@ class Rule:
 
 
 RULES = {
-    "start": Rule(factor=10.0, floor_seconds=180.0, least=3),  # caches differ between starts
+    # caches differ between starts
+    "start": Rule(factor=10.0, floor_seconds=180.0, least=3),
     "step": Rule(factor=10.0, floor_seconds=60.0, least=20, evidence=10.0),
     "evaluate": Rule(factor=10.0, floor_seconds=60.0, least=3, evidence=10.0),
     "checkpoint": Rule(
-        factor=10.0, floor_seconds=60.0, least=3, evidence=10.0
-    ),  # storage has bad days
+        factor=10.0,
+        floor_seconds=60.0,
+        least=3,
+        evidence=10.0,
+        # storage has bad days
+    ),
     # Steps of ranks that give no notice of what else they do, and writes of ranks that report nothing.
     "steps alone": Rule(factor=10.0, floor_seconds=60.0, least=20),
     "writes": Rule(factor=10.0, floor_seconds=60.0, least=20),
 }
-PHASES = ("start", "checkpoint", "evaluate", "step")  # of ranks in several, the first one counts
+# of ranks in several, the first one counts
+PHASES = ("start", "checkpoint", "evaluate", "step")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,14 +76,15 @@ class Limit:
 
 
 @dataclass(slots=True, kw_only=True)
-class Pace:
+class LearnedTimeout:
     """What one run has shown in one phase. All times are seconds."""
 
     rule: Rule
     num_quiets: int = 0
     longest_seconds: float = 0.0
     watched_seconds: float = 0.0
-    needed_seconds: float = 0.0  # watched, before a limit counts again that was doubted
+    # watched, before a limit counts again that was doubted
+    needed_seconds: float = 0.0
 
     def add(self, quiet_seconds: float) -> None:
         """Learn from a quiet that ended well."""

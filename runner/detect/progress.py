@@ -6,12 +6,19 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 
-from runner.detect.blocked_ranks import Blocked, culprit, evidence_of
-from runner.detect.learned_timeout import COMPILE_FACTOR, COMPILING, PHASES, RULES, Limit, Pace
+from runner.detect.blocked_ranks import BlockedRanksDetector, culprit, evidence_of
+from runner.detect.learned_timeout import (
+    COMPILE_FACTOR,
+    COMPILING,
+    PHASES,
+    RULES,
+    LearnedTimeout,
+    Limit,
+)
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 # A gang up for longer than this when it is first watched was watched by another supervisor: how long it has been quiet is not
 # known; chosen, not measured.
@@ -33,21 +40,32 @@ class _Gang:
     watched: WatchedAttempt
     last_step: int | None = None
     advanced_at: float = 0.0
-    speaks: bool = False  # its ranks do, or are known to do so in time
-    is_ending: bool = False  # a rank has ended
-    phases: dict[str, str] = field(default_factory=dict)  # node -> phase of its ranks
-    num_nodes_in: dict[str, int] = field(default_factory=dict)  # phase -> nodes
+    # its ranks do, or are known to do so in time
+    speaks: bool = False
+    # a rank has ended
+    is_ending: bool = False
+    # node -> phase of its ranks
+    phases: dict[str, str] = field(default_factory=dict)
+    # phase -> nodes
+    num_nodes_in: dict[str, int] = field(default_factory=dict)
     phase: str = "start"
     sign_at: float | None = None
-    at_work_since: float | None = None  # first step, or first write of ranks that only write
-    heard: dict[str, float] = field(default_factory=dict)  # node -> when
-    lives: dict[str, int] = field(default_factory=dict)  # node -> incarnation of its agent
-    alive: dict[str, int] = field(default_factory=dict)  # node -> ranks
-    writes: dict[str, int] = field(default_factory=dict)  # node -> its count
+    # first step, or first write of ranks that only write
+    at_work_since: float | None = None
+    # node -> when
+    heard: dict[str, float] = field(default_factory=dict)
+    # node -> incarnation of its agent
+    lives: dict[str, int] = field(default_factory=dict)
+    # node -> ranks
+    alive: dict[str, int] = field(default_factory=dict)
+    # node -> its count
+    writes: dict[str, int] = field(default_factory=dict)
     num_writes: int = 0
-    blocked: Blocked = field(default_factory=Blocked)
-    found_stepping: bool = False  # it had made steps before we came
-    found: dict[str, bool] = field(default_factory=dict)  # findings already made, by name
+    blocked: BlockedRanksDetector = field(default_factory=BlockedRanksDetector)
+    # it had made steps before we came
+    found_stepping: bool = False
+    # findings already made, by name
+    found: dict[str, bool] = field(default_factory=dict)
 
     @property
     def run(self) -> int:
@@ -94,12 +112,15 @@ class GangProgress:
         self._silence_seconds = silence_seconds
         self._gangs: dict[AttemptId, _Gang] = {}
         # Of runs, by number: a few words each, kept as long as we live.
-        self._paces: dict[tuple[int, str], Pace] = {}  # by run and rule
+        # by run and rule
+        self._paces: dict[tuple[int, str], LearnedTimeout] = {}
         self._speaking: dict[int, bool] = {}
-        self._announcing: dict[int, bool] = {}  # was seen in an evaluation or a checkpoint
+        # was seen in an evaluation or a checkpoint
+        self._announcing: dict[int, bool] = {}
         # While this is watched, no fixed limit is passed before then: many gangs are not walked in vain.
-        self._calm: tuple[Watch | None, float] = (None, 0.0)
-        self._latest = 0.0  # when anybody was heard last
+        self._calm: tuple[WatchList | None, float] = (None, 0.0)
+        # when anybody was heard last
+        self._latest = 0.0
 
     def heard(self, beat: Heartbeat, now: float) -> list[Finding]:
         """Note steps, phases, writes and stopped ranks; say who is stopped, and whether the gang is quiet for too long."""
@@ -115,12 +136,13 @@ class GangProgress:
         elif not gang.speaks:
             self._follow_writes(gang, beat, now)
         if before != (gang.speaks, gang.last_step is None, len(gang.heard)):
-            self._calm = (None, 0.0)  # a limit holds that did not, or another one
+            # a limit holds that did not, or another one
+            self._calm = (None, 0.0)
         if not beat.ranks_stopped:
             return self._judge(gang, now)
         return [*_stopped(gang, beat), *self._judge(gang, now)]
 
-    def tick(self, watch: Watch, now: float) -> list[Finding]:
+    def tick(self, watch: WatchList, now: float) -> list[Finding]:
         """Return findings about gangs past their fixed limit."""
         if self._calm[0] is watch and now < self._calm[1]:
             return []
@@ -145,13 +167,13 @@ class GangProgress:
         for gang in self._gangs.values():
             gang.shift(seconds)
 
-    def due_at(self, watch: Watch) -> float | None:
+    def due_at(self, watch: WatchList) -> float | None:
         """Return when the next gang passes its fixed limit if it makes no step, or a time before that."""
         if self._calm[0] is watch and self._calm[1] > self._latest:
             return self._calm[1] if self._calm[1] < math.inf else None
         return self._first_due(watch)
 
-    def _first_due(self, watch: Watch) -> float | None:
+    def _first_due(self, watch: WatchList) -> float | None:
         times = []
         for watched in watch.attempts:
             gang = self._gangs.get(watched.attempt)
@@ -166,14 +188,16 @@ class GangProgress:
         is_new = gang.lives.get(beat.node, beat.incarnation) != beat.incarnation
         away_seconds = now - gang.heard.get(beat.node, now)
         if (is_new or away_seconds >= self._silence_seconds) and gang.sign_at is not None:
-            gang.sign_at = now  # what its ranks did meanwhile is not known
+            # what its ranks did meanwhile is not known
+            gang.sign_at = now
         gang.lives[beat.node], gang.heard[beat.node] = beat.incarnation, now
         gang.blocked.heard(beat, now)
         before = gang.alive.get(beat.node, 0)
         gang.alive[beat.node] = len(beat.ranks_alive)
         if len(beat.ranks_alive) < before:
             gang.is_ending = True
-            gang.sign_at = None if gang.sign_at is None else now  # and teaches nothing
+            # and teaches nothing
+            gang.sign_at = None if gang.sign_at is None else now
 
     def _follow_steps(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
         if beat.phases:
@@ -199,7 +223,8 @@ class GangProgress:
 
     def _follow_writes(self, gang: _Gang, beat: Heartbeat, now: float) -> None:
         before = gang.writes.get(beat.node, 0)
-        gang.writes[beat.node] = beat.writes  # a new life of its agent counts from 0 again
+        # a new life of its agent counts from 0 again
+        gang.writes[beat.node] = beat.writes
         if gang.watched.since is None:
             return
         if gang.sign_at is None and beat.writes:
@@ -209,7 +234,8 @@ class GangProgress:
             return
         gang.num_writes += beat.writes - before
         if gang.at_work_since is None:
-            gang.at_work_since = gang.sign_at = now  # how long it takes to begin is another matter
+            # how long it takes to begin is another matter
+            gang.at_work_since = gang.sign_at = now
         else:
             self._sign(gang, now)
 
@@ -232,14 +258,14 @@ class GangProgress:
             self._pace(gang).add(max(0.0, now - gang.sign_at))
         gang.sign_at = now
 
-    def _pace(self, gang: _Gang) -> Pace:
+    def _pace(self, gang: _Gang) -> LearnedTimeout:
         if not gang.speaks:
             rule = "writes"
         elif gang.last_step is not None and gang.run not in self._announcing:
             rule = "steps alone"
         else:
             rule = gang.phase
-        return self._paces.setdefault((gang.run, rule), Pace(rule=RULES[rule]))
+        return self._paces.setdefault((gang.run, rule), LearnedTimeout(rule=RULES[rule]))
 
     # ---- learned limits ---------------------------------------------------------------------------------------------
 
@@ -271,7 +297,8 @@ class GangProgress:
 
     def _learned_limit(self, gang: _Gang) -> Limit | None:
         pace, watched = self._pace(gang), gang.watched
-        if gang.speaks and gang.is_ending:  # how long that takes was never seen
+        # how long that takes was never seen
+        if gang.speaks and gang.is_ending:
             return None
         cap_seconds = watched.start_seconds if gang.is_starting else watched.progress_seconds
         if gang.is_starting or (gang.speaks and gang.run in self._announcing):
@@ -295,7 +322,7 @@ class GangProgress:
         start = self._paces.get((gang.run, "start"))
         return COMPILE_FACTOR * start.longest_seconds if start is not None else math.inf
 
-    def _follow(self, watch: Watch, now: float) -> None:
+    def _follow(self, watch: WatchList, now: float) -> None:
         gangs = {}
         for watched in watch.attempts:
             gang = self._gangs.get(watched.attempt) or _join(watched, now)

@@ -5,40 +5,41 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from runner.detect.gang_liveness import Advances
-from runner.detect.heartbeat_timeout import Silence
-from runner.detect.numerics.live import Numbers
+from runner.detect.gang_liveness import GangLiveness
+from runner.detect.heartbeat_timeout import HeartbeatTimeout
+from runner.detect.numerics.live import LiveNumerics
 from runner.detect.progress import GangProgress
-from runner.detect.resource_growth import Growth
-from runner.detect.start_times import Starts
-from runner.detect.stragglers import Stragglers
+from runner.detect.resource_growth import ResourceGrowth
+from runner.detect.start_times import StartTimes
+from runner.detect.stragglers import StragglerDetector
 from runner.facts.faults import Finding
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
-MAX_FAILURES = 10  # of one detector, before it is let be; chosen
+# of one detector, before it is let be; chosen
+MAX_FAILURES = 10
 SOFT: Mapping[str, Callable[[], Any]] = {
-    "stragglers": Stragglers,
-    "growth": Growth,
-    "numbers": Numbers,
+    "stragglers": StragglerDetector,
+    "growth": ResourceGrowth,
+    "numbers": LiveNumerics,
 }
 
 
-class Detectors:
+class DetectorRegistry:
     """The detectors of one cluster. What they find is durable; what they remember is not."""
 
     def __init__(self, silence_seconds: float) -> None:
-        self.silence = Silence(silence_seconds)
+        self.silence = HeartbeatTimeout(silence_seconds)
         self.progress = GangProgress(silence_seconds)
-        self.starts = Starts()
-        self.advances = Advances(silence_seconds)
-        self.stragglers = Stragglers()
-        self.growth = Growth()
-        self.numbers = Numbers()
-        self._watch = Watch()
+        self.starts = StartTimes()
+        self.advances = GangLiveness(silence_seconds)
+        self.stragglers = StragglerDetector()
+        self.growth = ResourceGrowth()
+        self.numbers = LiveNumerics()
+        self._watch = WatchList()
         self._failures = dict.fromkeys(SOFT, 0)
 
-    def watch(self, watch: Watch) -> None:
+    def watch(self, watch: WatchList) -> None:
         """Take over what is to be watched from now on."""
         self._watch = watch
 
@@ -55,7 +56,8 @@ class Detectors:
         ]
         if (
             beat.computed
-        ):  # now and then, as the next one: a large fleet is heard thousands of times a second
+            # now and then, as the next one: a large fleet is heard thousands of times a second
+        ):
             found += self._softly("stragglers", beat, now)
         if beat.holdings:
             found += self._softly("growth", beat, now)

@@ -27,24 +27,36 @@ from statistics import median
 from runner.facts.faults import Fault, Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
-START_SECONDS = 3600.0  # of a rank, in which it may grow as it likes; chosen
-BUCKET_SECONDS = 1800.0  # of which the least is kept; chosen
-NUM_TURNS = 30  # in which the nodes of a gang complete their buckets; chosen
-NUM_PARTS = 6  # chosen
+# of a rank, in which it may grow as it likes; chosen
+START_SECONDS = 3600.0
+# of which the least is kept; chosen
+BUCKET_SECONDS = 1800.0
+# in which the nodes of a gang complete their buckets; chosen
+NUM_TURNS = 30
+# chosen
+NUM_PARTS = 6
 # Buckets that are looked at together -> how long what is left may last then. Chosen: 3 and 6 hours are followed for half as long,
 # 12 hours for two days, a day for eight, two days for thirty. So a rise is at least 6 % of what was left, and 67 % in hours.
 AHEAD_SECONDS = {6: 1.5 * 3600, 12: 3 * 3600, 24: 2 * 86400, 48: 8 * 86400, 96: 30 * 86400}
 MOST_BUCKETS = max(AHEAD_SECONDS)
-LEAST_SHARE = 0.4  # of the mean rise, in each part; chosen
-LEAST_LAST_SHARE = 0.7  # of the first two rises, in the last two; chosen
-LEAST_SPREADS = 8.0  # of what the line leaves over, in the whole rise; chosen
-HIGH_SHARE = 0.9  # of the buckets before; the rise must end above so many of them; chosen
-LEAST_BYTES, LEAST_DESCRIPTORS = 64e6, 24.0  # of growth that is looked at; chosen
-MAX_RANKS = 64  # of one node that are followed; chosen
-MAX_TOLD = 4  # findings of one attempt and fault: all ranks of a program leak alike; chosen
-MOST = 1 << 60  # bytes or descriptors that are believed
+# of the mean rise, in each part; chosen
+LEAST_SHARE = 0.4
+# of the first two rises, in the last two; chosen
+LEAST_LAST_SHARE = 0.7
+# of what the line leaves over, in the whole rise; chosen
+LEAST_SPREADS = 8.0
+# of the buckets before; the rise must end above so many of them; chosen
+HIGH_SHARE = 0.9
+# of growth that is looked at; chosen
+LEAST_BYTES, LEAST_DESCRIPTORS = 64e6, 24.0
+# of one node that are followed; chosen
+MAX_RANKS = 64
+# findings of one attempt and fault: all ranks of a program leak alike; chosen
+MAX_TOLD = 4
+# bytes or descriptors that are believed
+MOST = 1 << 60
 GB = 1e9
 
 
@@ -126,7 +138,8 @@ def _high(floors: array[float]) -> float:
 class _Rank:
     memory: Series
     descriptors: Series
-    trends: tuple[Trend, ...] = ()  # of its memory, when its last bucket was complete
+    # of its memory, when its last bucket was complete
+    trends: tuple[Trend, ...] = ()
     told: dict[Fault, None] = field(default_factory=dict)
 
 
@@ -143,14 +156,14 @@ class _Gang:
     num_told: dict[Fault, int] = field(default_factory=dict)
 
 
-class Growth:
+class ResourceGrowth:
     """Follows what the ranks of watched gangs hold. A heartbeat that tells of no holdings costs nothing."""
 
     def __init__(self) -> None:
         self._gangs: dict[AttemptId, _Gang] = {}
-        self._followed: Watch | None = None
+        self._followed: WatchList | None = None
 
-    def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[Finding]:
+    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Take a heartbeat in; say which ranks of its node grow towards a limit, once of each rank and fault."""
         if not beat.holdings or beat.attempt is None:
             return []
@@ -222,7 +235,7 @@ class Growth:
         gang.num_told[fault] = gang.num_told.get(fault, 0) + 1
         yield Finding(fault=fault, evidence=evidence, attempt=gang.attempt, node=node, rank=number)
 
-    def _follow(self, watch: Watch) -> None:
+    def _follow(self, watch: WatchList) -> None:
         if watch is not self._followed:
             self._followed = watch
             self._gangs = {

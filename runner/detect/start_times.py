@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from runner.facts.faults import GangTimed
+from runner.facts.faults import GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StartPhase
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 # From the first node's word to what is made of it without the others: a gang steps together, so this is some heartbeats; chosen.
 GRACE_SECONDS = 5.0
@@ -21,9 +21,11 @@ GRACE_SECONDS = 5.0
 class _Start:
     watched: WatchedAttempt
     nodes: dict[str, None]
-    told: dict[str, Mapping[str, StartPhase]] = field(default_factory=dict)  # by node
+    # by node
+    told: dict[str, Mapping[str, StartPhase]] = field(default_factory=dict)
     told_at: float | None = None
-    said: bool = False  # since there was last something else to watch
+    # since there was last something else to watch
+    said: bool = False
 
     def is_ripe(self, now: float) -> bool:
         if self.told_at is None:
@@ -31,14 +33,14 @@ class _Start:
         return len(self.told) == len(self.watched.nodes) or now >= self.told_at + GRACE_SECONDS
 
 
-class Starts:
+class StartTimes:
     """Gathers what nodes say until all have spoken, or enough time has passed."""
 
     def __init__(self) -> None:
         self._starts: dict[AttemptId, _Start] = {}
-        self._followed: Watch | None = None
+        self._followed: WatchList | None = None
 
-    def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[GangTimed]:
+    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[GangStartTimed]:
         """Take a heartbeat in; say how the gang started if its node was the last to tell."""
         self._follow(watch)
         start = self._starts.get(beat.attempt) if beat.attempt is not None else None
@@ -48,7 +50,7 @@ class Starts:
         start.told[beat.node] = beat.start
         return self.tick(watch, now)
 
-    def tick(self, watch: Watch, now: float) -> list[GangTimed]:
+    def tick(self, watch: WatchList, now: float) -> list[GangStartTimed]:
         """Say how gangs started of which no node is waited for any longer."""
         self._follow(watch)
         ripe = [each for each in self._starts.values() if not each.said and each.is_ripe(now)]
@@ -67,7 +69,7 @@ class Starts:
         times = [s.told_at + GRACE_SECONDS for s in self._starts.values() if s.told_at is not None]
         return min(times, default=None)
 
-    def _follow(self, watch: Watch) -> None:
+    def _follow(self, watch: WatchList) -> None:
         if watch is self._followed:
             return
         self._followed = watch
@@ -78,14 +80,15 @@ class Starts:
             for name, watched in wanted.items()
         }
         for start in self._starts.values():
-            start.said = False  # whoever was told would have it watched no more
+            # whoever was told would have it watched no more
+            start.said = False
 
 
-def _sum_up(start: _Start) -> GangTimed:
+def _sum_up(start: _Start) -> GangStartTimed:
     """Find the slowest rank of each phase, nodes in rank order, phases in the order in which they were first named."""
     slowest: dict[str, StartPhase] = {}
     for node in start.watched.nodes:
         for name, phase in start.told.get(node, {}).items():
             if name not in slowest or phase.seconds > slowest[name].seconds:
                 slowest[name] = replace(phase, node=node)
-    return GangTimed(attempt=start.watched.attempt, slowest=slowest)
+    return GangStartTimed(attempt=start.watched.attempt, slowest=slowest)

@@ -25,22 +25,29 @@ from dataclasses import dataclass, field
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 # Of a window, at least; it lasts until most ranks have told of a step in it. Chosen: three words of each node.
 WINDOW_SECONDS = 30.0
-REPORTED_SHARE = 0.8  # of the ranks that ever told, in a window that is judged; chosen
+# of the ranks that ever told, in a window that is judged; chosen
+REPORTED_SHARE = 0.8
 # Windows that count, the newest: a quarter of an hour. A straggler was slow in so many of them, twelve minutes, in which one by a
 # fifth costs two; one that is none any longer may still have been slow in so few. All chosen.
 NUM_WINDOWS, SLOW_WINDOWS, FAST_WINDOWS = 30, 24, 6
 # A tenth and some spreads are what EROICA, Greyhound and NVRx go by (10 %, 5 MAD); that both must hold is our choice.
 SLOW_RATIO, SPREADS = 1.10, 5.0
-FEW_PEERS, FEW_RATIO, FEW_SPREADS = 8, 1.15, 3.0  # below so many; chosen
-PAIR_RATIO = 2.0  # of two peers that have said their stage: 1.5 was seen among healthy ones on a busy machine; chosen
-MOST_SLOW_SHARE = 1 / 3  # of the peers of a stage; chosen
-MAX_TOLD = 8  # findings of one attempt: more nodes tell nobody more; chosen
-MAX_RANKS_SHOWN = 8  # of one node, in the evidence; chosen
-DEVIATION = 1.4826  # a normal distribution's standard deviation in median absolute deviations
+# below so many; chosen
+FEW_PEERS, FEW_RATIO, FEW_SPREADS = 8, 1.15, 3.0
+# of two peers that have said their stage: 1.5 was seen among healthy ones on a busy machine; chosen
+PAIR_RATIO = 2.0
+# of the peers of a stage; chosen
+MOST_SLOW_SHARE = 1 / 3
+# findings of one attempt: more nodes tell nobody more; chosen
+MAX_TOLD = 8
+# of one node, in the evidence; chosen
+MAX_RANKS_SHOWN = 8
+# a normal distribution's standard deviation in median absolute deviations
+DEVIATION = 1.4826
 _MASK = (1 << NUM_WINDOWS) - 1
 
 
@@ -81,22 +88,25 @@ class _Record:
 class _Gang:
     attempt: AttemptId
     watched: WatchedAttempt
-    known: dict[int, None] = field(default_factory=dict)  # ranks that ever told
+    # ranks that ever told
+    known: dict[int, None] = field(default_factory=dict)
     window: dict[int, _Told] = field(default_factory=dict)
     opened_at: float | None = None
-    records: dict[int, _Record] = field(default_factory=dict)  # of ranks that were slow of late
-    found: dict[str, tuple[int, ...]] = field(default_factory=dict)  # node -> ranks, while it lasts
+    # of ranks that were slow of late
+    records: dict[int, _Record] = field(default_factory=dict)
+    # node -> ranks, while it lasts
+    found: dict[str, tuple[int, ...]] = field(default_factory=dict)
     num_told: int = 0
 
 
-class Stragglers:
+class StragglerDetector:
     """Compares the ranks of each watched gang. A heartbeat that tells of no seconds costs nothing."""
 
     def __init__(self) -> None:
         self._gangs: dict[AttemptId, _Gang] = {}
-        self._followed: Watch | None = None
+        self._followed: WatchList | None = None
 
-    def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[Finding]:
+    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Take a heartbeat in; say who is a straggler, or that nobody is any longer, when it completes a window."""
         if not beat.computed or beat.attempt is None:
             return []
@@ -140,7 +150,7 @@ class Stragglers:
             kept = gang.records.setdefault(rank, _Record(since=opened_at, newest=each))
             kept.windows, kept.newest = kept.windows | 1, each
 
-    def _follow(self, watch: Watch) -> None:
+    def _follow(self, watch: WatchList) -> None:
         if watch is not self._followed:
             self._followed = watch
             self._gangs = {
@@ -162,7 +172,8 @@ def slow_ranks(peers: Sequence[_Told]) -> list[_Slow]:
     if len(peers) < 2:
         return []
     ordered = sorted(told.seconds for told in peers)
-    middle = (len(ordered) - 1) // 2  # the lower one of two: who is slow is above it
+    # the lower one of two: who is slow is above it
+    middle = (len(ordered) - 1) // 2
     median = ordered[middle]
     if len(peers) == 2:
         limit = PAIR_RATIO * median if peers[0].stage is not None else math.inf

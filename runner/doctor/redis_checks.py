@@ -14,13 +14,16 @@ from runner.store.redis.keys import keys_of
 from runner.store.redis.scripts import APPEND
 from runner.store.redis.store import RedisStore
 
-MOST_OFFSET_SECONDS = (
-    2.0  # between the server's clock and ours: leases do not mind, people do; chosen
-)
-LEAST_CERTIFICATE_DAYS = 14.0  # chosen
-MOST_MEMORY_SHARE = 0.8  # chosen
-MOST_CLIENTS_SHARE = 0.8  # chosen
-MOST_BULK_BYTES = 64 << 20  # a signal of 100 MB is to be refused
+# between the server's clock and ours: leases do not mind, people do; chosen
+MOST_OFFSET_SECONDS = 2.0
+# chosen
+LEAST_CERTIFICATE_DAYS = 14.0
+# chosen
+MOST_MEMORY_SHARE = 0.8
+# chosen
+MOST_CLIENTS_SHARE = 0.8
+# a signal of 100 MB is to be refused
+MOST_BULK_BYTES = 64 << 20
 
 Finding = tuple[str, str]
 

@@ -45,7 +45,8 @@ def examine(store: Store) -> Iterator[Verdict]:
         for verdict in examine_server(store):
             yield verdict
             if verdict.check == "reach" and verdict.outcome == FAIL:
-                return  # it answers nobody, and every further look would only wait for it
+                # it answers nobody, and every further look would only wait for it
+                return
     elif isinstance(store, SqliteStore):
         from runner.doctor.sqlite_checks import examine_files
 

@@ -13,8 +13,10 @@ from pathlib import Path
 from runner.doctor.report import FAIL, PASS, UNKNOWN, Verdict
 from runner.store.sqlite.store import SqliteStore
 
-LEAST_FREE_BYTES = 1e9  # chosen
-MOST_FSYNC_SECONDS = 0.1  # chosen
+# chosen
+LEAST_FREE_BYTES = 1e9
+# chosen
+MOST_FSYNC_SECONDS = 0.1
 FORGETFUL = ("tmpfs", "ramfs")
 FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "beegfs", "fuse.sshfs", "gpfs")
 

@@ -14,21 +14,30 @@ from typing import Any, Literal
 from runner.facts.wire import message
 
 ActionKind = Literal[
-    "prepare_attempt",  # verify checkpoints newest first, pick a rendezvous -> {resume, step, attempt, refused, address, port}
-    "probe_node",  # look at a silent node from outside -> {reachable, agent, keeper, ranks_alive}
-    "start_agent",  # start an agent on a node; one that is alive is left alone
-    "stop_agent",  # end agent and keeper of a node, and sweep what they left
-    "node_task",  # send a Task to an agent; the agent answers
-    "verify_checkpoint",  # a sealed checkpoint -> intact or not
-    "prune_checkpoints",  # delete what policy no longer keeps
-    "page",  # tell a person
+    # verify checkpoints newest first, pick a rendezvous -> {resume, step, attempt, refused, address, port}
+    "prepare_attempt",
+    # look at a silent node from outside -> {reachable, agent, keeper, ranks_alive}
+    "probe_node",
+    # start an agent on a node; one that is alive is left alone
+    "start_agent",
+    # end agent and keeper of a node, and sweep what they left
+    "stop_agent",
+    # send a Task to an agent; the agent answers
+    "node_task",
+    # a sealed checkpoint -> intact or not
+    "verify_checkpoint",
+    # delete what policy no longer keeps
+    "prune_checkpoints",
+    # tell a person
+    "page",
 ]
 
 
 class ActionState(StrEnum):
     """Where an action stands."""
 
-    PROPOSED = "proposed"  # waits for a person
+    # waits for a person
+    PROPOSED = "proposed"
     ISSUED = "issued"
     DONE = "done"
     FAILED = "failed"

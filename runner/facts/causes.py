@@ -19,15 +19,18 @@ ACTION_CLASSES: Mapping[str, ActionClass] = {
     "nvlink_error": "swap",
     "nccl_timeout": "restart",
     "nccl_network": "restart",
-    "cuda_oom": "stop",  # the same layout needs the same memory again
+    # the same layout needs the same memory again
+    "cuda_oom": "stop",
     "host_oom": "restart",
     "cuda_illegal_access": "restart",
     "nan_loss": "rewind",
     "loss_scale_floor": "rewind",
-    "loss_spike": "wait",  # one that comes at once tends to recover (IDEFICS); what does not is a divergence
+    # one that comes at once tends to recover (IDEFICS); what does not is a divergence
+    "loss_spike": "wait",
     "divergence": "rewind",
     "grad_norm_spike": "wait",
-    "plateau": "page",  # what no rewind can mend goes to a person
+    # what no rewind can mend goes to a person
+    "plateau": "page",
     "skipped_steps": "page",
     "throughput_drop": "page",
     "validation_divergence": "page",
@@ -62,11 +65,12 @@ class Cause:
     node: str
     confidence: float
     action_class: ActionClass
-    lines: tuple[str, ...] = ()  # "n2 rank3.err:120: ...": what decided it first
-    template: str = ""  # of an unknown fault: by it the same one is recognised the next time
-    seen_in: str = (
-        ""  # the last incident before this one that had the same template, or one that is alike
-    )
+    # "n2 rank3.err:120: ...": what decided it first
+    lines: tuple[str, ...] = ()
+    # of an unknown fault: by it the same one is recognised the next time
+    template: str = ""
+    # the last incident before this one that had the same template, or one that is alike
+    seen_in: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +83,5 @@ class Verdict:
     confidence: float
     evidence: tuple[Match, ...]
     action_class: ActionClass
-    template: str = (
-        ""  # of an unknown fault: its first line, what differs between two lives of it masked
-    )
+    # of an unknown fault: its first line, what differs between two lives of it masked
+    template: str = ""

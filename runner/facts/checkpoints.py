@@ -11,12 +11,15 @@ from runner.facts.ids import AttemptId
 class Trust(StrEnum):
     """committed < intact < finite < healthy < proven; or refused, for good."""
 
-    COMMITTED = "committed"  # its manifest was renamed into place
-    INTACT = "intact"  # manifest, sizes and hashes hold
+    # its manifest was renamed into place
+    COMMITTED = "committed"
+    # manifest, sizes and hashes hold
+    INTACT = "intact"
     FINITE = "finite"
     HEALTHY = "healthy"
     PROVEN = "proven"
-    REFUSED = "refused"  # did not verify
+    # did not verify
+    REFUSED = "refused"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

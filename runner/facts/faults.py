@@ -30,24 +30,39 @@ WatchedFault = Literal[
     "plateau",
     "skipped_steps",
     "throughput_drop",
-    "straggler",  # a rank computes more slowly than its peers, and all wait for it
-    "host_memory_growth",  # a rank's memory grows, and goes on growing
-    "descriptor_growth",  # so do its open files
-    "replicas_disagree",  # copies that must be equal are not: silent data corruption
+    # a rank computes more slowly than its peers, and all wait for it
+    "straggler",
+    # a rank's memory grows, and goes on growing
+    "host_memory_growth",
+    # so do its open files
+    "descriptor_growth",
+    # copies that must be equal are not: silent data corruption
+    "replicas_disagree",
 ]
 Fault = Literal[
-    "rank_crash",  # a rank ended with an error or a signal
-    "launch_failed",  # a node could not start its ranks
-    "devices_held",  # the memory of a node's devices was not released before a launch
-    "settings_refused",  # the trainer says its settings cannot work (exit code 78)
-    "node_silent",  # no sign of life from a node
-    "domain_silent",  # all nodes of a rack, a switch or a power supply fell silent together
-    "node_unfit",  # a node failed its checks, or is a lemon
-    "rank_stopped",  # a rank is in state T
-    "no_progress",  # the gang is alive and makes no step
+    # a rank ended with an error or a signal
+    "rank_crash",
+    # a node could not start its ranks
+    "launch_failed",
+    # the memory of a node's devices was not released before a launch
+    "devices_held",
+    # the trainer says its settings cannot work (exit code 78)
+    "settings_refused",
+    # no sign of life from a node
+    "node_silent",
+    # all nodes of a rack, a switch or a power supply fell silent together
+    "domain_silent",
+    # a node failed its checks, or is a lemon
+    "node_unfit",
+    # a rank is in state T
+    "rank_stopped",
+    # the gang is alive and makes no step
+    "no_progress",
     WatchedFault,
-    "decision_failed",  # Stoker's own decision raised
-    "junk",  # bytes that are no message
+    # Stoker's own decision raised
+    "decision_failed",
+    # bytes that are no message
+    "junk",
 ]
 
 
@@ -61,16 +76,17 @@ class Finding:
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
-    silent_seconds: float = (
-        0.0  # node_silent, no_progress: how long nothing was heard before this finding
-    )
-    step: int | None = None  # the first that was not as it should be
-    is_over: bool = False  # what was found before, of this fault and attempt, has passed by itself
+    # node_silent, no_progress: how long nothing was heard before this finding
+    silent_seconds: float = 0.0
+    # the first that was not as it should be
+    step: int | None = None
+    # what was found before, of this fault and attempt, has passed by itself
+    is_over: bool = False
 
 
 @message("node_heard")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeHeard:
+class HeartbeatResumed:
     """A node that was found silent speaks again."""
 
     node: str
@@ -79,7 +95,7 @@ class NodeHeard:
 
 @message("mass_silence")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MassSilence:
+class CorrelatedSilence:
     """Many nodes fell silent at once: the store or the fabric is blamed, not the nodes; over when `nodes` is empty."""
 
     nodes: tuple[str, ...] = ()
@@ -90,26 +106,29 @@ class MassSilence:
 class DomainSilence:
     """The nodes of one failure domain fell silent together: the domain is blamed, none of them is bad."""
 
-    domain: str  # its kind: switch, rack, power
+    # its kind: switch, rack, power
+    domain: str
     name: str
     nodes: tuple[str, ...]
-    silent_seconds: float = 0.0  # the longest of them
+    # the longest of them
+    silent_seconds: float = 0.0
 
 
 @message("gang_advances")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangAdvances:
+class GangStillStepping:
     """A gang makes steps though these nodes of it are not heard: it steps together, so their ranks live."""
 
     attempt: AttemptId
     nodes: tuple[str, ...]
     step: int
-    step_seconds: float = 0.0  # that a step took on average, while they were not heard
+    # that a step took on average, while they were not heard
+    step_seconds: float = 0.0
 
 
 @message("gang_timed")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangTimed:
+class GangStartTimed:
     """A gang is up: the slowest rank of all in each phase of its start. Said once per launch, however many nodes it has."""
 
     attempt: AttemptId

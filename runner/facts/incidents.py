@@ -8,11 +8,15 @@ from enum import StrEnum
 class IncidentState(StrEnum):
     """Where an incident stands."""
 
-    OPEN = "open"  # seen; not enough evidence for a rung yet
-    ACTING = "acting"  # a rung is being carried out
-    PROVING = "proving"  # done; waits for the run to pass the step it had reached
+    # seen; not enough evidence for a rung yet
+    OPEN = "open"
+    # a rung is being carried out
+    ACTING = "acting"
+    # done; waits for the run to pass the step it had reached
+    PROVING = "proving"
     RESOLVED = "resolved"
-    GAVE_UP = "gave_up"  # the ladder ended without success
+    # the ladder ended without success
+    GAVE_UP = "gave_up"
 
 
 TRANSITIONS: dict[IncidentState, tuple[IncidentState, ...]] = {

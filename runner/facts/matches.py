@@ -10,17 +10,28 @@ from runner.facts.wire import message
 
 # Who speaks in a line, the deepest first: what a deeper one says is the cause of what those above it say.
 Layer = Literal[
-    "device",  # a GPU, a power supply: the kernel's log, or a library that names the hardware
-    "link",  # between GPUs: it goes with the GPU at its other end
-    "machine",  # the operating system: memory, disks, file systems, its limits
-    "program",  # the rank itself: an exception, its data, its numbers, its settings
-    "numbers",  # loss, gradients, loss scale, speed: what detectors say of the steps that a log tells of
-    "consequence",  # what a driver adds once a program has failed, or before anybody knows why
-    "network",  # a connection that could not be made, or was lost
-    "collective",  # ranks that waited for others in vain
-    "scheduler",  # somebody ended the job on purpose
-    "launcher",  # whoever started the ranks tells how they ended
-    "other",  # it looks like an error, and no signature knows it
+    # a GPU, a power supply: the kernel's log, or a library that names the hardware
+    "device",
+    # between GPUs: it goes with the GPU at its other end
+    "link",
+    # the operating system: memory, disks, file systems, its limits
+    "machine",
+    # the rank itself: an exception, its data, its numbers, its settings
+    "program",
+    # loss, gradients, loss scale, speed: what detectors say of the steps that a log tells of
+    "numbers",
+    # what a driver adds once a program has failed, or before anybody knows why
+    "consequence",
+    # a connection that could not be made, or was lost
+    "network",
+    # ranks that waited for others in vain
+    "collective",
+    # somebody ended the job on purpose
+    "scheduler",
+    # whoever started the ranks tells how they ended
+    "launcher",
+    # it looks like an error, and no signature knows it
+    "other",
 ]
 LAYERS: tuple[Layer, ...] = get_args(Layer)
 # What ranks say, too, that have nothing but lost a peer.
@@ -35,26 +46,42 @@ Weight = Literal["names", "supports", "excuses"]
 # What a line is good for besides naming a fault.
 Role = Literal[
     "",
-    "ended-well",  # the run is over, and did what it should
-    "traceback",  # of Python: frames follow, and an exception
-    "frame-of-data",  # the traceback goes through what reads data
-    "frame-of-checkpoints",  # ... what saves and loads checkpoints
-    "frame-of-serialization",  # ... what loads either of them
-    "frame-of-imports",  # ... what imports modules
-    "ignored",  # the exception that follows was raised where nobody minds: while the interpreter ends
-    "exception",  # which may mean anything: the frames above it say what
-    "exception-of-code",  # which says that the program is wrong, as a rule
-    "missing-file",  # the file's name, and the frames above, say what is missing
+    # the run is over, and did what it should
+    "ended-well",
+    # of Python: frames follow, and an exception
+    "traceback",
+    # the traceback goes through what reads data
+    "frame-of-data",
+    # ... what saves and loads checkpoints
+    "frame-of-checkpoints",
+    # ... what loads either of them
+    "frame-of-serialization",
+    # ... what imports modules
+    "frame-of-imports",
+    # the exception that follows was raised where nobody minds: while the interpreter ends
+    "ignored",
+    # which may mean anything: the frames above it say what
+    "exception",
+    # which says that the program is wrong, as a rule
+    "exception-of-code",
+    # the file's name, and the frames above, say what is missing
+    "missing-file",
     "disk-full",
-    "names-rank",  # of a rank that a launcher saw fail
-    "root-cause",  # the next rank that is named failed first
-    "death",  # a launcher tells that a rank ended badly
-    "names-gpu",  # of the GPU that the next lines are about
-    "waited-in-vain",  # of a rank, in a collective
+    # of a rank that a launcher saw fail
+    "names-rank",
+    # the next rank that is named failed first
+    "root-cause",
+    # a launcher tells that a rank ended badly
+    "death",
+    # of the GPU that the next lines are about
+    "names-gpu",
+    # of a rank, in a collective
+    "waited-in-vain",
     "error-of-any-kind",
 ]
 
-MAX_TEXT = 500  # characters of a line that are kept; chosen
+# characters of a line that are kept; chosen
+MAX_TEXT = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +94,10 @@ class Match:
     scope: Scope
     weight: Weight = "names"
     role: Role = ""
-    is_lasting: bool = False  # it will be the same again on this hardware, or with these settings
-    of_kernel: bool = False  # it stands in the kernel's own log
+    # it will be the same again on this hardware, or with these settings
+    is_lasting: bool = False
+    # it stands in the kernel's own log
+    of_kernel: bool = False
     file: str = ""
     line: int = 0
     text: str = ""

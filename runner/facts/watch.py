@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from runner.facts.ids import AttemptId
-from runner.facts.specs.planned_changes import Planned
+from runner.facts.specs.planned_changes import PlannedChange
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,25 +21,34 @@ class WatchedAttempt:
     since: float | None
     start_seconds: float
     progress_seconds: float
-    speaks: bool = False  # ranks of its run are known to report steps
-    has_stepped: bool = False  # in this attempt
-    is_ending: bool = False  # a rank has ended, and was no reason to end the others
-    is_timed: bool = False  # it is known which ranks were slow to start
-    pipeline: int = 1  # stages, as run.yaml says
+    # ranks of its run are known to report steps
+    speaks: bool = False
+    # in this attempt
+    has_stepped: bool = False
+    # a rank has ended, and was no reason to end the others
+    is_ending: bool = False
+    # it is known which ranks were slow to start
+    is_timed: bool = False
+    # stages, as run.yaml says
+    pipeline: int = 1
     num_ranks: int = 0
-    planned: tuple[Planned, ...] = ()  # changes that may show in its numbers
+    # changes that may show in its numbers
+    planned: tuple[PlannedChange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watch:
+class WatchList:
     """Nodes that must be heard, and gangs that must advance."""
 
     nodes: tuple[str, ...] = ()
-    lost: tuple[str, ...] = ()  # given up; worth a word if they are heard again
-    left: tuple[str, ...] = ()  # their agents said that they end: silence is to be expected
+    # given up; worth a word if they are heard again
+    lost: tuple[str, ...] = ()
+    # their agents said that they end: silence is to be expected
+    left: tuple[str, ...] = ()
     lives: Mapping[str, str] = field(
         default_factory=dict
-    )  # node -> life of its agent; others are not it
+        # node -> life of its agent; others are not it
+    )
     # kind -> name -> nodes, from the nearest kind to the widest
     domains: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     attempts: tuple[WatchedAttempt, ...] = ()

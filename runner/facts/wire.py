@@ -31,21 +31,28 @@ VERSION = 1
 # Larger things travel by path and hash (decision 6); chosen, not measured
 MAX_MESSAGE_BYTES = 64 * 1024
 
-MAX_KINDS_REMEMBERED = 1024  # more than there are: what is no kind is hostile; chosen
-MAX_ATTEMPTS_REMEMBERED = 4096  # ids of attempts as text, read once; chosen, not measured
+# more than there are: what is no kind is hostile; chosen
+MAX_KINDS_REMEMBERED = 1024
+# ids of attempts as text, read once; chosen, not measured
+MAX_ATTEMPTS_REMEMBERED = 4096
 
 T = TypeVar("T")
 _Function = Callable[[Any], Any]
 _Put = Callable[[Any, Any], None]
-_ATOMS = {str: True, int: True, bool: True, type(None): True}  # written as they are
-_NO_TYPE = object()  # no value has it as its type
-_ABSENT = object()  # no message holds it
+# written as they are
+_ATOMS = {str: True, int: True, bool: True, type(None): True}
+# no value has it as its type
+_NO_TYPE = object()
+# no message holds it
+_ABSENT = object()
 _JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-_BEGIN = b'{"v":1,"kind":"'  # of a message as `encode` writes it
+# of a message as `encode` writes it
+_BEGIN = b'{"v":1,"kind":"'
 _encode_fast: Callable[[Any], bytes] | None = None
 _decode_fast: Callable[[bytes | str], Any] | None = None
 _decoder_of: Callable[..., Any] | None = None
-with contextlib.suppress(ImportError):  # ranks seal with nothing but the standard library
+# ranks seal with nothing but the standard library
+with contextlib.suppress(ImportError):
     import msgspec
 
     _encode_fast, _decode_fast = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
@@ -81,7 +88,8 @@ def encode(fact: object) -> bytes:
 def encode_message(plain: Mapping[str, Any]) -> bytes:
     """Encode what `to_message` returned."""
     if _encode_fast is not None:
-        with contextlib.suppress(ValueError, TypeError, OverflowError):  # a lone surrogate, for one
+        # a lone surrogate, for one
+        with contextlib.suppress(ValueError, TypeError, OverflowError):
             return _encode_fast(plain)
     return _JSON(plain).encode()
 
@@ -94,8 +102,10 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
         read = _whole(data[len(_BEGIN) : data.find(b'"', len(_BEGIN))])
         if read is not None:
             with contextlib.suppress(
-                ValueError, RecursionError
-            ):  # msgspec's errors are ValueErrors
+                ValueError,
+                RecursionError,
+                # msgspec's errors are ValueErrors
+            ):
                 return read(data)
     try:
         plain = _parsed(data)
@@ -114,7 +124,8 @@ def _parsed(data: bytes | str) -> Any:
     if _decode_fast is not None:
         try:
             return _decode_fast(data)
-        except (ValueError, RecursionError):  # msgspec's errors are ValueErrors
+        except (ValueError, RecursionError):
+            # msgspec's errors are ValueErrors
             pass
     return json.loads(data)
 
@@ -215,7 +226,8 @@ def _fields_writer(cls: type) -> _Function:
         items = items_of(value) if items_of is not None else [getattr(value, f[0]) for f in fields]
         for (name, default, is_always_written, is_any), item in zip(fields, items, strict=True):
             if item is default and not is_always_written:
-                continue  # by far the most frequent: an empty field
+                # by far the most frequent: an empty field
+                continue
             kind: Any = type(item)
             if is_always_written or item != default or kind is not type(default):
                 if kind is str or kind is int:
@@ -426,7 +438,8 @@ def _fields_reader(target: Any) -> _Function:
     return read
 
 
-@cache  # apart from `_fields_reader`, since a class may hold fields of its own kind
+# apart from `_fields_reader`, since a class may hold fields of its own kind
+@cache
 def _field_readers(target: Any) -> tuple[tuple[str, Any, _Function, _Put, Any, Any], ...]:
     """Return of each field the one type that needs no further look, the reader of all others, how it is set, and its default.
 

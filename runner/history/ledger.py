@@ -45,28 +45,30 @@ from typing import Any
 from runner.facts.ids import AttemptId
 from runner.facts.messages.records import (
     ActionIssued,
-    Advanced,
     AttemptChanged,
     AttemptPlanned,
     AttemptPrepared,
-    CheckpointForgotten,
-    CheckpointNoted,
+    CheckpointRecorded,
+    CheckpointRemoved,
     IncidentAmended,
     IncidentChanged,
     IncidentOpened,
     JournalEntry,
-    RanksUnderstand,
+    RankCapabilitiesRecorded,
     RunAdmitted,
     RunChanged,
+    StepsAdvanced,
 )
-from runner.facts.messages.signals import RankExited, RanksGone
+from runner.facts.messages.signals import RankExited, RanksTerminated
 from runner.facts.wire import from_plain, to_plain
-from runner.history.run_accounting import IncidentAccount, RunAccount
+from runner.history.run_accounting import IncidentAccounting, RunAccounting
 
-DRILL_SECONDS = 60.0  # an incident later than this after a drill was ordered is not blamed on it; chosen, not measured
+# an incident later than this after a drill was ordered is not blamed on it; chosen, not measured
+DRILL_SECONDS = 60.0
 
 # What bounded books keep; chosen: the controller's state keeps as many incidents.
-KEPT_ATTEMPTS = 200  # of one run, the newest
+# of one run, the newest
+KEPT_ATTEMPTS = 200
 KEPT_INCIDENTS = 200
 
 
@@ -86,13 +88,14 @@ class RunSummary:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Books:
+class RunBooks:
     """All that the ledger remembers, in one piece for the snapshot."""
 
     now: float = 0.0
-    runs: dict[int, RunAccount] = field(default_factory=dict)
-    incidents: dict[str, IncidentAccount] = field(default_factory=dict)
-    drills: dict[int, float] = field(default_factory=dict)  # run -> when the last drill was ordered
+    runs: dict[int, RunAccounting] = field(default_factory=dict)
+    incidents: dict[str, IncidentAccounting] = field(default_factory=dict)
+    # run -> when the last drill was ordered
+    drills: dict[int, float] = field(default_factory=dict)
 
 
 class Ledger:
@@ -103,13 +106,13 @@ class Ledger:
     """
 
     def __init__(self, *, bounded: bool = False) -> None:
-        self._books = _Books()
+        self._books = RunBooks()
         self._bounded = bounded
 
     def apply(self, entry: JournalEntry) -> None:
         """Take note of one journal entry; entries and records that say nothing about time are passed over."""
         self._books.now = now = max(self._books.now, entry.now)
-        if isinstance(entry.input, RankExited | RanksGone):
+        if isinstance(entry.input, RankExited | RanksTerminated):
             run = self._books.runs.get(entry.input.attempt.run)
             if run is not None:
                 run.reached(entry.input.attempt, entry.input.last_step)
@@ -141,15 +144,15 @@ class Ledger:
         """Numbers of all runs ever admitted, in order."""
         return tuple(self._books.runs)
 
-    def account(self, run: int) -> RunAccount:
+    def account(self, run: int) -> RunAccounting:
         """Return the books of one run, to be read only; raises KeyError for a run that was never admitted."""
         return self._books.runs[run]
 
-    def incident(self, incident: str) -> IncidentAccount | None:
+    def incident(self, incident: str) -> IncidentAccounting | None:
         """What an incident cost, to be read only; None for one the ledger never heard of."""
         return self._books.incidents.get(incident)
 
-    def incidents(self, run: int | None = None) -> tuple[IncidentAccount, ...]:
+    def incidents(self, run: int | None = None) -> tuple[IncidentAccounting, ...]:
         """All incidents, or those of one run, oldest first."""
         every = self._books.incidents.values()
         return tuple(account for account in every if run is None or account.run == run)
@@ -163,14 +166,14 @@ class Ledger:
     def load(cls, plain: Mapping[str, Any], *, bounded: bool = False) -> Ledger:
         """Build a ledger from what `dump` returned; raises WireError when it is something else."""
         ledger = cls(bounded=bounded)
-        ledger._books = from_plain(_Books, dict(plain))
+        ledger._books = from_plain(RunBooks, dict(plain))
         return ledger
 
     # ---- one handler per record that matters ----------------------------------------------------------------------
 
     def _run_admitted(self, now: float, record: RunAdmitted) -> None:
         if record.run not in self._books.runs:
-            self._books.runs[record.run] = RunAccount(
+            self._books.runs[record.run] = RunAccounting(
                 run=record.run, name=record.spec.name, admitted_at=now, since=now
             )
 
@@ -201,7 +204,7 @@ class Ledger:
             if record.state == "ended":
                 run.ended(now, record.attempt)
 
-    def _advanced(self, now: float, record: Advanced) -> None:
+    def _advanced(self, now: float, record: StepsAdvanced) -> None:
         run = self._run_of(record.attempt)
         if run is None:
             return
@@ -213,17 +216,17 @@ class Ledger:
             if incident.stopped_attempt and incident.recovered_after_seconds is None:
                 incident.recovered_after_seconds = now - incident.opened_at
 
-    def _ranks_understand(self, _now: float, record: RanksUnderstand) -> None:
+    def _ranks_understand(self, _now: float, record: RankCapabilitiesRecorded) -> None:
         if (run := self._run_of(record.attempt)) is not None:
             run.speaks = True
 
-    def _checkpoint_noted(self, _now: float, record: CheckpointNoted) -> None:
+    def _checkpoint_noted(self, _now: float, record: CheckpointRecorded) -> None:
         run = self._books.runs.get(record.run)
         if run is not None and record.checkpoint.attempt in run.attempts:
             run.checkpoints[record.checkpoint.path] = record.checkpoint.attempt
             run.reached(record.checkpoint.attempt, record.checkpoint.step)
 
-    def _checkpoint_forgotten(self, _now: float, record: CheckpointForgotten) -> None:
+    def _checkpoint_forgotten(self, _now: float, record: CheckpointRemoved) -> None:
         if (run := self._books.runs.get(record.run)) is not None:
             run.checkpoints.pop(record.path, None)
 
@@ -235,7 +238,7 @@ class Ledger:
         after = record.detected_after_seconds
         if after is None and ordered is not None and now - ordered <= DRILL_SECONDS:
             after = now - ordered
-        self._books.incidents[record.incident] = IncidentAccount(
+        self._books.incidents[record.incident] = IncidentAccounting(
             incident=record.incident,
             fault=record.fault,
             run=run,
@@ -290,10 +293,10 @@ class Ledger:
             if account.closed_at is not None and name not in unsettled and (is_over or not pending):
                 del incidents[name]
 
-    def _run_of(self, attempt: AttemptId) -> RunAccount | None:
+    def _run_of(self, attempt: AttemptId) -> RunAccounting | None:
         return self._books.runs.get(attempt.run)
 
-    def _blamed(self, record: AttemptChanged) -> IncidentAccount | None:
+    def _blamed(self, record: AttemptChanged) -> IncidentAccounting | None:
         """The incident that ended an attempt: the one the record names, else the newest open one of that attempt."""
         if record.incident is not None:
             return self._books.incidents.get(record.incident)
@@ -315,10 +318,10 @@ _HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
     AttemptPlanned: Ledger._attempt_planned,
     AttemptPrepared: Ledger._attempt_prepared,
     AttemptChanged: Ledger._attempt_changed,
-    Advanced: Ledger._advanced,
-    RanksUnderstand: Ledger._ranks_understand,
-    CheckpointNoted: Ledger._checkpoint_noted,
-    CheckpointForgotten: Ledger._checkpoint_forgotten,
+    StepsAdvanced: Ledger._advanced,
+    RankCapabilitiesRecorded: Ledger._ranks_understand,
+    CheckpointRecorded: Ledger._checkpoint_noted,
+    CheckpointRemoved: Ledger._checkpoint_forgotten,
     ActionIssued: Ledger._action_issued,
     IncidentOpened: Ledger._incident_opened,
     IncidentAmended: Ledger._incident_amended,

@@ -15,16 +15,19 @@ class LineageRow:
     """One attempt. Times are the controller's clock; None: it never happened, or not yet."""
 
     attempt: AttemptId
-    parent: AttemptId | None  # the attempt whose steps it continued
+    # the attempt whose steps it continued
+    parent: AttemptId | None
     cause: str
     incident: str | None
     resume_step: int
     first_step: int | None
     last_step: int | None
-    contributes: tuple[int, int] | None  # first and last step that no later attempt overwrote
+    # first and last step that no later attempt overwrote
+    contributes: tuple[int, int] | None
     nodes: tuple[str, ...]
     remedies: Mapping[str, float]
-    outcome: str  # "" while it lives
+    # "" while it lives
+    outcome: str
     planned_at: float
     first_step_at: float | None
     ended_at: float | None
@@ -63,7 +66,7 @@ class _Fold:
                 self.drafts[record.attempt] = _Draft(
                     planned=record, planned_at=entry.now, remedies=dict(self.remedies)
                 )
-            elif isinstance(record, r.Advanced | r.AttemptChanged):
+            elif isinstance(record, r.StepsAdvanced | r.AttemptChanged):
                 draft = self.drafts.get(record.attempt)
                 if draft is not None:
                     _note(draft, record, entry.now)
@@ -107,8 +110,8 @@ def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:
     ]
 
 
-def _note(draft: _Draft, record: r.Advanced | r.AttemptChanged, now: float) -> None:
-    if isinstance(record, r.Advanced):
+def _note(draft: _Draft, record: r.StepsAdvanced | r.AttemptChanged, now: float) -> None:
+    if isinstance(record, r.StepsAdvanced):
         if draft.first_step is None:
             draft.first_step, draft.first_step_at = record.step, now
         draft.last_step = max(record.step, draft.last_step or 0)

@@ -12,20 +12,22 @@ from typing import Any
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.faults import (
+    CorrelatedSilence,
     DomainSilence,
     Finding,
-    GangAdvances,
-    GangTimed,
-    MassSilence,
-    NodeHeard,
+    GangStartTimed,
+    GangStillStepping,
+    HeartbeatResumed,
 )
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
-from runner.facts.messages.store_rollback import NumbersRaised, StoreAccepted
+from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 
-MAX_TEXT = 240  # characters of one piece of foreign text; chosen, not measured
-MAX_NAMES = 16  # nodes told by name in one sentence; chosen, not measured
+# characters of one piece of foreign text; chosen, not measured
+MAX_TEXT = 240
+# nodes told by name in one sentence; chosen, not measured
+MAX_NAMES = 16
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:
@@ -98,7 +100,7 @@ def _supervisor_started(fact: r.SupervisorStarted) -> str:
     return f"supervisor {fact.holder} took the lead (token {fact.token}, version {fact.version})"
 
 
-def _paused(fact: r.Paused) -> str:
+def _paused(fact: r.SupervisorPaused) -> str:
     return f"the supervisor stood still for {fact.seconds:.1f} s: {printable(fact.reason)}"
 
 
@@ -132,7 +134,7 @@ def _replicas_disagree(fact: s.ReplicasDisagree) -> str:
     return f"{fact.node}: copies of the {printable(fact.what, 20)} of {fact.attempt} differ at step {fact.step}{odd}"
 
 
-def _ranks_gone(fact: s.RanksGone) -> str:
+def _ranks_gone(fact: s.RanksTerminated) -> str:
     behind = f", but {_ranks(fact.left_behind)} outlived SIGKILL" if fact.left_behind else ""
     fenced = " (it fenced itself: no store, no step)" if fact.fenced else ""
     stacks = f"; stacks of {fact.stacks} written down before" if fact.stacks else ""
@@ -178,7 +180,7 @@ def _swap(fact: q.SwapNode) -> str:
     return f"{_who(fact)} asks to swap {printable(fact.node, 60)}{spare}{_because(fact.reason)}"
 
 
-def _mass_silence(fact: MassSilence) -> str:
+def _mass_silence(fact: CorrelatedSilence) -> str:
     if not fact.nodes:
         return "the nodes that fell silent together speak again"
     return f"{len(fact.nodes)} nodes fell silent together"
@@ -196,12 +198,14 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     r.Settle: _nothing,
     r.Tick: lambda _: "a deadline passed",
     r.SupervisorStarted: _supervisor_started,
-    r.Paused: _paused,
+    r.SupervisorPaused: _paused,
     StoreAccepted: lambda f: (
         f"{printable(f.by) or 'somebody'} took the store as it is for the truth, {f.lost} entries are known to be lost"
         f"{_because(f.reason)}"
     ),
-    r.Unreadable: lambda f: f"stream {f.stream}: a message that is none: {printable(f.reason)}",
+    r.MessageUnreadable: lambda f: (
+        f"stream {f.stream}: a message that is none: {printable(f.reason)}"
+    ),
     s.NodeJoined: _node_joined,
     s.NodeLeft: lambda f: f"{f.node}: its agent ended on purpose",
     s.RanksStarted: lambda f: f"{f.node}: all its ranks of {f.attempt} are spawned",
@@ -212,21 +216,23 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.RankExited: _rank_exited,
     s.LinesMatched: _lines_matched,
     s.ReplicasDisagree: _replicas_disagree,
-    s.RanksGone: _ranks_gone,
+    s.RanksTerminated: _ranks_gone,
     s.RanksReady: lambda f: f"{f.node}: the ranks of {f.attempt} say what they understand",
     s.Progress: _progress,
     s.CheckpointSealed: lambda f: f"{f.node}: the checkpoint of step {f.step} is sealed",
     s.SettingsInEffect: lambda f: f"{f.node}: the trainer of {f.attempt} read its settings back",
     s.RequestTaken: lambda f: f"{f.node}: request {f.request} takes effect after step {f.step}",
     s.Notice: _notice,
-    s.Junk: lambda f: f"{f.node}: {f.count} messages that were none: {printable(f.reason)}",
+    s.MalformedMessage: lambda f: (
+        f"{f.node}: {f.count} messages that were none: {printable(f.reason)}"
+    ),
     Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
-    GangAdvances: lambda f: (
+    GangStillStepping: lambda f: (
         f"{f.attempt} has made step {f.step} though {names(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
     ),
-    GangTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
-    NodeHeard: lambda f: f"{f.node} is heard again",
-    MassSilence: _mass_silence,
+    GangStartTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
+    HeartbeatResumed: lambda f: f"{f.node} is heard again",
+    CorrelatedSilence: _mass_silence,
     DomainSilence: lambda f: (
         f"{len(f.nodes)} nodes fell silent together, all those of {f.domain} {printable(f.name, 60)}"
     ),
@@ -293,7 +299,7 @@ def _settings_read(record: r.SettingsRead) -> str:
     return f"settings in effect in {record.attempt}: {printable(', '.join(told))}" if told else ""
 
 
-def _checkpoint_noted(record: r.CheckpointNoted) -> str:
+def _checkpoint_noted(record: r.CheckpointRecorded) -> str:
     if record.checkpoint.trust is not Trust.REFUSED:
         return ""
     return (
@@ -336,7 +342,7 @@ def _incident_diagnosed(record: r.IncidentDiagnosed) -> str:
     return f"{record.incident} was {cause.fault}{whose}{where} ({cause.confidence:.0%} sure){_because(line)}"
 
 
-def _lines_kept(record: r.LinesKept) -> str:
+def _lines_kept(record: r.EvidenceRecorded) -> str:
     first = record.matches[0]
     return f"kept, should {record.attempt} die of it: {printable(first.file)}:{first.line}: {printable(first.text[:200])}"
 
@@ -356,7 +362,7 @@ def _action_issued(record: r.ActionIssued) -> str:
     return f"action {action.id}: {action.action}{on}{_because(action.reason)}"
 
 
-def _request_noted(record: r.RequestNoted) -> str:
+def _request_noted(record: r.RequestRecorded) -> str:
     said = {"open": "accepted", "done": "done", "refused": "refused", "failed": "failed"}[
         record.state
     ]
@@ -369,13 +375,13 @@ def _node_cleared(record: r.NodeCleared) -> str:
     return f"{record.node} is clear of {record.attempt}{behind}{seen}"
 
 
-def _mass_silence_noted(record: r.MassSilenceNoted) -> str:
+def _mass_silence_noted(record: r.CorrelatedSilenceRecorded) -> str:
     if not record.nodes:
         return "silence counts again"
     return "the store or the network is blamed; no node is"
 
 
-def _node_leaving(record: r.NodeLeaving) -> str:
+def _node_leaving(record: r.NodeDraining) -> str:
     if record.to is None:
         return f"{record.node} stays in service after all{_because(record.reason)}"
     spare = f", {record.spare} takes its place" if record.spare else ""
@@ -389,7 +395,7 @@ def _join_refused(record: r.JoinRefused) -> str:
     return f"an agent on {what} may not join as {record.node}{_because(record.reason)}"
 
 
-def _offence_noted(record: r.OffenceNoted) -> str:
+def _offence_noted(record: r.HardwareFaultRecorded) -> str:
     what = hardware_name(record.hardware)
     return f"an offence of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
 
@@ -404,13 +410,13 @@ def _hardware_judged(record: r.HardwareJudged) -> str:
     return f"hardware {what} {verdict}{by}{_because(record.reason)}"
 
 
-def _pool_noted(record: r.PoolNoted) -> str:
+def _pool_noted(record: r.SparesRecorded) -> str:
     if record.low:
         return f"spares are low: {record.spares} left, {record.wanted} wanted"
     return f"there are spares enough again: {record.spares}"
 
 
-def _domain_noted(record: r.DomainNoted) -> str:
+def _domain_noted(record: r.DomainStateRecorded) -> str:
     domain = f"{record.domain} {printable(record.name, 60)}"
     if not record.nodes:
         return f"{domain} is no longer down"
@@ -428,14 +434,16 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),
     r.JoinRefused: _join_refused,
-    r.NodeLeaving: _node_leaving,
+    r.NodeDraining: _node_leaving,
     r.HardwareSeen: lambda d: f"{d.node} is hardware {hardware_name(d.hardware)}",
-    r.OffenceNoted: _offence_noted,
+    r.HardwareFaultRecorded: _offence_noted,
     r.HardwareJudged: _hardware_judged,
-    r.PoolNoted: _pool_noted,
-    r.DomainNoted: _domain_noted,
+    r.SparesRecorded: _pool_noted,
+    r.DomainStateRecorded: _domain_noted,
     r.NodeChanged: lambda d: f"{d.node} is {d.state}{_because(d.reason)}",
-    r.NodeKept: lambda d: f"{d.node} stays in service: it is out of reach, and its gang steps on",
+    r.NodeKeptInService: lambda d: (
+        f"{d.node} stays in service: it is out of reach, and its gang steps on"
+    ),
     r.NodeCleared: _node_cleared,
     r.NodeLaunched: _node_launched,
     r.RunAdmitted: _run_admitted,
@@ -445,21 +453,21 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.AttemptChanged: _attempt_changed,
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
-    r.CheckpointNoted: _checkpoint_noted,
+    r.CheckpointRecorded: _checkpoint_noted,
     r.RemedyAdded: _remedy_added,
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
     r.IncidentDiagnosed: _incident_diagnosed,
-    r.LinesKept: _lines_kept,
+    r.EvidenceRecorded: _lines_kept,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: lambda d: f"{d.incident} is {d.state}{_because(d.reason)}",
     r.ActionIssued: _action_issued,
-    r.RequestNoted: _request_noted,
-    r.MassSilenceNoted: _mass_silence_noted,
+    r.RequestRecorded: _request_noted,
+    r.CorrelatedSilenceRecorded: _mass_silence_noted,
     r.DecisionFailed: lambda d: f"Stoker's own decision failed{_because(d.error)}",
-    NumbersRaised: lambda d: (
+    CountersRaised: lambda d: (
         f"epochs go on at {d.next_epoch}, runs at {d.next_run}; runs that go on get new attempts"
     ),
-    r.Closing: lambda d: f"the cluster shuts down, for {printable(d.by) or 'somebody'}",
-    r.Opened: lambda d: "the cluster is open again",
+    r.ClusterClosing: lambda d: f"the cluster shuts down, for {printable(d.by) or 'somebody'}",
+    r.ClusterReopened: lambda d: "the cluster is open again",
 }

@@ -26,12 +26,13 @@ Cause = Literal[
     "unreported",
 ]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
-FINE_ATTEMPTS = 32  # the newest, whose marks are kept as they are where books are bounded; chosen
+# the newest, whose marks are kept as they are where books are bounded; chosen
+FINE_ATTEMPTS = 32
 Phase = Cause | Literal["step"]
 
 
 @dataclass(slots=True, kw_only=True)
-class IncidentAccount:
+class IncidentAccounting:
     """What one incident cost. Seconds; None: not known, or not yet."""
 
     incident: str
@@ -39,33 +40,41 @@ class IncidentAccount:
     run: int | None = None
     attempt: AttemptId | None = None
     opened_at: float = 0.0
-    struck_at: float = 0.0  # when it was opened, or seen to strike again
-    struck_after_seconds: float = 0.0  # from the last good sign to `struck_at`
+    # when it was opened, or seen to strike again
+    struck_at: float = 0.0
+    # from the last good sign to `struck_at`
+    struck_after_seconds: float = 0.0
     detected_after_seconds: float | None = None
     recovered_after_seconds: float | None = None
     closed_at: float | None = None
     steps_lost: int | None = None
     stopped_attempt: bool = False
-    watched: bool = False  # the run goes on with it: nothing that ends is blamed on it
+    # the run goes on with it: nothing that ends is blamed on it
+    watched: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
-class AttemptAccount:
+class AttemptAccounting:
     """One attempt: where it came from, and its marks."""
 
     attempt: AttemptId
-    number: int  # 0, 1, 2, ... in the order of planning
+    # 0, 1, 2, ... in the order of planning
+    number: int
     planned_at: float
-    base: int | None = None  # steps it inherited; None until that is known
-    parent: AttemptId | None = None  # whose steps those are
-    inherited_seconds: float = 0.0  # productive seconds of the whole chain of parents, up to `base`
+    # steps it inherited; None until that is known
+    base: int | None = None
+    # whose steps those are
+    parent: AttemptId | None = None
+    # productive seconds of the whole chain of parents, up to `base`
+    inherited_seconds: float = 0.0
     marks: StepMarks = field(default_factory=StepMarks)
-    inherited_from: bool = False  # a later attempt builds on it: its marks are final
+    # a later attempt builds on it: its marks are final
+    inherited_from: bool = False
     ended_at: float | None = None
 
 
 @dataclass(slots=True, kw_only=True)
-class RunAccount:
+class RunAccounting:
     """One run. Public methods are events, each with the controller's `now`; they bear any order and never raise."""
 
     run: int
@@ -74,27 +83,39 @@ class RunAccount:
     ended_at: float | None = None
     phase: Phase = "initial_start"
     since: float = 0.0
-    totals: dict[str, float] = field(default_factory=dict)  # seconds of finished phases but `step`
-    stepped_seconds: float = 0.0  # finished `step` phases
-    ran_since: float | None = None  # ranks run, and no step of this attempt is known yet
+    # seconds of finished phases but `step`
+    totals: dict[str, float] = field(default_factory=dict)
+    # finished `step` phases
+    stepped_seconds: float = 0.0
+    # ranks run, and no step of this attempt is known yet
+    ran_since: float | None = None
     ran_seconds: dict[str, float] = field(
         default_factory=dict
-    )  # the part of `totals` in which ranks ran so
-    attempts: dict[AttemptId, AttemptAccount] = field(default_factory=dict)
-    num_put_away: int = 0  # oldest attempts that are not in `attempts` any more
+        # the part of `totals` in which ranks ran so
+    )
+    attempts: dict[AttemptId, AttemptAccounting] = field(default_factory=dict)
+    # oldest attempts that are not in `attempts` any more
+    num_put_away: int = 0
     current: AttemptId | None = None
-    head: AttemptId | None = None  # the attempt whose end is the run's state now
-    checkpoints: dict[str, AttemptId] = field(default_factory=dict)  # path -> its maker
+    # the attempt whose end is the run's state now
+    head: AttemptId | None = None
+    # path -> its maker
+    checkpoints: dict[str, AttemptId] = field(default_factory=dict)
     unsettled: list[str] = field(
         default_factory=list
-    )  # incidents that stopped an attempt, before the next has a base
+        # incidents that stopped an attempt, before the next has a base
+    )
     waiting: bool = False
     requested: bool = False
     initial: bool = True
-    speaks: bool = False  # its ranks know the contract, or some step is known
-    stepped: bool = False  # some step is known
-    stopped: AttemptId | None = None  # the attempt that was stopped last
-    stopped_reached: int = 0  # furthest step of the attempts stopped since the last base
+    # its ranks know the contract, or some step is known
+    speaks: bool = False
+    # some step is known
+    stepped: bool = False
+    # the attempt that was stopped last
+    stopped: AttemptId | None = None
+    # furthest step of the attempts stopped since the last base
+    stopped_reached: int = 0
 
     @property
     def num_attempts(self) -> int:
@@ -140,7 +161,7 @@ class RunAccount:
         if self.phase == "step":
             self._split(now, now, now, self._resting())
         number = self.num_attempts
-        self.attempts[attempt] = AttemptAccount(attempt=attempt, number=number, planned_at=now)
+        self.attempts[attempt] = AttemptAccounting(attempt=attempt, number=number, planned_at=now)
         self.current = attempt
         self.waiting = False
         if self.phase == "waiting":
@@ -202,7 +223,11 @@ class RunAccount:
             self.ran_since = now if self.ran_since is None else self.ran_since
 
     def stopping(
-        self, now: float, attempt: AttemptId, outcome: str | None, incident: IncidentAccount | None
+        self,
+        now: float,
+        attempt: AttemptId,
+        outcome: str | None,
+        incident: IncidentAccounting | None,
     ) -> None:
         """The attempt makes no more steps: it finished, a person asked, or `incident` broke it."""
         account = self.attempts.get(attempt)
@@ -211,7 +236,8 @@ class RunAccount:
         if account.marks.closed_at is not None:
             return
         if outcome == "withdrawn":
-            account.marks.close(now)  # it never had a rank: whatever went on goes on
+            # it never had a rank: whatever went on goes on
+            account.marks.close(now)
             return
         self.requested = False
         if outcome == "finished":
@@ -286,7 +312,8 @@ class RunAccount:
             base = account.base or 0
             if last > base:
                 ranges[account.attempt] = (base + 1, last)
-            last = min(last, base)  # a script may take up at a step older than its parent's first
+            # a script may take up at a step older than its parent's first
+            last = min(last, base)
             account = self.attempts.get(account.parent) if account.parent is not None else None
         return dict(reversed(ranges.items()))
 
@@ -319,7 +346,8 @@ class RunAccount:
         if self.phase == "step" and marks.times:
             floor = marks.times[-1]
             if then in ("finish", "requested") and marks.reached <= marks.steps[-1]:
-                fault_at = opened_at = floor  # the tail went into ending, not into a step
+                # the tail went into ending, not into a step
+                fault_at = opened_at = floor
         fault_at = min(now, max(floor, fault_at))
         opened_at = min(now, max(fault_at, opened_at))
         marks.close(fault_at)
@@ -327,7 +355,7 @@ class RunAccount:
         self._move(opened_at, then)
 
     def _build_on(
-        self, account: AttemptAccount, parent: AttemptId | None, base: int
+        self, account: AttemptAccounting, parent: AttemptId | None, base: int
     ) -> list[tuple[str, int]]:
         """`account` continues from step `base` of `parent`: whatever came after that is overwritten."""
         account.base = base
@@ -353,7 +381,7 @@ class RunAccount:
             return None
         return maker if maker in self.attempts else None
 
-    def _latest_past(self, account: AttemptAccount, step: int) -> AttemptId | None:
+    def _latest_past(self, account: AttemptAccounting, step: int) -> AttemptId | None:
         """The latest attempt before `account` that had got as far as `step`."""
         for attempt, other in reversed(self.attempts.items()):
             if other.number < account.number and other.marks.reached >= step > 0:

@@ -9,9 +9,12 @@ from __future__ import annotations
 from bisect import bisect_left
 from dataclasses import dataclass, field
 
-MAX_LIVE_MARKS = 512  # chosen, not measured: past that every second mark is forgotten
-MAX_CLOSED_MARKS = 64  # an attempt that ended keeps this many; thousands of attempts stay small
-MAX_ROUGH_MARKS = 4  # of one that ended long ago
+# chosen, not measured: past that every second mark is forgotten
+MAX_LIVE_MARKS = 512
+# an attempt that ended keeps this many; thousands of attempts stay small
+MAX_CLOSED_MARKS = 64
+# of one that ended long ago
+MAX_ROUGH_MARKS = 4
 
 
 @dataclass(slots=True, kw_only=True)
@@ -24,10 +27,10 @@ class StepMarks:
 
     times: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    reached: int = (
-        0  # furthest step known; past the last mark when only an exit or a checkpoint told of it
-    )
-    closed_at: float | None = None  # when the attempt stopped making steps
+    # furthest step known; past the last mark when only an exit or a checkpoint told of it
+    reached: int = 0
+    # when the attempt stopped making steps
+    closed_at: float | None = None
 
     def add(self, now: float, step: int) -> None:
         """Note that `step` was done by `now`; a step that is no news is ignored."""

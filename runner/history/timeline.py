@@ -19,7 +19,7 @@ _OUT = ("suspect", "lost", "quarantined", "repair", "left", "retired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StoryLine:
+class TimelineLine:
     """One input and all that followed from it at once. `now` is the controller's clock (seconds since the epoch),
     `offset_seconds` counts from the first line told, `sequence` is the journal entry of the input.
 
@@ -36,7 +36,7 @@ class StoryLine:
 
 
 # Inputs worth a line though nothing was decided about them.
-_SELF_SPEAKING = (r.SupervisorStarted, r.Paused, r.Unreadable)
+_SELF_SPEAKING = (r.SupervisorStarted, r.SupervisorPaused, r.MessageUnreadable)
 
 
 def story(
@@ -45,9 +45,9 @@ def story(
     run: int | None = None,
     incident: str | None = None,
     since: float | None = None,
-) -> list[StoryLine]:
+) -> list[TimelineLine]:
     """Tell what happened: all of it, or what concerns one run or one incident, from `since` (controller's clock) on."""
-    threads, lines = _Threads(), list[StoryLine]()
+    threads, lines = _Threads(), list[TimelineLine]()
     for entry in entries:
         told = [
             (words, thread)
@@ -58,7 +58,7 @@ def story(
         speaks = isinstance(entry.input, _SELF_SPEAKING) and run is None and incident is None
         if not (told or speaks) or (since is not None and entry.now < since):
             continue
-        line = StoryLine(
+        line = TimelineLine(
             sequence=entry.sequence,
             now=entry.now,
             offset_seconds=entry.now - lines[0].now if lines else 0.0,
@@ -74,7 +74,7 @@ def story(
     return lines
 
 
-def _joined(before: StoryLine, after: StoryLine) -> StoryLine:
+def _joined(before: TimelineLine, after: TimelineLine) -> TimelineLine:
     """What follows from a turn at once is told in its line."""
     return replace(
         before,
@@ -96,19 +96,29 @@ class _Thread:
 class _Threads:
     """Ties records to runs and incidents, since most name only an attempt, a node or an action."""
 
-    actions: dict[str, tuple[str, _Thread]] = field(default_factory=dict)  # id -> kind, thread
-    runs: dict[str, int] = field(default_factory=dict)  # incident -> run
+    # id -> kind, thread
+    actions: dict[str, tuple[str, _Thread]] = field(default_factory=dict)
+    # incident -> run
+    runs: dict[str, int] = field(default_factory=dict)
     incidents: dict[AttemptId, str] = field(
         default_factory=dict
-    )  # attempt -> the incident it is part of now
-    attempts: dict[str, AttemptId] = field(default_factory=dict)  # node -> attempt assigned last
-    states: dict[str, str] = field(default_factory=dict)  # node -> state
-    back: dict[str, bool] = field(default_factory=dict)  # node -> it is checked for having been out
-    stands: dict[str, str] = field(default_factory=dict)  # node -> its hardware
-    called: dict[str, str] = field(default_factory=dict)  # hardware -> its newest name
+        # attempt -> the incident it is part of now
+    )
+    # node -> attempt assigned last
+    attempts: dict[str, AttemptId] = field(default_factory=dict)
+    # node -> state
+    states: dict[str, str] = field(default_factory=dict)
+    # node -> it is checked for having been out
+    back: dict[str, bool] = field(default_factory=dict)
+    # node -> its hardware
+    stands: dict[str, str] = field(default_factory=dict)
+    # hardware -> its newest name
+    called: dict[str, str] = field(default_factory=dict)
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
-    stepped: dict[AttemptId, int] = field(default_factory=dict)  # attempt -> its last step
-    cold: AttemptId | None = None  # of which it was told last that its ranks were not forked
+    # attempt -> its last step
+    stepped: dict[AttemptId, int] = field(default_factory=dict)
+    # of which it was told last that its ranks were not forked
+    cold: AttemptId | None = None
 
     def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
         """Return the phrases of an entry's records, each with what it belongs to."""
@@ -122,7 +132,8 @@ class _Threads:
         for record in entry.records:
             shown = record
             if isinstance(record, r.RungTaken) and record.reason in evidence:
-                shown = replace(record, reason="")  # it was just told
+                # it was just told
+                shown = replace(record, reason="")
             words = self._words(shown, entry, idle=idle)
             if words:
                 told.append((words, self._thread(record, entry.input)))
@@ -161,7 +172,7 @@ class _Threads:
     def _thread(self, record: object, fact: object) -> _Thread:
         if isinstance(record, r.ActionIssued):
             return self.actions[record.action.id][1]
-        if isinstance(record, r.CheckpointNoted) and isinstance(fact, ActionResult):
+        if isinstance(record, r.CheckpointRecorded) and isinstance(fact, ActionResult):
             return self.actions.get(fact.id, ("", _Thread(run=record.run)))[1]
         if isinstance(record, r.ActionEnded):
             return self.actions.get(record.id, ("", _Thread()))[1]
@@ -178,7 +189,7 @@ class _Threads:
         return _Thread(run=run, incident=incident)
 
     def _words(self, record: object, entry: r.JournalEntry, *, idle: list[str]) -> str:
-        if isinstance(record, r.Advanced):
+        if isinstance(record, r.StepsAdvanced):
             return self._first_step(record, entry.now)
         if isinstance(record, r.NodeLaunched):
             return self._fresh(record)
@@ -217,7 +228,7 @@ class _Threads:
         told += f"; until now it was {hardware_name(stood)}" if stood != record.hardware else ""
         return f"{decided(record)}{told}" if told else ""
 
-    def _first_step(self, record: r.Advanced, now: float) -> str:
+    def _first_step(self, record: r.StepsAdvanced, now: float) -> str:
         first = record.attempt not in self.stepped
         self.stepped[record.attempt] = record.step
         if not first:

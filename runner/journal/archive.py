@@ -20,11 +20,16 @@ from runner.errors import StoreCorrupt, StoreUnavailable, UserError, WireError
 from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
 
-SEGMENT_ENTRIES = 10_000  # in one file: some 5 MB, 200 to 600 KB compressed; chosen
-SEGMENT_BYTES = 32 * 1024 * 1024  # of entries in one file, which a reader holds at once; chosen
-OWNER_FILE = "cluster"  # whose past a folder holds: without it, the folder is not the one
-ASIDE_FOLDER = "forgotten"  # for files of a past that a person gave up
-_LEVEL = 6  # of compression; gzip's own default
+# in one file: some 5 MB, 200 to 600 KB compressed; chosen
+SEGMENT_ENTRIES = 10_000
+# of entries in one file, which a reader holds at once; chosen
+SEGMENT_BYTES = 32 * 1024 * 1024
+# whose past a folder holds: without it, the folder is not the one
+OWNER_FILE = "cluster"
+# for files of a past that a person gave up
+ASIDE_FOLDER = "forgotten"
+# of compression; gzip's own default
+_LEVEL = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +41,8 @@ class Segment:
     count: int
     bytes: int
     sha256: str
-    ended: float = 0.0  # the controller's clock at its last entry
+    # the controller's clock at its last entry
+    ended: float = 0.0
 
     @property
     def name(self) -> str:

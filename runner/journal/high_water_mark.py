@@ -14,17 +14,21 @@ from pathlib import Path
 from runner.atomic_files import overwrite_sector
 from runner.errors import PermanentError, StoreUnavailable
 
-MARK_FILE = "journal.mark"  # in the state folder
+# in the state folder
+MARK_FILE = "journal.mark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HighWater:
+class HighWaterMark:
     """The newest acknowledged entry. 0: none was, as far as this machine knows."""
 
     sequence: int = 0
-    sha256: str = ""  # of its bytes as the store got them
-    next_epoch: int = 0  # the controller's, after it
-    accepted: int = 0  # how often a person had taken a store that forgot for the truth
+    # of its bytes as the store got them
+    sha256: str = ""
+    # the controller's, after it
+    next_epoch: int = 0
+    # how often a person had taken a store that forgot for the truth
+    accepted: int = 0
 
 
 class Mark:
@@ -41,7 +45,7 @@ class Mark:
         except OSError as error:
             raise StoreUnavailable(f"{path} cannot be written: {error}; see to it") from error
 
-    def keep(self, newest: HighWater) -> None:
+    def keep(self, newest: HighWaterMark) -> None:
         """Remember this entry, durably. Raises StoreUnavailable when the disk does not take it."""
         if newest == self.newest:
             return
@@ -55,18 +59,20 @@ class Mark:
         """Let go of the file."""
         os.close(self._file)
 
-    def _write(self, newest: HighWater) -> None:
+    def _write(self, newest: HighWaterMark) -> None:
         overwrite_sector(self._file, asdict(newest))
 
 
-def read_mark(path: Path) -> HighWater:
+def read_mark(path: Path) -> HighWaterMark:
     """Return what a mark says; nothing is known where there is no file. Raises PermanentError for one that is no mark."""
     try:
         text = path.read_text()
         plain = json.loads(text) if text.strip("\0 \n") else {}
-        return HighWater(**{name: plain[name] for name in asdict(HighWater()) if name in plain})
+        return HighWaterMark(
+            **{name: plain[name] for name in asdict(HighWaterMark()) if name in plain}
+        )
     except FileNotFoundError:
-        return HighWater()
+        return HighWaterMark()
     except (ValueError, TypeError, OSError) as error:
         raise PermanentError(
             f"{path} cannot be read ({error}); it tells how far the journal was once. When the journal is whole "

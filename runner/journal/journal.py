@@ -15,12 +15,12 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from runner.errors import PermanentError, StoreCorrupt, StoreForgot, StoreUnavailable, WireError
+from runner.errors import PermanentError, StoreCorrupt, StoreRolledBack, StoreUnavailable, WireError
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry
-from runner.facts.messages.store_rollback import Accepted
+from runner.facts.messages.store_rollback import AcceptedRollbacks
 from runner.journal.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
-from runner.journal.high_water_mark import HighWater, Mark
+from runner.journal.high_water_mark import HighWaterMark, Mark
 from runner.journal.snapshots import (
     SNAPSHOTS,
     Snapshot,
@@ -59,10 +59,14 @@ class Journal:
         self._archive = archive
         self._mark = mark
         self._segment_entries = segment_entries
-        self._newest: HighWater | None = None  # acknowledged, and not marked yet
-        self._num_accepted = 0  # how often a person took a store that forgot for the truth
-        self.passed_bytes = 0  # of entries appended or replayed here
-        self.snapshot_bytes = 0  # of the last snapshot written or read here
+        # acknowledged, and not marked yet
+        self._newest: HighWaterMark | None = None
+        # how often a person took a store that forgot for the truth
+        self._num_accepted = 0
+        # of entries appended or replayed here
+        self.passed_bytes = 0
+        # of the last snapshot written or read here
+        self.snapshot_bytes = 0
 
     # ---- entries ------------------------------------------------------------------------------------------------------
 
@@ -70,7 +74,7 @@ class Journal:
         """Make an entry durable.
 
         After StoreUnavailable, append the same entry again: it is written once. Raises Fenced when another supervisor
-        took over, StoreCorrupt when the entry's number holds another entry, StoreForgot when entries before it are gone.
+        took over, StoreCorrupt when the entry's number holds another entry, StoreRolledBack when entries before it are gone.
         """
         self.append_many((entry,))
 
@@ -84,7 +88,7 @@ class Journal:
             self._store.append_many(JOURNAL, payloads, fence=fence, at=first)
         self.passed_bytes += sum(map(len, payloads))
         if self._mark is not None:
-            self._newest = HighWater(sequence=last, sha256=sha256(payloads[-1]))
+            self._newest = HighWaterMark(sequence=last, sha256=sha256(payloads[-1]))
 
     def keep_mark(self, *, next_epoch: int) -> None:
         """Remember the newest acknowledged entry on this machine, and the next epoch; nothing without a mark.
@@ -98,40 +102,41 @@ class Journal:
             self._newest = None
 
     def check_mark(self) -> None:
-        """Raise StoreForgot if the journal ends before the mark of this machine, or has another entry at its number."""
+        """Raise StoreRolledBack if the journal ends before the mark of this machine, or has another entry at its number."""
         if self._mark is None:
             return
         newest, last = self._mark.newest, self.last()
         accepted = self.accepted()
         self._num_accepted = accepted.count
         if newest.accepted < accepted.count and newest.sequence >= accepted.sequence:
-            return  # of the past that a person gave up
+            # of the past that a person gave up
+            return
         if not newest.sequence:
             return
         if last < newest.sequence:
-            raise StoreForgot(
+            raise StoreRolledBack(
                 f"the journal ends at entry {last}, but the store acknowledged entry {newest.sequence} ({self._mark.path}): "
                 f"{newest.sequence - last} entries are gone"
             )
         found = self.payload(newest.sequence)
         if found is not None and sha256(found) != newest.sha256:
-            raise StoreForgot(
+            raise StoreRolledBack(
                 f"journal entry {newest.sequence} is another one than the store acknowledged ({self._mark.path}): it came back "
                 "with less and was written on"
             )
 
-    def accepted(self) -> Accepted:
+    def accepted(self) -> AcceptedRollbacks:
         """Return how often a person took this store for the truth although it had forgotten, and the entry that says so."""
         register = self._store.get(ACCEPTED)
-        found = wire.decode(register.payload) if register is not None else Accepted()
-        return found if isinstance(found, Accepted) else Accepted()
+        found = wire.decode(register.payload) if register is not None else AcceptedRollbacks()
+        return found if isinstance(found, AcceptedRollbacks) else AcceptedRollbacks()
 
     def accept(self, entry: JournalEntry, *, next_epoch: int) -> None:
         """Append the entry by which a person takes the store as it is for the truth; marks of what is lost count no more."""
         self.append(entry)
         marked = self._mark.newest.accepted if self._mark is not None else 0
         self._num_accepted = max(self.accepted().count, marked) + 1
-        accepted = Accepted(count=self._num_accepted, sequence=entry.sequence)
+        accepted = AcceptedRollbacks(count=self._num_accepted, sequence=entry.sequence)
         self._store.put(ACCEPTED, wire.encode(accepted), fence=self._writing_lease())
         self.keep_mark(next_epoch=next_epoch)
 
@@ -181,14 +186,15 @@ class Journal:
         """Yield all entries from that number on, in order; raise StoreCorrupt at the first that is missing or unreadable."""
         number = from_number - 1
         if number > self.last():
-            raise StoreForgot(
+            raise StoreRolledBack(
                 f"the journal ends at entry {self.last()}, yet entry {number} was written once: the store lost entries; "
                 f"put back a newer copy"
             )
         while True:
             last = (
                 self.last()
-            )  # before the look: what is appended after it is none that was trimmed
+                # before the look: what is appended after it is none that was trimmed
+            )
             batch = self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0)
             items = batch.items[JOURNAL] if batch else ()
             stored_from = items[0].number if items else last + 1
@@ -197,7 +203,8 @@ class Journal:
                     number = item.number
                     self.passed_bytes += len(item.payload)
                     yield decode_entry(item)
-                continue  # meanwhile the stream may have been trimmed further
+                # meanwhile the stream may have been trimmed further
+                continue
             if not items:
                 return
             for item in items:
@@ -230,10 +237,12 @@ class Journal:
         if self._archive is None:
             return 0
         index, first = self.index(), self.first_stored()
-        if first <= index.last:  # a move that was cut short
+        # a move that was cut short
+        if first <= index.last:
             self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
         through = 0
-        if self.last() - index.last >= self._segment_entries:  # else reading snapshots is idle work
+        # else reading snapshots is idle work
+        if self.last() - index.last >= self._segment_entries:
             kept, _ = kept_snapshots(self._store)
             through = kept[-1].seal.through if len(kept) == len(SNAPSHOTS) else 0
         while through - index.last >= self._segment_entries:

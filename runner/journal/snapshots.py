@@ -17,7 +17,8 @@ SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
 class SnapshotSeal:
     """The first line of a snapshot's register; the state's message follows on the second."""
 
-    through: int  # number of the last entry that the state contains
+    # number of the last entry that the state contains
+    through: int
     bytes: int
     sha256: str
 
@@ -31,7 +32,8 @@ class Snapshot:
 
     state: object | None = None
     through: int = 0
-    bytes: int = 0  # of the state as it was stored
+    # of the state as it was stored
+    bytes: int = 0
     refused: tuple[str, ...] = ()
 
 

@@ -41,28 +41,40 @@ SOCKET_NAME = "keeper.sock"
 NOTE_NAME = "keeper.json"
 LOCK_NAME = "keeper.lock"
 WARM_LOG_NAME = "warm.log"
-MARK = "STOKER_KEEPER"  # environment of a keeper: the folder it serves
-ABILITIES = ("user",)  # beyond the protocol: ranks of another user than its own
-MAX_PACKET_BYTES = 64 * 1024  # the contract's limit of a channel packet
+# environment of a keeper: the folder it serves
+MARK = "STOKER_KEEPER"
+# beyond the protocol: ranks of another user than its own
+ABILITIES = ("user",)
+# the contract's limit of a channel packet
+MAX_PACKET_BYTES = 64 * 1024
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_HELD_BYTES = 256 * 1024  # of one rank's reports while no agent is there; chosen
-_LOOK_SECONDS = 5.0  # how often a keeper without agent looks at its ranks; chosen
-_UNUSED_SECONDS = 60.0  # a keeper without agent and ranks ends after this; chosen
-_LOCK_WAIT_SECONDS = 2.0  # for the keeper before this one to be gone; chosen
-_FIRST_PRESS_SECONDS = 0.005  # between looks at ranks that were killed; doubles up to the next
-_LAST_PRESS_SECONDS = 0.05  # both chosen
-_FORK_SECONDS = (
-    5.0  # for a warm process to fork what it was asked for; chosen, it takes milliseconds
-)
-_ROOM_BYTES = 64 * 1024  # for a rank's environment, and as much for its command line; chosen
-_ROOM_VARIABLE = "STOKER_WARM_ROOM"  # the same in warm.py
+# of one rank's reports while no agent is there; chosen
+_HELD_BYTES = 256 * 1024
+# how often a keeper without agent looks at its ranks; chosen
+_LOOK_SECONDS = 5.0
+# a keeper without agent and ranks ends after this; chosen
+_UNUSED_SECONDS = 60.0
+# for the keeper before this one to be gone; chosen
+_LOCK_WAIT_SECONDS = 2.0
+# between looks at ranks that were killed; doubles up to the next
+_FIRST_PRESS_SECONDS = 0.005
+# both chosen
+_LAST_PRESS_SECONDS = 0.05
+# for a warm process to fork what it was asked for; chosen, it takes milliseconds
+_FORK_SECONDS = 5.0
+# for a rank's environment, and as much for its command line; chosen
+_ROOM_BYTES = 64 * 1024
+# the same in warm.py
+_ROOM_VARIABLE = "STOKER_WARM_ROOM"
 # Times the time for a kill: how long trackers are let be. Less than twice, after which a supervisor probes the node; chosen.
 # Measured: a tracker needs 6 ms to end, one that is only starting 50 ms; on 2 cores with a load of 11, 50 and 190 ms.
 _SPARED_RATIO = 1.5
-_MOST_SPARED_SECONDS = 5.0  # chosen
-_MANAGER_SECONDS = 4.0  # twice what torch_shm_manager waits for another client before it ends
+# chosen
+_MOST_SPARED_SECONDS = 5.0
+# twice what torch_shm_manager waits for another client before it ends
+_MANAGER_SECONDS = 4.0
 _SHARED_FOLDER = "/dev/shm"  # noqa: S108 - it is looked at, nothing is put there
 # `multiprocessing` of Python 3.9 to 3.13 and joblib 1.6 start theirs so.
 _TRACKER = re.compile(
@@ -109,7 +121,8 @@ def _read_bytes(path: str) -> bytes:
         while chunk := os.read(descriptor, 65536):
             chunks.append(chunk)
         return b"".join(chunks)
-    except OSError:  # the process is gone
+    except OSError:
+        # the process is gone
         return b""
     finally:
         os.close(descriptor)
@@ -156,7 +169,8 @@ def strays(mark: dict[str, str], *, keeper: int = 0) -> dict[int, dict[str, str]
 
 
 def _first_above(table: dict[int, Process], pid: int, wanted: set[int]) -> int | None:
-    for _ in range(len(table)):  # parents read at different moments might form a ring
+    # parents read at different moments might form a ring
+    for _ in range(len(table)):
         seen = table.get(pid)
         if seen is None or seen.parent in wanted:
             return seen.parent if seen and seen.parent else None
@@ -193,7 +207,7 @@ def is_cleaner(pid: int) -> bool:
     return is_tracker(pid) or is_manager(pid)
 
 
-class Sweep:
+class OrphanReaper:
     """Strays being ended: all at once, but for those that then clean up, which are let be for a while.
 
     Killed, a cleaner would leave in /dev/shm for ever what its program had there. A tracker is waited for; a manager, which
@@ -229,8 +243,10 @@ class Sweep:
             send_signal(cleaners, signal.SIGKILL)
         elif cleaners:
             send_signal(
-                cleaners, signal.SIGCONT
-            )  # whoever stopped the ranks may have stopped it too
+                cleaners,
+                signal.SIGCONT,
+                # whoever stopped the ranks may have stopped it too
+            )
             if since is not None:
                 # Their time starts when all else is gone, however long that has taken; a quarter of it is to die in.
                 self.deadline = max(self.deadline, since + 1.25 * spared_seconds)
@@ -240,7 +256,7 @@ def end_strays(
     find: Callable[[], dict[int, dict[str, str]]], *, wait_seconds: float, last: bool = False
 ) -> dict[int, dict[str, str]]:
     """Kill what `find` finds, cleaners last, until there is nothing; return what does not die in time."""
-    sweep = Sweep(wait_seconds=wait_seconds, last=last)
+    sweep = OrphanReaper(wait_seconds=wait_seconds, last=last)
     pause_seconds = _FIRST_PRESS_SECONDS
     while True:
         left = sweep.strike(find())
@@ -272,7 +288,8 @@ class Rank:
         self.channel = channel
         self.outputs: tuple[str, ...] = (spec["output"], spec["errors"])
         self.exit_code: int | None = None
-        self.asked = False  # its end was asked for before it came
+        # its end was asked for before it came
+        self.asked = False
         self.acknowledged = False
         self.held: collections.deque[bytes] = collections.deque()
         self.held_bytes = 0
@@ -318,7 +335,7 @@ def _size(path: str) -> int:
         return 0
 
 
-class Wiring:
+class RankStdio:
     """What a rank is connected to: both ends of its channel, and its output files. `let_go` keeps our end only."""
 
     def __init__(self, spec: Message, user: Message | None) -> None:
@@ -343,7 +360,7 @@ class Wiring:
 
 def spawn_rank(spec: Message, ask: Message) -> Rank:
     """Start one rank as a fresh process; raises OSError, ValueError or SubprocessError when it cannot be started."""
-    wiring = Wiring(spec, ask.get("user"))
+    wiring = RankStdio(spec, ask.get("user"))
     folder = ask["working_directory"]
     child = Child(ask.get("user"), folder)
     environment = {**ask["environment"], **spec["environment"]}
@@ -362,7 +379,8 @@ def spawn_rank(spec: Message, ask: Message) -> Rank:
         raise
     finally:
         wiring.let_go()
-    process.returncode = 0  # reaped by the loop; a Popen that is let go of would look for it
+    # reaped by the loop; a Popen that is let go of would look for it
+    process.returncode = 0
     return Rank(spec, process.pid, wiring.ours)
 
 
@@ -384,7 +402,8 @@ class Child:
                 start_new_session=True,
                 # A folder that only the user may enter is entered as the user.
                 cwd=None if self._user else self._folder or None,
-                preexec_fn=lambda: self._become(told),  # safe: the keeper has one thread
+                # safe: the keeper has one thread
+                preexec_fn=lambda: self._become(told),
                 **options,
             )
         except subprocess.SubprocessError as error:
@@ -412,7 +431,8 @@ class Child:
                 raise
         # After the change of user, which would undo it.
         _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != self._keeper:  # died before the line above took effect
+        # died before the line above took effect
+        if os.getppid() != self._keeper:
             os._exit(1)
         for number in (*_EXIT_SIGNALS, signal.SIGQUIT, signal.SIGCHLD):
             # An ignored signal would stay ignored through exec.
@@ -423,9 +443,11 @@ def _appended(path: str, user: Message | None = None) -> int:
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
     if user is not None:
         try:
-            os.fchown(descriptor, user["uid"], user["gid"])  # so that /dev/stdout can be opened
+            # so that /dev/stdout can be opened
+            os.fchown(descriptor, user["uid"], user["gid"])
         except OSError:
-            pass  # a file system that keeps root out
+            # a file system that keeps root out
+            pass
     return descriptor
 
 
@@ -499,7 +521,8 @@ class Warm:
         if not self.is_reaped:
             try:
                 os.killpg(self.child.pid, signal.SIGKILL)
-            except ProcessLookupError:  # between fork and exec it leads no group yet
+            except ProcessLookupError:
+                # between fork and exec it leads no group yet
                 send_signal([self.child.pid], signal.SIGKILL)
 
 
@@ -511,11 +534,11 @@ class Forking:
         self.ask = ask
         self.job = time.monotonic_ns()
         self.deadline = time.monotonic() + _FORK_SECONDS
-        self.wirings: list[Wiring] = []
+        self.wirings: list[RankStdio] = []
         self.gate = -1
         try:
             for spec in ask["ranks"]:
-                self.wirings.append(Wiring(spec, ask.get("user")))
+                self.wirings.append(RankStdio(spec, ask.get("user")))
         except OSError:
             self.call_off()
             raise
@@ -548,7 +571,8 @@ class Forking:
                 pid = pids[str(wiring.spec["rank"])]
                 ranks += [Rank(wiring.spec, pid, wiring.ours)]
             os.write(self.gate, b"g" * len(ranks))
-        except OSError:  # one is reaped already, or nobody is left at the gate
+        except OSError:
+            # one is reaped already, or nobody is left at the gate
             for rank in ranks:
                 rank.close()
             self.call_off()
@@ -610,14 +634,15 @@ class Connection:
                 return
             if sent == len(data):
                 self._waiting.popleft()
-            else:  # descriptors travel with the first byte
+            else:
+                # descriptors travel with the first byte
                 self._waiting[0] = (data[sent:], ())
 
 
 class Ending:
     """Ranks being ended: when to look next, whom to wait for, what to tell then."""
 
-    def __init__(self, tell: Message, sweep: Sweep, *, is_half_done: bool) -> None:
+    def __init__(self, tell: Message, sweep: OrphanReaper, *, is_half_done: bool) -> None:
         """`is_half_done`: only the ranks themselves were killed, and the next look is to find the others."""
         self.tell = tell
         self.sweep = sweep
@@ -635,13 +660,15 @@ class Keeper:
         self._selector = selectors.DefaultSelector()
         self._agent: Connection | None = None
         self._agentless_since = time.monotonic()
-        self._gang: Message = {}  # attempt, epoch, notes: as the agent gave them
+        # attempt, epoch, notes: as the agent gave them
+        self._gang: Message = {}
         self._shared_before: frozenset[tuple[str, int]] = frozenset()
         self._ranks: dict[int, Rank] = {}
         self._by_pid: dict[int, Rank] = {}
         self._ending: Ending | None = None
         self._warm: Warm | None = None
-        self._warms: dict[int, Warm] = {}  # by pid, until they are reaped
+        # by pid, until they are reaped
+        self._warms: dict[int, Warm] = {}
         self._forking: Forking | None = None
         self._signs: tuple[tuple[int, ...], ...] = ()
         self._signs_changed_at = self._agentless_since
@@ -825,7 +852,8 @@ class Keeper:
             self._tell({"tell": "warm", **told})
             return
         self._warms[warm.child.pid] = warm
-        warm.child.returncode = 0  # reaped by the loop, like ranks
+        # reaped by the loop, like ranks
+        warm.child.returncode = 0
         self._watch(warm.stream, lambda: self._hear_warm(warm))
 
     def _end_warm(self) -> None:
@@ -840,7 +868,8 @@ class Keeper:
 
     def _hear_warm(self, warm: Warm) -> None:
         said = warm.hear() if warm is self._warm else None
-        if said is None:  # it was replaced in this very turn, or there is nothing yet
+        # it was replaced in this very turn, or there is nothing yet
+        if said is None:
             return
         tell = said.get("tell")
         if tell in ("ready", "odd"):
@@ -853,7 +882,8 @@ class Keeper:
             self._bury_warm(said["reason"])
         elif tell == "forked":
             self._forked(said)
-        elif warm.state == "odd":  # and has ended, as it does
+        elif warm.state == "odd":
+            # and has ended, as it does
             self._selector.unregister(warm.stream)
             warm.end()
         else:
@@ -899,7 +929,8 @@ class Keeper:
     def _forked(self, said: Message) -> None:
         forking = self._forking
         if forking is None or said["job"] != forking.job:
-            return  # called off meanwhile
+            # called off meanwhile
+            return
         self._forking = None
         try:
             ranks = forking.take(said["pids"])
@@ -932,7 +963,8 @@ class Keeper:
 
     def _on_signal(self, ask: Message) -> None:
         rank = self._ranks.get(ask["rank"])
-        if rank is not None and rank.is_alive:  # not reaped, so the pid is still its own
+        # not reaped, so the pid is still its own
+        if rank is not None and rank.is_alive:
             rank.asked = rank.asked or ask["asked"]
             send_signal([rank.pid], ask["signal"])
 
@@ -973,7 +1005,8 @@ class Keeper:
             warm = self._warms.pop(seen.si_pid, None)
             if (
                 warm is not None
-            ):  # its group is its own until it is reaped: what a preload has started ends with it
+                # its group is its own until it is reaped: what a preload has started ends with it
+            ):
                 warm.kill()
                 warm.is_reaped = True
             self._reaped(*os.waitpid(seen.si_pid, 0))
@@ -983,7 +1016,8 @@ class Keeper:
         if rank is None:
             if self._ending is not None and pid in self._ending.awaited:
                 self._ending.look_at = time.monotonic()
-            return  # else left behind by a rank and inherited by us
+            # else left behind by a rank and inherited by us
+            return
         rank.exit_code = os.waitstatus_to_exitcode(status)
         self._selector.unregister(rank.pidfd)
         os.close(rank.pidfd)
@@ -1008,7 +1042,7 @@ class Keeper:
             if rank.is_alive:
                 rank.asked = True
                 _kill_rank(rank.pid, with_group=not shares)
-        sweep = Sweep(wait_seconds=self._options.kill_wait_seconds, last=self._is_leaving)
+        sweep = OrphanReaper(wait_seconds=self._options.kill_wait_seconds, last=self._is_leaving)
         self._ending = Ending(tell, sweep, is_half_done=shares)
 
     def _look(self) -> None:
@@ -1074,7 +1108,8 @@ def _kill_rank(pid: int, *, with_group: bool) -> None:
             os.killpg(pid, signal.SIGKILL)
             return
         except ProcessLookupError:
-            pass  # it leads no group of its own yet
+            # it leads no group of its own yet
+            pass
     send_signal([pid], signal.SIGKILL)
 
 
@@ -1116,7 +1151,8 @@ def main() -> int:
     options = parser.parse_args()
     os.chdir(
         options.folder
-    )  # names in here are short enough for a socket's address, wherever the folder is
+        # names in here are short enough for a socket's address, wherever the folder is
+    )
     lock = os.open(LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     if not _locked(lock):
         sys.stderr.write(f"another keeper serves {options.folder}\n")
@@ -1148,7 +1184,8 @@ def _locked(descriptor: int) -> bool:
 def _listen() -> socket.socket:
     Path(SOCKET_NAME).unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    before = os.umask(0o177)  # whoever may connect may start programs as us
+    # whoever may connect may start programs as us
+    before = os.umask(0o177)
     listener.bind(SOCKET_NAME)
     os.umask(before)
     listener.listen(8)

@@ -37,31 +37,37 @@ from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from typing import Any, NamedTuple
 
-MAX_RANKS = 64  # in one job: three descriptors each, and a packet carries 253
-ROOM_VARIABLE = "STOKER_WARM_ROOM"  # keeps room in /proc/PID/environ for a rank's own environment
-KEEPER_VARIABLE = "STOKER_KEEPER"  # tells keepers and warm processes from ranks
+# in one job: three descriptors each, and a packet carries 253
+MAX_RANKS = 64
+# keeps room in /proc/PID/environ for a rank's own environment
+ROOM_VARIABLE = "STOKER_WARM_ROOM"
+# tells keepers and warm processes from ranks
+KEEPER_VARIABLE = "STOKER_KEEPER"
 _WARM_VARIABLES = (ROOM_VARIABLE, KEEPER_VARIABLE)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-_NUMBER_DIGITS = 10  # of a descriptor, at most
+# of a descriptor, at most
+_NUMBER_DIGITS = 10
 _PACKET_BYTES = 64 * 1024
 # Rank 0's head start to listen where the others will connect: torch's client waits 0.25 to 0.75 s after a connection that was
 # refused (measured, 2.13). A rank 0 that was forked listens after some 30 ms; one that never does costs no more than this.
 _HEAD_START_SECONDS = 0.25
-_LOOK_SECONDS = (0.002, 0.02)  # between looks: first, and longest; doubles; chosen
-_ADOPTION_SECONDS = 10.0  # for the middle process to end; chosen, it takes milliseconds
+# between looks: first, and longest; doubles; chosen
+_LOOK_SECONDS = (0.002, 0.02)
+# for the middle process to end; chosen, it takes milliseconds
+_ADOPTION_SECONDS = 10.0
 
 Message = dict[str, Any]
 
 
-class Odd(Exception):
+class NotForkable(Exception):
     """Something for which only a fresh process will do; the text says what."""
 
 
 # ---- this process as the kernel shows it ------------------------------------------------------------------------------
 
 
-class Shown:
+class ProcTitle:
     """The memory behind /proc/self/cmdline and environ, where ranks are looked for from outside."""
 
     def __init__(self) -> None:
@@ -72,19 +78,22 @@ class Shown:
         self._arguments = (int(fields[45]), int(fields[46]))
         self._environment = (int(fields[47]), int(fields[48]))
         if not all((*self._arguments, *self._environment)):
-            raise Odd("the kernel does not tell where this process keeps its environment")
+            raise NotForkable("the kernel does not tell where this process keeps its environment")
 
     def check(self, environment: dict[str, str]) -> None:
         """Raise Odd when an environment does not fit."""
         start, end = self._environment
         size = len(_as_block(environment))
         if size > end - start:
-            raise Odd(f"an environment of {size} bytes is larger than the {end - start} kept free")
+            raise NotForkable(
+                f"an environment of {size} bytes is larger than the {end - start} kept free"
+            )
 
     def write(self, arguments: list[str], environment: dict[str, str]) -> None:
         """Show these instead; what does not fit is cut."""
         for name, value in os.environ.items():
-            os.putenv(name, value)  # copies what the C library may still read from the place
+            # copies what the C library may still read from the place
+            os.putenv(name, value)
         _overwrite(self._environment, _as_block(environment))
         shown = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
         _overwrite(self._arguments, shown)
@@ -120,7 +129,8 @@ def _threads() -> list[str]:
 def _descriptors() -> dict[int, str]:
     found = {}
     for name in os.listdir("/proc/self/fd"):
-        with contextlib.suppress(OSError):  # the one that lists them is closed again
+        # the one that lists them is closed again
+        with contextlib.suppress(OSError):
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
     return found
 
@@ -128,12 +138,12 @@ def _descriptors() -> dict[int, str]:
 # ---- getting warm -----------------------------------------------------------------------------------------------------
 
 
-class Warmth:
+class PreloadedModules:
     """What has been imported, from which files, and what that has done to the environment."""
 
     def __init__(self, wish: Message) -> None:
         self.wish = wish
-        self.shown = Shown()
+        self.shown = ProcTitle()
         # What an attempt sets differs; all else must stay as it is when the modules are imported.
         self._own = re.compile(wish["own_variables"])
         self.started_with = self._lasting(_started_with())
@@ -143,7 +153,7 @@ class Warmth:
     def import_all(self) -> None:
         """Import the modules as the program itself would find them. Raises Odd when ranks cannot be forked afterwards."""
         if os.path.exists("/dev/kfd"):
-            raise Odd("this node has AMD GPUs, and forking has not been tried on them")
+            raise NotForkable("this node has AMD GPUs, and forking has not been tried on them")
         self._set_search_path()
         opened, folder = _descriptors(), os.getcwd()
         for name in self.wish["preload"]:
@@ -159,24 +169,25 @@ class Warmth:
         _must_be_forkable(self.wish["preload"], opened, folder)
         self._files = {path: _stamp(path) for path in _files_of_modules()}
         gc.collect()
-        gc.freeze()  # a collection in a rank would touch, and so copy, every page
+        # a collection in a rank would touch, and so copy, every page
+        gc.freeze()
 
     def check(self, job: Message) -> None:
         """Raise Odd when a rank of this job would not be what a fresh process is."""
         for path, stamp in self._files.items():
             if _stamp(path) != stamp:
-                raise Odd(f"{path} has changed since it was imported")
+                raise NotForkable(f"{path} has changed since it was imported")
         if self.wish["form"] == "path":
             _must_be_source(self.wish["target"])
         if not os.path.isdir(job["working_directory"]):
-            raise Odd(f"{job['working_directory']} is no folder")
+            raise NotForkable(f"{job['working_directory']} is no folder")
         for rank in job["ranks"]:
             given = {**job["environment"], **rank["environment"]}
             self.shown.check({**given, "STOKER_CHANNEL": "0" * _NUMBER_DIGITS})
             wanted = self._lasting(given)
             for name in sorted({*wanted, *self.started_with}):
                 if wanted.get(name) != self.started_with.get(name):
-                    raise Odd(f"{name} is another than when the modules were imported")
+                    raise NotForkable(f"{name} is another than when the modules were imported")
 
     def _lasting(self, environment: dict[str, str]) -> dict[str, str]:
         return {name: value for name, value in environment.items() if not self._own.fullmatch(name)}
@@ -209,7 +220,7 @@ def _must_hide_nothing(folder: str) -> None:
                 os.path.join(folder, entry, "__init__.py")
             )
             if is_module and module is not None and name != "__main__":
-                raise Odd(
+                raise NotForkable(
                     f"{os.path.join(folder, entry)} has the name of a module of the standard library"
                 )
 
@@ -222,9 +233,9 @@ def _must_be_source(path: str) -> None:
             with open(path, "rb") as file:
                 is_source = b"\0" not in file.read()
     except OSError as error:
-        raise Odd(f"{path} cannot be read: {error.strerror}") from error
+        raise NotForkable(f"{path} cannot be read: {error.strerror}") from error
     if not is_source:
-        raise Odd(f"{path} is no plain source file")
+        raise NotForkable(f"{path} is no plain source file")
 
 
 def _import(name: str) -> None:
@@ -234,17 +245,20 @@ def _import(name: str) -> None:
     except BaseException as error:
         said = "".join(traceback.format_exception_only(type(error), error)).strip()
         traceback.print_exc()
-        raise Odd(f"preload {name!r} cannot be imported: {said[-500:]}") from error
+        raise NotForkable(f"preload {name!r} cannot be imported: {said[-500:]}") from error
     finally:
         if os.getpid() != before:
-            os._exit(1)  # a copy of us that the module has forked
+            # a copy of us that the module has forked
+            os._exit(1)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
-        raise Odd(f"preload {name!r} starts a process while it is imported")
+        raise NotForkable(f"preload {name!r} starts a process while it is imported")
     # A seed set there would hold in each fresh rank, but not in forked ones, which all draw a seed of their own.
     drawn = [library for library, seed in _seeds().items() if seeds.get(library, seed) != seed]
     if drawn:
-        raise Odd(f"preload {name!r} seeds {drawn[0]}, or draws from it, while it is imported")
+        raise NotForkable(
+            f"preload {name!r} seeds {drawn[0]}, or draws from it, while it is imported"
+        )
 
 
 def _seeds() -> dict[str, object]:
@@ -278,7 +292,7 @@ def _watched_reads(name: str, own: re.Pattern[str]) -> Iterator[None]:
     finally:
         kind.__getitem__ = plain  # type: ignore[method-assign]
     if read:
-        raise Odd(
+        raise NotForkable(
             f"preload {name!r} reads {read[0]} while it is imported, which is each rank's own"
         )
 
@@ -287,9 +301,9 @@ def _must_be_forkable(preload: list[str], opened: dict[int, str], folder: str) -
     what = f"preload {', '.join(preload)}"
     left_open = sorted(set(_descriptors().items()) - set(opened.items()))
     if left_open:
-        raise Odd(f"{what} has left {left_open[0][1]} open")
+        raise NotForkable(f"{what} has left {left_open[0][1]} open")
     if os.getcwd() != folder:
-        raise Odd(f"{what} has changed the working directory to {os.getcwd()}")
+        raise NotForkable(f"{what} has changed the working directory to {os.getcwd()}")
     # Some libraries (OpenBLAS) end their threads at a fork and start them again at need: those are no hindrance.
     pid = os.fork()
     if pid == 0:
@@ -297,12 +311,12 @@ def _must_be_forkable(preload: list[str], opened: dict[int, str], folder: str) -
     os.waitpid(pid, 0)
     threads = _threads()
     if len(threads) > 1:
-        raise Odd(
+        raise NotForkable(
             f"{what} has started {len(threads) - 1} threads ({threads[-1]}); a fork would lose them"
         )
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
-        raise Odd(f"{what} has initialised CUDA")
+        raise NotForkable(f"{what} has initialised CUDA")
 
 
 def _versions(wish: Message) -> dict[str, str]:
@@ -346,16 +360,18 @@ def _stamp(path: str) -> tuple[int, int]:
 # ---- forking ----------------------------------------------------------------------------------------------------------
 
 
-class Berth(NamedTuple):
+class ForkSlot(NamedTuple):
     """Where a rank finds itself after the fork: which one of its job it is, and its descriptors."""
 
     job: Message
     rank: Message
-    gate: int  # opens once the keeper knows the rank
+    # opens once the keeper knows the rank
+    gate: int
     channel: int
     output: int
     errors: int
-    door: tuple[int, int]  # a pipe: who leads this node's ranks to the rendezvous closes it
+    # a pipe: who leads this node's ranks to the rendezvous closes it
+    door: tuple[int, int]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -364,7 +380,7 @@ class Berth(NamedTuple):
         return {**self.job["environment"], **self.rank["environment"], **channel}
 
 
-def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> Berth | None:
+def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> ForkSlot | None:
     """Fork the ranks of a job by way of a middle process; return in a rank its berth, None here."""
     middle = os.fork()
     if middle:
@@ -381,7 +397,7 @@ def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> 
             pid = os.fork()
             if pid == 0:
                 channel, output, errors = descriptors[1 + 3 * index : 4 + 3 * index]
-                return Berth(job, rank, descriptors[0], channel, output, errors, door)
+                return ForkSlot(job, rank, descriptors[0], channel, output, errors, door)
             pids[rank["rank"]] = pid
         _tell(stream, tell="forked", job=job["job"], pids=pids)
     except OSError as error:
@@ -400,11 +416,12 @@ def _await_adoption(gate: int, keeper: int) -> None:
             os._exit(1)
         time.sleep(0.0002)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != keeper:  # died before the line above took effect
+    # died before the line above took effect
+    if os.getppid() != keeper:
         os._exit(1)
 
 
-def _await_rendezvous(berth: Berth) -> None:
+def _await_rendezvous(berth: ForkSlot) -> None:
     """Let rank 0 listen before the others connect. One rank of a node looks out, the others wait at its door."""
     entrance, shut = berth.door
     followers = [rank["rank"] for rank in berth.job["ranks"] if rank["rank"] != 0]
@@ -416,7 +433,8 @@ def _await_rendezvous(berth: Berth) -> None:
         select.select([entrance], [], [], _HEAD_START_SECONDS)
         return
     if not _is_of_this_machine(os.environ["MASTER_ADDR"]):
-        return  # from here nobody can see whether it listens
+        # from here nobody can see whether it listens
+        return
     port = int(os.environ["MASTER_PORT"])
     pause, longest = _LOOK_SECONDS
     while time.monotonic() < deadline and not _is_listened_on(port):
@@ -440,12 +458,13 @@ def _is_listened_on(port: int) -> bool:
         with contextlib.suppress(OSError), open(path, "rb") as table:
             for line in table:
                 fields = line.split(None, 4)
-                if fields[1].endswith(wanted) and fields[3] == b"0A":  # the state LISTEN
+                # the state LISTEN
+                if fields[1].endswith(wanted) and fields[3] == b"0A":
                     return True
     return False
 
 
-def _become(warmth: Warmth, berth: Berth) -> None:
+def _become(warmth: PreloadedModules, berth: ForkSlot) -> None:
     """Become the rank as the kernel and the operating system see it."""
     os.setsid()
     for name in list(os.environ):
@@ -497,7 +516,8 @@ def _run(form: str, rank: Message) -> None:
         sys.argv[0] = "-m"
         runpy._run_module_as_main(target)  # type: ignore[attr-defined]  # what the interpreter calls for -m
         return
-    path = os.path.join(os.getcwd(), sys.argv[0])  # not normalised: nor is it by the interpreter
+    # not normalised: nor is it by the interpreter
+    path = os.path.join(os.getcwd(), sys.argv[0])
     main.__dict__.update(
         __file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path)
     )
@@ -541,7 +561,7 @@ def _receive(stream: socket.socket) -> tuple[Message, list[int]]:
     return message, descriptors
 
 
-def _serve(stream: socket.socket, warmth: Warmth) -> Berth:
+def _serve(stream: socket.socket, warmth: PreloadedModules) -> ForkSlot:
     """Answer jobs; return in a rank only."""
     while True:
         job, descriptors = _receive(stream)
@@ -549,7 +569,7 @@ def _serve(stream: socket.socket, warmth: Warmth) -> Berth:
         try:
             warmth.check(job)
             berth = _fork_ranks(stream, job, descriptors)
-        except (Odd, OSError) as error:
+        except (NotForkable, OSError) as error:
             _tell(stream, tell="refused", job=job["job"], reason=str(error))
         if berth is not None:
             return berth
@@ -557,18 +577,18 @@ def _serve(stream: socket.socket, warmth: Warmth) -> Berth:
             os.close(descriptor)
 
 
-def _get_warm(stream: socket.socket) -> Warmth | None:
+def _get_warm(stream: socket.socket) -> PreloadedModules | None:
     for name in _WARM_VARIABLES:
         os.environ.pop(name, None)
     wish, _ = _receive(stream)
     started = time.monotonic()
     try:
-        warmth = Warmth(wish)
+        warmth = PreloadedModules(wish)
         warmth.shown.write(
             ["warm", "process:", *wish["preload"]], {KEEPER_VARIABLE: wish["keeper"]}
         )
         warmth.import_all()
-    except Odd as error:
+    except NotForkable as error:
         _tell(stream, tell="odd", reason=str(error))
         return None
     _tell(stream, tell="ready", seconds=time.monotonic() - started, versions=_versions(wish))

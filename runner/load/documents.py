@@ -17,10 +17,13 @@ import yaml
 
 from runner.errors import SpecError
 
-MAX_FILE_BYTES = 1024 * 1024  # a spec of a few KB is large; chosen, not measured
-MAX_DEPTH = 50  # nesting in one file; chosen, not measured
+# a spec of a few KB is large; chosen, not measured
+MAX_FILE_BYTES = 1024 * 1024
+# nesting in one file; chosen, not measured
+MAX_DEPTH = 50
 
-Where = tuple[str | int, ...]  # the way to a value: field names and list positions
+# the way to a value: field names and list positions
+Where = tuple[str | int, ...]
 
 _CORE_TAGS = {
     f"tag:yaml.org,2002:{name}": name

@@ -24,7 +24,8 @@ class Field:
     name: str
     type: Any
     setting: Setting
-    default: Any  # dataclasses.MISSING when the field must be given
+    # dataclasses.MISSING when the field must be given
+    default: Any
 
     @property
     def required(self) -> bool:
@@ -68,7 +69,8 @@ def known_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -
             where, f"{what}; give {' and '.join(needed) if needed else 'at least one field'}"
         )
         if not where:
-            problems.raise_if_any()  # nothing else can be said of such a file
+            # nothing else can be said of such a file
+            problems.raise_if_any()
         return {}
     known = {field.name: field for field in fields_of(cls)}
     kept: dict[str, Any] = {}
@@ -115,7 +117,8 @@ def build(cls: type[T], plain: dict[str, Any], problems: Problems) -> T:
     from pydantic import (
         TypeAdapter,
         ValidationError,
-    )  # 30 ms that commands which load nothing should not pay
+        # 30 ms that commands which load nothing should not pay
+    )
 
     try:
         # JSON in strict mode takes a list for a tuple and an integer for a float, and nothing else for anything else.

@@ -12,14 +12,17 @@ from runner.facts.checks import CHECK_NAMES
 from runner.load.documents import Where
 from runner.load.problems import Problems, nearest, shown
 
-MAX_DOMAIN_NODES = 100_000  # of one domain, what its ranges stand for; chosen, not measured
-MAX_DIGITS = 9  # of a number in a range; chosen, not measured
+# of one domain, what its ranges stand for; chosen, not measured
+MAX_DOMAIN_NODES = 100_000
+# of a number in a range; chosen, not measured
+MAX_DIGITS = 9
 _NODE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,62})")
 _LABEL = re.compile(r"[A-Za-z0-9._-]{1,40}")
 _PLAIN_RANGE = re.compile(r"(?P<prefix>.*[^0-9])(?P<first>[0-9]+)-(?P=prefix)(?P<last>[0-9]+)")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]")
 _NUMBERS = re.compile(r"([0-9]+)(?:-([0-9]+))?")
-_COMMA = re.compile(r",(?![^\[]*\])")  # one outside brackets
+# one outside brackets
+_COMMA = re.compile(r",(?![^\[]*\])")
 
 
 class _Refused(ValueError):
@@ -85,7 +88,8 @@ def _check_owners(
         if other != name:
             way_out = f"a node has one {kind}: keep it in one of them"
             problems.add(where, f"{node} is in {other!r} already; {way_out}")
-            return  # a range that overlaps need not be told node by node
+            # a range that overlaps need not be told node by node
+            return
     seen: dict[str, bool] = {}
     for node in nodes:
         if node in seen:
@@ -172,7 +176,8 @@ def checks(given: Any, problems: Problems) -> Any:
     """Return the checks a node must pass as a list; one name may stand alone, `[]` means none."""
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list):
-        return names  # refused for its type, as a whole
+        # refused for its type, as a whole
+        return names
     for index, name in enumerate(names):
         where: Where = ("checks",) if isinstance(given, str) else ("checks", index)
         if not isinstance(name, str):

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any, TypeGuard
 
 from runner.facts.specs.metric_pattern import pattern_problem
-from runner.facts.specs.planned_changes import MAX_STEP, Planned
+from runner.facts.specs.planned_changes import MAX_STEP, PlannedChange
 from runner.load.documents import Where
 from runner.load.fields import check_limits, known_fields
 from runner.load.problems import Problems, shown
 
-MAX_PLANNED = 200  # of one run; chosen, not measured
-MAX_WHAT = 100  # characters; chosen, not measured
+# of one run; chosen, not measured
+MAX_PLANNED = 200
+# characters; chosen, not measured
+MAX_WHAT = 100
 EXAMPLE = "such as {from_step: 5000, to_step: 5200, what: lr}"
 
 
@@ -19,7 +21,8 @@ def planned(given: Any, problems: Problems) -> Any:
     """Return the planned changes as a list of plain entries; note what is wrong with them."""
     where: Where = ("planned",)
     if given is None:
-        return None  # refused for its type, as a whole
+        # refused for its type, as a whole
+        return None
     if not isinstance(given, list):
         problems.add(where, f"{shown(given)}: expected a list of entries, {EXAMPLE}")
         return []
@@ -35,8 +38,8 @@ def _entry(given: Any, where: Where, problems: Problems) -> Any:
     if not isinstance(given, dict):
         problems.add(where, f"{shown(given)}: expected fields and their values, {EXAMPLE}")
         return given
-    entry = known_fields(Planned, given, problems, where)
-    check_limits(Planned, entry, problems, where)
+    entry = known_fields(PlannedChange, given, problems, where)
+    check_limits(PlannedChange, entry, problems, where)
     first, last, what = (entry.get(name) for name in ("from_step", "to_step", "what"))
     if _is_step(first) and _is_step(last) and last < first:
         problems.add(

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from runner.errors import SpecError
 from runner.load.documents import Document, Where
 
-MAX_SHOWN_VALUE = 60  # characters of a value that a message quotes; chosen, not measured
-MAX_SHOWN_PROBLEMS = 30  # chosen, not measured
+# characters of a value that a message quotes; chosen, not measured
+MAX_SHOWN_VALUE = 60
+# chosen, not measured
+MAX_SHOWN_PROBLEMS = 30
 
 
 class Problems:

@@ -93,7 +93,8 @@ def _rung(rung: object, index: int, problems: Problems) -> object:
 
     where = ("ladder", index)
     if isinstance(rung, str):
-        return {"do": rung}  # `- restart` is the same as `- do: restart`
+        # `- restart` is the same as `- do: restart`
+        return {"do": rung}
     known = known_fields(Rung, rung, problems, where)
     check_limits(Rung, known, problems, where)
     tries = known.get("tries")

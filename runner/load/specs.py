@@ -187,7 +187,8 @@ def _preload(plain: dict[str, Any], problems: Problems) -> Any:
     given = plain["preload"]
     names = [given] if isinstance(given, str) else given
     if not isinstance(names, list):
-        return names  # refused for its type, as a whole
+        # refused for its type, as a whole
+        return names
     if len(names) > MAX_PRELOAD:
         way_out = f"name {MAX_PRELOAD} or fewer; a module that imports the others will do"
         problems.add(("preload",), f"{len(names)} modules; {way_out}")

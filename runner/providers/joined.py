@@ -16,29 +16,32 @@ from runner.facts import wire
 from runner.facts.messages.assignments import Task
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft, Signal
 from runner.facts.specs.cluster import ClusterSpec
-from runner.providers.local import LocalPlace, Place
+from runner.providers.local import LocalProvider, NodeProvider
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 
 # For a machine's init system to bring its agent back (RestartSec=1 in deploy/stoker-agent@.service); chosen, not measured.
 REJOIN_SECONDS = 10.0
-LEAVE_SECONDS = (
-    30.0  # for an agent to end ranks and keeper when asked to leave; chosen, not measured
-)
+# for an agent to end ranks and keeper when asked to leave; chosen, not measured
+LEAVE_SECONDS = 30.0
 
 
-class JoinedPlace:
+class SelfJoinedProvider:
     """Nodes that joined by themselves. Its verbs are called from threads of their own, `hear` from the supervisor's."""
 
     def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> None:
         self._cluster, self._store, self._lease, self._signer = cluster, store, lease, signer
         self._changed = threading.Condition()
-        self._num_waiting = 0  # as a rule nobody is, and a word costs no lock then
+        # as a rule nobody is, and a word costs no lock then
+        self._num_waiting = 0
         self._beats: dict[
             str, tuple[float, Heartbeat]
-        ] = {}  # node -> when it came, and what it says
-        self._joined: dict[str, float] = {}  # node -> when its agent joined last
-        self._left: dict[str, float] = {}  # node -> when its agent left
+            # node -> when it came, and what it says
+        ] = {}
+        # node -> when its agent joined last
+        self._joined: dict[str, float] = {}
+        # node -> when its agent left
+        self._left: dict[str, float] = {}
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -110,7 +113,8 @@ class JoinedPlace:
     def probe_node(self, node: str) -> Outcome:
         """Tell whether the node is heard, and which ranks its agent sees; nothing else can be known from here."""
         asked_at = time.monotonic()
-        self._store.last("beats")  # an outage of the store says nothing of the node: tried again
+        # an outage of the store says nothing of the node: tried again
+        self._store.last("beats")
         wait_seconds = min(2 * self._cluster.heartbeat_seconds, self._cluster.probe_seconds / 2)
 
         def is_heard() -> bool:
@@ -133,10 +137,10 @@ class JoinedPlace:
         return beat is not None and time.monotonic() - beat[0] <= self._cluster.silence_seconds
 
 
-class Places:
+class CompositeProvider:
     """Every node's own place: those of this machine, and those that joined by themselves."""
 
-    def __init__(self, local: LocalPlace, joined: JoinedPlace) -> None:
+    def __init__(self, local: LocalProvider, joined: SelfJoinedProvider) -> None:
         self._local, self._joined = local, joined
 
     @property
@@ -150,16 +154,16 @@ class Places:
             self._joined.hear(signal)
 
     def start_agent(self, node: str) -> Outcome:
-        """See `Place`."""
+        """See `NodeProvider`."""
         return self._of(node).start_agent(node)
 
     def stop_agent(self, node: str) -> Outcome:
-        """See `Place`."""
+        """See `NodeProvider`."""
         return self._of(node).stop_agent(node)
 
     def probe_node(self, node: str) -> Outcome:
-        """See `Place`."""
+        """See `NodeProvider`."""
         return self._of(node).probe_node(node)
 
-    def _of(self, node: str) -> Place:
+    def _of(self, node: str) -> NodeProvider:
         return self._local if node in self._local.nodes else self._joined

@@ -1,6 +1,6 @@
 """Places: how agents get onto nodes, are looked at from outside, and are ended. One noun per kind of place.
 
-`LocalPlace` plays nodes with processes on this machine: each node is a folder, an agent and a keeper of its own. Nodes on
+`LocalProvider` plays nodes with processes on this machine: each node is a folder, an agent and a keeper of its own. Nodes on
 other machines are in `joined`; ssh and Slurm implement the same verbs one day.
 """
 
@@ -24,17 +24,17 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.keeper import keeper
 from runner.store.protocol import Lease, Store
 
-AGENT_START_SECONDS = (
-    20.0  # from start to holding its node's lock, on a loaded machine; chosen, not measured
-)
-AGENT_END_SECONDS = (
-    10.0  # for an agent to end ranks and keeper when told to; then it is killed; chosen
-)
-HOST = "place.local"  # register: the machine whose processes the local nodes are
-POLL_SECONDS = 0.02  # while waiting for a process that is not our child
+# from start to holding its node's lock, on a loaded machine; chosen, not measured
+AGENT_START_SECONDS = 20.0
+# for an agent to end ranks and keeper when told to; then it is killed; chosen
+AGENT_END_SECONDS = 10.0
+# register: the machine whose processes the local nodes are
+HOST = "place.local"
+# while waiting for a process that is not our child
+POLL_SECONDS = 0.02
 
 
-class Place(Protocol):
+class NodeProvider(Protocol):
     """Somewhere agents run."""
 
     @property
@@ -59,7 +59,7 @@ class Place(Protocol):
         ...
 
 
-class LocalPlace:
+class LocalProvider:
     """Nodes n1, n2, ... on this machine."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
@@ -197,7 +197,7 @@ class LocalPlace:
 
 def check_local_nodes(cluster: ClusterSpec, store: Store) -> None:
     """Raise UserError when the cluster's local nodes are processes of another machine, so that /proc here knows nothing of them."""
-    if not cluster.store.address or not LocalPlace(cluster).nodes:
+    if not cluster.store.address or not LocalProvider(cluster).nodes:
         return
     known = store.get(HOST)
     host = known.payload.decode(errors="replace") if known is not None else ""
@@ -212,7 +212,7 @@ def check_local_nodes(cluster: ClusterSpec, store: Store) -> None:
 def claim_local_nodes(cluster: ClusterSpec, store: Store, lease: Lease) -> None:
     """Write down that the cluster's local nodes are on this machine. Raises UserError when they are on another."""
     check_local_nodes(cluster, store)
-    if cluster.store.address and LocalPlace(cluster).nodes and store.get(HOST) is None:
+    if cluster.store.address and LocalProvider(cluster).nodes and store.get(HOST) is None:
         store.put(HOST, socket.gethostname().encode(), fence=lease)
 
 

@@ -14,9 +14,8 @@ from typing import Literal
 Wait = Literal["all", "peer"]
 
 
-MAX_REMEMBERED = (
-    1024  # stacks: the ranks of a large gang stand in few places, and each is asked about; chosen
-)
+# stacks: the ranks of a large gang stand in few places, and each is asked about; chosen
+MAX_REMEMBERED = 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

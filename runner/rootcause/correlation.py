@@ -30,11 +30,16 @@ CONFIDENCE: dict[Layer, float] = {
     "launcher": 0.5,
     "other": 0.4,
 }
-DISPUTED = 0.8  # times that, when the same layer names other faults too; chosen
-MAX_EVIDENCE = 12  # lines that a verdict quotes; chosen
-MAX_DIGITS = 19  # of a sequence number
-NEAR_SEQUENCES = 8  # collectives that a late rank may be behind; chosen
-NEAR_LINES = 3  # between a line that names a GPU and one that says what became of it; chosen
+# times that, when the same layer names other faults too; chosen
+DISPUTED = 0.8
+# lines that a verdict quotes; chosen
+MAX_EVIDENCE = 12
+# of a sequence number
+MAX_DIGITS = 19
+# collectives that a late rank may be behind; chosen
+NEAR_SEQUENCES = 8
+# between a line that names a GPU and one that says what became of it; chosen
+NEAR_LINES = 3
 # A run goes on making steps while it is sick of these, or of anything that its numbers tell.
 SICK = ("nan_loss", "loss_scale_floor", "loss_spike", "thermal_power")
 _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
@@ -44,10 +49,13 @@ _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7
 class _Log:
     """What one file says besides its matches."""
 
-    ended_well: int = 0  # the line in which it did; 0: it did not
-    last_step: int = 0  # the line with the last step that was new
+    # the line in which it did; 0: it did not
+    ended_well: int = 0
+    # the line with the last step that was new
+    last_step: int = 0
     best: int = -1
-    died: list[int] = field(default_factory=list)  # lines of launchers that tell of a death
+    # lines of launchers that tell of a death
+    died: list[int] = field(default_factory=list)
 
 
 def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verdict]:
@@ -63,12 +71,14 @@ def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verd
     root = _first(deepest)
     raised = [match for match in naming if match.layer == "other"]
     if raised and root.layer == "launcher" and root.fault == "preemption":
-        deepest, root = raised, _first(raised)  # whoever ended the job did so because of it
+        # whoever ended the job did so because of it
+        deepest, root = raised, _first(raised)
     verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
     sick = [match for match in naming if match.layer == "numbers"]
     if (
         sick and root.layer != "numbers" and root.fault not in SICK
-    ):  # it was sick before it died, or went on
+        # it was sick before it died, or went on
+    ):
         first = _first(sick)
         verdicts.append(_verdict(first, _alike(naming, first), sick, sick))
     return verdicts
@@ -108,7 +118,8 @@ def _logs(matches: Iterable[Match], steps: Iterable[Step]) -> dict[str, _Log]:
             log.best, log.last_step = step.step, step.line
     for log in logs.values():
         if log.last_step > log.ended_well:
-            log.ended_well = 0  # an epoch was over, or a phase: it went on
+            # an epoch was over, or a phase: it went on
+            log.ended_well = 0
     return logs
 
 
@@ -118,7 +129,8 @@ def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
     if match.layer == "numbers" or (match.is_lasting and match.layer in DEEP):
         return True
     if match.layer in ECHOES and any(other.ended_well for other in logs.values()):
-        return False  # the ranks that were done first were missed by the others
+        # the ranks that were done first were missed by the others
+        return False
     if log.ended_well and match.line > log.ended_well:
         return match.layer in DEEP or match.fault == "checkpoint_io"
     over = log.ended_well or log.last_step

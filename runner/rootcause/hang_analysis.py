@@ -15,16 +15,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt
 from runner.facts.messages import records as r
-from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, PEERS, Stand, merged
-from runner.facts.messages.signals import RanksGone
+from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, PEERS, RankStack, merged
+from runner.facts.messages.signals import RanksTerminated
 from runner.rootcause.blocking_calls import blocking_of, caller_of, may_wait, split, wait_of
 
-MAX_GROUPS = 4  # that are told of ranks that divide; chosen
-MAX_RANKS_TOLD = 8  # by number, of one group; chosen
-MAX_WORDS = 160  # characters of one place in words; chosen
+# that are told of ranks that divide; chosen
+MAX_GROUPS = 4
+# by number, of one group; chosen
+MAX_RANKS_TOLD = 8
+# characters of one place in words; chosen
+MAX_WORDS = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +46,8 @@ class _Gang:
     nodes: Sequence[str]
     ranks_per_node: int
     stages: int
-    stands: dict[int, Stand]  # of ranks that were read
+    # of ranks that were read
+    stands: dict[int, RankStack]
     has_gpus: bool = False
 
     @property
@@ -62,7 +66,7 @@ class _Gang:
 # ---- what nodes tell ------------------------------------------------------------------------------------------------
 
 
-def own_stands(draft: Draft, attempt: Attempt, gone: RanksGone) -> tuple[Stand, ...]:
+def own_stands(draft: Decision, attempt: Attempt, gone: RanksTerminated) -> tuple[RankStack, ...]:
     """Return where a node's ranks stood, of its own ranks only and no more than may be kept."""
     if not gone.stands or gone.node not in attempt.nodes:
         return ()
@@ -75,7 +79,7 @@ def own_stands(draft: Draft, attempt: Attempt, gone: RanksGone) -> tuple[Stand, 
     return tuple(stand for stand in own if stand.ranks)
 
 
-def note_missing(draft: Draft, attempt: Attempt, node: str, stands: Sequence[Stand]) -> None:
+def note_missing(draft: Decision, attempt: Attempt, node: str, stands: Sequence[RankStack]) -> None:
     """Once no other node of the gang is waited for, say who is missing. It explains; what is done stays done."""
     incident = draft.state.incidents.get(attempt.incident or "")
     if incident is None or not (stands or attempt.stands):
@@ -84,7 +88,8 @@ def note_missing(draft: Draft, attempt: Attempt, node: str, stands: Sequence[Sta
     if any(
         name != node
         and nodes[name].uncleared == attempt.attempt
-        and nodes[name].state == "active"  # of one in doubt nobody knows when it will speak
+        # of one in doubt nobody knows when it will speak
+        and nodes[name].state == "active"
         for name in attempt.nodes
     ):
         return
@@ -110,7 +115,7 @@ def note_missing(draft: Draft, attempt: Attempt, node: str, stands: Sequence[Sta
     )
 
 
-def _has_gpus(draft: Draft, name: str) -> bool:
+def _has_gpus(draft: Decision, name: str) -> bool:
     hardware = draft.state.hardware.get(draft.state.nodes[name].hardware)
     return hardware is not None and any(part.startswith("gpu:") for part in hardware.parts)
 
@@ -119,7 +124,7 @@ def _has_gpus(draft: Draft, name: str) -> bool:
 
 
 def judge(
-    stands: Sequence[Stand],
+    stands: Sequence[RankStack],
     *,
     nodes: Sequence[str],
     ranks_per_node: int,
@@ -150,7 +155,7 @@ def judge(
     return Missing(evidence=_named(gang, missing), node=gang.node_of(missing[0]), rank=rank)
 
 
-def _waits(stand: Stand) -> bool:
+def _waits(stand: RankStack) -> bool:
     """Whether a rank waits for others. One that was stopped does not, wherever it stands: it would not go on if they came."""
     is_in_one = any(each.waits_at for each in stand.collectives)
     return stand.state != "T" and (is_in_one or wait_of(stand.frames) is not None)
@@ -202,7 +207,8 @@ def _not_there(gang: _Gang) -> list[int]:
     absent = [rank for rank, stand in gang.stands.items() if not _waits(stand)]
     num_waiting = len(gang.stands) - len(absent)
     if not absent or not num_waiting or 2 * len(gang.stands) <= gang.num_ranks:
-        return []  # of most ranks nothing is known
+        # of most ranks nothing is known
+        return []
     if any(_is_open(gang, rank) for rank in absent):
         return []
     is_few = len(absent) == 1 or (
@@ -242,7 +248,7 @@ def _are_to_blame(gang: _Gang, apart: Sequence[int]) -> bool:
     return gang.common_node(apart) is not None and (others_may_wait or not waiting)
 
 
-def _apart(gang: _Gang, place: Callable[[Stand], tuple[str, ...]]) -> list[int] | None:
+def _apart(gang: _Gang, place: Callable[[RankStack], tuple[str, ...]]) -> list[int] | None:
     """Return the ranks that are not with the majority of their stage; None where a stage has none."""
     size, apart = gang.num_ranks // gang.stages, list[int]()
     for first in range(0, gang.num_ranks, size):
@@ -257,21 +263,21 @@ def _apart(gang: _Gang, place: Callable[[Stand], tuple[str, ...]]) -> list[int] 
     return sorted(apart)
 
 
-def _line(stand: Stand) -> tuple[str, ...]:
+def _line(stand: RankStack) -> tuple[str, ...]:
     """Return what ranks at the same line of the same call have in common."""
     if not stand.frames or stand.state == "T":
         return stand.state, stand.wchan
     return _innermost(stand), caller_of(stand.frames)
 
 
-def _function(stand: Stand) -> tuple[str, ...]:
+def _function(stand: RankStack) -> tuple[str, ...]:
     """Return what ranks in the same function have in common, at whatever line."""
     if not stand.frames or stand.state == "T":
         return stand.state, stand.wchan
     return split(_innermost(stand)) + split(caller_of(stand.frames))
 
 
-def _innermost(stand: Stand) -> str:
+def _innermost(stand: RankStack) -> str:
     return blocking_of(stand.frames) or stand.frames[0]
 
 
@@ -306,10 +312,11 @@ def _divided(gang: _Gang) -> str:
     return f"{who}{_places(groups)}: who is missing does not show{_unread(gang)}"
 
 
-def _groups(stands: dict[int, Stand]) -> list[tuple[str, list[int]]]:
+def _groups(stands: dict[int, RankStack]) -> list[tuple[str, list[int]]]:
     """Return places in words with their ranks, the most ranks first."""
     groups: dict[str, list[int]] = {}
-    words: dict[object, str] = {}  # most ranks of a gang stand in the same way
+    # most ranks of a gang stand in the same way
+    words: dict[object, str] = {}
     for rank, stand in stands.items():
         where = replace(stand, ranks=())
         said = words.get(where) or words.setdefault(where, _words(stand))
@@ -328,7 +335,7 @@ def _places(groups: Sequence[tuple[str, list[int]]]) -> str:
     return f": {told}" + (f"; {more} elsewhere" if more else "")
 
 
-def _words(stand: Stand) -> str:
+def _words(stand: RankStack) -> str:
     """Say where a rank stands: its innermost frame, and the user's own line that led there."""
     blocked = f"state {stand.state}" + (f" in {stand.wchan}" if stand.wchan else "")
     within = _collective(stand)
@@ -340,7 +347,7 @@ def _words(stand: Stand) -> str:
     return f"{_short(inner)}{called}{found_so}"[:MAX_WORDS] + within
 
 
-def _collective(stand: Stand) -> str:
+def _collective(stand: RankStack) -> str:
     """Say which collective a rank waits in, or came to last; "" where no record was read."""
     if not stand.collectives:
         return ""

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 
 from runner.facts.matches import LAYERS, Match, Role, Scope
 
-CONTEXT_LINES = (
-    200  # between a traceback's frames and its exception, other ranks' lines among them; chosen
-)
-IGNORED_LINES = 30  # of a traceback of an exception that nobody minds; chosen
+# between a traceback's frames and its exception, other ranks' lines among them; chosen
+CONTEXT_LINES = 200
+# of a traceback of an exception that nobody minds; chosen
+IGNORED_LINES = 30
 _EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|StopIteration)\b")
 # Words of paths, without the digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
@@ -39,7 +39,8 @@ _DATA_WORDS = (
 class _Frames:
     """What the traceback that is being printed went through, of one rank or of all that do not say who they are."""
 
-    data: int = -CONTEXT_LINES  # the line it was last seen in
+    # the line it was last seen in
+    data: int = -CONTEXT_LINES
     checkpoint: int = -CONTEXT_LINES
     serialization: int = -CONTEXT_LINES
     imports: int = -CONTEXT_LINES

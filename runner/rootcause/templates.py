@@ -12,7 +12,8 @@ from collections.abc import Mapping
 
 # Of a line's words that must be equal; Drain's own 0.4 would take two errors of five words for one when two are. Chosen.
 LEAST_ALIKE = 0.7
-MAX_KNOWN = 500  # lines, the newest, that a new one is compared with; chosen
+# lines, the newest, that a new one is compared with; chosen
+MAX_KNOWN = 500
 
 
 def last_alike(line: str, known: Mapping[str, str]) -> str:

@@ -13,10 +13,10 @@ from typing import get_args
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from runner.facts.incidents import IncidentState
-from runner.facts.messages.cluster_status import NodeView, RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, RunStatus
 from runner.facts.messages.records import NodeStateName, RunStateName
 from runner.history.run_accounting import CAUSES
-from runner.serve.status_reader import Beside
+from runner.serve.status_reader import StoreStatus
 
 NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
 RUN_STATES: tuple[str, ...] = get_args(RunStateName)
@@ -26,7 +26,7 @@ VERDICTS = ("quarantined", "retired")
 Row = tuple[Sequence[str], float | None]
 
 # Name, help, labels and value of what is said of each run. The names carry Prometheus' units.
-_RUN_GAUGES: tuple[tuple[str, str, Callable[[RunView], float | None]], ...] = (
+_RUN_GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
     ("stoker_run_step", "Last finished step of the newest attempt.", lambda r: r.step),
     ("stoker_run_best_step", "Furthest step any attempt reached.", lambda r: r.best_step),
     ("stoker_run_goal_steps", "Steps at which the run ends.", lambda r: r.total_steps),
@@ -98,7 +98,7 @@ def counter(name: str, text: str, labels: Sequence[str], rows: Sequence[Row]) ->
     return family
 
 
-def leadership(beside: Beside) -> Iterator[Metric]:
+def leadership(beside: StoreStatus) -> Iterator[Metric]:
     """Say what the store itself tells: who may write, who would take over, and how long the journal is."""
     left = beside.lease_left_seconds
     text = "Time until the supervisor's lease runs out unless it is renewed; 0: nobody leads."
@@ -117,7 +117,7 @@ def leadership(beside: Beside) -> Iterator[Metric]:
     yield gauge("stoker_journal_kept_entries", text, ("where",), entries)
 
 
-def cluster(view: View) -> Iterator[Metric]:
+def cluster(view: ClusterStatus) -> Iterator[Metric]:
     """Say who leads, how old the View is, and what the supervisor costs."""
     info = ("cluster", "holder")
     yield gauge(
@@ -150,7 +150,7 @@ def cluster(view: View) -> Iterator[Metric]:
     yield counter("stoker_events", "What the controller counted, by its name.", ("event",), events)
 
 
-def nodes(nodes: Sequence[NodeView]) -> Iterator[Metric]:
+def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
     """Say of each node what it is, when it was heard, and what its processes take."""
     counts = Counter(node.state for node in nodes)
     by_state = [((state,), float(counts[state])) for state in NODE_STATES]
@@ -174,7 +174,7 @@ def nodes(nodes: Sequence[NodeView]) -> Iterator[Metric]:
     yield gauge("stoker_warm_nodes", text, (), [((), ready)])
 
 
-def hardware(view: View) -> Iterator[Metric]:
+def hardware(view: ClusterStatus) -> Iterator[Metric]:
     """Say how the spares stand, what hardware is refused, and which failure domains are down."""
     spares = sum(node.state == "spare" for node in view.nodes)
     yield gauge("stoker_spare_nodes", "Nodes that stand by.", (), [((), spares)])
@@ -194,7 +194,7 @@ def hardware(view: View) -> Iterator[Metric]:
     yield gauge("stoker_domains_down", "Failure domains that are down.", (), [((), len(down))])
 
 
-def runs(runs: Sequence[RunView]) -> Iterator[Metric]:
+def runs(runs: Sequence[RunStatus]) -> Iterator[Metric]:
     """Say how far each run is, and where its time went."""
     labels = ("run", "name")
     for name, text, value in _RUN_GAUGES:
@@ -210,7 +210,7 @@ def runs(runs: Sequence[RunView]) -> Iterator[Metric]:
     yield gauge("stoker_run_lost_seconds", text, (*labels, "cause"), lost)
 
 
-def incidents(view: View) -> Iterator[Metric]:
+def incidents(view: ClusterStatus) -> Iterator[Metric]:
     """Count incidents, and say where the newest stand."""
     prefix = "incidents_"
     opened = [

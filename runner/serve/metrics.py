@@ -15,20 +15,22 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
 from runner.errors import StokerError, StoreUnavailable, UserError
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.serve import metric_families
 from runner.serve.metric_families import gauge
-from runner.serve.status_reader import Beside, read_beside, read_view
+from runner.serve.status_reader import StoreStatus, read_beside, read_view
 from runner.store.protocol import Store
 
-POLL_SECONDS = 1.0  # how long closing may take; chosen, not measured
-REQUEST_SECONDS = 10.0  # a client that is slower than this is hung up on; chosen, not measured
+# how long closing may take; chosen, not measured
+POLL_SECONDS = 1.0
+# a client that is slower than this is hung up on; chosen, not measured
+REQUEST_SECONDS = 10.0
 
 
-class ViewCollector(Collector):
+class StatusCollector(Collector):
     """Turns what was published into metrics, each time it is asked."""
 
-    def __init__(self, read: Callable[[], tuple[View | None, Beside | None]]) -> None:
+    def __init__(self, read: Callable[[], tuple[ClusterStatus | None, StoreStatus | None]]) -> None:
         """`read` returns None for what was not published yet; it may raise StoreUnavailable."""
         self._read = read
 
@@ -51,7 +53,7 @@ class ViewCollector(Collector):
             yield from metric_families.incidents(view)
 
 
-def metrics_text(view: View | None, beside: Beside | None = None) -> bytes:
+def metrics_text(view: ClusterStatus | None, beside: StoreStatus | None = None) -> bytes:
     """Render a View, and what the store says beside it, in Prometheus' text format."""
     return _rendered(lambda: (view, beside))
 
@@ -61,9 +63,9 @@ def metrics_of(store: Store) -> bytes:
     return _rendered(lambda: (read_view(store), read_beside(store)))
 
 
-def _rendered(read: Callable[[], tuple[View | None, Beside | None]]) -> bytes:
+def _rendered(read: Callable[[], tuple[ClusterStatus | None, StoreStatus | None]]) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(ViewCollector(read))
+    registry.register(StatusCollector(read))
     return generate_latest(registry)
 
 

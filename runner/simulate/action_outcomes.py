@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from runner.facts.actions import Action, ActionResult
 from runner.facts.ids import AttemptId
-from runner.simulate.node import BOOT_SECONDS, Machine
+from runner.simulate.node import BOOT_SECONDS, SimNode
 from runner.simulate.training import Folder
 from runner.simulate.virtual_time import Agenda
 
@@ -32,15 +32,17 @@ class Places:
     """Performs actions on machines and checkpoint folders."""
 
     def __init__(
-        self, agenda: Agenda, machines: Mapping[str, Machine], folder: Callable[[int], Folder]
+        self, agenda: Agenda, machines: Mapping[str, SimNode], folder: Callable[[int], Folder]
     ) -> None:
         """`folder(run)` returns a run's checkpoints."""
         self._agenda = agenda
         self._machines = machines
         self._folder = folder
         self._port = 29500
-        self.hanging: dict[str, int] = {}  # kind of action -> how many more of it never end
-        self.failing: dict[str, int] = {}  # kind of action -> how many more of it fail
+        # kind of action -> how many more of it never end
+        self.hanging: dict[str, int] = {}
+        # kind of action -> how many more of it fail
+        self.failing: dict[str, int] = {}
         self._hung: list[str] = []
         self._failed: list[str] = []
 
@@ -111,13 +113,13 @@ class Places:
             return Outcome(seconds=QUICK_SECONDS, outcome="failed", message=message)
         return Outcome(seconds=QUICK_SECONDS, detail={"step": found.step})
 
-    def _start_agent(self, machine: Machine) -> Outcome:
+    def _start_agent(self, machine: SimNode) -> Outcome:
         if machine.cut:
             return Outcome(seconds=BOOT_SECONDS, outcome="failed", message="not reachable")
         self._agenda.after(BOOT_SECONDS, machine.boot)
         return Outcome(seconds=BOOT_SECONDS, message="started")
 
-    def _probe(self, machine: Machine) -> Outcome:
+    def _probe(self, machine: SimNode) -> Outcome:
         if machine.cut:
             return Outcome(seconds=PROBE_SECONDS, detail={"reachable": False})
         alive = ("dead", "alive")

@@ -8,13 +8,14 @@ from typing import Any
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
-from runner.simulate.node import Machine
+from runner.simulate.node import SimNode
 from runner.simulate.training import Folder, Gang, Training
 from runner.simulate.virtual_time import Agenda
 
 LR_PEAK = 1e-3
 PEER_WORDS = "RuntimeError: Connection closed by peer"
-HELLO_SHARE = 0.5  # of the start, after which ranks say hello and what settings they use
+# of the start, after which ranks say hello and what settings they use
+HELLO_SHARE = 0.5
 
 
 class Gangs:
@@ -23,13 +24,14 @@ class Gangs:
     def __init__(
         self,
         agenda: Agenda,
-        machines: Mapping[str, Machine],
+        machines: Mapping[str, SimNode],
         training_of: Callable[[str], Training],
         folder: Callable[[int], Folder],
     ) -> None:
         """`training_of(run name)` says how its ranks behave, `folder(run)` holds its checkpoints."""
         self.all: dict[AttemptId, Gang] = {}
-        self.echo_seconds: float | None = 0.5  # until peers see a dead rank; None: they hang
+        # until peers see a dead rank; None: they hang
+        self.echo_seconds: float | None = 0.5
         self._agenda = agenda
         self._machines = machines
         self._training_of = training_of
@@ -133,7 +135,7 @@ class Gangs:
         share = self._machines[name].share
         return list(share.plan.ranks) if share else []
 
-    def _leader(self, gang: Gang) -> Machine:
+    def _leader(self, gang: Gang) -> SimNode:
         return self._machines[gang.nodes[0]]
 
     def _is_whole(self, gang: Gang) -> bool:
@@ -164,7 +166,8 @@ class Gangs:
         code = gang.training.ends_with
         if code is not None and self._is_whole(gang):
             self._end_rank(0, gang, code, "ConfigError: heads do not divide")
-        elif gang.step >= gang.training.goal:  # it resumed from the last checkpoint: nothing to do
+        elif gang.step >= gang.training.goal:
+            # it resumed from the last checkpoint: nothing to do
             self._finish(gang)
         else:
             self._step(gang)
@@ -253,5 +256,5 @@ def phase_seconds(index: int, rank: int) -> float:
     return index + 1 + (rank + 1) * (index + 3) % 7 / 10
 
 
-def _holds(machine: Machine, attempt: AttemptId) -> bool:
+def _holds(machine: SimNode, attempt: AttemptId) -> bool:
     return machine.share is not None and machine.share.plan.attempt == attempt

@@ -13,21 +13,29 @@ from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
-from runner.simulate.node_env import Surroundings
+from runner.simulate.node_env import NodeEnv
 
-LATENCY = 0.01  # a message's way through the store
-BOOT_SECONDS = 0.3  # an agent's start
-SPAWN_SECONDS = 0.2  # ranks' start
-CHECK_SECONDS = 0.5  # until a node's checks have ended
-KILL_SECONDS = 0.03  # from SIGKILL until nothing of a rank is seen
-STACKS_SECONDS = 0.05  # until the stacks of a node's ranks are written down
-LOOK_SECONDS = 0.2  # between two looks at the states of ranks
+# a message's way through the store
+LATENCY = 0.01
+# an agent's start
+BOOT_SECONDS = 0.3
+# ranks' start
+SPAWN_SECONDS = 0.2
+# until a node's checks have ended
+CHECK_SECONDS = 0.5
+# from SIGKILL until nothing of a rank is seen
+KILL_SECONDS = 0.03
+# until the stacks of a node's ranks are written down
+STACKS_SECONDS = 0.05
+# between two looks at the states of ranks
+LOOK_SECONDS = 0.2
 DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent")
 FAR = -1e9
 
 Condition = Literal["running", "stopped"]
 NoticeKind = Literal["maintenance", "preemption"]
-Verdict = Literal["PASS", "FAIL", "UNKNOWN", "hang"]  # of a node's checks
+# of a node's checks
+Verdict = Literal["PASS", "FAIL", "UNKNOWN", "hang"]
 
 
 @dataclass(slots=True)
@@ -36,12 +44,15 @@ class Share:
 
     plan: LaunchPlan
     epoch: int
-    ranks: dict[int, Condition] = field(default_factory=dict)  # those alive
+    # those alive
+    ranks: dict[int, Condition] = field(default_factory=dict)
     stopped_at: dict[int, float] = field(default_factory=dict)
     ending: bool = False
     fenced: bool = False
-    stacks: int = 0  # ranks whose stacks were written down
-    cold: str = ""  # why they were not forked, though they were to be
+    # ranks whose stacks were written down
+    stacks: int = 0
+    # why they were not forked, though they were to be
+    cold: str = ""
 
 
 def _differ_in_warm_alone(before: Assignment | None, after: Assignment) -> bool:
@@ -51,38 +62,52 @@ def _differ_in_warm_alone(before: Assignment | None, after: Assignment) -> bool:
     return replace(before, warm=None, life="") == replace(after, warm=None, life="")
 
 
-class Machine:
+class SimNode:
     """One node. Attributes are its real condition, which the controller can only guess."""
 
-    def __init__(self, name: str, world: Surroundings, *, hardware: str = "") -> None:
+    def __init__(self, name: str, world: NodeEnv, *, hardware: str = "") -> None:
         """`name` is what its agent calls itself; another machine may do so too."""
         self.name = name
         self.hardware = hardware or f"board:{name}"
-        self.verdict: Verdict = "PASS"  # of its checks
+        # of its checks
+        self.verdict: Verdict = "PASS"
         self.life = ""
         self.agent = False
         self.keeper = False
-        self.cut = False  # its link: it neither hears nor is heard, and no probe reaches it
-        self.isolated = False  # its ranks do not reach their peers either
-        self.mute = False  # its agent hangs: alive, and deaf and dumb
+        # its link: it neither hears nor is heard, and no probe reaches it
+        self.cut = False
+        # its ranks do not reach their peers either
+        self.isolated = False
+        # its agent hangs: alive, and deaf and dumb
+        self.mute = False
         self.program_missing = False
-        self.undying: tuple[int, ...] = ()  # ranks that outlive SIGKILL
-        self.is_stuck = False  # its agent begins launches, and gets nowhere
-        self.devices_held = 0  # devices of which something keeps memory
-        self.cold = ""  # why nothing can be forked from its warm process
+        # ranks that outlive SIGKILL
+        self.undying: tuple[int, ...] = ()
+        # its agent begins launches, and gets nowhere
+        self.is_stuck = False
+        # devices of which something keeps memory
+        self.devices_held = 0
+        # why nothing can be forked from its warm process
+        self.cold = ""
         self.share: Share | None = None
         self.incarnation = 0
-        self.epoch = 0  # highest obeyed
+        # highest obeyed
+        self.epoch = 0
         self.launched: tuple[int, AttemptId] | None = None
         self._world = world
         self._assignment: Assignment | None = None
         self._launching: Assignment | None = None
-        self._told_held = False  # that its devices are held; it will tell that they are free
+        # that its devices are held; it will tell that they are free
+        self._told_held = False
         self._task_cursor = 0
-        self._outbox: list[object] = []  # survives the agent, as its file does
-        self._unheard: list[tuple[int, int | None]] = []  # exits that the keeper holds for an agent
-        self._is_named = False  # whether the register has named its life
-        self._has_waited = False  # whether the tasks it is to read first are older than its agent
+        # survives the agent, as its file does
+        self._outbox: list[object] = []
+        # exits that the keeper holds for an agent
+        self._unheard: list[tuple[int, int | None]] = []
+        # whether the register has named its life
+        self._is_named = False
+        # whether the tasks it is to read first are older than its agent
+        self._has_waited = False
         self._lost_since: float | None = None
         self._progress: tuple[int | None, float] = (None, FAR)
         cluster = world.cluster
@@ -257,7 +282,8 @@ class Machine:
         assignment = self._world.read_register(self.name)
         if assignment is not None and assignment.life not in ("", self.life):
             if self._is_named:
-                self.die()  # another agent has the name now
+                # another agent has the name now
+                self.die()
             return
         self._is_named = self._is_named or (assignment is not None and bool(assignment.life))
         if assignment is not None and assignment.epoch >= self.epoch:
@@ -292,12 +318,12 @@ class Machine:
     def _confirm_gone(self) -> None:
         if self.launched is not None:
             epoch, attempt = self.launched
-            self.say(s.RanksGone(**self._stamp(), epoch=epoch, attempt=attempt))
+            self.say(s.RanksTerminated(**self._stamp(), epoch=epoch, attempt=attempt))
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if self.launched is None or self.launched[1] != idle.attempt:
-            self.say(s.RanksGone(**self._stamp(), epoch=idle.epoch, attempt=idle.attempt))
+            self.say(s.RanksTerminated(**self._stamp(), epoch=idle.epoch, attempt=idle.attempt))
 
     def _spawn(self, wanted: Assignment) -> None:
         plan = wanted.plan
@@ -395,7 +421,7 @@ class Machine:
             return
         self.share = None
         self.say(
-            s.RanksGone(
+            s.RanksTerminated(
                 **self._stamp(),
                 epoch=share.epoch,
                 attempt=share.plan.attempt,

@@ -11,7 +11,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.simulate.virtual_time import Agenda
 
 
-class Surroundings(Protocol):
+class NodeEnv(Protocol):
     """What a machine stands in."""
 
     agenda: Agenda

@@ -13,7 +13,7 @@ from runner.act.registers import Registers
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
 from runner.decide.state.cluster_state import State
-from runner.detect.registry import Detectors
+from runner.detect.registry import DetectorRegistry
 from runner.errors import StoreUnavailable
 from runner.facts import wire
 from runner.facts.actions import Action, ActionResult
@@ -24,10 +24,12 @@ from runner.journal.journal import Journal
 from runner.simulate.virtual_time import Agenda
 from runner.store.memory.faults import Crash
 from runner.store.protocol import Store
-from runner.supervisor.decisions import Turns
+from runner.supervisor.decisions import DecisionLog
 
-RESTART_SECONDS = 0.5  # a supervisor's absence after a crash
-RETRY_SECONDS = 0.2  # until a register that could not be written is tried again
+# a supervisor's absence after a crash
+RESTART_SECONDS = 0.5
+# until a register that could not be written is tried again
+RETRY_SECONDS = 0.2
 STREAMS = ("signals", "requests")
 NEVER = float("inf")
 
@@ -59,7 +61,7 @@ class Edges(Protocol):
         ...
 
 
-class Lead:
+class SimSupervisor:
     """The supervisor of a simulated cluster. `dies_at` says of each point, by its number, whether it dies there."""
 
     def __init__(
@@ -79,7 +81,8 @@ class Lead:
         self._open_store = open_store
         self._edges = edges
         self._snapshot_entries = snapshot_entries
-        self._seen = 0  # entries that somebody was told of
+        # entries that somebody was told of
+        self._seen = 0
         self._before: State | None = None
         self._reset()
 
@@ -88,13 +91,16 @@ class Lead:
         self._registers = Registers(self.policy.cluster)
         self._is_busy = self._is_doomed = False
         self._paused_until = 0.0
-        self._outage_seconds = 0.0  # sat out and not told to the controller yet
+        # sat out and not told to the controller yet
+        self._outage_seconds = 0.0
         self._look_at = NEVER
         self._asked_at, self._wanted_at = (
             -1,
             NEVER,
-        )  # at which entry the controller was asked, its answer
-        self._looked_at = -1  # at which entry the detectors were last asked
+            # at which entry the controller was asked, its answer
+        )
+        # at which entry the detectors were last asked
+        self._looked_at = -1
         self._snapshot_at = 0
 
     # ---- life -------------------------------------------------------------------------------------------------------
@@ -128,7 +134,7 @@ class Lead:
 
         def resume() -> None:
             if life == self.life and until == self._paused_until:
-                paused = r.Paused(seconds=seconds, reason="the supervisor stood still")
+                paused = r.SupervisorPaused(seconds=seconds, reason="the supervisor stood still")
                 self._inbox.appendleft(lambda: self._take_paused(paused))
                 self._pump()
 
@@ -164,11 +170,13 @@ class Lead:
     def _recover(self) -> None:
         self.controller = Controller(self.policy)
         journal = Journal(self._store, self._lease)
-        self.turns = Turns(self.controller, journal, on_entry=self._note, on_outage=self._sit_out)
+        self.turns = DecisionLog(
+            self.controller, journal, on_entry=self._note, on_outage=self._sit_out
+        )
         self.turns.recover()
         self._edges.recovered(self._before, self.controller.state)
         self._snapshot_at = self.controller.state.sequence
-        self.detectors = Detectors(self.policy.cluster.silence_seconds)
+        self.detectors = DetectorRegistry(self.policy.cluster.silence_seconds)
 
     def _note(self, entry: r.JournalEntry) -> None:
         if entry.sequence > self._seen:
@@ -196,7 +204,7 @@ class Lead:
 
     def take(self, fact: object) -> None:
         """Take in what an edge has to say."""
-        if isinstance(fact, r.Paused):
+        if isinstance(fact, r.SupervisorPaused):
             paused = fact
             self._post(lambda: self._take_paused(paused))
         else:
@@ -219,7 +227,8 @@ class Lead:
                 self.is_up = not self.controller.has_closed
         except Crash:
             self._die()
-        except StoreUnavailable:  # at the take-over: it ends, and is started again
+        except StoreUnavailable:
+            # at the take-over: it ends, and is started again
             self._die()
         finally:
             self._is_busy = False
@@ -230,7 +239,8 @@ class Lead:
         try:
             batch = self._store.read(streams=cursors, registers={}, timeout_seconds=0)
         except StoreUnavailable:
-            return  # whoever brings it back rings
+            # whoever brings it back rings
+            return
         for stream, items in batch.items.items():
             records: list[object] = []
             with self.turns.together():
@@ -255,7 +265,7 @@ class Lead:
         for finding in self.detectors.heard(beat, self._edges.agenda.now):
             self._take(finding)
 
-    def _take_paused(self, paused: r.Paused) -> None:
+    def _take_paused(self, paused: r.SupervisorPaused) -> None:
         self.detectors.shift(paused.seconds)
         self._take(paused)
 
@@ -288,7 +298,9 @@ class Lead:
     def _own_up_to_outage(self) -> None:
         while self._outage_seconds > 0:
             seconds, self._outage_seconds = self._outage_seconds, 0.0
-            self._take_paused(r.Paused(seconds=seconds, reason="the store was out of reach"))
+            self._take_paused(
+                r.SupervisorPaused(seconds=seconds, reason="the store was out of reach")
+            )
 
     def _due_at(self) -> float:
         wake_at, due_at = self._wake_at(), self.detectors.due_at()
@@ -323,7 +335,8 @@ class Lead:
                 self.turns.snapshot()
                 self._snapshot_at = sequence
             except StoreUnavailable:
-                pass  # the next turn tries again
+                # the next turn tries again
+                pass
 
     def _publish(self) -> None:
         try:

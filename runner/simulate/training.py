@@ -13,19 +13,31 @@ from runner.facts.messages.assignments import LaunchPlan
 class Training:
     """How the ranks of a run behave. Times are seconds, in every attempt the same; None: that never happens."""
 
-    goal: int = 20  # the step after which all ranks end with 0
+    # the step after which all ranks end with 0
+    goal: int = 20
     step_seconds: float = 1.0
-    start_seconds: float = 2.0  # from the last rank's spawn to the first step
-    checkpoint_every: int = 10  # steps
-    mark_every: int = 5  # steps between two durable marks of progress
-    phases: tuple[str, ...] = ()  # of the start, whose duration its ranks report
-    reports: bool = True  # False: a script that knows nothing of the contract
-    ends_with: int | None = None  # exit code of rank 0 before the first step
-    crash_after: int | None = None  # steps made in an attempt, after which rank 0 raises
-    crashes: int = 1_000_000  # attempts that end so
-    words: tuple[str, ...] = ("RuntimeError: loss is not finite",)  # of the crashes, in turn
-    hangs_after: int | None = None  # the gang makes no step past this one, once
-    takes_lr: bool = True  # False: remedies are understood and not applied
+    # from the last rank's spawn to the first step
+    start_seconds: float = 2.0
+    # steps
+    checkpoint_every: int = 10
+    # steps between two durable marks of progress
+    mark_every: int = 5
+    # of the start, whose duration its ranks report
+    phases: tuple[str, ...] = ()
+    # False: a script that knows nothing of the contract
+    reports: bool = True
+    # exit code of rank 0 before the first step
+    ends_with: int | None = None
+    # steps made in an attempt, after which rank 0 raises
+    crash_after: int | None = None
+    # attempts that end so
+    crashes: int = 1_000_000
+    # of the crashes, in turn
+    words: tuple[str, ...] = ("RuntimeError: loss is not finite",)
+    # the gang makes no step past this one, once
+    hangs_after: int | None = None
+    # False: remedies are understood and not applied
+    takes_lr: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -45,7 +57,8 @@ class Folder:
 
     epoch: int = 0
     sealed: list[Sealed] = field(default_factory=list)
-    own_step: int = 0  # of a script that saves on its own
+    # of a script that saves on its own
+    own_step: int = 0
     hung: bool = False
 
     def seal(self, attempt: AttemptId, epoch: int, step: int) -> Sealed | None:
@@ -91,8 +104,10 @@ class Gang:
     base: int
     step: int
     nodes: tuple[str, ...]
-    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)  # (id, request)
-    broken: bool = False  # its peers know that one of them is gone
+    # (id, request)
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    # its peers know that one of them is gone
+    broken: bool = False
 
     @property
     def attempt(self) -> AttemptId:

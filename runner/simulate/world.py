@@ -24,8 +24,8 @@ from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, StartPhase
 from runner.simulate.action_outcomes import Places
 from runner.simulate.gangs import Gangs
-from runner.simulate.node import LATENCY, Machine, NoticeKind, Verdict
-from runner.simulate.supervisor import Lead
+from runner.simulate.node import LATENCY, NoticeKind, SimNode, Verdict
+from runner.simulate.supervisor import SimSupervisor
 from runner.simulate.training import Folder, Training
 from runner.simulate.virtual_time import Agenda
 from runner.store.memory.store import MemoryStore
@@ -80,11 +80,11 @@ class World:
         local = policy.cluster.local
         names = [f"n{index}" for index in range(1, local.nodes + local.spares + 1)]
         self._local = tuple(names)
-        self.machines = {name: Machine(name, self) for name in names}
+        self.machines = {name: SimNode(name, self) for name in names}
         self.gangs = Gangs(self.agenda, self.machines, self._training_of, self.folder)
         self.places = Places(self.agenda, self.machines, self.folder)
         opened = open_store or (lambda _life: self._contents.another())
-        self.lead = Lead(
+        self.lead = SimSupervisor(
             policy, partial(self._open, opened), self, snapshot_entries=snapshot_entries
         )
         for machine in self.machines.values():
@@ -155,7 +155,7 @@ class World:
         def come_back() -> None:
             self._is_store_up = True
             handle.come_back()
-            self.lead.take(r.Paused(seconds=seconds, reason="the store was out of reach"))
+            self.lead.take(r.SupervisorPaused(seconds=seconds, reason="the store was out of reach"))
             self.lead.ring()
             for machine in self.machines.values():
                 machine.resume()
@@ -261,7 +261,7 @@ class World:
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
-    def _machine_with(self, rank: int, run: str) -> Machine | None:
+    def _machine_with(self, rank: int, run: str) -> SimNode | None:
         for machine in self.machines.values():
             share = machine.share
             if share is not None and rank in share.ranks and share.plan.run == run:
@@ -295,8 +295,9 @@ class World:
     def bring_machine(self, node: str, like: str = "") -> None:
         """Switch on a machine of nobody's that calls itself so; `like`: it is the hardware of that node."""
         hardware = self.machines[like].hardware if like else f"board:new{len(self.machines)}"
-        machine = Machine(node, self, hardware=hardware)
-        if like == node:  # its folder was copied
+        machine = SimNode(node, self, hardware=hardware)
+        # its folder was copied
+        if like == node:
             machine.incarnation = self.machines[node].incarnation
         self.machines[f"{node}#{len(self.machines)}"] = machine
         self.agenda.every(self.cluster.heartbeat_seconds, machine.heartbeat)

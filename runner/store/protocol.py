@@ -13,20 +13,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreForgot, TemporaryError
+from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreRolledBack, TemporaryError
 from runner.facts.wire import MAX_MESSAGE_BYTES
 
-JOURNAL = "journal"  # the one stream whose payloads may be large
-MAX_LARGE_BYTES = 16 * 1024 * 1024  # a journal entry or a register; chosen, not measured
+# the one stream whose payloads may be large
+JOURNAL = "journal"
+# a journal entry or a register; chosen, not measured
+MAX_LARGE_BYTES = 16 * 1024 * 1024
 MAX_BATCH_BYTES = (
     32 * 1024 * 1024
-)  # payload of one read, so that a backlog cannot fill the memory; chosen
-MAX_NAME_BYTES = 200  # of a stream, register, lease or holder; chosen
-READ_LIMIT = 1000  # items of one stream in one read; chosen
-VOLATILE_KEEP = (
-    20_000  # newest items a volatile stream keeps at least: nobody may be there to trim it; chosen
+    # payload of one read, so that a backlog cannot fill the memory; chosen
 )
-VOLATILE_SLACK = 1_000  # it is cut back each time it has grown by this many more
+# of a stream, register, lease or holder; chosen
+MAX_NAME_BYTES = 200
+# items of one stream in one read; chosen
+READ_LIMIT = 1000
+# newest items a volatile stream keeps at least: nobody may be there to trim it; chosen
+VOLATILE_KEEP = 20_000
+# it is cut back each time it has grown by this many more
+VOLATILE_SLACK = 1_000
 VOLATILE_STREAMS = "beats"
 VOLATILE_REGISTERS = "view"
 
@@ -46,7 +51,7 @@ class LeaseHeld(TemporaryError):
         self.expires_in_seconds = expires_in_seconds
 
 
-class LeaseForgotten(Fenced, StoreForgot):
+class LeaseRolledBack(Fenced, StoreRolledBack):
     """The lease's token is lower than one that was given out: the store came back with less than it acknowledged."""
 
 
@@ -268,9 +273,9 @@ def check_value(name: str, payload: bytes) -> None:
 
 
 def check_still_there(what: str, *, found: int, seen: int) -> None:
-    """Raise StoreForgot if a number that only rises is lower than one seen before."""
+    """Raise StoreRolledBack if a number that only rises is lower than one seen before."""
     if found < seen:
-        raise StoreForgot(
+        raise StoreRolledBack(
             f"{what} ends at {found}, but {seen} was seen before: the store came back with less than it acknowledged; "
             f"was an old copy put in its place?"
         )
@@ -296,7 +301,7 @@ def not_the_same(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorru
         found = f"it was trimmed through {trimmed}"
     else:
         found = "another payload has that number"
-    kind = StoreForgot if at > last else StoreCorrupt
+    kind = StoreRolledBack if at > last else StoreCorrupt
     return kind(f"stream {stream!r} cannot take item {at}: {found}; read the stream again")
 
 
@@ -306,4 +311,4 @@ def lost(lease: Lease, *, holder: str | None, token: int) -> Fenced:
         f"lease {lease.name!r}, token {lease.token} of {lease.holder!r}, was lost: the token is {token} now, "
         f"held by {holder or 'nobody'}; stop acting"
     )
-    return LeaseForgotten(said) if token < lease.token else Fenced(said)
+    return LeaseRolledBack(said) if token < lease.token else Fenced(said)

@@ -11,7 +11,8 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
 from runner.store.sqlite.store import SqliteStore
 
-MAX_DELAY_SECONDS = 2.0  # between two tries to reach a server; chosen
+# between two tries to reach a server; chosen
+MAX_DELAY_SECONDS = 2.0
 
 
 def store_folder(cluster: ClusterSpec) -> Path:
@@ -36,7 +37,8 @@ def exists(cluster: ClusterSpec) -> bool:
 def open_store(cluster: ClusterSpec, *, create: bool = True) -> Store:
     """Open a handle; without `create`, raise UserError when the cluster was never started."""
     if cluster.store.address:
-        from runner.store.redis.store import RedisStore  # brings ssl: only where it is needed
+        # brings ssl: only where it is needed
+        from runner.store.redis.store import RedisStore
 
         return RedisStore(cluster.store, cluster.name, create=create)
     if not create and not store_folder(cluster).is_dir():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Seen:
+class Watermarks:
     """The highest numbers a handle saw. Looked up before a call begins, they must all be found by it."""
 
     def __init__(self) -> None:

@@ -22,25 +22,26 @@ _LOG = logging.getLogger("stoker")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
+class StateImage:
     """The state after entry `through`, ready for JSON; nobody changes it any more."""
 
     plain: dict[str, Any]
     through: int
-    cursors: Mapping[str, int] = field(default_factory=dict)  # stream -> the newest word taken in
+    # stream -> the newest word taken in
+    cursors: Mapping[str, int] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
         """Return it as the message it is."""
         return encode_message(self.plain)
 
 
-class Archivist:
+class JournalCompactor:
     """Works for one supervisor. What it cannot do now it leaves to the next time; other errors go to `on_error`."""
 
     def __init__(self, journal: Journal, on_error: Callable[[Exception], None]) -> None:
         self._journal = journal
         self._on_error = on_error
-        self._jobs: queue.SimpleQueue[Picture | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[StateImage | None] = queue.SimpleQueue()
         self._idle = threading.Event()
         self._idle.set()
         self._is_failing = False
@@ -54,10 +55,10 @@ class Archivist:
     def start(self) -> None:
         """Begin, with what an earlier life left half done."""
         self._idle.clear()
-        self._jobs.put(Picture(plain={}, through=0))
+        self._jobs.put(StateImage(plain={}, through=0))
         self._thread.start()
 
-    def take(self, picture: Picture) -> None:
+    def take(self, picture: StateImage) -> None:
         """Write this snapshot, and move what can be moved then; only when it is idle."""
         self._idle.clear()
         self._jobs.put(picture)
@@ -82,7 +83,7 @@ class Archivist:
                 return
             self._idle.set()
 
-    def _work(self, picture: Picture) -> None:
+    def _work(self, picture: StateImage) -> None:
         if picture.through:
             self._journal.write_encoded_snapshot(picture.encoded(), picture.through)
             self._journal.forget_words(picture.cursors)

@@ -22,18 +22,19 @@ from runner.facts.wire import message, to_message
 from runner.history.ledger import Ledger
 from runner.journal.journal import Journal
 from runner.journal.snapshots import Snapshot
-from runner.supervisor.compactor import Picture
+from runner.supervisor.compactor import StateImage
 
 # An input that leads to more is a loop in the decisions; chosen, not measured.
 MAX_SETTLE_ROUNDS = 1000
 
 # Inputs that are kept even if they lead to nothing. A Tick moves the state's clock past its deadline, which is due no more.
-_ALWAYS_WRITTEN = (r.SupervisorStarted, r.Paused, r.Tick, r.Unreadable)
+_ALWAYS_WRITTEN = (r.SupervisorStarted, r.SupervisorPaused, r.Tick, r.MessageUnreadable)
 
 # A snapshot is due once the entries after the last one are as large as this many of it: what a take-over reads stays bounded, and
 # so does what is written again and again; and never sooner than after so many entries. Both chosen, not measured.
 SNAPSHOT_SHARE = 2.0
-OVERDUE_SHARE = 4.0  # likewise, however much is going on; chosen
+# likewise, however much is going on; chosen
+OVERDUE_SHARE = 4.0
 SNAPSHOT_ENTRIES = 500
 
 _LOG = logging.getLogger("stoker")
@@ -50,7 +51,7 @@ class Recovery:
     ledger: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Turns:
+class DecisionLog:
     """Owns a controller, its journal and the ledger that follows it; one thread calls it."""
 
     def __init__(
@@ -67,10 +68,13 @@ class Turns:
         self._journal = journal
         self._on_entry = on_entry
         self._on_outage = on_outage
-        self._pictured = 0  # entry after which the last picture was taken
-        self._pictured_bytes = 0  # of entries until then, as far as they passed through our hands
+        # entry after which the last picture was taken
+        self._pictured = 0
+        # of entries until then, as far as they passed through our hands
+        self._pictured_bytes = 0
         self._is_unmarked = False
-        self._written_together: list[r.JournalEntry] | None = None  # applied, not durable yet
+        # applied, not durable yet
+        self._written_together: list[r.JournalEntry] | None = None
 
     @contextlib.contextmanager
     def together(self) -> Iterator[Callable[[], None]]:
@@ -116,7 +120,7 @@ class Turns:
             applied += 1
         return applied
 
-    def go_on_from(self, followed: Turns) -> None:
+    def go_on_from(self, followed: DecisionLog) -> None:
         """Take over the controller's state and the books of one that has followed the journal; `recover` reads the rest."""
         self.controller.state = followed.controller.state
         self.ledger = followed.ledger
@@ -216,12 +220,12 @@ class Turns:
         share = SNAPSHOT_SHARE if is_quiet else OVERDUE_SHARE
         return tail_bytes >= share * self._journal.snapshot_bytes
 
-    def picture(self) -> Picture:
+    def picture(self) -> StateImage:
         """Take the state as it is now, for somebody else to write down."""
         state = self.controller.state
         plain = to_message(Recovery(state=state, ledger=self.ledger.dump()))
         self._pictured, self._pictured_bytes = state.sequence, self._journal.passed_bytes
-        return Picture(plain=plain, through=state.sequence, cursors=dict(state.cursors))
+        return StateImage(plain=plain, through=state.sequence, cursors=dict(state.cursors))
 
     def snapshot(self) -> None:
         """Write the state as it is now, so that the next recovery starts here."""

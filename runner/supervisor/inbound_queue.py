@@ -19,21 +19,25 @@ BEATS = "beats"
 WORDS_SECONDS = 0.05
 MAX_BEATS = (
     2 * READ_LIMIT
-)  # that wait before no more are read; what is behind stays in the store; chosen
+    # that wait before no more are read; what is behind stays in the store; chosen
+)
 # Between two reads of heartbeats: so long for each node of the fleet, and at most so long in all; chosen. A fleet of four is heard
 # as soon as it speaks, one of 2,000 four times a second: what judges one heartbeat is at hand for the next (bench/fleet).
 SECONDS_PER_NODE = 0.000125
 LONGEST_SECONDS = 0.25
 # Of a queue of words, before deadlines are put off by it: the answer that is waited for may be in it; chosen.
 QUEUED_SECONDS = 1.0
-MAX_TOGETHER = 16  # words until what they led to is written and done, and heartbeats until words are looked for; chosen
-LOOK_SECONDS = 0.02  # until it is seen again whether there is room for more; chosen
+# words until what they led to is written and done, and heartbeats until words are looked for; chosen
+MAX_TOGETHER = 16
+# until it is seen again whether there is room for more; chosen
+LOOK_SECONDS = 0.02
 
-Arrival = tuple[str, int, bytes]  # stream, number, payload
+# stream, number, payload
+Arrival = tuple[str, int, bytes]
 Clock = Callable[[], float]
 
 
-class Arrivals:
+class InboundQueue:
     """Items in the order of their streams. One thread reads the store and adds, another takes; `clock`: monotonic seconds."""
 
     def __init__(self, clock: Clock = time.monotonic) -> None:
@@ -42,10 +46,12 @@ class Arrivals:
         self._beats: deque[Arrival] = deque()
         self._beats_due = 0.0
         self._queued_since: float | None = None
-        self._is_backlog = False  # the last read could not hold all heartbeats there were
+        # the last read could not hold all heartbeats there were
+        self._is_backlog = False
         self._asked_for_beats = False
         self._asked_at = 0.0
-        self._num_added = self._num_taken = 0  # heartbeats, ever
+        # heartbeats, ever
+        self._num_added = self._num_taken = 0
         # How many had been added when a read had held all there were, and when it had begun: what was said before is among them.
         self._marks: deque[tuple[int, float]] = deque()
         self._heard_until = clock()
@@ -87,7 +93,8 @@ class Arrivals:
         self._asked_for_beats, self._asked_at = takes_beats, self._clock()
         names = [name for name in cursors if (takes_beats if name == BEATS else takes_words)]
         if self._is_backlog and takes_beats:
-            longest_seconds = 0.0  # whether there are more is to be known now
+            # whether there are more is to be known now
+            longest_seconds = 0.0
         elif not (takes_beats and takes_words):
             longest_seconds = pause_seconds if takes_words and pause_seconds > 0 else LOOK_SECONDS
         return {name: cursors[name] for name in names}, longest_seconds

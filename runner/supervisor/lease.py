@@ -16,7 +16,7 @@ from typing import Self
 
 import psutil
 
-from runner.errors import Fenced, StoreForgot, StoreUnavailable, UserError
+from runner.errors import Fenced, StoreRolledBack, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Lease, LeaseHeld, Store, boot_id
 
@@ -67,7 +67,8 @@ def version() -> str:
     """Return the installed version of Stoker."""
     try:
         return importlib.metadata.version("stoker")
-    except importlib.metadata.PackageNotFoundError:  # run from a checkout that was never installed
+    except importlib.metadata.PackageNotFoundError:
+        # run from a checkout that was never installed
         return "unknown"
 
 
@@ -79,7 +80,7 @@ def take_lease(cluster: ClusterSpec, store: Store) -> Lease:
     return store.acquire_lease(LEASE, holder_name(), ttl_seconds=cluster.lease_seconds)
 
 
-class Leadership:
+class LeaseKeeper:
     """Holds the lease as a context; `keep` renews it until the context ends."""
 
     def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease | None = None) -> None:
@@ -87,9 +88,8 @@ class Leadership:
         self._cluster, self._store, self._taken = cluster, store, lease
         self._ended = threading.Event()
         self.is_lost = False
-        self.forgot: StoreForgot | None = (
-            None  # why the lease cannot be ours any more, whatever we do
-        )
+        # why the lease cannot be ours any more, whatever we do
+        self.forgot: StoreRolledBack | None = None
 
     def __enter__(self) -> Self:
         """Take the lease unless it is ours. Raises UserError when a living supervisor leads."""
@@ -113,10 +113,11 @@ class Leadership:
             try:
                 self._store.renew(self.lease)
             except StoreUnavailable:
-                continue  # the token protects the journal; a lease that ran out is still ours until somebody takes it
-            except (Fenced, StoreForgot) as error:
+                # the token protects the journal; a lease that ran out is still ours until somebody takes it
+                continue
+            except (Fenced, StoreRolledBack) as error:
                 self.is_lost = True
-                self.forgot = error if isinstance(error, StoreForgot) else None
+                self.forgot = error if isinstance(error, StoreRolledBack) else None
                 on_loss()
                 return
 

@@ -15,12 +15,12 @@ import time
 from functools import partial
 
 from runner.act.action_handlers import performances
-from runner.act.executor import Performer
+from runner.act.executor import ActionExecutor
 from runner.act.registers import Registers
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
-from runner.detect.registry import Detectors
-from runner.errors import StoreCorrupt, StoreForgot, StoreUnavailable
+from runner.detect.registry import DetectorRegistry
+from runner.errors import StoreCorrupt, StoreRolledBack, StoreUnavailable
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
@@ -28,35 +28,41 @@ from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import Mark
 from runner.journal.journal import Journal
 from runner.load import load_runbooks
-from runner.providers.local import Place
+from runner.providers.local import NodeProvider
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Lease, Store
 from runner.supervisor.clock import Clock
-from runner.supervisor.compactor import Archivist
-from runner.supervisor.decisions import Turns
-from runner.supervisor.inbound_queue import LOOK_SECONDS, Arrival, Arrivals
+from runner.supervisor.compactor import JournalCompactor
+from runner.supervisor.decisions import DecisionLog
+from runner.supervisor.inbound_queue import LOOK_SECONDS, Arrival, InboundQueue
 from runner.supervisor.lease import version
-from runner.supervisor.message_validator import BEATS, SAID, Intake, Refused
-from runner.supervisor.status_publisher import Showing
-from runner.supervisor.status_writer import Views
+from runner.supervisor.message_validator import BEATS, SAID, MessageValidator, Refused
+from runner.supervisor.status_publisher import StatusPublisher
+from runner.supervisor.status_writer import StatusWriter
 from runner.supervisor.store_rollback import EXIT_CODE, check_remembers, mark_of, stop_all_action
 
 _LOG = logging.getLogger("stoker")
 
 # Facts waiting for a turn; a full inbox makes the edges wait; chosen, not measured.
 INBOX_SIZE = 10_000
-EDGE_SECONDS = 5.0  # for a thread to end; chosen, not measured
-READ_SECONDS = 60.0  # one blocking read of the store; only bounds how long a lost wake-up can last
+# for a thread to end; chosen, not measured
+EDGE_SECONDS = 5.0
+# one blocking read of the store; only bounds how long a lost wake-up can last
+READ_SECONDS = 60.0
 # The loop being this late means that we stood still: at most this long, or this share of the silence limit; chosen.
 PAUSE_SECONDS = 2.0
 PAUSE_SHARE = 0.25
-DEAF_SECONDS = 0.2  # between two turns of the loop while the reader has lost the store; chosen
+# between two turns of the loop while the reader has lost the store; chosen
+DEAF_SECONDS = 0.2
 # Between two words about messages that are none; chosen, not measured.
 JUNK_SECONDS = 60.0
 STREAMS = ("signals", "requests")
-SIGNS_OF_LIFE = (Heartbeat, NodeJoined, NodeLeft)  # or of its end
-ARRIVED = object()  # in the inbox: the arrivals are to be looked at
-WORD = "view.word"  # a register nobody reads, written to see whether the store takes anything
+# or of its end
+SIGNS_OF_LIFE = (Heartbeat, NodeJoined, NodeLeft)
+# in the inbox: the arrivals are to be looked at
+ARRIVED = object()
+# a register nobody reads, written to see whether the store takes anything
+WORD = "view.word"
 
 
 class Supervisor:
@@ -67,10 +73,10 @@ class Supervisor:
         cluster: ClusterSpec,
         store: Store,
         lease: Lease,
-        place: Place,
+        place: NodeProvider,
         *,
         signer: Signer = UNSIGNED,
-        followed: Turns | None = None,
+        followed: DecisionLog | None = None,
     ) -> None:
         """`lease` is held already; `place` can start agents on the cluster's nodes; `followed` has read the journal so far."""
         self._cluster, self._store, self._lease, self._place = cluster, store, lease, place
@@ -78,21 +84,24 @@ class Supervisor:
         controller = Controller(policy_of(cluster))
         self._mark = Mark(mark_of(cluster))
         self._journal = Journal(store, lease, archive=archive_of(cluster), mark=self._mark)
-        self._turns = Turns(controller, self._journal, on_outage=self._sit_out)
-        self._archivist = Archivist(self._journal, self._inbox.put)
+        self._turns = DecisionLog(controller, self._journal, on_outage=self._sit_out)
+        self._archivist = JournalCompactor(self._journal, self._inbox.put)
         if followed is not None:
             self._turns.go_on_from(followed)
-        self._signer, self._intake = signer, Intake(signer)
-        self._detectors = Detectors(cluster.silence_seconds)
-        self._performer = Performer(performances(place, store, lease, signer), self._inbox.put)
-        self._arrivals = Arrivals()
-        self._views = Views(store, lease, self._inbox.put)
-        self._showing = Showing(cluster, self._views, self._about)
+        self._signer, self._intake = signer, MessageValidator(signer)
+        self._detectors = DetectorRegistry(cluster.silence_seconds)
+        self._performer = ActionExecutor(performances(place, store, lease, signer), self._inbox.put)
+        self._arrivals = InboundQueue()
+        self._views = StatusWriter(store, lease, self._inbox.put)
+        self._showing = StatusPublisher(cluster, self._views, self._about)
         self._registers = Registers(cluster, signer)
         self._pause_seconds = min(PAUSE_SECONDS, PAUSE_SHARE * cluster.silence_seconds)
-        self._awake_at = time.monotonic()  # when the loop was last seen to run
-        self._is_doubtful = False  # the store did not take a word of ours when last asked
-        self._is_deaf = False  # the reader lost the store, and has not told yet for how long
+        # when the loop was last seen to run
+        self._awake_at = time.monotonic()
+        # the store did not take a word of ours when last asked
+        self._is_doubtful = False
+        # the reader lost the store, and has not told yet for how long
+        self._is_deaf = False
         # Sat out in the middle of a turn, not told to the controller yet.
         self._outage_seconds = 0.0
         self._junk_due = 0.0
@@ -119,7 +128,8 @@ class Supervisor:
         open_before = [item.action for item in state.actions.values()]
         self._act(self._turns.take(started, self._clock.now()))
         self._registers.want_all(state)
-        for action in open_before:  # without an outcome: perform again; every kind bears it
+        # without an outcome: perform again; every kind bears it
+        for action in open_before:
             if action.id in state.actions:
                 self._performer.submit(action)
         reader = threading.Thread(target=self._read, name="reader", daemon=True)
@@ -173,7 +183,8 @@ class Supervisor:
         self._detectors.watch(self._turns.controller.watch())
         timeout = 0.0 if self._arrivals else self._next_due() - now
         if self._arrivals.lag_seconds() is None and not self._arrivals:
-            timeout = max(timeout, LOOK_SECONDS)  # what is due may have to wait for what is read
+            # what is due may have to wait for what is read
+            timeout = max(timeout, LOOK_SECONDS)
         if self._is_deaf:
             timeout = max(timeout, DEAF_SECONDS)
         elif self._is_doubtful:
@@ -190,14 +201,16 @@ class Supervisor:
         with self._turns.together() as commit:
             for group in self._arrivals.portion():
                 records = self._take_group(group)
-                while not self._inbox.empty():  # outcomes wait for no heartbeat either
+                # outcomes wait for no heartbeat either
+                while not self._inbox.empty():
                     records += self._take_in(self._inbox.get_nowait())
-                if any(type(record) is not r.Advanced for record in records):
+                if any(type(record) is not r.StepsAdvanced for record in records):
                     commit()
                     self._act(records)
                 elif (
                     records
-                ):  # a mark of progress has no effect: it is written with what comes next
+                    # a mark of progress has no effect: it is written with what comes next
+                ):
                     self._showing.touch()
         self._notice_pause(self._awake_at)
         self._allow_for_queue()
@@ -241,7 +254,9 @@ class Supervisor:
     def _allow_for_queue(self) -> None:
         """Put deadlines off while words wait for their turn: the answers may be among them."""
         if seconds := self._arrivals.queued_seconds():
-            paused = r.Paused(seconds=seconds, reason="what nodes had said waited in a queue")
+            paused = r.SupervisorPaused(
+                seconds=seconds, reason="what nodes had said waited in a queue"
+            )
             self._act(self._turns.take(paused, self._clock.now()))
 
     def _doubt_silence(self) -> None:
@@ -252,7 +267,8 @@ class Supervisor:
         """
         heard_until = self._heard_until()
         if heard_until is None:
-            return  # nothing is held against anybody now
+            # nothing is held against anybody now
+            return
         due, wake_at = self._detectors.due_at(), self._turns.controller.wake_at()
         is_due = due is not None and heard_until >= due
         is_due = is_due or (wake_at is not None and self._clock.now() >= wake_at)
@@ -260,7 +276,8 @@ class Supervisor:
             return
         try:
             self._store.renew(self._lease)
-            self._store.put(WORD, b"", fence=self._lease)  # volatile, as heartbeats are
+            # volatile, as heartbeats are
+            self._store.put(WORD, b"", fence=self._lease)
         except StoreUnavailable as error:
             self._is_doubtful = True
             self._sit_out(error)
@@ -282,9 +299,9 @@ class Supervisor:
             self._shift(seconds, "the store was out of reach")
 
     def _shift(self, seconds: float, reason: str) -> None:
-        self._act(self._take_pause(r.Paused(seconds=seconds, reason=reason)))
+        self._act(self._take_pause(r.SupervisorPaused(seconds=seconds, reason=reason)))
 
-    def _take_pause(self, paused: r.Paused) -> list[object]:
+    def _take_pause(self, paused: r.SupervisorPaused) -> list[object]:
         self._detectors.shift(paused.seconds)
         return self._turns.take(paused, self._clock.now())
 
@@ -293,11 +310,13 @@ class Supervisor:
         _LOG.warning("store: %s; waiting", error)
         time.sleep(min(error.delay_seconds, 1.0))
         before, self._awake_at = self._awake_at, time.monotonic()
-        seconds = self._awake_at - before  # the call that failed took its time too
+        # the call that failed took its time too
+        seconds = self._awake_at - before
         self._outage_seconds += seconds
         self._detectors.shift(seconds)
         if self._stopping.is_set():
-            raise error  # whoever comes next reads what the store took, and goes on from there
+            # whoever comes next reads what the store took, and goes on from there
+            raise error
 
     # ---- in ---------------------------------------------------------------------------------------------------------
 
@@ -309,7 +328,8 @@ class Supervisor:
         lost_since: float | None = None
         while not self._stopping.is_set():
             wanted, wait_seconds = self._arrivals.wanted(cursors, READ_SECONDS)
-            if not wanted:  # we are behind with both words and heartbeats
+            # we are behind with both words and heartbeats
+            if not wanted:
                 time.sleep(wait_seconds)
                 continue
             try:
@@ -324,10 +344,13 @@ class Supervisor:
                 return
             if lost_since is not None:
                 seconds, lost_since = time.monotonic() - lost_since, None
-                self._inbox.put(r.Paused(seconds=seconds, reason="the store was out of reach"))
+                self._inbox.put(
+                    r.SupervisorPaused(seconds=seconds, reason="the store was out of reach")
+                )
             self._arrivals.add(batch, len(state.nodes))
             if batch:
-                if self._inbox.empty():  # whatever is in it wakes the loop as well
+                # whatever is in it wakes the loop as well
+                if self._inbox.empty():
                     self._inbox.put(ARRIVED)
                 for name, items in batch.items.items():
                     cursors[name] = items[-1].number
@@ -343,8 +366,9 @@ class Supervisor:
             raise fact
         if fact is None or fact is ARRIVED:
             return []
-        if isinstance(fact, r.Paused):
-            self._is_deaf = False  # the reader sets it anew if it has lost the store again
+        if isinstance(fact, r.SupervisorPaused):
+            # the reader sets it anew if it has lost the store again
+            self._is_deaf = False
             return self._take_pause(fact)
         return self._turns.take(fact, self._clock.now())
 
@@ -360,10 +384,11 @@ class Supervisor:
         """Take in what an item is; return the records that it led to."""
         try:
             fact = self._intake.take(stream, payload, self._turns.controller.state)
-        except StoreForgot:
+        except StoreRolledBack:
             self._store.renew(
                 self._lease
-            )  # Fenced: it is we who are behind, for somebody else leads
+                # Fenced: it is we who are behind, for somebody else leads
+            )
             raise
         except Refused as refused:
             return self._pass_over(stream, number, refused, now)
@@ -383,8 +408,9 @@ class Supervisor:
         if refused.reason not in SAID or now < self._junk_due:
             return []
         self._junk_due = now + JUNK_SECONDS
-        unreadable = r.Unreadable(stream=stream, reason=str(refused)[:300])
-        if stream == BEATS:  # volatile: nothing of it is remembered
+        unreadable = r.MessageUnreadable(stream=stream, reason=str(refused)[:300])
+        # volatile: nothing of it is remembered
+        if stream == BEATS:
             return self._turns.take(unreadable, now)
         return self._turns.take(unreadable, now, stream=stream, cursor=number)
 

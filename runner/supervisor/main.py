@@ -23,13 +23,13 @@ from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import archive_of
 from runner.journal.journal import Journal
-from runner.providers.joined import JoinedPlace, Places
-from runner.providers.local import LocalPlace, Place, check_local_nodes, claim_local_nodes
+from runner.providers.joined import CompositeProvider, SelfJoinedProvider
+from runner.providers.local import LocalProvider, NodeProvider, check_local_nodes, claim_local_nodes
 from runner.signer import Signer, signer_of
 from runner.store.protocol import Lease, Store
 from runner.store.registry import open_store
-from runner.supervisor.decisions import Turns
-from runner.supervisor.lease import Leadership, holder_name
+from runner.supervisor.decisions import DecisionLog
+from runner.supervisor.lease import LeaseKeeper, holder_name
 from runner.supervisor.loop import Supervisor, policy_of
 from runner.supervisor.standby import Standby
 from runner.supervisor.store_rollback import EXIT_CODE, stop_all_action
@@ -118,10 +118,10 @@ def _lead(
     *,
     signer: Signer,
     serving: Callable[[], AbstractContextManager[object]],
-    taken: tuple[Lease, Turns] | None = None,
+    taken: tuple[Lease, DecisionLog] | None = None,
 ) -> int:
     lease, followed = taken or (None, None)
-    with serving(), Leadership(cluster, store, lease) as lead:
+    with serving(), LeaseKeeper(cluster, store, lease) as lead:
         claim_local_nodes(cluster, store, lead.lease)
         # What agents of this machine go by.
         write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
@@ -157,11 +157,13 @@ def needed_signer(cluster: ClusterSpec) -> Signer:
     return signer
 
 
-def place_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> Place:
+def place_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> NodeProvider:
     """Return how the cluster's nodes are reached: all of them are on this machine, unless the store is for several."""
     if not cluster.store.address:
-        return LocalPlace(cluster)
-    return Places(LocalPlace(cluster), JoinedPlace(cluster, store, lease, signer))
+        return LocalProvider(cluster)
+    return CompositeProvider(
+        LocalProvider(cluster), SelfJoinedProvider(cluster, store, lease, signer)
+    )
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Literal
 
 from runner.decide.state.cluster_state import State
-from runner.errors import Forged, StoreForgot, WireError
+from runner.errors import Forged, StoreRolledBack, WireError
 from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.messages.requests import Request
@@ -25,7 +25,8 @@ KINDS: dict[str, tuple[type, ...]] = {
     REQUESTS: (Request,),
     BEATS: (Heartbeat,),
 }
-OBEDIENT = (Heartbeat, NodeJoined)  # these say which assignment their node obeys
+# these say which assignment their node obeys
+OBEDIENT = (Heartbeat, NodeJoined)
 Reason = Literal["unsigned", "junk", "uncounted", "replayed", "stranger"]
 # Worth a word in the story. The others are what happens: an acknowledgment is lost, an agent was displaced.
 SAID: tuple[Reason, ...] = ("unsigned", "junk", "uncounted")
@@ -39,19 +40,20 @@ class Refused(WireError):
         self.reason: Reason = reason
 
 
-class Intake:
+class MessageValidator:
     """Judges messages one by one; one thread calls it. `refused` counts by reason, since this supervisor started."""
 
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
-        self._beats: dict[str, tuple[str, int, int]] = {}  # node -> life, incarnation, sequence
+        # node -> life, incarnation, sequence
+        self._beats: dict[str, tuple[str, int, int]] = {}
         self.refused: Counter[str] = Counter()
 
     def take(self, stream: str, payload: bytes, state: State) -> object:
         """Return the fact that a payload of this stream is; raise Refused with the reason why it is none.
 
-        `state` says which agents the nodes are known by, and what was taken from them. Raises StoreForgot for an agent that obeys
-        what the journal knows nothing of.
+        `state` says which agents the nodes are known by, and what was taken from them. Raises StoreRolledBack for an agent that
+        obeys what the journal knows nothing of.
         """
         try:
             fact = self._believed(stream, payload)
@@ -130,7 +132,7 @@ class Intake:
 def _check_epoch(signal: Heartbeat | NodeJoined, state: State) -> None:
     """Every assignment is in the journal before it is published: an agent cannot be ahead of a store that remembers."""
     if signal.epoch >= state.next_epoch:
-        raise StoreForgot(
+        raise StoreRolledBack(
             f"node {signal.node!r} obeys the assignment of epoch {signal.epoch}, but the journal has given out none beyond "
             f"{state.next_epoch - 1}: the store came back with less than it acknowledged"
         )

@@ -13,25 +13,25 @@ import time
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
-from runner.errors import StoreCorrupt, StoreForgot, StoreUnavailable
+from runner.errors import StoreCorrupt, StoreRolledBack, StoreUnavailable
 from runner.facts import wire
-from runner.facts.messages.cluster_status import StandbyView
+from runner.facts.messages.cluster_status import StandbyStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.journal import Journal
 from runner.serve.status_reader import STANDBY
 from runner.store.protocol import JOURNAL, Lease, LeaseHeld, LeaseHolder, Store
-from runner.supervisor.decisions import Turns
+from runner.supervisor.decisions import DecisionLog
 from runner.supervisor.lease import LEASE, holder_name, is_known_dead, take_lease, version
 
 _LOG = logging.getLogger("stoker")
 
-SHOW_SECONDS = 1.0  # between two words that we are there; chosen, not measured
+# between two words that we are there; chosen, not measured
+SHOW_SECONDS = 1.0
 # Between two looks at the lease at most, as a share of its life and in seconds: one given back is not announced; chosen.
 LOOK_SHARE = 0.2
 LOOK_SECONDS = 1.0
-REST_SECONDS = (
-    0.1  # after new entries, so that a busy journal is read in batches; chosen, not measured
-)
+# after new entries, so that a busy journal is read in batches; chosen, not measured
+REST_SECONDS = 0.1
 
 
 class Standby:
@@ -45,7 +45,8 @@ class Standby:
         self._holder = holder_name()
         self._ended = threading.Event()
         self._show_due = 0.0
-        self._leader = ""  # who led when we last looked
+        # who led when we last looked
+        self._leader = ""
         self._is_away = False
         self.turns = self._new_turns()
 
@@ -57,7 +58,7 @@ class Standby:
     def wait(self) -> Lease | None:
         """Follow until the lease is ours and return it; None when told to stop, or when the cluster was shut down meanwhile.
 
-        Raises StoreForgot when the journal ends before what was followed already.
+        Raises StoreRolledBack when the journal ends before what was followed already.
         """
         try:
             while not self._ended.is_set():
@@ -82,13 +83,15 @@ class Standby:
         self._follow()
         current = self._store.lease_holder(LEASE)
         if current is None or not _is_alive(current):
-            self._follow()  # what it wrote last
+            # what it wrote last
+            self._follow()
             if self._leader and self.turns.controller.has_closed:
                 return None
             try:
                 lease = take_lease(self._cluster, self._store)
             except LeaseHeld:
-                return None  # another standby was quicker
+                # another standby was quicker
+                return None
             self._say_taken(current)
             return lease
         self._back()
@@ -106,7 +109,7 @@ class Standby:
     def _follow(self) -> None:
         try:
             applied = self.turns.recover()
-        except StoreForgot:
+        except StoreRolledBack:
             raise
         except (StoreUnavailable, StoreCorrupt):
             # Slower than the journal was trimmed, and its files are not to be seen from here: begin at a snapshot again.
@@ -133,7 +136,7 @@ class Standby:
         if time.monotonic() < self._show_due:
             return
         self._show_due = time.monotonic() + SHOW_SECONDS
-        shown = StandbyView(
+        shown = StandbyStatus(
             holder=self._holder,
             wall=time.time(),
             through=self.turns.controller.state.sequence,
@@ -158,8 +161,8 @@ class Standby:
             _LOG.info("standby: the store answers again")
         self._is_away = False
 
-    def _new_turns(self) -> Turns:
-        return Turns(Controller(self._policy), self._journal, on_outage=_never)
+    def _new_turns(self) -> DecisionLog:
+        return DecisionLog(Controller(self._policy), self._journal, on_outage=_never)
 
 
 def _is_alive(current: LeaseHolder) -> bool:

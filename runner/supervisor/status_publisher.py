@@ -8,32 +8,36 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from runner.decide.state.cluster_state import State
-from runner.decide.status_builder import Drawing, Heard, draw
+from runner.decide.status_builder import LastHeartbeats, StatusBuilder, draw
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.ledger import Ledger
-from runner.supervisor.status_writer import Views, period
+from runner.supervisor.status_writer import StatusWriter, period
 
-HEARD_SECONDS = 1.0  # between two Views while nothing changes but what heartbeats say; chosen
-SLICE_SECONDS = 0.002  # of drawing, before it is seen whether there is something to decide; chosen
+# between two Views while nothing changes but what heartbeats say; chosen
+HEARD_SECONDS = 1.0
+# of drawing, before it is seen whether there is something to decide; chosen
+SLICE_SECONDS = 0.002
 
 
-class Showing:
-    """Owned by the supervisor's loop; encoding and writing are the thread's of `Views`.
+class StatusPublisher:
+    """Owned by the supervisor's loop; encoding and writing are the thread's of `StatusWriter`.
 
     Times are seconds on the controller's clock.
     """
 
     def __init__(
-        self, cluster: ClusterSpec, views: Views, about: Callable[[], Mapping[str, object]]
+        self, cluster: ClusterSpec, views: StatusWriter, about: Callable[[], Mapping[str, object]]
     ) -> None:
         """`about` returns what a View says of the supervisor itself, but for its process and the time."""
         self._cluster, self._views, self._about = cluster, views, about
-        self._heard = Heard()
-        self._drawing: Drawing | None = None  # begun, and not done
+        self._heard = LastHeartbeats()
+        # begun, and not done
+        self._drawing: StatusBuilder | None = None
         # Since the last one was begun: what we decide on; and what heartbeats alone say.
         self._has_changed, self._has_heard = True, False
-        self._drawn_at = self._period = 0.0  # of the one begun last
+        # of the one begun last
+        self._drawn_at = self._period = 0.0
         self._process = psutil.Process()
 
     def hear(self, beat: Heartbeat, now: float) -> None:
@@ -56,7 +60,7 @@ class Showing:
     def go_on(self, state: State, ledger: Ledger, now: float) -> None:
         """Begin a View if one is due, draw some more of it, and hand it over once it is done."""
         if self._drawing is None and (due := self.due_at()) is not None and now >= due:
-            self._drawing = Drawing(state, self._cluster, ledger, self._heard, now)
+            self._drawing = StatusBuilder(state, self._cluster, ledger, self._heard, now)
             self._has_changed = self._has_heard = False
             self._drawn_at, self._period = now, period(len(state.nodes))
         if self._drawing is None:

@@ -15,7 +15,8 @@ from runner.facts import wire
 from runner.store.protocol import Lease, Store
 
 VIEW = "view"
-Message = Mapping[str, Any]  # a View, as `wire.to_message` makes it
+# a View, as `wire.to_message` makes it
+Message = Mapping[str, Any]
 # Between two Views at least: so long, or so long for each node, and never longer than `stoker status` takes for old; chosen.
 SHORTEST_SECONDS = 0.5
 SECONDS_PER_NODE = 0.0019
@@ -27,7 +28,7 @@ def period(num_nodes: int) -> float:
     return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, SECONDS_PER_NODE * num_nodes))
 
 
-class Views:
+class StatusWriter:
     """Writes what it is given last; what the store does not take is overtaken by the next. Made at once, started when needed."""
 
     def __init__(self, store: Store, lease: Lease, on_error: Callable[[Exception], None]) -> None:

@@ -17,11 +17,11 @@ from runner.act.pages import tell
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
 from runner.decide.state.cluster_state import LAUNCHED, State
-from runner.errors import PermanentError, StokerError, StoreForgot, StoreUnavailable, WireError
+from runner.errors import PermanentError, StokerError, StoreRolledBack, StoreUnavailable, WireError
 from runner.facts import wire
 from runner.facts.messages.records import Assigned, AttemptChanged, JournalEntry
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.messages.store_rollback import NumbersRaised, StoreAccepted, StoreStopped
+from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted, StoreStopped
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import MARK_FILE, Mark, read_mark
@@ -30,16 +30,19 @@ from runner.journal.snapshots import kept_snapshots
 from runner.load import load_runbooks
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
-from runner.supervisor.decisions import Turns
+from runner.supervisor.decisions import DecisionLog
 
 _LOG = logging.getLogger("stoker")
 
-STOPPED = "journal.stopped"  # the register
-EXIT_CODE = 5  # of a supervisor that nobody is to start again
+# the register
+STOPPED = "journal.stopped"
+# of a supervisor that nobody is to start again
+EXIT_CODE = 5
 # Beyond every epoch that was seen: agents that nobody hears now may have obeyed a later one. Far more than a cluster gives out
 # while a copy grows old (780 failures in 60 days at 2,000 nodes take 1,560); chosen.
 EPOCH_LEAP = 100_000
-BEATS_READ = 5000  # the newest heartbeats that are asked for epochs; chosen
+# the newest heartbeats that are asked for epochs; chosen
+BEATS_READ = 5000
 
 
 def mark_of(cluster: ClusterSpec) -> Path:
@@ -62,10 +65,10 @@ def stopped(store: Store) -> StoreStopped | None:
 
 
 def check_remembers(store: Store, journal: Journal) -> None:
-    """Raise StoreForgot if somebody noticed before that the store forgot, or if this machine's mark says so."""
+    """Raise StoreRolledBack if somebody noticed before that the store forgot, or if this machine's mark says so."""
     found = stopped(store)
     if found is not None:
-        raise StoreForgot(f"{found.reason} (noticed by {found.holder or 'somebody'})")
+        raise StoreRolledBack(f"{found.reason} (noticed by {found.holder or 'somebody'})")
     journal.check_mark()
 
 
@@ -77,7 +80,7 @@ def stop_all_action(
     One that is damaged, or written by a later release, is said to be so and left as it is: whoever can read it may act on it.
     """
     _LOG.critical("%s", error)
-    if not isinstance(error, StoreForgot) or stopped_already(store):
+    if not isinstance(error, StoreRolledBack) or stopped_already(store):
         return
     note = StoreStopped(
         reason=str(error)[:1000],
@@ -108,13 +111,19 @@ def stopped_already(store: Store) -> bool:
 class Loss:
     """What accepting the store's present end means. Numbers of entries and epochs; 0: none is known."""
 
-    reason: str  # why action stopped; "": it did not
-    ends_at: int  # the journal's last entry now
-    acknowledged: int  # the last one that anybody is known to have had
-    next_epoch: int  # as the journal has it
-    seen_epoch: int  # highest that is known to have been given out
+    # why action stopped; "": it did not
+    reason: str
+    # the journal's last entry now
+    ends_at: int
+    # the last one that anybody is known to have had
+    acknowledged: int
+    # as the journal has it
+    next_epoch: int
+    # highest that is known to have been given out
+    seen_epoch: int
     seen_run: int
-    ahead: tuple[str, ...] = ()  # nodes whose agents obey what the journal does not know
+    # nodes whose agents obey what the journal does not know
+    ahead: tuple[str, ...] = ()
 
     @property
     def lost(self) -> int:
@@ -145,7 +154,7 @@ def loss(cluster: ClusterSpec, store: Store, signer: Signer) -> Loss:
     with contextlib.suppress(StoreUnavailable):
         try:
             _checked(cluster, store)
-        except StoreForgot as error:
+        except StoreRolledBack as error:
             reason = reason or str(error)
     return Loss(
         reason=reason,
@@ -166,13 +175,14 @@ def accept(cluster: ClusterSpec, store: Store, lease: Lease, known: Loss, *, by:
     mark = Mark(mark_of(cluster))
     journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
     for kept in kept_snapshots(store)[0]:
-        if kept.seal.through > journal.last():  # of a past that is no more
+        # of a past that is no more
+        if kept.seal.through > journal.last():
             store.delete(kept.register, fence=lease)
     archive_of(cluster).put_aside(journal.index().last)
     turns = _read_all(cluster, journal)
     state = turns.controller.state
     cursors = {name: min(number, store.last(name)) for name, number in state.cursors.items()}
-    numbers = NumbersRaised(
+    numbers = CountersRaised(
         next_epoch=max(state.next_epoch, known.seen_epoch + 1) + EPOCH_LEAP,
         next_run=max(state.next_run, known.seen_run + 1),
         cursors=cursors,
@@ -208,9 +218,9 @@ def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
     return [*records, *(Assigned(node=name, epoch=epoch) for name in idle)]
 
 
-def _read_all(cluster: ClusterSpec, journal: Journal) -> Turns:
+def _read_all(cluster: ClusterSpec, journal: Journal) -> DecisionLog:
     """Read the newest snapshot that the journal reaches, and what follows it."""
-    turns = Turns(
+    turns = DecisionLog(
         Controller(Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))),
         journal,
         on_outage=_not_now,

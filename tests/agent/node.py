@@ -14,14 +14,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runner.facts.actions import ActionResult
-from runner.facts.messages.assignments import Assignment, LaunchPlan, Task, WarmPlan
+from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan, Task
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.wire import decode, encode
 from runner.store.sqlite.store import SqliteStore
 from tests.plans import launch_plan
 
-WAIT_SECONDS = 60.0  # for anything a test expects; far above what it takes, for a loaded machine
+# for anything a test expects; far above what it takes, for a loaded machine
+WAIT_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -140,7 +141,7 @@ class Node:
         epoch: int,
         *,
         grace_seconds: float = 0.0,
-        warm: WarmPlan | None = None,
+        warm: PreloadPlan | None = None,
         life: str = "",
     ) -> None:
         """Put an assignment into the node's register."""
@@ -168,9 +169,9 @@ class Node:
         self.store.append(f"tasks/{self.name}", encode(task))
         return id_
 
-    def warm(self, plan: LaunchPlan, preload: tuple[str, ...]) -> WarmPlan:
+    def warm(self, plan: LaunchPlan, preload: tuple[str, ...]) -> PreloadPlan:
         """Return what the node is to have warm for this plan."""
-        return WarmPlan(
+        return PreloadPlan(
             command=plan.command,
             preload=preload,
             environment=plan.environment,

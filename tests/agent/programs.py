@@ -13,7 +13,8 @@ from runner.facts.messages.assignments import LaunchPlan
 from tests.agent.node import Node, is_in
 
 WITNESS = Path(__file__).with_name("witness.py")
-BALLAST = "import os\n__version__ = '7'\nLOADED_IN = os.getpid()\n"  # a module to preload
+# a module to preload
+BALLAST = "import os\n__version__ = '7'\nLOADED_IN = os.getpid()\n"
 
 
 def write_program(folder: Path) -> None:
@@ -36,7 +37,7 @@ def both(
         for rank in plan.ranks:
             node.wait_for("RankExited", partial(is_in, epoch, rank=rank))
         node.assign(None, epoch)
-        node.wait_for("RanksGone", partial(is_in, epoch))
+        node.wait_for("RanksTerminated", partial(is_in, epoch))
     return plans
 
 

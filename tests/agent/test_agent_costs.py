@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.agent.agent import Agent
-from runner.agent.launch.keeper_client import Place
+from runner.agent.launch.keeper_client import AgentConfig
 from runner.checkpoints import sealed_folder
 from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node
@@ -24,7 +24,7 @@ def node(make_node: Callable[..., Node]) -> Iterator[Node]:
     """Give a node whose agent runs in a thread of this process; heartbeats are too rare to matter."""
     made = make_node(heartbeat_seconds=30.0, silence_seconds=100.0)
     store = SqliteStore(made.state / "store")
-    place = Place(node=made.name, folder=made.folder, cluster=made.cluster, slots=8)
+    place = AgentConfig(node=made.name, folder=made.folder, cluster=made.cluster, slots=8)
     agent = Agent(store, place)
     thread = threading.Thread(target=agent.run)
     thread.start()
@@ -79,9 +79,9 @@ def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
         if beat.last_step is not None:
             break
     node.assign(None, 2)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     assert num_said == 1
-    assert [type(said).__name__ for said in node.heard] == ["RanksStarted", "RanksGone"]
+    assert [type(said).__name__ for said in node.heard] == ["RanksStarted", "RanksTerminated"]
     assert dict(calls) == {"fdatasync": 3}
 
 

@@ -16,7 +16,7 @@ import pytest
 from runner.agent.agent import Agent
 from runner.agent.event_loop import Loop
 from runner.agent.launch.devices import FREE_MIB, Device, Devices, DevicesHeld, visible
-from runner.agent.launch.keeper_client import Place
+from runner.agent.launch.keeper_client import AgentConfig
 from runner.facts.messages.assignments import LaunchPlan
 from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node, is_alive, wait_until
@@ -272,7 +272,7 @@ def start(
     def make(**limits: float) -> Node:
         node = make_node(**limits)
         store = SqliteStore(node.state / "store")
-        place = Place(
+        place = AgentConfig(
             node=node.name,
             folder=node.folder,
             cluster=node.cluster,
@@ -325,7 +325,7 @@ def test_a_launch_gives_up_and_tells_when_the_devices_are_free(
     assert failed.devices_held
     assert failed.reason == "GPU 0 has 70012 MiB in use after 0.3 s"
     node.assign(None, 2)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     assert node.said("DevicesReleased") == []
     machine.uses(4, 4)
     node.wait_for("DevicesReleased")
@@ -343,9 +343,10 @@ def test_a_launch_that_waits_for_devices_can_be_called_off(
     node.assign(plan_of(node), 1)
     wait_until(lambda: len(machine.asked) >= 3, "a look at the devices")
     node.assign(None, 2)
-    assert node.wait_for("RanksGone").epoch == 1
+    assert node.wait_for("RanksTerminated").epoch == 1
     num_asked = len(machine.asked)
-    time.sleep(1.2)  # longer than a pause between two looks
+    # longer than a pause between two looks
+    time.sleep(1.2)
     assert len(machine.asked) <= num_asked + 3
     assert node.said("LaunchFailed") == []
 

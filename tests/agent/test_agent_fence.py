@@ -16,10 +16,13 @@ FENCE = Fence(fence_seconds=10.0, hard_cap_seconds=100.0)
 @pytest.mark.parametrize(
     ("now", "lost_since", "progress_at", "resumed_at", "ends"),
     [
-        (1000.0, None, 0.0, 0.0, False),  # the store is there
-        (1009.9, 1000.0, 0.0, 0.0, False),  # lost for less than the fence time
+        # the store is there
+        (1000.0, None, 0.0, 0.0, False),
+        # lost for less than the fence time
+        (1009.9, 1000.0, 0.0, 0.0, False),
         (1010.0, 1000.0, 0.0, 0.0, True),
-        (1050.0, 1000.0, 1041.0, 0.0, False),  # ranks advance
+        # ranks advance
+        (1050.0, 1000.0, 1041.0, 0.0, False),
         (1050.0, 1000.0, 1040.0, 0.0, True),
         (
             1050.0,
@@ -27,9 +30,11 @@ FENCE = Fence(fence_seconds=10.0, hard_cap_seconds=100.0)
             0.0,
             1045.0,
             False,
-        ),  # the agent itself stood still: steps may be waiting to be read
+            # the agent itself stood still: steps may be waiting to be read
+        ),
         (1099.9, 1000.0, 1099.0, 0.0, False),
-        (1100.0, 1000.0, 1099.9, 1099.9, True),  # the hard cap ends ranks that advance, too
+        # the hard cap ends ranks that advance, too
+        (1100.0, 1000.0, 1099.9, 1099.9, True),
     ],
 )
 def test_the_rule(
@@ -74,7 +79,7 @@ def test_ranks_that_advance_outlive_a_lost_store(make_node: Callable[..., Node])
     wait_until(lambda: (next(beats).last_step or 0) > 60, "heartbeats again")
     assert all(is_alive(pid) for pid in pids.values())
     assert not node.said("RankExited")
-    assert not node.said("RanksGone")
+    assert not node.said("RanksTerminated")
 
 
 @pytest.mark.e2e
@@ -85,7 +90,7 @@ def test_ranks_that_stand_still_are_fenced(make_node: Callable[..., Node]) -> No
     pids = node.launch(node.plan(SILENT), epoch=1)
     with locked_store(node):
         wait_until(lambda: not any(is_alive(pid) for pid in pids.values()), "the ranks' end")
-    gone = node.wait_for("RanksGone", lambda said: said.fenced)
+    gone = node.wait_for("RanksTerminated", lambda said: said.fenced)
     assert (gone.epoch, gone.last_step) == (1, None)
     assert not node.said("RankExited")
     assert len(node.said("RanksStarted")) == 1

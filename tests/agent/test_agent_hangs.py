@@ -17,7 +17,8 @@ from tests.agent.node import SILENT, SPEAKER, Node, is_alive, state_of, wait_unt
 
 pytestmark = pytest.mark.e2e
 
-PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207  # <sys/ptrace.h>
+# <sys/ptrace.h>
+PTRACE_DETACH, PTRACE_SEIZE, PTRACE_INTERRUPT = 17, 0x4206, 0x4207
 WRITER = "import time\nwhile True:\n    print('a line', flush=True)\n    time.sleep(0.05)"
 
 
@@ -108,7 +109,7 @@ def test_stacks_are_written_down_before_ranks_that_hang_are_killed(node: Node) -
     idle = Assignment(node=node.name, epoch=2, attempt=plan.attempt, stacks_seconds=10.0)
     began = time.monotonic()
     node.store.put(f"assignment/{node.name}", encode(idle))
-    gone = node.wait_for("RanksGone")
+    gone = node.wait_for("RanksTerminated")
     print(f"idle with stacks to ranks gone: {time.monotonic() - began:.3f} s")
     assert (gone.stacks, gone.left_behind) == (2, ())
     said = [
@@ -127,5 +128,5 @@ def test_a_folder_that_takes_no_stacks_delays_nothing(node: Node) -> None:
     (Path(plan.output_folder) / "stacks").write_text("a file in the way")
     idle = Assignment(node=node.name, epoch=2, attempt=plan.attempt, stacks_seconds=10.0)
     node.store.put(f"assignment/{node.name}", encode(idle))
-    assert node.wait_for("RanksGone").stacks == 0
+    assert node.wait_for("RanksTerminated").stacks == 0
     assert not any(is_alive(pid) for pid in pids.values())

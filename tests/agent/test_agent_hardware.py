@@ -99,7 +99,8 @@ def test_only_cards_made_of_metal_count(machine: Machine) -> None:
     machine.card("veth1", "08:c0:eb:00:00:02", is_physical=False)
     machine.card("docker0", "02:42:ac:11:00:02", is_physical=False)
     machine.card("lo", "00:00:00:00:00:00", is_physical=False)
-    machine.card("ens3", "52:54:00:12:34:56")  # a hypervisor's
+    # a hypervisor's
+    machine.card("ens3", "52:54:00:12:34:56")
     machine.card("ib0", "80:00:00:48:fe:80:00:00:00:00:00:00:b8:59:9f:03:00:f9:8a:6a")
     machine.card("ens4", "08:c0:eb:00:00:07", own="08:c0:eb:00:00:08")
     assert machine.find().parts == ("mac:08:c0:eb:00:00:08",)
@@ -152,6 +153,7 @@ def test_an_agent_says_what_it_stands_on(node: Node) -> None:
     node.start_agent()
     serial = json.loads((node.folder / "hardware.json").read_text())["serial"]
     joined = node.said("NodeJoined")
-    own = f"file:{serial}"  # said again as long as nobody answers
+    # said again as long as nobody answers
+    own = f"file:{serial}"
     assert {(said.hardware, said.parts) for said in joined} == {(own, (own,))}
     assert len({said.life for said in joined}) == 2

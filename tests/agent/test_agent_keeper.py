@@ -40,7 +40,8 @@ def interpreters() -> list[str]:
     found = [sys.executable]
     oldest = shutil.which("python3.9")
     if oldest is not None:
-        asked = [oldest, "-c", "import sys; print(sys.executable)"]  # a shim may have none to offer
+        # a shim may have none to offer
+        asked = [oldest, "-c", "import sys; print(sys.executable)"]
         answer = subprocess.run(asked, capture_output=True, text=True, check=False)
         found += [answer.stdout.strip()] if answer.returncode == 0 else []
     return found
@@ -49,7 +50,7 @@ def interpreters() -> list[str]:
 class Driver:
     """A keeper and our end of its socket."""
 
-    def __init__(self, place: keeper_client.Place) -> None:
+    def __init__(self, place: keeper_client.AgentConfig) -> None:
         self.place = place
         self.link, self.child = keeper_client.start(place)
         self.told: list[dict[str, Any]] = []
@@ -98,13 +99,14 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
         name=f"keeper-{os.getpid()}-{time.monotonic_ns()}",
         hard_cap_seconds=0.4,
         fence_seconds=0.4,
-        kill_wait_seconds=20.0,  # a loaded machine takes its time to bury the dead
+        # a loaded machine takes its time to bury the dead
+        kill_wait_seconds=20.0,
     )
     # Longer than the address of a socket may be.
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
     made = Driver(
-        keeper_client.Place(node="n1", folder=folder, cluster=cluster, python=request.param)
+        keeper_client.AgentConfig(node="n1", folder=folder, cluster=cluster, python=request.param)
     )
     yield made
     made.child.send_signal(signal.SIGCONT)

@@ -50,11 +50,12 @@ def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
     node.kill_agent()
     node.start_agent()
     assert node.wait_for("RankExited").rank == 0
-    time.sleep(0.2)  # killed sooner, it would rather say it twice than not at all
+    # killed sooner, it would rather say it twice than not at all
+    time.sleep(0.2)
     node.kill_agent()
     node.start_agent()
     node.assign(None, epoch=1)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     assert len(node.said("RankExited")) == 1
 
 
@@ -69,7 +70,7 @@ def test_the_keeper_takes_its_ranks_along(node: Node) -> None:
         assert exited.exit_code is None
     assert not any(is_alive(pid) for pid in pids.values())
     node.assign(None, epoch=1)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2)
     assert node.keeper != old
 
@@ -91,7 +92,7 @@ def test_agent_and_keeper_die_together(node: Node) -> None:
     node.start_agent()
     joined = node.wait_for("NodeJoined", lambda said: said.incarnation == 2)
     assert joined.ranks_alive == ()
-    gone = node.wait_for("RanksGone")
+    gone = node.wait_for("RanksTerminated")
     assert (gone.epoch, gone.attempt) == (3, AttemptId(1, 1, 0))
     assert node.marked() == [node.keeper]
     assert len(node.said("RanksStarted")) == 1
@@ -114,7 +115,7 @@ def test_leaving_on_purpose_leaves_nothing(node: Node) -> None:
     assert agent.wait(10) == 0
     assert node.marked() == []
     node.listen(0.0)
-    assert [type(fact).__name__ for fact in node.heard[-2:]] == ["RanksGone", "NodeLeft"]
+    assert [type(fact).__name__ for fact in node.heard[-2:]] == ["RanksTerminated", "NodeLeft"]
 
 
 def test_a_stopped_agent_reads_its_assignment_first(node: Node) -> None:
@@ -168,7 +169,7 @@ def test_two_clusters_of_one_name_do_not_sweep_each_other(
         other.start_agent()
         other.launch(other.plan(SILENT), epoch=1)
         other.assign(None, epoch=1)
-        other.wait_for("RanksGone")
+        other.wait_for("RanksTerminated")
         assert all(is_alive(pid) for pid in pids.values())
     finally:
         for agent in other.agents:

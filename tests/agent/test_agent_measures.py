@@ -16,9 +16,9 @@ import pytest
 
 from runner.agent.agent import Agent
 from runner.agent.hangs import blocked_ranks
-from runner.agent.launch.keeper_client import Place
+from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.ranks import compute_times, rank_resources
-from runner.agent.ranks.compute_times import Compute
+from runner.agent.ranks.compute_times import ComputeTimes
 from runner.agent.ranks.gang import Gang
 from runner.agent.ranks.reports import Step
 from runner.facts.messages.assignments import Assignment
@@ -26,7 +26,7 @@ from runner.facts.messages.signals import (
     Heartbeat,
     RankBlocked,
     RankCompute,
-    RankHoldings,
+    RankResources,
     StepRecord,
 )
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
@@ -151,7 +151,8 @@ def test_what_a_rank_holds_is_added_up_over_its_processes() -> None:
         f"60 MB, a fork of it with 30 MB more: {held.memory_bytes / 1e6:.0f} MB, {held.descriptors} files"
     )
     assert (held.rank, held.descriptors_limit) == (4, soft)
-    assert 150e6 < held.memory_bytes < 200e6  # what the fork shares is counted in both
+    # what the fork shares is counted in both
+    assert 150e6 < held.memory_bytes < 200e6
     assert held.descriptors in range(42, 48)
     assert 0 < free_bytes < 2**50
 
@@ -163,7 +164,8 @@ def test_the_room_of_a_control_group_counts_if_it_is_less(
     monkeypatch.setattr(rank_resources, "GROUPS", tmp_path)
     without = rank_resources.free_bytes()
     for limit, expected in (("max", without), ("1000000", 1000000 - 400000 + 50000)):
-        for folder in (tmp_path, tmp_path / "memory"):  # where version 1 has its groups
+        # where version 1 has its groups
+        for folder in (tmp_path, tmp_path / "memory"):
             folder.mkdir(exist_ok=True)
             (folder / "memory.max").write_text(f"{limit}\n")
             (folder / "memory.current").write_text("400000\n")
@@ -173,7 +175,7 @@ def test_the_room_of_a_control_group_counts_if_it_is_less(
 
 def test_what_steps_cost_is_told_as_a_median_now_and_then() -> None:
     """Ten seconds after the first, with the stage; numbers that are none are left out, and nothing is told twice."""
-    told = Compute(0.0)
+    told = ComputeTimes(0.0)
     for step, seconds in enumerate((1.0, 9.0, 1.1, math.nan, math.inf, -1.0, 0.0), 1):
         told.add(3, Step(step=step, compute_seconds=seconds, stage=1))
     told.add(4, Step(step=1))
@@ -202,7 +204,9 @@ def test_the_largest_heartbeat_fits_one_message() -> None:
         computed=tuple(RankCompute(rank=rank, seconds=123.456, stage=64) for rank in ranks),
         ranks_blocked=tuple(RankBlocked(rank=rank, seconds=12345.6) for rank in ranks),
         holdings=tuple(
-            RankHoldings(rank=rank, memory_bytes=10**12, descriptors=10**6, descriptors_limit=2**20)
+            RankResources(
+                rank=rank, memory_bytes=10**12, descriptors=10**6, descriptors_limit=2**20
+            )
             for rank in ranks
         ),
         memory_free_bytes=10**13,
@@ -224,7 +228,9 @@ def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
     monkeypatch.setattr(rank_resources, "SAMPLE_SECONDS", 0.5)
     node = make_node(heartbeat_seconds=0.1)
     store = SqliteStore(node.state / "store")
-    agent = Agent(store, Place(node=node.name, folder=node.folder, cluster=node.cluster, slots=4))
+    agent = Agent(
+        store, AgentConfig(node=node.name, folder=node.folder, cluster=node.cluster, slots=4)
+    )
     thread = threading.Thread(target=agent.run)
     thread.start()
     try:
@@ -237,7 +243,7 @@ def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
             if computed and held:
                 break
         node.assign(None, 2)
-        node.wait_for("RanksGone")
+        node.wait_for("RanksTerminated")
     finally:
         agent.leave()
         thread.join()

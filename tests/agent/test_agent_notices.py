@@ -87,7 +87,7 @@ def test_an_agent_tells_notices(make_node: Callable[..., Node], tmp_path: Path) 
     agent = node.start_agent()
     path = tmp_path / "notice.n1"
     path.write_text("soon!")
-    junk = node.wait_for("Junk")
+    junk = node.wait_for("MalformedMessage")
     assert "notice.n1: no JSON" in junk.reason
     path.write_text('{"kind": "maintenance", "reason": "fans", "deadline_seconds": 60}')
     notice = node.wait_for("Notice")

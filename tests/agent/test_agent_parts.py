@@ -15,7 +15,7 @@ from runner.agent.launch.rank_commands import fill
 from runner.agent.ranks import output_files
 from runner.agent.ranks.gang import Gang
 from runner.agent.ranks.reports import Step, Validation, read_packet
-from runner.agent.ranks.step_aggregator import MAX_STEPS, Fold
+from runner.agent.ranks.step_aggregator import MAX_STEPS, StepAggregator
 from runner.errors import SpecError
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import Heartbeat, ReplicasDisagree
@@ -87,7 +87,7 @@ def test_a_packet_over_the_limit_is_junk() -> None:
 
 def test_folding_takes_maxima_and_first_values() -> None:
     """Of a step: the loss of whoever has one, the slowest rank's compute time with its rank, the largest waits."""
-    fold = Fold()
+    fold = StepAggregator()
     fold.add(0, Step(step=1, compute_seconds=0.2, data_wait_seconds=0.3, peak_memory_bytes=5))
     fold.add(1, Step(step=1, compute_seconds=0.4, data_wait_seconds=0.1, loss=2.0, skipped=True))
     fold.validated(Validation(step=1, loss=2.5))
@@ -101,7 +101,7 @@ def test_folding_takes_maxima_and_first_values() -> None:
 def test_the_rank_whose_gradient_is_nan_is_named(order: tuple[int, ...]) -> None:
     """NaN outranks every norm, infinity too, whoever reports first; a duration that is NaN is none."""
     norms, seconds = (math.inf, math.nan, 7.0), (0.1, math.nan, 0.3)
-    fold = Fold()
+    fold = StepAggregator()
     for rank in order:
         fold.add(rank, Step(step=1, local_grad_norm=norms[rank], compute_seconds=seconds[rank]))
     (record,) = fold.take(done_by_all=1)
@@ -113,7 +113,7 @@ def test_the_rank_whose_gradient_is_nan_is_named(order: tuple[int, ...]) -> None
 
 def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
     """A step in which two ranks report NaN names the one that reported first, and crosses the wire as it is."""
-    fold = Fold()
+    fold = StepAggregator()
     for rank in (0, 5, 3):
         fold.add(rank, Step(step=1, local_grad_norm=math.nan if rank else 1.0))
     beat = Heartbeat(node="n1", incarnation=1, steps=fold.take(done_by_all=1))
@@ -135,7 +135,7 @@ def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
 
 def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:
     """A step that not all ranks have reported waits for the next heartbeat, and no longer."""
-    fold = Fold()
+    fold = StepAggregator()
     fold.add(0, Step(step=1))
     assert fold.take(done_by_all=0) == ()
     fold.add(0, Step(step=2))
@@ -144,7 +144,7 @@ def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:
 
 def test_folding_is_bounded() -> None:
     """Of more steps than a heartbeat holds, the newest are kept."""
-    fold = Fold()
+    fold = StepAggregator()
     for step in range(1, 1001):
         fold.add(0, Step(step=step))
     records = fold.take(done_by_all=1000)

@@ -62,7 +62,8 @@ def test_a_finished_gang_says_so_and_stays_ended(node: Node) -> None:
     node.start_agent()
     beats = node.beats()
     wait_until(lambda: next(beats).incarnation == 2, "a heartbeat of the second life")
-    assert len(node.said("RanksStarted")) == 2  # told again on adoption, not started again
+    # told again on adoption, not started again
+    assert len(node.said("RanksStarted")) == 2
     assert not [pid for pid in node.marked() if pid != node.keeper]
 
 
@@ -77,14 +78,14 @@ def test_idle_ends_ranks_and_confirms(node: Node) -> None:
     pids = node.launch(node.plan(script), epoch=4)
     wait_until(lambda: len(node.marked()) == 5, "two ranks, a child of each, a keeper")
     node.assign(None, epoch=4)
-    gone = node.wait_for("RanksGone")
+    gone = node.wait_for("RanksTerminated")
     assert node.marked() == [node.keeper]
     assert not any(is_alive(pid) for pid in pids.values())
     assert (gone.epoch, gone.attempt, gone.left_behind) == (4, AttemptId(1, 1, 0), ())
     assert not node.said("RankExited")
     node.assign(None, epoch=5)
-    wait_until(lambda: len(node.said("RanksGone")) == 2, "a second confirmation")
-    assert node.said("RanksGone")[1].attempt == gone.attempt
+    wait_until(lambda: len(node.said("RanksTerminated")) == 2, "a second confirmation")
+    assert node.said("RanksTerminated")[1].attempt == gone.attempt
 
 
 def test_a_new_plan_replaces_the_old_gang(node: Node, tmp_path: Path) -> None:
@@ -97,7 +98,7 @@ def test_a_new_plan_replaces_the_old_gang(node: Node, tmp_path: Path) -> None:
     )
     new = node.launch(plan, epoch=2)
     kinds = [type(fact).__name__ for fact in node.heard]
-    assert kinds.index("RanksGone") < len(kinds) - 1 - kinds[::-1].index("RanksStarted")
+    assert kinds.index("RanksTerminated") < len(kinds) - 1 - kinds[::-1].index("RanksStarted")
     assert not any(is_alive(pid) for pid in old.values())
     assert is_alive(new[0])
     assert current_epoch(checkpoints) == 2
@@ -113,7 +114,7 @@ def test_an_older_epoch_is_ignored(node: Node) -> None:
     node.start_agent()
     wait_until(lambda: node.log().count("ignored an assignment") == 2, "the second life too")
     assert all(is_alive(pid) for pid in pids.values())
-    assert not node.said("RanksGone")
+    assert not node.said("RanksTerminated")
 
 
 def test_grace_lets_a_rank_end_itself(node: Node) -> None:
@@ -131,7 +132,7 @@ def test_grace_lets_a_rank_end_itself(node: Node) -> None:
     wait_until(lambda: len(list(node.state.glob("ready*"))) == 2, "both ranks ready")
     asked_at = time.monotonic()
     node.assign(None, epoch=1, grace_seconds=0.5)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     assert time.monotonic() - asked_at >= 0.5
     assert (node.state / "ended0").exists()
     assert not node.said("RankExited")
@@ -187,7 +188,8 @@ def test_output_stays_within_bounds(node: Node) -> None:
     assert kept.read_bytes().startswith(b"line ")
     assert (
         kept.stat().st_size <= 10_000 + 200_000
-    )  # half the limit, and what came within a heartbeat
+        # half the limit, and what came within a heartbeat
+    )
     wait_until(
         lambda: path.read_bytes().startswith(b"line "), "new lines, without a hole before them"
     )

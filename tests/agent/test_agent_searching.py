@@ -40,7 +40,8 @@ def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(
     node.start_agent()
     node.launch(node.plan(SPEAKER, do, ranks_per_node=1), epoch=1)
     node.wait_for("RankExited")
-    time.sleep(3.0)  # a search takes half a second
+    # a search takes half a second
+    time.sleep(3.0)
     assert [said for said in node.said("LinesMatched") if not said.living] == []
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.transport.session import Session, Source, new_life
+from runner.agent.transport.session import AgentSession, Source, new_life
 from runner.agent.transport.spool import Spool
-from runner.agent.transport.store_client import Courier
+from runner.agent.transport.store_client import StoreClient
 from runner.errors import WireError
 from runner.facts.messages.assignments import Assignment, Task
-from runner.facts.messages.signals import Heartbeat, Junk, NodeJoined
+from runner.facts.messages.signals import Heartbeat, MalformedMessage, NodeJoined
 from runner.facts.wire import decode, encode
 from runner.signer import SIGNATURE_BYTES, Signer
 from runner.store.memory.store import MemoryStore
@@ -66,15 +66,17 @@ class Talk:
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.courier = Courier(self.store)
-        self.sessions: list[Session] = []
+        self.courier = StoreClient(self.store)
+        self.sessions: list[AgentSession] = []
 
     def session(
         self, ears: Ears, node: str = "n1", *, signer: Signer = UNSIGNED, spool: Spool | None = None
-    ) -> Session:
+    ) -> AgentSession:
         """Make a session and let it be heard."""
         source = Source(node=node, incarnation=1, life=new_life())
-        made = Session(self.courier, source, ears, signer=signer, rejoin_seconds=10.0, spool=spool)
+        made = AgentSession(
+            self.courier, source, ears, signer=signer, rejoin_seconds=10.0, spool=spool
+        )
         self.sessions.append(made)
         made.start()
         return made
@@ -104,12 +106,12 @@ def talk() -> Iterator[Talk]:
     made.courier.close()
 
 
-def junk(number: int) -> Junk:
+def junk(number: int) -> MalformedMessage:
     """Return a signal that can be told apart."""
-    return Junk(node="n1", incarnation=1, sequence=number, reason="test")
+    return MalformedMessage(node="n1", incarnation=1, sequence=number, reason="test")
 
 
-def joined(session: Session) -> NodeJoined:
+def joined(session: AgentSession) -> NodeJoined:
     """Return a session's joining."""
     return NodeJoined(**session.stamp(), hardware="h", slots=1, address="127.0.0.1", pid=1)
 
@@ -148,7 +150,8 @@ def test_what_was_not_acknowledged_outlives_the_process(tmp_path: Path, talk: Ta
         spool.write(b'{"kind": "ju')
     second = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
     assert second.waiting == [junk(1), junk(2)]
-    second.tell(junk(3))  # behind the torn line
+    # behind the torn line
+    second.tell(junk(3))
     second.close()
     third = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
     assert third.waiting == [junk(1), junk(2), junk(3)]
@@ -161,12 +164,12 @@ def test_what_was_not_acknowledged_outlives_the_process(tmp_path: Path, talk: Ta
 def test_what_does_not_fit_is_refused(talk: Talk, signer: Signer) -> None:
     """A signal too large for a message, its signature included, is refused to its face and blocks none behind it."""
     session = talk.session(Ears(), signer=signer)
-    bare = len(encode(Junk(node="n1", incarnation=1, reason="")))
+    bare = len(encode(MalformedMessage(node="n1", incarnation=1, reason="")))
     room = 64 * 1024 - bare - (SIGNATURE_BYTES if signer.is_active else 0)
     with pytest.raises(WireError, match="fit"):
-        session.tell(Junk(node="n1", incarnation=1, reason="x" * (room + 1)))
+        session.tell(MalformedMessage(node="n1", incarnation=1, reason="x" * (room + 1)))
     assert session.waiting == []
-    session.tell(Junk(node="n1", incarnation=1, reason="x" * room))
+    session.tell(MalformedMessage(node="n1", incarnation=1, reason="x" * room))
     assert session.flush(10.0)
 
 
@@ -223,7 +226,8 @@ def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
     """Until a register names this life, joining is due again, ever more seldom; another life's name answers nobody."""
     ears = Ears()
     session = talk.session(ears)
-    assert not session.wants_join(1e9)  # never said for the first time
+    # never said for the first time
+    assert not session.wants_join(1e9)
     now, pauses = 0.0, []
     for _ in range(6):
         session.join(joined(session), now)
@@ -259,7 +263,8 @@ def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
     session = talk.session(ears)
     talk.put(session.source.life, 1)
     wait_until(lambda: ears.assignments, "an assignment")
-    talk.put("", 2)  # of an older supervisor: as if it were ours
+    # of an older supervisor: as if it were ours
+    talk.put("", 2)
     wait_until(lambda: len(ears.assignments) == 2, "another")
     talk.put("the other", 3)
     wait_until(lambda: ears.displaced == ["the other"], "being displaced")
@@ -288,10 +293,10 @@ def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
     """300 sessions on one courier have two threads and one handle; each hears its own, and each word arrives."""
     before = threading.active_count()
     with closing(SqliteStore(tmp_path)) as store:
-        courier = Courier(store)
+        courier = StoreClient(store)
         heard = {f"n{index}": Ears() for index in range(300)}
         sessions = {
-            node: Session(
+            node: AgentSession(
                 courier,
                 Source(node=node, incarnation=1, life=new_life()),
                 ears,
@@ -321,7 +326,7 @@ def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
     assert threading.active_count() == before
 
 
-def _signed(session: Session) -> bytes:
+def _signed(session: AgentSession) -> bytes:
     node = session.source.node
     assignment = Assignment(node=node, epoch=1, life=session.source.life)
     return SIGNER.sign(f"assignment/{node}", encode(assignment))

@@ -17,13 +17,14 @@ import pytest
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import LaunchPlan
 from runner.keeper import keeper
-from runner.providers.local import LocalPlace
+from runner.providers.local import LocalProvider
 from tests.agent.node import WAIT_SECONDS, Node, is_in, wait_until
 
 pytestmark = pytest.mark.e2e
 
 SHARED = Path("/dev/shm")
-KILL_WAIT_SECONDS = 20.0  # a cleaner on a loaded machine may need seconds
+# a cleaner on a loaded machine may need seconds
+KILL_WAIT_SECONDS = 20.0
 
 # A queue and its semaphores, and a named block, shared with a child that never ends by itself.
 SHARER = """
@@ -88,7 +89,8 @@ class Shared:
         for pid in self._all:
             try:
                 maps = Path(f"/proc/{pid}/maps").read_text()
-            except OSError:  # it has ended meanwhile
+            except OSError:
+                # it has ended meanwhile
                 continue
             self._names.update(re.findall(rf"{SHARED}/(\S+)(?! \(deleted\))", maps))
 
@@ -129,7 +131,7 @@ def errors_of(plan: LaunchPlan, rank: int) -> str:
 
 def must_be_clean(node: Node, shared: Shared, *, epoch: int = 1) -> None:
     """Require that when the ranks are told to be gone nothing of theirs is left, neither file nor process."""
-    gone = node.wait_for("RanksGone", partial(is_in, epoch))
+    gone = node.wait_for("RanksTerminated", partial(is_in, epoch))
     assert shared.left() == set()
     assert gone.left_behind == ()
     assert all(keeper.MARK in keeper.environment_of(pid) for pid in node.marked())
@@ -192,7 +194,7 @@ def test_a_node_that_is_ended_from_outside_is_left_clean(node: Node) -> None:
     shared = share(node)
     node.answer(node.ask("drill", fault="kill-node"))
     node.agents[-1].wait(WAIT_SECONDS)
-    place = LocalPlace(node.cluster)
+    place = LocalProvider(node.cluster)
     assert place.stop_agent("n1")[0] == "done"
     assert shared.left() == set()
     assert node.marked() == []
@@ -268,6 +270,6 @@ def test_workers_of_torch_leave_nothing(node: Node, strategy: str) -> None:
     os.kill(shared.pids[1], signal.SIGKILL)
     node.wait_for("RankExited", partial(is_in, 1, rank=1))
     node.assign(None, epoch=1)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     # Torch's manager waits two seconds for another client before it removes its files; ranks may start meanwhile.
     wait_until(lambda: not shared.left(), "shared memory is as before")

@@ -22,7 +22,8 @@ SLEEPING = (
     "def wait_for_ever():\n    import time; print(flush=True); time.sleep(1000)\nwait_for_ever()"
 )
 SPINNING = "def turn_and_turn():\n    print(flush=True)\n    while True: pass\nturn_and_turn()"
-BUDGET_SECONDS = 20.0  # far above what it takes, for a loaded machine
+# far above what it takes, for a loaded machine
+BUDGET_SECONDS = 20.0
 
 
 @pytest.fixture
@@ -246,7 +247,8 @@ def test_whoever_has_the_pid_of_a_rank_by_now_is_let_be(
 
 def take_pid(pid: int) -> subprocess.Popen[bytes] | None:
     """Start a process that has a pid which just became free; None where that does not succeed."""
-    for _ in range(50):  # others start processes, too
+    # others start processes, too
+    for _ in range(50):
         try:
             Path("/proc/sys/kernel/ns_last_pid").write_text(str(pid - 1))
         except OSError:

@@ -66,7 +66,7 @@ if __name__ == "__main__":
 """
 
 
-def stands_of(node: Node, epoch: int) -> s.RanksGone:
+def stands_of(node: Node, epoch: int) -> s.RanksTerminated:
     """Let a gang hang, have its node end it with stacks, and return what the node said of it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -82,8 +82,8 @@ def stands_of(node: Node, epoch: int) -> s.RanksGone:
     )
     idle = Assignment(node=node.name, epoch=epoch + 1, attempt=attempt, stacks_seconds=10.0)
     node.store.put(f"assignment/{node.name}", encode(idle))
-    said = node.wait_for("RanksGone", lambda told: is_in(epoch, told))
-    assert isinstance(said, s.RanksGone)
+    said = node.wait_for("RanksTerminated", lambda told: is_in(epoch, told))
+    assert isinstance(said, s.RanksTerminated)
     return said
 
 
@@ -92,7 +92,7 @@ def is_at_its_place(node: Node, plan: LaunchPlan, rank: int, pid: int) -> bool:
     return (node.state / f"{plan.attempt}-{rank}").exists() and state_of(pid) == "S"
 
 
-def judged(gone: s.RanksGone) -> Desk:
+def judged(gone: s.RanksTerminated) -> Desk:
     """Give a node's own word to a controller whose run of one node makes no step."""
     desk = training_desk(nodes=1, ranks_per_node=RANKS)
     epoch = hang(desk)

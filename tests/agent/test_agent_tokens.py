@@ -54,7 +54,7 @@ def test_only_the_token_is_obeyed(signed: SignedNode) -> None:
     node.start_agent(wait=False)
     wait_until(lambda: signed.said("NodeJoined"), "the agent's joining")
     signed.assign(1, signer=Signer(None))
-    wait_until(lambda: signed.said("Junk"), "the junk said")
+    wait_until(lambda: signed.said("MalformedMessage"), "the junk said")
     signed.assign(2, signer=Signer(b"the token of another cluster"))
     signed.assign(3, place="assignment/n2")
     task = encode(Task(id="a1", node=node.name, task="drill", args={"fault": "kill-agent"}))
@@ -62,7 +62,7 @@ def test_only_the_token_is_obeyed(signed: SignedNode) -> None:
     signed.assign(4)
     started = wait_until(lambda: signed.said("RanksStarted"), "the ranks that are signed for")
     assert [fact.epoch for fact in started] == [4]  # type: ignore[attr-defined]
-    assert len(signed.said("Junk")) == 1
+    assert len(signed.said("MalformedMessage")) == 1
     assert node.agents[-1].poll() is None
     assert node.log().count("is not signed") == 1
     for line in wait_until(lambda: signed.payloads("beats"), "a heartbeat"):
@@ -88,12 +88,15 @@ def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node])
     life = node.wait_for("NodeJoined").life
     node.assign(node.plan(SILENT), epoch=1, life="another life")
     node.ask("ask_ranks", request="stop")
-    node.wait_for("NodeJoined", lambda said: said.sequence > 1)  # nobody has answered it yet
+    # nobody has answered it yet
+    node.wait_for("NodeJoined", lambda said: said.sequence > 1)
     assert not node.said("RanksStarted")
-    assert not node.said("ActionResult")  # the task waits for whoever is named
+    # the task waits for whoever is named
+    assert not node.said("ActionResult")
     node.assign(node.plan(SILENT), epoch=1, life=life)
     assert node.wait_for("RanksStarted").life == life
-    assert node.wait_for("ActionResult").outcome == "failed"  # asked before there were ranks
+    # asked before there were ranks
+    assert node.wait_for("ActionResult").outcome == "failed"
 
 
 def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]) -> None:
@@ -134,7 +137,8 @@ def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
     assert not any(is_alive(pid) for pid in pids)
     assert node.marked() == []
     assert "another agent's now (life the other" in node.log()
-    assert not node.said("NodeLeft")  # the node has not left: it is somebody else's
+    # the node has not left: it is somebody else's
+    assert not node.said("NodeLeft")
 
 
 def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
@@ -142,7 +146,7 @@ def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
     node.start_agent()
     pids = node.launch(node.plan(SILENT), epoch=1)
     node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2, life="another life")
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     assert not any(is_alive(pid) for pid in pids.values())
     assert len(node.said("RanksStarted")) == 1
 

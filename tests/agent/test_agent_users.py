@@ -19,7 +19,8 @@ from runner.facts.messages.assignments import LaunchPlan, spec_hash
 from tests.agent.node import SILENT, Node, is_alive, wait_until
 
 USER = "nobody"
-SYSTEM_PYTHON = "/usr/bin/python3"  # one that any user may run: ours may be in a private folder
+# one that any user may run: ours may be in a private folder
+SYSTEM_PYTHON = "/usr/bin/python3"
 
 # What a rank sees of itself, on its standard output, opened by name as a shell's redirection does.
 LOOK = """
@@ -184,7 +185,7 @@ def test_an_agent_that_is_not_root_says_so() -> None:
     """Neither root nor the user: the refusal names both and the ways out."""
     code = (
         "import os; os.setuid(65534)\n"
-        "from runner.agent import users\n"
+        "from runner.agent.launch import users\n"
         "try: users.find('daemon')\n"
         "except users.NoSuchUser as error: print(error)"
     )
@@ -234,7 +235,7 @@ def test_a_run_keeps_its_spec(node: Node) -> None:
     other = node.plan("import time; time.sleep(999)")
     other = replace(other, spec_hash=spec_hash(other))
     node.assign(None, epoch=2)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     node.kill_agent()
     node.start_agent()
     node.assign(replace(other, attempt=AttemptId(1, 1, 1)), epoch=3)

@@ -62,7 +62,8 @@ def test_an_odd_preload_makes_fresh_processes(make_node: Any, name: str) -> None
     assert reason in cold(node, 1)
     assert node.wait_for("RankExited").exit_code == 0
     assert not seen_by(node, plan.attempt, 0)["forked"]
-    if name != "is slow":  # which still imports
+    # which still imports
+    if name != "is slow":
         assert next(beat for beat in node.beats() if reason in beat.warm)
         assert reason in node.log()
 
@@ -266,7 +267,7 @@ def test_a_rank_killed_as_soon_as_it_runs_is_an_exit(node: Node) -> None:
         exited = node.wait_for("RankExited", partial(is_in, epoch))
         assert (exited.rank, exited.exit_code) == (epoch % 2, -signal.SIGKILL)
         # The other one has nothing to live for: the node ends it without being told.
-        node.wait_for("RanksGone", partial(is_in, epoch))
+        node.wait_for("RanksTerminated", partial(is_in, epoch))
         assert not any(is_alive(pid) for pid in pids.values())
 
 
@@ -286,11 +287,12 @@ def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
     node.assign(plan, 2, warm=warm)
     launched = node.folder / "agent.json"
     wait_until(lambda: str(plan.attempt) in launched.read_text(), "a launch that was noted")
-    time.sleep(0.3)  # the keeper has been asked, and waits for the warm process
+    # the keeper has been asked, and waits for the warm process
+    time.sleep(0.3)
     node.kill_agent()
     node.start_agent()
     os.kill(stopped, signal.SIGCONT)
-    assert node.wait_for("RanksGone", partial(is_in, 2))
+    assert node.wait_for("RanksTerminated", partial(is_in, 2))
     node.assign(None, 3, warm=warm)
     later = replace(plan, attempt=AttemptId(1, 1, 4))
     pids = node.launch(later, 4, preload=("ballast",))
@@ -306,8 +308,10 @@ def test_a_slow_import_does_not_deafen_the_keeper(node: Node) -> None:
     (folder / "sleeper.py").write_text("import time; time.sleep(1000)\n")
     (folder / "slow.py").write_text("import time; time.sleep(8)\n")
     for epoch in range(
-        1, 4
-    ):  # the old one's last words and the new wish in one turn: a matter of luck
+        1,
+        4,
+        # the old one's last words and the new wish in one turn: a matter of luck
+    ):
         attempt = AttemptId(1, 1, epoch)
         one = replace(plan, attempt=attempt)
         pids = node.launch(one, epoch, preload=("ballast",))

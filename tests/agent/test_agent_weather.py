@@ -103,7 +103,7 @@ def test_a_full_disk_ends_nobody(cramped: Node) -> None:
     os.kill(first[0], signal.SIGKILL)
     assert node.wait_for("RankExited").rank == 0
     node.assign(None, epoch=2)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     # The life file has its room already, so that even a launch can be remembered.
     second = node.launch(node.plan(SPEAKER, {"pause": 0.02}, attempt=AttemptId(1, 1, 1)), epoch=3)
     assert agent.poll() is None
@@ -141,7 +141,7 @@ def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
     agent = node.start_agent()
     pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
     node.assign(None, epoch=2)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
     limit = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
     # Every write of the agent to a file now fails, its store's too: what it has to say waits.
     resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, limit[1]))
@@ -226,10 +226,10 @@ def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_sh
         assert all(is_alive(pid) for pid in pids.values())
     assert agent.poll() is None
     assert [type(said).__name__ for said in node.heard] == ["NodeJoined", "RanksStarted"]
-    assert node.said("Junk") == []
+    assert node.said("MalformedMessage") == []
     assert "stood still" not in node.log()
     node.assign(None, epoch=2)
-    node.wait_for("RanksGone")
+    node.wait_for("RanksTerminated")
 
 
 def test_a_stopped_agent_keeps_its_ranks_and_its_life(make_node: Callable[..., Node]) -> None:

@@ -76,7 +76,8 @@ def test_the_environment_is_the_contracts(
     }
     outer = node_environment(agent.pid)
     del outer["STOKER_ATTEMPT_OF_ANOTHER"]
-    found.pop("LC_CTYPE", None)  # Python itself sets it where the locale is C
+    # Python itself sets it where the locale is C
+    found.pop("LC_CTYPE", None)
     outer.pop("LC_CTYPE", None)
     assert found == {**outer, **given}
 
@@ -154,10 +155,10 @@ def test_junk_is_said_once_and_never_obeyed(node: Node) -> None:
     node.start_agent()
     node.launch(node.plan(SPEAKER, {"say": say}, ranks_per_node=1), epoch=1)
     node.wait_for("Progress")
-    assert "unknown kind 'bite'" in node.wait_for("Junk").reason
+    assert "unknown kind 'bite'" in node.wait_for("MalformedMessage").reason
     node.assign(None, epoch=1)
-    node.wait_for("RanksGone")
-    assert [junk.count for junk in node.said("Junk")] == [1, 4]
+    node.wait_for("RanksTerminated")
+    assert [junk.count for junk in node.said("MalformedMessage")] == [1, 4]
 
 
 def test_requests_reach_the_ranks(node: Node) -> None:
@@ -225,7 +226,8 @@ def test_a_task_of_an_older_epoch_is_refused(node: Node) -> None:
     pids = node.launch(node.plan(SILENT), epoch=5)
     args = {"fault": "kill-rank", "rank": 0}
     task = Task(id="old", node=node.name, task="drill", args=args, epoch=4)
-    for _ in range(2):  # the second time it is answered as the first
+    # the second time it is answered as the first
+    for _ in range(2):
         node.store.append(f"tasks/{node.name}", encode(task))
     wait_until(lambda: len(node.said("ActionResult")) == 2, "both answers")
     assert {answer.outcome for answer in node.said("ActionResult")} == {"failed"}
@@ -238,5 +240,5 @@ def test_bytes_that_are_no_assignment_change_nothing(node: Node) -> None:
     pids = node.launch(node.plan(SILENT), epoch=1)
     node.store.put(f"assignment/{node.name}", b'{"kind": "assignment"')
     node.store.append(f"tasks/{node.name}", b"\xff\xff")
-    wait_until(lambda: len(node.said("Junk")) == 2, "both reported")
+    wait_until(lambda: len(node.said("MalformedMessage")) == 2, "both reported")
     assert all(is_alive(pid) for pid in pids.values())

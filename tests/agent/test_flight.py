@@ -162,7 +162,8 @@ class Evil:
         b"",
         b"\x80\x02",
         record(WAITS)[:-20],
-        b"\x80\x02]r\xff\xff\xff\x7f.",  # a memo of two thousand million places
+        # a memo of two thousand million places
+        b"\x80\x02]r\xff\xff\xff\x7f.",
         pickle.dumps(7),
         pickle.dumps({"entries": 7}),
         pickle.dumps({"entries": [{"record_id": 0}]}),
@@ -195,7 +196,8 @@ def test_a_record_that_is_a_program_does_nothing(recorders: Recorders, tmp_path:
     recorders.add(0, lambda path: path.write_bytes(data))
     assert ask(tmp_path, 0, budget_seconds=1.0) == {}
     assert not mark.exists()
-    pickle.loads(data)  # it would have
+    # it would have
+    pickle.loads(data)
     assert mark.exists()
 
 
@@ -215,7 +217,8 @@ def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path
     for name in (
         "rank1-0.pipe",
         "rank2-2.pipe",
-    ):  # made by what rank 1 has started, and by a rank of another node
+        # made by what rank 1 has started, and by a rank of another node
+    ):
         os.mkfifo(tmp_path / "flight" / name)
     flight_recorder.clear(str(tmp_path), range(2))
     assert sorted(os.listdir(tmp_path / "flight")) == ["rank2-2.pipe", "record0-0"]

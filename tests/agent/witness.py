@@ -55,7 +55,8 @@ def descriptors() -> object:
     for name in os.listdir("/proc/self/fd"):
         try:
             found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-        except OSError:  # the one that lists them
+        except OSError:
+            # the one that lists them
             continue
     kinds = sorted(path.split(":")[0] for number, path in found.items() if number > 2)
     return [

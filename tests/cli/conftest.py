@@ -14,7 +14,12 @@ from runner.cli.clusters import keep_spec
 from runner.cli.main import cli
 from runner.facts import wire
 from runner.facts.ids import AttemptId
-from runner.facts.messages.cluster_status import IncidentView, NodeView, RunView, View
+from runner.facts.messages.cluster_status import (
+    ClusterStatus,
+    IncidentStatus,
+    NodeStatus,
+    RunStatus,
+)
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.messages.signals import StepRecord
@@ -26,7 +31,7 @@ from tests.history.journal_script import crash_and_restart
 ONE, TWO = AttemptId(1, 1, 0), AttemptId(1, 1, 1)
 
 
-def example_view(**changes: object) -> View:
+def example_view(**changes: object) -> ClusterStatus:
     """A run that lost a rank and goes on, beside one that is over."""
     fields: dict[str, object] = {
         "cluster": "tiny",
@@ -35,7 +40,7 @@ def example_view(**changes: object) -> View:
         "holder": "host:1:2",
         "journal_sequence": 42,
         "nodes": (
-            NodeView(
+            NodeStatus(
                 node="n1",
                 state="active",
                 attempt=TWO,
@@ -44,7 +49,7 @@ def example_view(**changes: object) -> View:
                 warm="ready",
                 warm_resident_bytes=480_000_000,
             ),
-            NodeView(
+            NodeStatus(
                 node="n2",
                 state="active",
                 attempt=TWO,
@@ -52,11 +57,11 @@ def example_view(**changes: object) -> View:
                 agent_pid=77,
                 warm="no module named \x1b[31mtorhc",
             ),
-            NodeView(node="n3", state="lost", reason="\x1b[31mdead\x1b[0m"),
+            NodeStatus(node="n3", state="lost", reason="\x1b[31mdead\x1b[0m"),
         ),
         "runs": (
-            RunView(run=1, name="old", state="finished", reason="all 4 ranks ended with 0"),
-            RunView(
+            RunStatus(run=1, name="old", state="finished", reason="all 4 ranks ended with 0"),
+            RunStatus(
                 run=2,
                 name="tiny",
                 state="active",
@@ -81,7 +86,7 @@ def example_view(**changes: object) -> View:
             ),
         ),
         "incidents": (
-            IncidentView(
+            IncidentStatus(
                 incident="i1",
                 state="resolved",
                 fault="rank_crash",
@@ -100,7 +105,7 @@ def example_view(**changes: object) -> View:
         "counters": {"incidents_rank_crash": 1.0, "attempts": 2.0},
         "supervisor_resident_bytes": 47_000_000,
     }
-    return View(**{**fields, **changes})  # type: ignore[arg-type]  # the dataclass checks names
+    return ClusterStatus(**{**fields, **changes})  # type: ignore[arg-type]  # the dataclass checks names
 
 
 class Cluster:
@@ -113,7 +118,7 @@ class Cluster:
         keep_spec(self.spec)
         self.store = SqliteStore(state / "store")
 
-    def publish(self, view: View) -> None:
+    def publish(self, view: ClusterStatus) -> None:
         """Put a View."""
         self.store.put("view", wire.encode(view))
 

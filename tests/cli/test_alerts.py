@@ -11,9 +11,9 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from runner.facts.messages.cluster_status import NodeView, PoolView
+from runner.facts.messages.cluster_status import NodeStatus, SparesStatus
 from runner.serve.metrics import metrics_text
-from runner.serve.status_reader import Beside
+from runner.serve.status_reader import StoreStatus
 from tests.cli.conftest import example_view
 
 RULES = Path(__file__).parents[2] / "deploy" / "alerts.yml"
@@ -29,12 +29,12 @@ def rules() -> list[dict[str, str]]:
 def test_every_alert_speaks_of_metrics_that_there_are() -> None:
     """A rule about a name that nobody serves could never fire."""
     view = example_view(
-        nodes=(NodeView(node="n1", state="lost"),),
-        pool=PoolView(spares=0),
+        nodes=(NodeStatus(node="n1", state="lost"),),
+        pool=SparesStatus(spares=0),
         domains_down={"rack r2": ("n1",)},
         refused_messages={"unsigned": 1},
     )
-    beside = Beside(lease_token=1, lease_left_seconds=4.0)
+    beside = StoreStatus(lease_token=1, lease_left_seconds=4.0)
     text = metrics_text(view, beside).decode()
     served = {
         sample.name for family in text_string_to_metric_families(text) for sample in family.samples

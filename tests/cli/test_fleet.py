@@ -8,10 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from runner.decide.state.cluster_state import Hardware, Node, Offence, State
+from runner.decide.state.cluster_state import Hardware, HardwareFault, Node, State
 from runner.facts import wire
 from runner.facts.messages import records as r
-from runner.facts.messages.cluster_status import LeavingView, NodeView, PoolView, StandbyView
+from runner.facts.messages.cluster_status import (
+    DrainStatus,
+    NodeStatus,
+    SparesStatus,
+    StandbyStatus,
+)
 from runner.facts.messages.requests import Answer
 from runner.facts.messages.signals import NodeJoined
 from runner.history.ledger import Ledger
@@ -23,18 +28,18 @@ from tests.history.journal_script import crash_and_restart
 LEMON = "board:PF3A0LEMON"
 
 
-def many_nodes(num: int) -> tuple[NodeView, ...]:
+def many_nodes(num: int) -> tuple[NodeStatus, ...]:
     """A fleet that is well, but for a lost node, one with an offence, and one that is to leave."""
     nodes = {
-        f"n{k}": NodeView(
+        f"n{k}": NodeStatus(
             node=f"n{k}", state="active" if k % 20 else "spare", hardware=f"board:{k}"
         )
         for k in range(1, num + 1)
     }
-    leaving = LeavingView(to="repair", since=1_700_000_100.0, reason="loud fans", spare="n20")
-    nodes["n3"] = NodeView(node="n3", state="lost", reason="dead", since=1_700_000_140.0)
-    nodes["n5"] = NodeView(node="n5", state="active", offences=2, domain="switch s1")
-    nodes["n7"] = NodeView(node="n7", state="active", leaving=leaving)
+    leaving = DrainStatus(to="repair", since=1_700_000_100.0, reason="loud fans", spare="n20")
+    nodes["n3"] = NodeStatus(node="n3", state="lost", reason="dead", since=1_700_000_140.0)
+    nodes["n5"] = NodeStatus(node="n5", state="active", offences=2, domain="switch s1")
+    nodes["n7"] = NodeStatus(node="n7", state="active", leaving=leaving)
     return tuple(nodes.values())
 
 
@@ -43,8 +48,10 @@ def remember_a_lemon(cluster: Cluster) -> None:
     last = crash_and_restart().entries[-1]
     now = last.now
     offences = [
-        Offence(at=now - 40 * 86400, node="n1", fault="node_silent", evidence="forgotten by now"),
-        Offence(
+        HardwareFault(
+            at=now - 40 * 86400, node="n1", fault="node_silent", evidence="forgotten by now"
+        ),
+        HardwareFault(
             at=now - 3600, node="n1", fault="node_silent", evidence="\x1b[31mdead", incident="i1"
         ),
     ]
@@ -64,13 +71,13 @@ def remember_a_lemon(cluster: Cluster) -> None:
         sequence=last.sequence + 1, now=now + 1, input=joined, records=(judged, seen)
     )
     cluster.store.append("journal", wire.encode(entry), at=entry.sequence)
-    nodes = (NodeView(node="n1", state="quarantined", hardware=LEMON), *example_view().nodes[1:])
+    nodes = (NodeStatus(node="n1", state="quarantined", hardware=LEMON), *example_view().nodes[1:])
     cluster.publish(example_view(nodes=nodes, now=now + 2))
 
 
 def test_a_small_fleet_is_shown_whole_with_counts_and_spares(cluster: Cluster) -> None:
     """The head counts nodes by state and says how the spares stand; columns nobody needs are left out."""
-    pool = PoolView(spares=0, low_mark=1, recommended=2, low=True)
+    pool = SparesStatus(spares=0, low_mark=1, recommended=2, low=True)
     cluster.publish(example_view(pool=pool))
     told = stoker("nodes").stdout
     assert "3 nodes: 2 active, 1 lost" in told
@@ -149,14 +156,14 @@ def test_status_tells_of_domains_spares_signatures_and_who_stands_by(cluster: Cl
     """Everything that puts the fleet as a whole at risk is on the first screen; a standby that fell silent is not."""
     cluster.publish(
         example_view(
-            pool=PoolView(spares=0, low_mark=1, low=True),
+            pool=SparesStatus(spares=0, low_mark=1, low=True),
             domains_down={"rack r2": ("n2", "n3")},
             unsigned=True,
         )
     )
     cluster.lead()
     for holder, age in (("b:2:1", 0), ("c:3:1", 3600)):
-        standby = StandbyView(holder=holder, wall=time.time() - age, through=41)
+        standby = StandbyStatus(holder=holder, wall=time.time() - age, through=41)
         cluster.store.put(f"view.standby.{holder}", wire.encode(standby))
     told = stoker("status").stdout
     assert "rack r2 IS DOWN, no node is blamed: n2, n3" in told

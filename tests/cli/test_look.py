@@ -11,7 +11,7 @@ import pytest
 
 from runner.cli.look import age_seconds
 from runner.errors import UserError
-from runner.facts.messages.cluster_status import NodeView, RunView
+from runner.facts.messages.cluster_status import NodeStatus, RunStatus
 from tests.cli.conftest import Cluster, example_view, stoker
 
 
@@ -56,8 +56,8 @@ def test_nodes_show_their_warm_process(cluster: Cluster) -> None:
 
 def test_output_that_nobody_has_read_is_told_with_its_node(cluster: Cluster) -> None:
     """In floods the middle is skipped, and counted."""
-    flooded = NodeView(node="n1", state="active", log_bytes_skipped=3_000_000_000)
-    cluster.publish(example_view(nodes=(flooded, NodeView(node="n2", state="active"))))
+    flooded = NodeStatus(node="n1", state="active", log_bytes_skipped=3_000_000_000)
+    cluster.publish(example_view(nodes=(flooded, NodeStatus(node="n2", state="active"))))
     assert "unread" in (told := stoker("nodes", "n1").stdout)
     assert "3000 MB of its ranks' output, in floods" in told
     assert "unread" not in stoker("nodes", "n2").stdout
@@ -153,7 +153,8 @@ def test_the_story_can_be_cut_to_a_run_and_to_the_last_while(cluster: Cluster) -
     """--run and --since narrow it; a malformed age is refused."""
     assert (
         "nothing to tell" in stoker("story", "--run", "tiny").stdout
-    )  # the journal knows run 1 only
+        # the journal knows run 1 only
+    )
     assert "nothing to tell" in stoker("story", "--since", "1s").stdout
     result = stoker("story", "--since", "soon")
     assert result.exit_code == 2
@@ -177,7 +178,7 @@ def test_lineage_says_what_is_left_of_each_attempt(cluster: Cluster) -> None:
 def test_the_run_may_be_left_out_when_there_is_only_one(cluster: Cluster) -> None:
     """The one live run is meant; with two of them a name is asked for; with none, a run is."""
     assert stoker("lineage").exit_code == 0
-    two = tuple(RunView(run=n, name=name, state="active") for n, name in ((1, "a"), (2, "b")))
+    two = tuple(RunStatus(run=n, name=name, state="active") for n, name in ((1, "a"), (2, "b")))
     cluster.publish(example_view(runs=two))
     result = stoker("lineage")
     assert result.exit_code == 2
@@ -189,7 +190,7 @@ def test_the_run_may_be_left_out_when_there_is_only_one(cluster: Cluster) -> Non
 
 def test_the_newest_run_of_a_name_is_meant(cluster: Cluster) -> None:
     """A name used again names its latest run; numbers name any."""
-    runs = tuple(RunView(run=n, name="tiny", state="failed") for n in (1, 2))
+    runs = tuple(RunStatus(run=n, name="tiny", state="failed") for n in (1, 2))
     cluster.publish(example_view(runs=runs))
     assert json.loads(stoker("lineage", "tiny", "--json").stdout) == []
     assert len(json.loads(stoker("lineage", "1", "--json").stdout)) == 2

@@ -14,7 +14,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from runner.errors import UserError
 from runner.facts import wire
-from runner.facts.messages.cluster_status import LeavingView, NodeView, PoolView, StandbyView
+from runner.facts.messages.cluster_status import (
+    DrainStatus,
+    NodeStatus,
+    SparesStatus,
+    StandbyStatus,
+)
 from runner.facts.messages.requests import Answer
 from runner.serve.metrics import MetricsServer, metrics_of, metrics_text, serving_metrics
 from runner.store.redis.store import RedisStore
@@ -73,10 +78,10 @@ def test_nothing_published_is_a_metric_too() -> None:
 
 def test_the_fleet_and_its_hardware_become_metrics() -> None:
     """Spares, offences, refused hardware, domains that are down, and what was not obeyed, by why."""
-    leaving = LeavingView(to="repair", since=1.0)
+    leaving = DrainStatus(to="repair", since=1.0)
     view = example_view(
-        nodes=(NodeView(node="n1", state="spare", leaving=leaving),),
-        pool=PoolView(spares=1, low_mark=2, recommended=3, low=True),
+        nodes=(NodeStatus(node="n1", state="spare", leaving=leaving),),
+        pool=SparesStatus(spares=1, low_mark=2, recommended=3, low=True),
         domains_down={"rack r2": ("n3", "n4")},
         hardware_refused={"quarantined": 2},
         offences=5,
@@ -103,7 +108,7 @@ def test_the_store_says_who_leads_who_stands_by_and_how_long_the_journal_is(
     """These are true at the moment of the scrape, however old the View is."""
     assert samples(metrics_of(cluster.store).decode())["stoker_lease_left_seconds", ()] == 0
     cluster.lead()
-    standby = StandbyView(holder="b:2:1", wall=time.time())
+    standby = StandbyStatus(holder="b:2:1", wall=time.time())
     cluster.store.put("view.standby.b:2:1", wire.encode(standby))
     num_entries = cluster.store.last("journal")
     found = samples(metrics_of(cluster.store).decode())

@@ -10,7 +10,7 @@ import pytest
 
 from runner.cli.asking import parse_lr
 from runner.errors import UserError
-from runner.facts.messages.cluster_status import RunView
+from runner.facts.messages.cluster_status import RunStatus
 from runner.facts.messages.requests import ChangeLr, Drill, ShutDown, StopRun
 from tests.cli.conftest import Answering, Cluster, example_view, stoker
 
@@ -202,7 +202,7 @@ def test_kill_supervisor_spares_a_process_that_only_has_the_pid(cluster: Cluster
 
 def test_a_run_without_ranks_yet_can_still_be_named(cluster: Cluster) -> None:
     """Before the nodes have reported ranks, the supervisor judges the rank."""
-    runs = (RunView(run=1, name="tiny", state="active", nodes=("n1",)),)
+    runs = (RunStatus(run=1, name="tiny", state="active", nodes=("n1",)),)
     cluster.publish(example_view(runs=runs, nodes=()))
     cluster.lead()
     answering = Answering(cluster, ("refused", "no running attempt to break"))

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.journal.archive import archive_of
 from runner.journal.journal import Journal
 from tests.cli.conftest import Cluster, stoker
 
-SIZE = 4  # entries in a file
+# entries in a file
+SIZE = 4
 
 
 @pytest.fixture
@@ -21,7 +22,7 @@ def past(cluster: Cluster) -> Path:
     journal = Journal(cluster.store, lease, archive=archive, segment_entries=SIZE)
     last = journal.last()
     for through in (last - 2, last - 1):
-        journal.write_snapshot(View(cluster="tiny", now=0.0, wall=0.0), through)
+        journal.write_snapshot(ClusterStatus(cluster="tiny", now=0.0, wall=0.0), through)
     assert journal.archive() == (last - 2) // SIZE * SIZE > 2 * SIZE
     cluster.store.break_lease("supervisor", "mover")
     return archive.folder

@@ -11,11 +11,17 @@ from runner.cli import show
 from runner.cli.foreground.changes import changes, progress
 from runner.cli.foreground.screen import LiveScreen, PlainScreen, figures, headline
 from runner.cli.foreground.summary import summarize, summary_text
-from runner.facts.messages.cluster_status import IncidentView, LeavingView, NodeView, RunView, View
+from runner.facts.messages.cluster_status import (
+    ClusterStatus,
+    DrainStatus,
+    IncidentStatus,
+    NodeStatus,
+    RunStatus,
+)
 from runner.facts.messages.signals import StepRecord
 from tests.cli.conftest import ONE, TWO, example_view
 
-RUN = RunView(
+RUN = RunStatus(
     run=1,
     name="tiny",
     state="active",
@@ -28,10 +34,14 @@ RUN = RunView(
 )
 
 
-def view(*, run: RunView = RUN, incidents: tuple[IncidentView, ...] = (), **nodes: str) -> View:
+def view(
+    *, run: RunStatus = RUN, incidents: tuple[IncidentStatus, ...] = (), **nodes: str
+) -> ClusterStatus:
     """A View with one run."""
-    listed = tuple(NodeView(node=name, state=state) for name, state in nodes.items())
-    return View(cluster="c", now=1.0, wall=1.0, runs=(run,), incidents=incidents, nodes=listed)
+    listed = tuple(NodeStatus(node=name, state=state) for name, state in nodes.items())
+    return ClusterStatus(
+        cluster="c", now=1.0, wall=1.0, runs=(run,), incidents=incidents, nodes=listed
+    )
 
 
 def test_durations_are_written_as_people_say_them() -> None:
@@ -77,7 +87,7 @@ def test_a_node_on_its_way_out_is_told_once_and_checks_are_no_news() -> None:
     assert changes(view(n1="joining"), view(n1="checking"), run=1) == []
     assert changes(view(n1="checking"), view(n1="spare"), run=1) == []
     stays, out = view(n1="active"), view(n1="repair")
-    leaving = LeavingView(to="repair", since=1.0, reason="fans")
+    leaving = DrainStatus(to="repair", since=1.0, reason="fans")
     goes = replace(stays, nodes=(replace(stays.nodes[0], leaving=leaving),))
     told = changes(stays, goes, run=1)
     assert told == ["n1 is to leave at a checkpoint (repair): fans"]
@@ -89,8 +99,8 @@ def test_a_large_fleet_is_a_line_of_counts_on_the_live_screen() -> None:
     """Thousands of names would be the whole screen."""
     names = [f"n{number}" for number in range(1, 2000)]
     nodes = (
-        *(NodeView(node=name, state="active") for name in names),
-        NodeView(node="x", state="lost"),
+        *(NodeStatus(node=name, state="active") for name in names),
+        NodeStatus(node="x", state="lost"),
     )
     screen = LiveScreen(1)
     console = Console(file=io.StringIO(), width=120)
@@ -104,7 +114,7 @@ def test_a_large_fleet_is_a_line_of_counts_on_the_live_screen() -> None:
 
 def test_an_incident_is_told_from_opening_to_resolution() -> None:
     """Opened, rungs, training again with steps lost, resolved: each once, before what the attempt did."""
-    opened = IncidentView(
+    opened = IncidentStatus(
         incident="i1",
         state="acting",
         fault="rank_crash",
@@ -146,7 +156,7 @@ def test_ranks_that_were_not_forked_are_told_once() -> None:
 
 def test_a_changed_diagnosis_is_told() -> None:
     """An incident whose fault turns out to be another says so with its evidence."""
-    crash = IncidentView(
+    crash = IncidentStatus(
         incident="i1", state="acting", fault="rank_crash", run=1, node="n1", evidence=("a",)
     )
     silent = replace(crash, fault="node_silent", node="n2", evidence=("a", "n2 is dead"))
@@ -199,7 +209,7 @@ def test_the_live_screen_shows_figures_curve_nodes_and_incidents(
 
 def test_headlines_bear_runs_that_tell_nothing() -> None:
     """A script that reports no step still has a headline and figures."""
-    silent = RunView(run=1, name="quiet", state="waiting")
+    silent = RunStatus(run=1, name="quiet", state="waiting")
     assert headline(silent) == "quiet  attempt -  waiting  step 0"
     assert "loss -" in figures(silent)
     assert progress(silent) == "quiet : step 0"
@@ -210,7 +220,8 @@ def test_headlines_bear_runs_that_tell_nothing() -> None:
 def test_the_summary_says_what_it_cost() -> None:
     """Loss at both ends, wall time out of the ledger's figures, lost seconds by cause, and every incident."""
     summary = summarize(example_view(), example_view().runs[1])
-    assert summary.wall_seconds == pytest.approx(100)  # 25 s lost at an ETTR of 0.75
+    # 25 s lost at an ETTR of 0.75
+    assert summary.wall_seconds == pytest.approx(100)
     assert summary.steps_lost == 11
     text = summary_text(summary)
     assert "loss        5.5 at the start, 2.5 at the end" in text

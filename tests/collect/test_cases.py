@@ -21,8 +21,10 @@ from runner.rootcause.signatures import SIGNATURES, Signature
 CASES = Path(__file__).parents[2] / "../shared/data/logs/cases.jsonl"
 # Of the sick ones; what no reader of the lines alone can know is not among them.
 LEAST_RIGHT = 0.95
-LEAST_WITHOUT = 0.9  # without signatures that a case quotes; chosen
-LEAST_QUOTED = 25  # characters of a line that can be part of a sample; chosen
+# without signatures that a case quotes; chosen
+LEAST_WITHOUT = 0.9
+# characters of a line that can be part of a sample; chosen
+LEAST_QUOTED = 25
 HARDWARE = ("gpu_ecc", "gpu_lost", "gpu_xid_other", "nvlink_error", "thermal_power")
 STORAGE = ("filesystem", "checkpoint_io")
 
@@ -77,7 +79,8 @@ def test_most_faults_are_right_without_the_signatures_that_quote_a_case(
     """Each case is judged again without those whose sample stands in it, numbers and names apart: no sample was taken from
     a case, but libraries say the same words everywhere. What is learned by heart would be lost with them.
     """
-    monkeypatch.setattr(engines, "hyperscan", None)  # which would keep each of these sets for later
+    # which would keep each of these sets for later
+    monkeypatch.setattr(engines, "hyperscan", None)
     num_sick = num_right = num_left_out = 0
     lost = []
     for case, found in judged:

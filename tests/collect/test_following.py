@@ -174,7 +174,8 @@ def test_places_are_told_once_in_a_while_although_nothing_is_found(reader: Reade
     for _ in range(10):
         reader.look(PLACES_SECONDS + 1)
     later = reader.words[num_words:]
-    assert len(later) == 10  # it says that it is still there
+    # it says that it is still there
+    assert len(later) == 10
     assert not any(word.places for word in later)
 
 

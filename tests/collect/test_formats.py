@@ -385,4 +385,5 @@ def test_a_hostile_line_costs_little(line: str) -> None:
     MetricLines().read(line)
     assert (
         time.process_time() - started < 2.0
-    )  # 0.1 s measured for the worst; the rest is for slow machines
+        # 0.1 s measured for the worst; the rest is for slow machines
+    )

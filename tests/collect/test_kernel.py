@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from runner.collect.kernel import DEVICE, KernelLog, KernelRecord, fold, parse, this_boot
 
 BOOT = "b1"
-LATE = 1e6  # seconds since boot: later than all samples
+# seconds since boot: later than all samples
+LATE = 1e6
 
 
 def texts(records: list[KernelRecord]) -> list[str]:

@@ -21,7 +21,8 @@ from runner.collect.lines import (
 )
 
 REAL = Path(__file__).parents[2] / "../shared/data/logs"
-NEW_YEAR = 1735787045.0  # 2025-01-02T03:04:05Z
+# 2025-01-02T03:04:05Z
+NEW_YEAR = 1735787045.0
 
 
 def local(text: str) -> float:

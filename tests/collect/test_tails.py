@@ -109,7 +109,8 @@ def test_a_progress_bar_is_cut_between_its_pictures(log: Path) -> None:
     tail.look(3.0)
     assert joined(tail.look(5.0)) == b"3"
     tail.look(6.0)
-    assert joined(tail.look(8.0)) == "é".encode()[:1]  # nothing came after it
+    # nothing came after it
+    assert joined(tail.look(8.0)) == "é".encode()[:1]
     tail.close()
 
 
@@ -221,7 +222,8 @@ def test_a_copy_that_was_made_before_a_truncation_is_read_to_its_end(log: Path) 
 def test_an_older_file_that_begins_alike_is_no_copy(log: Path) -> None:
     """A run that is started anew truncates its log; what an earlier one left, with the same first lines, is not read for it."""
     add(log.with_name("train.log.1"), b"header\nan old error\n")
-    time.sleep(0.02)  # file systems note times in steps of some milliseconds
+    # file systems note times in steps of some milliseconds
+    time.sleep(0.02)
     add(log, b"header\n")
     for restarts in (False, True):
         tail = Tail(log)
@@ -376,12 +378,14 @@ def test_a_look_takes_and_keeps_little_memory_and_time(log: Path) -> None:
         assert len(joined(blocks)) <= Policy().look_bytes
     seconds = time.process_time() - started
     assert total == 128 * len(chunk)
-    assert total / seconds > 50e6  # 470e6 was measured, the joining of this test included
+    # 470e6 was measured, the joining of this test included
+    assert total / seconds > 50e6
     assert tail.num_skipped_bytes == 0
     tail.close()
 
 
-EXAMPLES = int(os.environ.get("STOKER_EXAMPLES", "60"))  # thousands find what sixty do not
+# thousands find what sixty do not
+EXAMPLES = int(os.environ.get("STOKER_EXAMPLES", "60"))
 
 
 class World:
@@ -425,7 +429,8 @@ class World:
         """Go on with another reader, from the position of this one."""
         position = self.tail.position
         if position is None or position.offset == 0:
-            return  # of a log that nobody began to read nothing is known
+            # of a log that nobody began to read nothing is known
+            return
         self.tail.close()
         self.tail = Tail(self.log, position, policy=SMALL)
 
@@ -544,7 +549,8 @@ def test_whatever_is_skipped_is_counted(
             add(log, b"".join(b"%d: %s\n" % (n, b"z" * (n % 70)) for n in range(first, number)))
             at = len(joined(blocks)) + tail.num_skipped_bytes
             found = tail.look(0.0) if is_followed else []
-            assert not found or found[0].offset == at  # what comes next is never skipped
+            # what comes next is never skipped
+            assert not found or found[0].offset == at
             blocks += found
         blocks += look_until_quiet(tail, 1.0)
         data, at = log.read_bytes() if log.exists() else b"", 0

@@ -25,17 +25,21 @@ from tests.decide.script import Scenario
 
 # Until then every story on the same cluster and with the same runs goes alike, but for deeds that come sooner.
 START_SECONDS = 2.0
-MARGIN_SECONDS = 10.0  # longer than any single fault delays a story
-STRIDE = 3  # one place in so many is struck, where not all are
+# longer than any single fault delays a story
+MARGIN_SECONDS = 10.0
+# one place in so many is struck, where not all are
+STRIDE = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
     """Where and how one fault strikes."""
 
-    operation: int = 0  # number of the change of the store, from 1
+    # number of the change of the store, from 1
+    operation: int = 0
     fault: Fault | None = None
-    point: int | None = None  # number of the moment around an act or outcome, from 1
+    # number of the moment around an act or outcome, from 1
+    point: int | None = None
 
     def __str__(self) -> str:
         if self.fault is None:
@@ -88,9 +92,11 @@ class Branching(Faults):
 
     turn: int | None
     is_open: bool
-    own: Place | None = None  # where this process, a child, has had its fault
+    # where this process, a child, has had its fault
+    own: Place | None = None
     branches: list[Branch] = field(default_factory=list)
-    pipe: int = -1  # a child's, to its parent
+    # a child's, to its parent
+    pipe: int = -1
 
     def next(self, method: str, name: str) -> Fault | None:
         """Count an operation; in a child that branches off here, return its fault."""
@@ -136,7 +142,8 @@ def inject_all(
     `with_everything`, every third place has one kind of fault: places and kinds take turns, each story begins with another.
     """
     gc.collect()
-    gc.freeze()  # a collection in a child would touch, and so copy, every page
+    # a collection in a child would touch, and so copy, every page
+    gc.freeze()
     # Half as many heartbeats take a good part less time; they change nothing, so few faults could hide in them.
     scenario = replace(scenario, cluster={"heartbeat_seconds": 2.0, **scenario.cluster})
     turn = None if with_everything else crc32(scenario.name.encode())
@@ -218,7 +225,7 @@ def _ending(world: World, may_differ: tuple[str, ...]) -> Ending:
         if isinstance(record, r.AttemptChanged) and record.state == "launching"
     ]
     # Whoever starts a supervisor on a cluster that was shut down opens it again; that, too, is as it should be.
-    reopened = any(isinstance(record, r.Opened) for record in records)
+    reopened = any(isinstance(record, r.ClusterReopened) for record in records)
     state = world.state
     return Ending(
         runs=tuple((run.run, run.state) for run in state.runs.values()),

@@ -41,7 +41,8 @@ class AttemptBook:
     epoch: int
     nodes: tuple[str, ...]
     state: str = "preparing"
-    is_dead: bool = False  # one of its ranks is confirmed dead
+    # one of its ranks is confirmed dead
+    is_dead: bool = False
     stopping_at: float | None = None
     was_launched: bool = False
 
@@ -61,11 +62,15 @@ class Books:
     incidents: dict[str, str] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)
     rungs: dict[tuple[str, str, int, str | None], int] = field(default_factory=dict)
-    culprits: dict[str, str | None] = field(default_factory=dict)  # incident -> node
+    # incident -> node
+    culprits: dict[str, str | None] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
-    down_with: dict[str, str] = field(default_factory=dict)  # node -> failure domain
-    hardware: dict[str, str] = field(default_factory=dict)  # node -> what stands there
-    refused: dict[str, str] = field(default_factory=dict)  # hardware -> by whom
+    # node -> failure domain
+    down_with: dict[str, str] = field(default_factory=dict)
+    # node -> what stands there
+    hardware: dict[str, str] = field(default_factory=dict)
+    # hardware -> by whom
+    refused: dict[str, str] = field(default_factory=dict)
     now: float = 0.0
     sequence: int = 0
 
@@ -92,14 +97,15 @@ class Books:
         self.nodes[record.node] = record.state
         self.down_with[record.node] = record.domain
 
-    def _offence_noted(self, record: r.OffenceNoted) -> None:
+    def _offence_noted(self, record: r.HardwareFaultRecorded) -> None:
         domain = self.down_with.get(record.node)
         check(not domain, f"{record.node} went down with {domain}, and is blamed: {record}")
 
     def _node_registered(self, record: r.NodeRegistered) -> None:
         self.nodes.setdefault(record.node, "absent")
         for name in [name for name, stands in self.hardware.items() if stands == record.hardware]:
-            del self.hardware[name]  # it stands there no more
+            # it stands there no more
+            del self.hardware[name]
         self.hardware[record.node] = record.hardware
 
     def _hardware_judged(self, record: r.HardwareJudged) -> None:
@@ -212,7 +218,7 @@ class Books:
         self._move(actions.TRANSITIONS, record.id, self.actions[record.id], record.outcome)
         self.actions[record.id] = record.outcome
 
-    def _request_noted(self, record: r.RequestNoted) -> None:
+    def _request_noted(self, record: r.RequestRecorded) -> None:
         before = self.requests.get(record.id, "open")
         check(before == "open", f"{record.id} answered again: {before}, then {record.state}")
         self.requests[record.id] = record.state
@@ -221,7 +227,7 @@ class Books:
 _HANDLERS: dict[type, Any] = {
     r.NodeExpected: Books._node_expected,
     r.NodeChanged: Books._node_changed,
-    r.OffenceNoted: Books._offence_noted,
+    r.HardwareFaultRecorded: Books._offence_noted,
     r.NodeRegistered: Books._node_registered,
     r.HardwareJudged: Books._hardware_judged,
     r.Assigned: Books._assigned,
@@ -238,7 +244,7 @@ _HANDLERS: dict[type, Any] = {
     r.RungTaken: Books._rung_taken,
     r.ActionIssued: Books._action_issued,
     r.ActionEnded: Books._action_ended,
-    r.RequestNoted: Books._request_noted,
+    r.RequestRecorded: Books._request_noted,
 }
 
 
@@ -249,7 +255,8 @@ class Watching:
         self.books = Books(policy=policy)
         self.num_recoveries = 0
         self._num_launches = 0
-        self._state = State()  # what the journal says
+        # what the journal says
+        self._state = State()
 
     def entry(self, world: World, entry: r.JournalEntry) -> None:
         """Check an entry."""
@@ -278,7 +285,8 @@ class Watching:
         if before is None:
             return
         self.num_recoveries += 1
-        for entry in world.entries:  # it was durable, though the dead one did not live to know
+        # it was durable, though the dead one did not live to know
+        for entry in world.entries:
             self._follow(entry)
         check(wire.encode(self._state) == wire.encode(after), "state after recovery is another")
 
@@ -341,7 +349,8 @@ def check_registers(world: World) -> None:
         found = world.read_register(node.node)
         check(found is not None, f"{node.node} has no register")
         assert found is not None
-        for what in ("epoch", "plan", "warm"):  # what is to be confirmed is as of the assignment
+        # what is to be confirmed is as of the assignment
+        for what in ("epoch", "plan", "warm"):
             told, kept = getattr(found, what), getattr(wanted, what)
             check(told == kept, f"{node.node}: {what} {told} is published, not {kept}")
 

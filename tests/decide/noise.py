@@ -12,7 +12,14 @@ from runner.decide.decision import Policy
 from runner.decide.state.cluster_state import Attempt, Node, State
 from runner.errors import StoreUnavailable
 from runner.facts.actions import Action, ActionResult
-from runner.facts.faults import DomainSilence, Fault, Finding, GangAdvances, MassSilence, NodeHeard
+from runner.facts.faults import (
+    CorrelatedSilence,
+    DomainSilence,
+    Fault,
+    Finding,
+    GangStillStepping,
+    HeartbeatResumed,
+)
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
@@ -21,7 +28,7 @@ from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
-from runner.supervisor.decisions import Turns
+from runner.supervisor.decisions import DecisionLog
 from tests.decide.invariants import Books
 from tests.decide.script import runbooks
 
@@ -69,12 +76,12 @@ class Noise:
         self.turns = self._turns(self._note)
         self.take(r.SupervisorStarted(holder="h", token=1, version="0", nodes=NODES))
 
-    def _turns(self, on_entry: Callable[[r.JournalEntry], None]) -> Turns:
+    def _turns(self, on_entry: Callable[[r.JournalEntry], None]) -> DecisionLog:
         def refuse(error: StoreUnavailable) -> None:
             raise error
 
         journal = Journal(self.store, self.lease)
-        return Turns(Controller(self.policy), journal, on_entry=on_entry, on_outage=refuse)
+        return DecisionLog(Controller(self.policy), journal, on_entry=on_entry, on_outage=refuse)
 
     def _note(self, entry: r.JournalEntry) -> None:
         self.entries.append(entry)
@@ -95,7 +102,7 @@ class Noise:
         self.last = fact
         self.turns.take(fact, self.now, stream="signals", cursor=self.cursor)
 
-    def recovered(self) -> Turns:
+    def recovered(self) -> DecisionLog:
         """Recover from the journal and its snapshots, as a new supervisor does."""
         turns = self._turns(lambda entry: None)
         turns.recover()
@@ -177,7 +184,8 @@ class Noise:
         name = self.node(pick)
         known = self.state.nodes.get(name, Node(node=name, index=0))
         attempt = (known.attempt, known.uncleared, self.attempt(pick)[0], None)[how % 4]
-        other = self.node(pick + how)  # now and then a machine calls itself by another's name
+        # now and then a machine calls itself by another's name
+        other = self.node(pick + how)
         hardware = f"board:{other if how % 9 == 8 else name}"
         self.read(
             s.NodeJoined(
@@ -233,7 +241,7 @@ class Noise:
     def stand_still(self, pick: int, _: int) -> None:
         """Let the supervisor stand still."""
         self.now += pick % 30
-        self.take(r.Paused(seconds=float(pick % 30), reason="noise"))
+        self.take(r.SupervisorPaused(seconds=float(pick % 30), reason="noise"))
 
     def end_gang(self, pick: int, how: int) -> None:
         """Let all ranks of an attempt end alike, as after a stop or at the goal."""
@@ -277,7 +285,7 @@ class Noise:
         if known is not None and known.uncleared is not None and how % 5:
             attempt = known.uncleared
         self.read(
-            s.RanksGone(
+            s.RanksTerminated(
                 **self._stamp(name),  # type: ignore[arg-type]
                 attempt=attempt,
                 epoch=epoch,
@@ -329,15 +337,17 @@ class Noise:
             self.take(DomainSilence(domain="rack", name=f"r{pick % 2}", nodes=names))
             return
         if how % 4 == 0:
-            self.take(MassSilence(nodes=NODES[: pick % 5]))
+            self.take(CorrelatedSilence(nodes=NODES[: pick % 5]))
             return
         if how % 16 == 7:
             attempt, _ = self.attempt(pick)
-            self.take(GangAdvances(attempt=attempt, nodes=NODES[pick % 3 :][:2], step=pick % 50))
+            self.take(
+                GangStillStepping(attempt=attempt, nodes=NODES[pick % 3 :][:2], step=pick % 50)
+            )
             return
         name = self.node(pick)
         known = self.state.nodes.get(name, Node(node=name, index=0))
-        self.take(NodeHeard(node=name, incarnation=known.incarnation + (how % 5 == 4)))
+        self.take(HeartbeatResumed(node=name, incarnation=known.incarnation + (how % 5 == 4)))
 
     def notice(self, pick: int, how: int) -> None:
         """Let somebody announce that a node will be taken away."""

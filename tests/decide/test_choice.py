@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from runner.decide.placement.allocation import choose_nodes, in_order, who_has
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.state.cluster_state import Attempt, Leaving, Node, Run, State
+from runner.decide.state.cluster_state import Attempt, Node, PendingDrain, Run, State
 from runner.facts.ids import AttemptId
 from runner.facts.specs.run import RunSpec
 
@@ -75,7 +75,7 @@ def test_the_spare_named_for_a_leaving_node_takes_its_place() -> None:
     """Even if another is nearer; who leaves is not chosen. A spare named for one is the last that others take."""
     state = fleet("n1", "n2", "n3", "n4", "n5")
     mine, other = run(state, 2, "n1", "n2"), run(state, 1, "n5")
-    state.nodes["n2"].leaving = Leaving(to="repair", since=0.0, spare="n4")
+    state.nodes["n2"].leaving = PendingDrain(to="repair", since=0.0, spare="n4")
     domains = {"rack": {"r1": ["n1", "n2", "n3"], "r2": ["n4"]}}
     assert choose_nodes(state, mine, domains).nodes == ["n1", "n4"]
     lose(state, "n5")
@@ -155,7 +155,8 @@ def test_a_spare_is_left_for_a_run_before_that_may_need_it() -> None:
     state.silent_en_masse = ["n1"]
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
     state.silent_en_masse = []
-    first.spec = replace(first.spec, nodes=3)  # the spare would not be enough for it anyway
+    # the spare would not be enough for it anyway
+    first.spec = replace(first.spec, nodes=3)
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
 
 

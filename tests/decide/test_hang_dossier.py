@@ -21,7 +21,7 @@ from runner.facts.messages.rank_stacks import (
     MAX_STAND,
     MAX_STANDS,
     Collective,
-    Stand,
+    RankStack,
 )
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.rootcause.blocking_calls import PERHAPS, WAITS
@@ -56,7 +56,8 @@ FINISH = (
 )
 CHECKS = ("megatron/core/distributed/param_and_grad_buffer.py:check_grads:200", *FINISH)
 
-Where = tuple[str, ...] | str  # frames, or a state without any
+# frames, or a state without any
+Where = tuple[str, ...] | str
 
 
 def say(
@@ -64,9 +65,9 @@ def say(
 ) -> Missing | None:
     """Judge ranks, each at its place: 8 on two nodes unless told otherwise."""
     stands = [
-        Stand(ranks=(rank,), state=at, wchan="nfs_wait")
+        RankStack(ranks=(rank,), state=at, wchan="nfs_wait")
         if isinstance(at, str)
-        else Stand(ranks=(rank,), state="S", wchan="futex_do_wait", frames=at)
+        else RankStack(ranks=(rank,), state="S", wchan="futex_do_wait", frames=at)
         for rank, at in places.items()
     ]
     names = [f"n{number}" for number in range(1, nodes + 1)]
@@ -86,27 +87,35 @@ def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Wh
         (
             but(REDUCE, {0: REDUCE_LATER, 1: BARRIER, 6: WORK}),
             ("n2", 6),
-        ),  # waiters at different lines
-        (but(REDUCE, {4: WORK, 5: LOADER, 6: WORK}), ("n2", None)),  # several, of one node
-        (but(REDUCE, {6: "D"}), ("n2", 6)),  # nothing to be read but the state
+            # waiters at different lines
+        ),
+        # several, of one node
+        (but(REDUCE, {4: WORK, 5: LOADER, 6: WORK}), ("n2", None)),
+        # nothing to be read but the state
+        (but(REDUCE, {6: "D"}), ("n2", 6)),
         (but(REDUCE, {6: "T"}), ("n2", 6)),
-        (but(FINISH, {1: CHECKS}), ("n1", 1)),  # below the same function, and not waiting in it
-        (but(REDUCE, {2: BARRIER}), ("n1", 2)),  # it skipped one, and waits in the next
+        # below the same function, and not waiting in it
+        (but(FINISH, {1: CHECKS}), ("n1", 1)),
+        # it skipped one, and waits in the next
+        (but(REDUCE, {2: BARRIER}), ("n1", 2)),
         (but(REDUCE, {2: REDUCE_LATER}), ("n1", 2)),
         (
             but(BACKWARD, {7: WORK}),
             ("n2", 7),
-        ),  # waiting in C++, below a function that may also work
+            # waiting in C++, below a function that may also work
+        ),
         (but(BACKWARD, {7: REDUCE}), ("n2", 7)),
         (but(P2P, {2: WORK}), ("n1", 2)),
         (
             {**but(RECV, {0: SEND, 3: REDUCE}), 5: WORK},
             ("n2", 5),
-        ),  # stages wait in different places
+            # stages wait in different places
+        ),
         (
             {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: REDUCE, 4: REDUCE, 5: WORK},
             ("n2", 5),
-        ),  # two not read
+            # two not read
+        ),
     ],
 )
 def test_who_is_missing_is_named(places: dict[int, Where], who: tuple[str, int | None]) -> None:
@@ -121,18 +130,24 @@ def test_who_is_missing_is_named(places: dict[int, Where], who: tuple[str, int |
     [
         but(REDUCE, {}),
         but(WORK, {}),
-        but(REDUCE, dict.fromkeys(range(4, 8), WORK)),  # an even split
+        # an even split
+        but(REDUCE, dict.fromkeys(range(4, 8), WORK)),
         but(REDUCE, dict.fromkeys(range(4), BARRIER)),
-        but(REDUCE, {1: WORK, 6: WORK}),  # of two nodes
+        # of two nodes
+        but(REDUCE, {1: WORK, 6: WORK}),
         but(REDUCE, dict.fromkeys(range(5), ("loop.py:step:1",))),
         but(
-            LOADER, {2: REDUCE}
-        ),  # storage does not answer, and one rank had read before: it waits for the others
-        but(RECV, {0: SEND}),  # a pipeline: the first stage always stands elsewhere
+            LOADER,
+            {2: REDUCE},
+            # storage does not answer, and one rank had read before: it waits for the others
+        ),
+        # a pipeline: the first stage always stands elsewhere
+        but(RECV, {0: SEND}),
         but(RECV, {7: REDUCE}),
         but(RECV, {0: P2P, 7: BACKWARD, 1: WORK}),
         {rank: (f"{rank}.py:a:1", OUTER) for rank in range(8)},
-        {0: REDUCE, 1: WORK},  # of six nothing is known
+        # of six nothing is known
+        {0: REDUCE, 1: WORK},
         {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: REDUCE},
         {0: WORK},
     ],
@@ -217,7 +232,8 @@ def test_whatever_stands_are_told_the_verdict_is_bounded_and_names_a_minority(
 ) -> None:
     """Nothing raises; whoever is named was read, and fewer ranks than the others stand with them."""
     stands = [
-        Stand(ranks=(rank,), state=state, frames=tuple(at)) for rank, (at, state) in places.items()
+        RankStack(ranks=(rank,), state=state, frames=tuple(at))
+        for rank, (at, state) in places.items()
     ]
     said = judge(stands, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
     if said is None:
@@ -270,7 +286,7 @@ Thread 41 (idle): "MainThread"
 def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
     """State and place in the kernel of the main thread, and its Python frames, without long paths."""
     stand = stand_of(3, STACK)
-    assert stand == Stand(
+    assert stand == RankStack(
         ranks=(3,),
         state="S",
         wchan="futex_do_wait",
@@ -282,7 +298,7 @@ def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
         ),
     )
     stopped = stand_of(3, STACK.replace(" S in", " T in").split("Process")[0] + "no stack: why")
-    assert stopped == Stand(ranks=(3,), state="T", wchan="futex_do_wait")
+    assert stopped == RankStack(ranks=(3,), state="T", wchan="futex_do_wait")
     gone = "rank 0, pid 5, state gone, now\n\nno stack: the process is gone\n"
     assert stand_of(0, gone) is None
     assert stand_of(0, "") is None
@@ -325,7 +341,7 @@ def test_a_node_of_many_ranks_tells_of_so_many(tmp_path: Path) -> None:
     stands = read_stands(tmp_path, range(1100), dict.fromkeys(range(1100), longest))
     assert len(stands) == MAX_STANDS
     assert max(len(stand.ranks) for stand in stands) == 500
-    gone = s.RanksGone(
+    gone = s.RanksTerminated(
         node="n1", incarnation=1, epoch=1, attempt=ATTEMPT, stacks=999, stands=stands
     )
     assert len(encode(gone)) < MAX_MESSAGE_BYTES
@@ -339,10 +355,11 @@ def test_a_rank_that_may_wait_below_python_is_not_named() -> None:
     assert (said.node, said.rank) == (None, None)
     assert "rank 2" in said.evidence
     stands = [
-        Stand(ranks=(rank,), state="S", wchan="", frames=WORK if rank == 3 else BARRIER)
+        RankStack(ranks=(rank,), state="S", wchan="", frames=WORK if rank == 3 else BARRIER)
         for rank in range(8)
     ]
-    for has_gpus, rank in ((True, None), (False, 3)):  # the rank that logs reads its loss: .item()
+    # the rank that logs reads its loss: .item()
+    for has_gpus, rank in ((True, None), (False, 3)):
         found = judge(stands, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus)
         assert found is not None
         assert found.rank == rank

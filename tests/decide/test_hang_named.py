@@ -8,7 +8,7 @@ from runner.decide.state.cluster_state import Incident
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
-from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, Stand
+from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, RankStack
 from tests.decide.desk import Desk, training_desk
 from tests.decide.test_hang_dossier import REDUCE, WORK
 
@@ -25,9 +25,9 @@ def hang(desk: Desk, **who: object) -> int:
     return attempt.epoch
 
 
-def gone(node: str, epoch: int, *stands: Stand, stacks: int = 2) -> s.RanksGone:
+def gone(node: str, epoch: int, *stands: RankStack, stacks: int = 2) -> s.RanksTerminated:
     """Make the word of a node that its ranks are gone, and where they stood."""
-    return s.RanksGone(
+    return s.RanksTerminated(
         node=node, incarnation=1, epoch=epoch, attempt=ATTEMPT, stacks=stacks, stands=stands
     )
 
@@ -46,12 +46,12 @@ def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
         gone(
             "n2",
             epoch,
-            Stand(ranks=(2,), state="S", frames=REDUCE),
-            Stand(ranks=(3,), state="R", frames=WORK),
+            RankStack(ranks=(2,), state="S", frames=REDUCE),
+            RankStack(ranks=(3,), state="R", frames=WORK),
         )
     )
     assert (incident(desk).node, len(incident(desk).evidence)) == (None, 2)
-    records = desk.take(gone("n1", epoch, Stand(ranks=(0, 1), state="S", frames=REDUCE)))
+    records = desk.take(gone("n1", epoch, RankStack(ranks=(0, 1), state="S", frames=REDUCE)))
     assert [type(record).__name__ for record in records] == ["NodeCleared", "IncidentAmended"]
     found = incident(desk)
     assert (found.fault, found.node, found.rank) == ("no_progress", "n2", 3)
@@ -60,18 +60,19 @@ def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
     )
     desk.settle()
     assert desk.state.runs[1].attempt is not None
-    assert desk.state.runs[1].attempt.stands == []  # the next attempt starts without them
+    # the next attempt starts without them
+    assert desk.state.runs[1].attempt.stands == []
 
 
 def test_a_node_speaks_of_its_own_ranks_only() -> None:
     """Whatever a node says of ranks elsewhere, or of very many, does not count."""
     desk = training_desk()
     epoch = hang(desk)
-    desk.take(gone("n2", epoch, Stand(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE)))
+    desk.take(gone("n2", epoch, RankStack(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE)))
     attempt = desk.state.runs[1].attempt
     assert attempt is not None
     assert [stand.ranks for stand in attempt.stands] == [(2, 3)]
-    many = [Stand(ranks=(0,), state="S", frames=(f"{n}.py:f:1",)) for n in range(500)]
+    many = [RankStack(ranks=(0,), state="S", frames=(f"{n}.py:f:1",)) for n in range(500)]
     desk.take(gone("n1", epoch, *many))
     assert len(attempt.stands) == MAX_STANDS + 1 < MAX_STANDS_KEPT
 
@@ -84,16 +85,16 @@ def test_a_stopped_rank_stays_the_culprit() -> None:
         gone(
             "n1",
             epoch,
-            Stand(ranks=(0,), state="T", frames=REDUCE),
-            Stand(ranks=(1,), state="S", frames=REDUCE),
+            RankStack(ranks=(0,), state="T", frames=REDUCE),
+            RankStack(ranks=(1,), state="S", frames=REDUCE),
         )
     )
     desk.take(
         gone(
             "n2",
             epoch,
-            Stand(ranks=(2,), state="S", frames=REDUCE),
-            Stand(ranks=(3,), state="S", frames=REDUCE),
+            RankStack(ranks=(2,), state="S", frames=REDUCE),
+            RankStack(ranks=(3,), state="S", frames=REDUCE),
         )
     )
     found = incident(desk)

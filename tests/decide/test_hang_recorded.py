@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from runner.facts.messages.rank_stacks import MAX_STANDS_KEPT, Collective, Stand, merged
+from runner.facts.messages.rank_stacks import MAX_STANDS_KEPT, Collective, RankStack, merged
 from runner.rootcause.hang_analysis import judge
 
 WORK = ("loop.py:step:77", "train.py:main:9")
 
 
-def recorded(rank: int, *collectives: tuple[str, int, str, bool], state: str = "S") -> Stand:
+def recorded(rank: int, *collectives: tuple[str, int, str, bool], state: str = "S") -> RankStack:
     """Make the stand of a rank of which nothing is known but what it recorded: it sleeps below a line of the user's."""
     told = tuple(
         Collective(group=group, sequence=sequence, operation=operation, waits_at=sequence * waits)
         for group, sequence, operation, waits in collectives
     )
-    return Stand(ranks=(rank,), state=state, frames=WORK, collectives=told)
+    return RankStack(ranks=(rank,), state=state, frames=WORK, collectives=told)
 
 
-def waiting(rank: int, sequence: int = 7, operation: str = "all_reduce", group: str = "0") -> Stand:
+def waiting(
+    rank: int, sequence: int = 7, operation: str = "all_reduce", group: str = "0"
+) -> RankStack:
     """Make the stand of a rank that waits in a collective."""
     return recorded(rank, (group, sequence, operation, True))
 
@@ -27,7 +29,8 @@ def waiting(rank: int, sequence: int = 7, operation: str = "all_reduce", group: 
 @pytest.mark.parametrize(
     ("apart", "who"),
     [
-        ([recorded(3, ("0", 6, "all_reduce", False))], ("n1", 3)),  # it never came
+        # it never came
+        ([recorded(3, ("0", 6, "all_reduce", False))], ("n1", 3)),
         # It came to this one, and is at work: what the others wait for is not this group's.
         ([recorded(3, ("0", 7, "all_reduce", False))], ("n1", 3)),
         # Behind, since it waits for another, which waits for nobody.
@@ -38,22 +41,26 @@ def waiting(rank: int, sequence: int = 7, operation: str = "all_reduce", group: 
             ],
             ("n1", 2),
         ),
-        ([waiting(3, 7, "barrier")], ("n1", 3)),  # it left one out
-        ([waiting(3, 6)], None),  # all wait, and nobody knows for whom
+        # it left one out
+        ([waiting(3, 7, "barrier")], ("n1", 3)),
+        # all wait, and nobody knows for whom
+        ([waiting(3, 6)], None),
         (
             [waiting(3, 7, "barrier"), waiting(5, 7, "barrier")],
             None,
-        ),  # of two nodes
+            # of two nodes
+        ),
         (
             [recorded(3, ("0", 6, "", False)), recorded(5, ("0", 6, "", False))],
             None,
         ),
-        ([recorded(3, ("0", 6, "all_reduce", True), state="T")], ("n1", 3)),  # stopped
+        # stopped
+        ([recorded(3, ("0", 6, "all_reduce", True), state="T")], ("n1", 3)),
     ],
 )
 @pytest.mark.parametrize("has_gpus", [False, True])
 def test_what_ranks_recorded_names_who_is_missing_where_frames_do_not(
-    apart: list[Stand], who: tuple[str, int] | None, has_gpus: bool
+    apart: list[RankStack], who: tuple[str, int] | None, has_gpus: bool
 ) -> None:
     """Eight ranks that all stand at the same line, as ranks that wait for their GPU do."""
     own = {stand.ranks[0]: stand for stand in apart}
@@ -64,7 +71,9 @@ def test_what_ranks_recorded_names_who_is_missing_where_frames_do_not(
     assert "all_reduce 7 of group 0" in said.evidence
 
 
-def named(stands: list[Stand], *, nodes: int = 4, size: int = 1) -> tuple[str | None, int | None]:
+def named(
+    stands: list[RankStack], *, nodes: int = 4, size: int = 1
+) -> tuple[str | None, int | None]:
     """Say whom a gang's stands name, on nodes with GPUs."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
     said = judge(stands, nodes=names, ranks_per_node=size, pipeline=2, has_gpus=True)
@@ -81,7 +90,7 @@ def test_a_rank_that_waits_for_a_peer_is_not_missing_from_the_collective_it_has_
     others = [waiting(rank, 11, group=f"{rank % 2} dp") for rank in (1, 3)]
     assert named([lost, fed, *others]) == (None, None)
     # And the same if nothing was recorded of rank 0, whoever it is.
-    assert named([Stand(ranks=(0,), state="S", frames=WORK), fed, *others]) == (None, None)
+    assert named([RankStack(ranks=(0,), state="S", frames=WORK), fed, *others]) == (None, None)
     assert named([fed, *others]) == (None, None)
 
 
@@ -89,7 +98,7 @@ def test_the_root_of_a_gather_is_its_victim() -> None:
     """All but rank 3, which is stuck in the kernel, have given their part and gone on; the root waits for that of rank 3."""
     root = recorded(0, ("0", 103, "gather", True))
     others = [waiting(rank, 104) for rank in (1, 2, 4, 5, 6, 7)]
-    stuck = Stand(ranks=(3,), state="D", wchan="nfs_wait")
+    stuck = RankStack(ranks=(3,), state="D", wchan="nfs_wait")
     assert named([root, *others], nodes=2, size=4) != ("n1", 0)
     assert named([root, *others, stuck], nodes=2, size=4) == ("n1", 3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.decide.decision import Draft, Policy
+from runner.decide.decision import Decision, Policy
 from runner.decide.nodes.hardware import DAY_SECONDS, is_same, offend, recognise, see
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Hardware, Node, State
@@ -31,11 +31,14 @@ def machine(name: str, *parts: str, refused: bool = False) -> Hardware:
     [
         (("board:1", "gpu:a"), ("board:1", "gpu:b"), True),
         (("file:1",), ("file:1", "mac:x"), True),
-        (("board:1", "file:f"), ("board:2", "file:f"), False),  # a folder copied to another machine
-        (("file:f", "mac:x"), ("board:2", "file:f"), True),  # whose board could not be read before
+        # a folder copied to another machine
+        (("board:1", "file:f"), ("board:2", "file:f"), False),
+        # whose board could not be read before
+        (("file:f", "mac:x"), ("board:2", "file:f"), True),
         (("board:1", "gpu:a", "gpu:b"), ("board:2", "gpu:b"), True),
         (("mac:x", "mac:y"), ("mac:y",), True),
-        (("board:1", "mac:x"), ("mac:x",), False),  # a card may be moved
+        # a card may be moved
+        (("board:1", "mac:x"), ("mac:x",), False),
         (("board:1",), ("board:2",), False),
         ((), (), False),
     ],
@@ -84,7 +87,7 @@ def with_node(*, size: int = 4) -> tuple[State, Node]:
 def strike(state: State, node: Node, at: float) -> list[object]:
     """Let a node's hardware offend once; return what was decided, applied."""
     state.now = at
-    draft = Draft(state=state, policy=POLICY, now=at)
+    draft = Decision(state=state, policy=POLICY, now=at)
     offend(draft, node, fault="node_silent", evidence="dead")
     for record in draft.records:
         apply_record(state, record)
@@ -154,7 +157,7 @@ def test_refused_hardware_is_still_known_by_parts_that_it_has_lost() -> None:
     """A bad machine that comes back with another board, and then with other GPUs, does not get rid of its name."""
     state = known(machine("bad", "board:1", "gpu:a", refused=True))
     for parts in (("board:2", "gpu:a"), ("board:2", "gpu:b"), ("board:1", "gpu:c")):
-        draft = Draft(state=state, policy=POLICY, now=1.0)
+        draft = Decision(state=state, policy=POLICY, now=1.0)
         assert recognise(state, parts[0], parts) == "bad"
         see(draft, hardware="bad", node="n9", parts=parts)
         for record in draft.records:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.decide.status_builder import Heard
+from runner.decide.status_builder import LastHeartbeats
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 
@@ -18,12 +18,13 @@ def beat(**fields: object) -> Heartbeat:
 
 def test_steps_that_stand_in_the_output_are_shown_where_ranks_report_none() -> None:
     """A rank that speaks for itself has the say."""
-    heard = Heard()
+    heard = LastHeartbeats()
     read = (StepRecord(step=7, loss=4.0), StepRecord(step=8, loss=3.5))
     heard.take(beat(read_steps=read), 1.0)
     assert heard.last[ATTEMPT] == read[1]
     heard.take(replace(beat(read_steps=read), node="n2"), 1.0)
-    assert [*heard.losses[3]] == [4.0, 3.5]  # nodes tell the same steps
+    # nodes tell the same steps
+    assert [*heard.losses[3]] == [4.0, 3.5]
     said = StepRecord(step=9, loss=3.0)
     heard.take(beat(steps=(said,), read_steps=(StepRecord(step=99),)), 2.0)
     assert heard.last[ATTEMPT] == said

@@ -89,10 +89,10 @@ def test_ranks_are_known_to_report_steps_by_a_step_and_not_by_a_hello() -> None:
     world = held(SCRIPT)
     world.run_until(40.0)
     attempt = watched(world).attempt
-    apply_record(world.state, r.RanksUnderstand(attempt=attempt, requests=("stop",)))
+    apply_record(world.state, r.RankCapabilitiesRecorded(attempt=attempt, requests=("stop",)))
     assert world.state.runs[1].speaks
     assert not watched(world).speaks
-    apply_record(world.state, r.Advanced(attempt=attempt, step=1))
+    apply_record(world.state, r.StepsAdvanced(attempt=attempt, step=1))
     assert watched(world).speaks
     assert watched(world).has_stepped
 

@@ -25,7 +25,8 @@ STREAMS = st.lists(
 )
 
 
-NUM_LONG = 60 * int(os.environ.get("STOKER_SOAK", "1"))  # streams; each takes about 50 ms
+# streams; each takes about 50 ms
+NUM_LONG = 60 * int(os.environ.get("STOKER_SOAK", "1"))
 
 
 def play(deeds: list[tuple[int, int, int]]) -> Noise:

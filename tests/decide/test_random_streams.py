@@ -24,16 +24,17 @@ from runner.facts.matches import LAYERS, Match, Role
 from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
-from runner.facts.messages.rank_stacks import Stand
+from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
-from runner.supervisor.decisions import Turns
+from runner.supervisor.decisions import DecisionLog
 from tests.decide.invariants import Books
 from tests.decide.script import runbooks, scenarios
 
-NODES = ("n1", "n2", "n3", "n9")  # n9 is in nobody's cluster until it joins
+# n9 is in nobody's cluster until it joins
+NODES = ("n1", "n2", "n3", "n9")
 POLICY = Policy(
     cluster=ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2, spares=1)),
     runbooks=runbooks(),
@@ -112,7 +113,7 @@ inputs = st.one_of(
     st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_held=st.booleans()),
     st.builds(s.DevicesReleased, **source),
     st.builds(
-        f.GangTimed,
+        f.GangStartTimed,
         attempt=attempt,
         slowest=st.sampled_from([{}, {"load": s.StartPhase(seconds=2.0, rank=3, node="n2")}]),
     ),
@@ -125,14 +126,14 @@ inputs = st.one_of(
         stderr_tail=text,
     ),
     st.builds(
-        s.RanksGone,
+        s.RanksTerminated,
         **of_attempt,
         last_step=step,
         fenced=st.booleans(),
         stacks=st.integers(0, 3),
         stands=st.lists(
             st.builds(
-                Stand,
+                RankStack,
                 ranks=st.lists(st.integers(-1, 12), max_size=3).map(tuple),
                 state=st.sampled_from(["", "S", "T", "D"]),
                 frames=st.sampled_from(
@@ -193,9 +194,9 @@ inputs = st.one_of(
         ranks=st.lists(st.integers(-1, 9), max_size=3).map(tuple),
         detail=text,
     ),
-    st.builds(f.NodeHeard, **heard_from),
+    st.builds(f.HeartbeatResumed, **heard_from),
     st.builds(
-        f.GangAdvances,
+        f.GangStillStepping,
         attempt=attempt,
         nodes=st.lists(node, max_size=3, unique=True).map(tuple),
         step=st.integers(0, 50),
@@ -217,7 +218,7 @@ inputs = st.one_of(
         st.builds(kind, **request, node=node, reason=text)
         for kind in (q.DrainNode, q.QuarantineNode, q.ReadmitNode, q.RetireNode)
     ),
-    st.builds(f.MassSilence, nodes=st.lists(node, max_size=3, unique=True).map(tuple)),
+    st.builds(f.CorrelatedSilence, nodes=st.lists(node, max_size=3, unique=True).map(tuple)),
     st.builds(q.StartRun, **request, spec=spec),
     st.builds(q.StopRun, **request, run=runs),
     st.builds(
@@ -236,7 +237,7 @@ inputs = st.one_of(
         node=st.none() | node,
     ),
     st.just(r.Tick()),
-    st.just(r.Paused(seconds=7.0, reason="test")),
+    st.just(r.SupervisorPaused(seconds=7.0, reason="test")),
 )
 stream = st.lists(st.tuples(inputs, st.floats(0.0, 20.0)), max_size=60)
 
@@ -246,7 +247,7 @@ class Cluster:
     """A controller on a store in memory, and what its journal holds."""
 
     store: MemoryStore
-    turns: Turns
+    turns: DecisionLog
     now: float = 0.0
 
 
@@ -255,10 +256,10 @@ def unavailable(error: StoreUnavailable) -> None:
     raise error
 
 
-def lead(store: MemoryStore, holder: str) -> Turns:
+def lead(store: MemoryStore, holder: str) -> DecisionLog:
     """Take the lease and stand where the journal ends."""
     lease = store.acquire_lease("supervisor", holder, ttl_seconds=0.0)
-    turns = Turns(Controller(POLICY), Journal(store, lease), on_outage=unavailable)
+    turns = DecisionLog(Controller(POLICY), Journal(store, lease), on_outage=unavailable)
     turns.recover()
     return turns
 

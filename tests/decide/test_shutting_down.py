@@ -34,8 +34,8 @@ def test_a_supervisor_that_dies_as_the_last_node_leaves_is_followed_by_one_that_
     desk.settle()
     assert desk.state.requests["q1"].state == "done"
     desk.take(ActionResult(id=stops[0], outcome="done"))
-    assert "Opened" not in next_life(desk)
+    assert "ClusterReopened" not in next_life(desk)
     assert not closed(desk)
     desk.take(ActionResult(id=stops[1], outcome="done"))
     assert closed(desk)
-    assert "Opened" in next_life(desk)
+    assert "ClusterReopened" in next_life(desk)

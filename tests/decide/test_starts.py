@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from runner.decide.decision import Policy
-from runner.facts.faults import GangTimed
+from runner.facts.faults import GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import StartRun
@@ -39,8 +39,10 @@ def gang_of_64() -> World:
 def test_the_slowest_of_512_ranks_is_told_once_per_launch() -> None:
     """Each of two launches on 64 nodes adds one entry about its phases, which names the slowest rank of all and its node."""
     world = gang_of_64()
-    about = [entry for entry in world.entries if isinstance(entry.input, GangTimed)]
-    assert [str(entry.input.attempt) for entry in about if isinstance(entry.input, GangTimed)] == [
+    about = [entry for entry in world.entries if isinstance(entry.input, GangStartTimed)]
+    assert [
+        str(entry.input.attempt) for entry in about if isinstance(entry.input, GangStartTimed)
+    ] == [
         "1.1.0",
         "1.1.1",
     ]
@@ -68,7 +70,7 @@ def test_a_launch_costs_a_node_two_entries() -> None:
     started = [entry for entry in first if isinstance(entry.input, RanksStarted)]
     assert len(started) == NODES
     per_node = [entry for entry in first if getattr(entry.input, "node", None) == "n40"]
-    assert [type(entry.input).__name__ for entry in per_node] == ["RanksStarted", "RanksGone"]
+    assert [type(entry.input).__name__ for entry in per_node] == ["RanksStarted", "RanksTerminated"]
 
 
 def test_the_story_names_the_slowest_rank_of_each_phase() -> None:
@@ -76,7 +78,7 @@ def test_the_story_names_the_slowest_rank_of_each_phase() -> None:
     script = r.JournalEntry(
         sequence=1,
         now=1.0,
-        input=GangTimed(attempt=(one := gang_attempt())),
+        input=GangStartTimed(attempt=(one := gang_attempt())),
         records=(
             r.StartTimed(
                 attempt=one,
@@ -106,4 +108,5 @@ def test_a_gang_of_64_nodes_is_told_in_one_step() -> None:
     written = [name.split(",") for method, name in store.faults.operations if method == "put_many"]
     gangs = [names for names in written if len(names) > 1]
     everybody = [f"assignment/n{index}" for index in range(1, NODES + 1)]
-    assert [sorted(names) for names in gangs] == [sorted(everybody)] * 4  # begin, go, idle, go
+    # begin, go, idle, go
+    assert [sorted(names) for names in gangs] == [sorted(everybody)] * 4

@@ -11,12 +11,12 @@ from runner.cli.tables import how_ranks_started
 from runner.decide.placement.launch_plans import Preloads, assignment_of
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Node, Run, State
-from runner.decide.status_builder import Heard, draw
+from runner.decide.status_builder import LastHeartbeats, draw
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
-from runner.facts.messages.assignments import Assignment, WarmPlan
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.assignments import Assignment, PreloadPlan
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
@@ -83,20 +83,26 @@ def test_a_run_warms_its_nodes_and_the_spare_and_its_end_lets_them_go() -> None:
         "n1": 1,
         "n2": 1,
         "n3": 1,
-    }  # the take-over; nothing is known of their slots
+        # the take-over; nothing is known of their slots
+    }
     assert story.warm() == {}
-    assert story.until(0.35) == {"n1": 1, "n2": 1, "n3": 1}  # they register
+    # they register
+    assert story.until(0.35) == {"n1": 1, "n2": 1, "n3": 1}
     assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
-    assert story.until(8.0) == {"n1": 1, "n2": 1}  # the launch
+    # the launch
+    assert story.until(8.0) == {"n1": 1, "n2": 1}
     assert story.register("n1").plan is not None
     story.world.kill_rank(1, "a")
-    assert story.until(15.0) == {"n1": 2, "n2": 2}  # the end and the next launch; warm all along
+    # the end and the next launch; warm all along
+    assert story.until(15.0) == {"n1": 2, "n2": 2}
     assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
-    assert story.until(60.0) == {"n1": 1, "n2": 1, "n3": 1}  # finished
+    # finished
+    assert story.until(60.0) == {"n1": 1, "n2": 1, "n3": 1}
     assert story.warm() == {}
     assert (
         story.register("n3").epoch == 0
-    )  # a register written for its warm plan alone keeps the node's epoch
+        # a register written for its warm plan alone keeps the node's epoch
+    )
 
 
 def test_a_lost_node_is_wanted_warm_no_more_and_the_spare_that_takes_its_place_already_is() -> None:
@@ -118,7 +124,8 @@ def test_of_two_runs_each_node_serves_one_and_a_waiting_run_gets_what_the_other_
     assert story.until(8.0) == {}
     assert [run.state for run in story.world.state.runs.values()] == ["active", "waiting"]
     assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
-    story.until(40.0)  # a has finished, b was launched
+    # a has finished, b was launched
+    story.until(40.0)
     assert story.world.state.runs[1].state == "finished"
     assert story.warm() == {"n1": ("jax",), "n2": ("jax",), "n3": ("jax",)}
 
@@ -199,7 +206,7 @@ def test_a_warm_plan_says_what_the_launch_plan_will_say() -> None:
     story.until(8.0)
     plan, warm = story.register("n1").plan, story.register("n3").warm
     assert plan is not None
-    assert warm == WarmPlan(
+    assert warm == PreloadPlan(
         command=plan.command,
         preload=("torch",),
         environment=plan.environment,
@@ -218,7 +225,7 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
     story.until(8.0)
     story.world.kill_node("n2")
     story.until(14.0)
-    heard = Heard()
+    heard = LastHeartbeats()
     for name in ("n1", "n2"):
         heard.take(
             Heartbeat(node=name, incarnation=1, warm="ready", warm_resident_bytes=5), now=1.0
@@ -231,11 +238,11 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
     assert wire.decode(wire.encode(view)) == view
 
 
-def look(state: State, ledger: Ledger, heard: Heard) -> View:
+def look(state: State, ledger: Ledger, heard: LastHeartbeats) -> ClusterStatus:
     """Return the View of a state."""
     drawn = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
     view = wire.from_message(drawn)
-    assert isinstance(view, View)
+    assert isinstance(view, ClusterStatus)
     return view
 
 
@@ -243,7 +250,7 @@ def test_a_node_with_another_library_is_named() -> None:
     """A node that would run ranks with another version than most is said to, its spare too; a node that says nothing is not."""
     story = Story(ONE_RUN)
     story.until(8.0)
-    heard = Heard()
+    heard = LastHeartbeats()
     for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
         versions = {"python": "3.11.7", "torch": torch}
         heard.take(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
@@ -266,7 +273,7 @@ def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.Monke
     admitted = tuple(r.RunAdmitted(run=one.run, spec=one.spec) for one in state.runs.values())
     ledger = Ledger()
     ledger.apply(r.JournalEntry(sequence=1, now=0.0, input=r.Settle(), records=admitted))
-    heard = Heard()
+    heard = LastHeartbeats()
     for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
         heard.take(Heartbeat(node=name, incarnation=1, warm_versions={"torch": torch}), now=1.0)
 

@@ -158,7 +158,7 @@ def test_a_finding_of_a_gang_that_has_ended_is_history() -> None:
 def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None:
     """Lines are in the journal at once; they are judged a moment later."""
     desk = training_desk()
-    assert kinds(desk.take(lines(desk, "n2", LOST))) == ["LinesKept"]
+    assert kinds(desk.take(lines(desk, "n2", LOST))) == ["EvidenceRecorded"]
     assert desk.settle() == []
     assert desk.controller.wake_at() is not None
     desk.now += WAIT_SECONDS
@@ -167,7 +167,8 @@ def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None
     assert (incident.fault, incident.node, incident.watched) == ("gpu_lost", "n2", True)
     assert incident.cause is not None
     assert incident.cause.action_class == "swap"
-    assert desk.take(lines(desk, "n2", LOST)) == []  # told twice
+    # told twice
+    assert desk.take(lines(desk, "n2", LOST)) == []
     desk.take(lines(desk, "n2", replace(LOST, line=9)))
     desk.now += WAIT_SECONDS
     desk.settle()
@@ -259,7 +260,9 @@ def _cleared(desk: Desk) -> None:
     attempt = desk.state.runs[1].attempt
     assert attempt is not None
     for node in attempt.nodes:
-        gone = s.RanksGone(node=node, incarnation=1, epoch=attempt.epoch, attempt=attempt.attempt)
+        gone = s.RanksTerminated(
+            node=node, incarnation=1, epoch=attempt.epoch, attempt=attempt.attempt
+        )
         desk.take(gone)
     assert any(isinstance(record, r.AttemptPlanned) for record in desk.settle())
 

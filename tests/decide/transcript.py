@@ -11,12 +11,12 @@ from typing import Any
 from runner.facts.actions import ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.faults import (
+    CorrelatedSilence,
     DomainSilence,
     Finding,
-    GangAdvances,
-    GangTimed,
-    MassSilence,
-    NodeHeard,
+    GangStartTimed,
+    GangStillStepping,
+    HeartbeatResumed,
 )
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -37,7 +37,8 @@ class Scribe:
 
     def lines(self, entries: list[r.JournalEntry]) -> list[str]:
         """Return the transcript of these entries."""
-        written: list[tuple[str, list[str], list[str]]] = []  # time, inputs, decisions
+        # time, inputs, decisions
+        written: list[tuple[str, list[str], list[str]]] = []
         for entry in entries:
             decided = self._decided(entry.records)
             heard = self._heard(entry.input)
@@ -76,11 +77,11 @@ class Scribe:
                 nodes = idle if record.attempt is None else given
                 if record.node == nodes[0]:
                     phrases.append(_assigned(record, nodes))
-            elif isinstance(record, r.PoolNoted):
+            elif isinstance(record, r.SparesRecorded):
                 if record.low != self._is_low:
                     phrases.append(f"spares {'low' if record.low else 'enough'} ({record.spares})")
                 self._is_low = record.low
-            elif isinstance(record, r.Advanced):
+            elif isinstance(record, r.StepsAdvanced):
                 if record.attempt not in self._stepped:
                     phrases.append(f"{record.attempt} first step {record.step}")
                 self._stepped[record.attempt] = record.step
@@ -134,7 +135,7 @@ def _exited(fact: s.RankExited) -> str:
     return f"rank_exited {fact.node} rank {fact.rank} of {fact.attempt} with {fact.exit_code}{step}"
 
 
-def _gone(fact: s.RanksGone) -> str:
+def _gone(fact: s.RanksTerminated) -> str:
     extra = f", left behind {list(fact.left_behind)}" if fact.left_behind else ""
     extra += f" ({fact.stacks} stacks)" if fact.stacks else ""
     return f"ranks_gone {fact.node} {fact.attempt}{extra}{', fenced' if fact.fenced else ''}"
@@ -161,7 +162,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     r.Settle: lambda _: "",
     r.Tick: lambda _: "deadline",
     r.SupervisorStarted: lambda fact: f"supervisor_started {fact.holder}",
-    r.Paused: lambda fact: f"paused for {fact.seconds:.1f} s: {fact.reason}",
+    r.SupervisorPaused: lambda fact: f"paused for {fact.seconds:.1f} s: {fact.reason}",
     s.NodeJoined: _joined,
     s.NodeLeft: lambda fact: f"node_left {fact.node}",
     s.RanksStarted: lambda fact: f"ranks_started {fact.node} {fact.attempt}",
@@ -169,19 +170,19 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.Notice: lambda fact: f"{fact.notice} announced for {fact.node}",
     s.DevicesReleased: lambda fact: f"devices_released {fact.node}",
     s.RankExited: _exited,
-    s.RanksGone: _gone,
+    s.RanksTerminated: _gone,
     s.RanksReady: lambda fact: f"ranks_ready {fact.attempt}",
     s.Progress: lambda fact: f"progress {fact.attempt} step {fact.step}",
     s.SettingsInEffect: lambda fact: f"settings {fact.attempt} lr {fact.values.get('lr'):g}",
     s.CheckpointSealed: lambda fact: f"sealed step {fact.step}",
     Finding: _finding,
-    GangAdvances: lambda fact: (
+    GangStillStepping: lambda fact: (
         f"gang_advances {fact.attempt} step {fact.step} without {' '.join(fact.nodes)}"
     ),
-    GangTimed: lambda fact: f"gang_timed {fact.attempt}",
-    NodeHeard: lambda fact: f"node_heard {fact.node}",
+    GangStartTimed: lambda fact: f"gang_timed {fact.attempt}",
+    HeartbeatResumed: lambda fact: f"node_heard {fact.node}",
     DomainSilence: lambda fact: f"domain_silence {fact.domain} {fact.name} {' '.join(fact.nodes)}",
-    MassSilence: lambda fact: f"mass_silence {' '.join(fact.nodes) or 'over'}",
+    CorrelatedSilence: lambda fact: f"mass_silence {' '.join(fact.nodes) or 'over'}",
     q.StartRun: lambda fact: f"start {fact.spec.name}",
     q.StopRun: lambda fact: f"stop {fact.run}",
     q.ChangeLr: _lr,
@@ -226,7 +227,7 @@ def _issued(record: r.ActionIssued) -> str:
     return ""
 
 
-def _checkpoint(record: r.CheckpointNoted) -> str:
+def _checkpoint(record: r.CheckpointRecorded) -> str:
     kept = record.checkpoint
     return f"checkpoint {kept.step} refused" if kept.trust is Trust.REFUSED else ""
 
@@ -243,18 +244,18 @@ def _amended(record: r.IncidentAmended) -> str:
     return f"{record.incident} + {about}" if about else f"{record.incident} + evidence"
 
 
-def _domain(record: r.DomainNoted) -> str:
+def _domain(record: r.DomainStateRecorded) -> str:
     name = f"{record.domain} {record.name}"
     if not record.nodes:
         return f"{name} over"
     return f"{name} comes back" if record.back else f"{name} silent: {' '.join(record.nodes)}"
 
 
-def _noted(record: r.RequestNoted) -> str:
+def _noted(record: r.RequestRecorded) -> str:
     return f"{record.id} {record.state}: {record.message[:110]}"
 
 
-def _leaving(record: r.NodeLeaving) -> str:
+def _leaving(record: r.NodeDraining) -> str:
     if record.to is None:
         return f"{record.node} stays"
     until = f" by {record.by_time:.2f}" if record.by_time is not None else ""
@@ -268,11 +269,11 @@ def _judged(record: r.HardwareJudged) -> str:
 
 _DECIDED: dict[type, Callable[[Any], str]] = {
     r.NodeChanged: _node,
-    r.NodeLeaving: _leaving,
+    r.NodeDraining: _leaving,
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
-    r.OffenceNoted: lambda x: f"offence of {x.hardware}: {x.fault}",
+    r.HardwareFaultRecorded: lambda x: f"offence of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
-    r.NodeKept: lambda x: f"{x.node} kept",
+    r.NodeKeptInService: lambda x: f"{x.node} kept",
     r.NodeCleared: lambda x: (
         f"{x.node} clear" + (" (seen by probe)" if x.seen_by == "probe" else "")
     ),
@@ -283,16 +284,16 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.AttemptChanged: _attempt,
     r.StartTimed: _timed,
     r.RemedyAdded: lambda x: f"remedy {x.remedy} {x.value:g}",
-    r.CheckpointNoted: _checkpoint,
+    r.CheckpointRecorded: _checkpoint,
     r.IncidentOpened: _opened,
     r.IncidentAmended: _amended,
     r.RungTaken: lambda x: f"{x.incident} rung {x.do} ({x.try_number})",
     r.IncidentChanged: lambda x: f"{x.incident} {x.state}",
     r.ActionIssued: _issued,
     r.ActionEnded: lambda x: "" if x.outcome == "done" else f"{x.id} {x.outcome}",
-    r.RequestNoted: _noted,
-    r.Closing: lambda _: "closing",
-    r.DomainNoted: _domain,
-    r.MassSilenceNoted: lambda x: f"silent together: {' '.join(x.nodes) or 'nobody'}",
+    r.RequestRecorded: _noted,
+    r.ClusterClosing: lambda _: "closing",
+    r.DomainStateRecorded: _domain,
+    r.CorrelatedSilenceRecorded: lambda x: f"silent together: {' '.join(x.nodes) or 'nobody'}",
     r.DecisionFailed: lambda x: f"DECISION FAILED {x.error.splitlines()[-1]}",
 }

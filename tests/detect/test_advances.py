@@ -2,34 +2,36 @@
 
 from __future__ import annotations
 
-from runner.detect.registry import Detectors
-from runner.facts.faults import GangAdvances
+from runner.detect.registry import DetectorRegistry
+from runner.facts.faults import GangStillStepping
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 LIMIT = 5.0
 GANG = AttemptId(1, 1, 0)
 
 
-def watching(*nodes: str) -> Detectors:
+def watching(*nodes: str) -> DetectorRegistry:
     """Make detectors that watch one gang."""
-    detectors = Detectors(LIMIT)
+    detectors = DetectorRegistry(LIMIT)
     watched = WatchedAttempt(
         attempt=GANG, nodes=nodes, since=0.0, start_seconds=0.0, progress_seconds=0.0
     )
-    detectors.watch(Watch(nodes=nodes, attempts=(watched,)))
+    detectors.watch(WatchList(nodes=nodes, attempts=(watched,)))
     return detectors
 
 
-def beat(detectors: Detectors, node: str, now: float, step: int) -> list[GangAdvances]:
+def beat(detectors: DetectorRegistry, node: str, now: float, step: int) -> list[GangStillStepping]:
     """Let a node be heard, and time pass; return what is said of its gang."""
     heartbeat = Heartbeat(node=node, incarnation=1, attempt=GANG, last_step=step)
     found = [*detectors.heard(heartbeat, now), *detectors.tick(now)]
-    return [item for item in found if isinstance(item, GangAdvances)]
+    return [item for item in found if isinstance(item, GangStillStepping)]
 
 
-def without_n2(detectors: Detectors, *, steps: list[int]) -> list[tuple[int, GangAdvances]]:
+def without_n2(
+    detectors: DetectorRegistry, *, steps: list[int]
+) -> list[tuple[int, GangStillStepping]]:
     """Hear n2 at time 0 and never again, the others each second with these steps; return what is said, and when."""
     said = []
     beat(detectors, "n2", 0.0, steps[0])

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from runner.detect.registry import Detectors
+from runner.detect.registry import DetectorRegistry
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, RankBlocked
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 ATTEMPT = AttemptId(1, 1, 0)
 LIMIT = 100.0
-WATCH = Watch(
+WATCH = WatchList(
     nodes=("n1", "n2"),
     attempts=(
         WatchedAttempt(
@@ -30,7 +30,7 @@ def run(
     blocked: dict[int, float], *, steps_until: float, seconds: float, shift: float = 0.0
 ) -> list[Finding]:
     """Let two nodes of two ranks speak every second; `blocked`: rank -> when it comes into state D, for good."""
-    detectors, found = Detectors(silence_seconds=5.0), list[object]()
+    detectors, found = DetectorRegistry(silence_seconds=5.0), list[object]()
     detectors.watch(WATCH)
     for now in range(int(seconds)):
         if shift and now == seconds // 2:

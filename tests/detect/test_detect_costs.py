@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from runner.detect.heartbeat_timeout import Silence
-from runner.detect.registry import Detectors
-from runner.detect.start_times import Starts
+from runner.detect.heartbeat_timeout import HeartbeatTimeout
+from runner.detect.registry import DetectorRegistry
+from runner.detect.start_times import StartTimes
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StartPhase
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 LIMIT = 5.0
 
@@ -59,8 +59,8 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
         progress_seconds=600.0,
         speaks=True,
     )
-    watch = Watch(nodes=names, lost=Counted(("n900", "n901")), attempts=(gang,))
-    detectors = Detectors(LIMIT)
+    watch = WatchList(nodes=names, lost=Counted(("n900", "n901")), attempts=(gang,))
+    detectors = DetectorRegistry(LIMIT)
     detectors.watch(watch)
     detectors.tick(0.0)
     beats = [beat(name, start=True) for name in names]
@@ -71,12 +71,13 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
             found += detectors.heard(said, now)
             if index % 50 == 0:
                 found += detectors.tick(now)
-    assert len(found) == 1  # how the gang started, once all had told
+    # how the gang started, once all had told
+    assert len(found) == 1
     # 10,000 heartbeats and 200 ticks: some walks to begin with and for that picture, and then a few per limit
     assert Counted.walks <= 10 + 20 / LIMIT * 4
 
 
-def fresh(watch: Watch) -> Watch:
+def fresh(watch: WatchList) -> WatchList:
     """Return one that is equal, and looks as if it were another."""
     return replace(watch, nodes=(*watch.nodes[:1], *watch.nodes[1:]), lives=dict(watch.lives))
 
@@ -87,8 +88,8 @@ def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
     dice = random.Random(seed)
     names = tuple(f"n{number}" for number in range(12))
     domains = {"rack": {"r1": names[:4], "r2": names[4:8]}}
-    watch = Watch(nodes=names, domains=domains)
-    skipping, looking = Silence(LIMIT), Silence(LIMIT)
+    watch = WatchList(nodes=names, domains=domains)
+    skipping, looking = HeartbeatTimeout(LIMIT), HeartbeatTimeout(LIMIT)
     quiet_until = dict.fromkeys(names, 0.0)
     said: list[tuple[float, list[object], list[object]]] = []
     now = 0.0
@@ -125,9 +126,10 @@ def test_the_last_of_many_nodes_to_tell_of_its_start_is_not_searched_for() -> No
         start_seconds=60.0,
         progress_seconds=60.0,
     )
-    watch, starts = Watch(nodes=names, attempts=(gang,)), Starts()
+    watch, starts = WatchList(nodes=names, attempts=(gang,)), StartTimes()
     starts.tick(watch, 0.0)
     Counted.walks = 0
     for name in list(names)[:-1]:
         assert starts.heard(beat(name, start=True), watch, 1.0) == []
-    assert Counted.walks == 1  # our own
+    # our own
+    assert Counted.walks == 1

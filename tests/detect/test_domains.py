@@ -6,14 +6,14 @@ import random
 
 import pytest
 
-from runner.detect.heartbeat_timeout import Silence
-from runner.detect.registry import Detectors
-from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
+from runner.detect.heartbeat_timeout import HeartbeatTimeout
+from runner.detect.registry import DetectorRegistry
+from runner.facts.faults import CorrelatedSilence, DomainSilence, Finding, HeartbeatResumed
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
 LIMIT = 5.0
-Found = Finding | MassSilence | DomainSilence
+Found = Finding | CorrelatedSilence | DomainSilence
 
 
 def names(*numbers: int) -> tuple[str, ...]:
@@ -21,22 +21,27 @@ def names(*numbers: int) -> tuple[str, ...]:
     return tuple(f"n{number}" for number in numbers)
 
 
-def fleet(count: int, **domains: dict[str, tuple[str, ...]]) -> tuple[Silence, Watch]:
+def fleet(count: int, **domains: dict[str, tuple[str, ...]]) -> tuple[HeartbeatTimeout, WatchList]:
     """Make a detector that has heard nodes n1.. at time 0."""
-    watch = Watch(nodes=names(*range(1, count + 1)), domains=domains)
-    silence = Silence(LIMIT)
+    watch = WatchList(nodes=names(*range(1, count + 1)), domains=domains)
+    silence = HeartbeatTimeout(LIMIT)
     speak(silence, watch, watch.nodes, 0.0)
     return silence, watch
 
 
-def speak(silence: Silence, watch: Watch, nodes: tuple[str, ...], now: float) -> None:
+def speak(silence: HeartbeatTimeout, watch: WatchList, nodes: tuple[str, ...], now: float) -> None:
     """Let nodes be heard."""
     for node in nodes:
         silence.heard(Heartbeat(node=node, incarnation=1), watch, now)
 
 
 def play(
-    silence: Silence, watch: Watch, last: dict[str, float], *, until: float, period: float = 1.0
+    silence: HeartbeatTimeout,
+    watch: WatchList,
+    last: dict[str, float],
+    *,
+    until: float,
+    period: float = 1.0,
 ) -> list[tuple[float, Found]]:
     """Let every node speak once a period up to its last word, look whenever something is due, and return what was found."""
     found: list[tuple[float, Found]] = []
@@ -61,7 +66,7 @@ def blamed(found: list[tuple[float, Found]]) -> list[str]:
     who = [
         f"{item.domain} {item.name}" if isinstance(item, DomainSilence) else str(item.node)
         for _, item in found
-        if not isinstance(item, MassSilence)
+        if not isinstance(item, CorrelatedSilence)
     ]
     return list(dict.fromkeys(who))
 
@@ -77,7 +82,8 @@ def test_a_rack_that_goes_at_once_is_found_as_a_rack() -> None:
     time, first = found[0]
     assert isinstance(first, DomainSilence)
     assert first.nodes == names(1, 2)
-    assert first.silent_seconds == time - 10.0  # the last word of n1
+    # the last word of n1
+    assert first.silent_seconds == time - 10.0
 
 
 def test_the_first_silent_node_waits_for_its_peers() -> None:
@@ -167,20 +173,20 @@ def test_most_of_everything_is_a_mass_silence_still() -> None:
     last = {**dict.fromkeys(names(1, 2), 10.0), **dict.fromkeys(names(3, 4), 11.5)}
     found = [item for _, item in play(silence, watch, last, until=18.0)]
     assert not any(isinstance(item, DomainSilence) for item in found)
-    assert any(isinstance(item, MassSilence) and len(item.nodes) == 4 for item in found)
+    assert any(isinstance(item, CorrelatedSilence) and len(item.nodes) == 4 for item in found)
 
 
 def test_after_a_mass_silence_a_rack_that_stays_away_is_a_rack() -> None:
     """The others come back one after the other; only then is the rack told from those that were merely slower."""
     silence, watch = fleet(6, rack=RACKS)
     found = [(LIMIT, item) for item in silence.tick(watch, LIMIT)]
-    assert isinstance(found[0][1], MassSilence)
+    assert isinstance(found[0][1], CorrelatedSilence)
     for index, node in enumerate(names(1, 2, 3, 4)):
         speak(silence, watch, (node,), 9.5 + 0.3 * index)
         assert not any(
             isinstance(item, DomainSilence) for item in silence.tick(watch, 9.5 + 0.3 * index)
         )
-    watch = Watch(nodes=watch.nodes, domains=watch.domains)
+    watch = WatchList(nodes=watch.nodes, domains=watch.domains)
     late: list[Found] = []
     now = 10.5
     while now < 20.0:
@@ -193,8 +199,8 @@ def test_after_a_mass_silence_a_rack_that_stays_away_is_a_rack() -> None:
 
 def test_a_domain_that_was_silent_before_anybody_listened_is_found() -> None:
     """A new detector gives everybody the whole limit, and finds the rack at its end."""
-    watch = Watch(nodes=names(1, 2, 3, 4, 5, 6), domains={"rack": RACKS})
-    silence = Silence(LIMIT)
+    watch = WatchList(nodes=names(1, 2, 3, 4, 5, 6), domains={"rack": RACKS})
+    silence = HeartbeatTimeout(LIMIT)
     assert silence.tick(watch, 100.0) == []
     for second in range(1, 5):
         speak(silence, watch, names(3, 4, 5, 6), 100.0 + second)
@@ -212,7 +218,7 @@ def test_a_domain_that_stays_silent_is_named_again() -> None:
     assert times[1] - times[0] == pytest.approx(LIMIT)
     for node in names(1, 2):
         beat = Heartbeat(node=node, incarnation=1)
-        assert silence.heard(beat, watch, 26.0) == [NodeHeard(node=node, incarnation=1)]
+        assert silence.heard(beat, watch, 26.0) == [HeartbeatResumed(node=node, incarnation=1)]
 
 
 def test_random_deaths_are_found_in_bounded_time_and_said_once_a_limit() -> None:
@@ -231,7 +237,7 @@ def test_random_deaths_are_found_in_bounded_time_and_said_once_a_limit() -> None
         found = play(silence, watch, last, until=40.0)
         named: dict[str, float] = {}
         for time, item in found:
-            if isinstance(item, MassSilence):
+            if isinstance(item, CorrelatedSilence):
                 continue
             nodes = item.nodes if isinstance(item, DomainSilence) else (str(item.node),)
             for node in nodes:
@@ -244,8 +250,8 @@ def test_random_deaths_are_found_in_bounded_time_and_said_once_a_limit() -> None
 
 def test_a_beat_of_another_life_is_not_the_node() -> None:
     """An agent with the node's name and another life keeps nobody alive; without a life known, whoever speaks is believed."""
-    detectors = Detectors(LIMIT)
-    watch = Watch(nodes=("n1", "n2"), lives={"n1": "a", "n2": ""})
+    detectors = DetectorRegistry(LIMIT)
+    watch = WatchList(nodes=("n1", "n2"), lives={"n1": "a", "n2": ""})
     detectors.watch(watch)
     for second in range(6):
         detectors.heard(Heartbeat(node="n1", incarnation=1, life="b"), float(second))
@@ -253,5 +259,5 @@ def test_a_beat_of_another_life_is_not_the_node() -> None:
         found = detectors.tick(float(second))
     assert [item.node for item in found if isinstance(item, Finding)] == ["n1"]
     assert detectors.heard(Heartbeat(node="n1", incarnation=1, life="a"), 6.0) == [
-        NodeHeard(node="n1", incarnation=1)
+        HeartbeatResumed(node="n1", incarnation=1)
     ]

@@ -8,29 +8,31 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.detect.registry import Detectors
-from runner.detect.resource_growth import MAX_TOLD, Growth, Series
+from runner.detect.registry import DetectorRegistry
+from runner.detect.resource_growth import MAX_TOLD, ResourceGrowth, Series
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
-from runner.facts.messages.signals import Heartbeat, RankHoldings
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.messages.signals import Heartbeat, RankResources
+from runner.facts.watch import WatchedAttempt, WatchList
 
 ATTEMPT = AttemptId(1, 1, 0)
 GB = 1e9
 NODE_BYTES = 512 * GB
 HOUR, DAY = 3600.0, 86400.0
-SAMPLE = 300.0  # a fifth as often as agents do, for speed
+# a fifth as often as agents do, for speed
+SAMPLE = 300.0
 
-Held = Callable[[float], float]  # seconds since the start -> bytes, or descriptors
+# seconds since the start -> bytes, or descriptors
+Held = Callable[[float], float]
 Made = Callable[[random.Random], Held]
 
 
-def watch(attempt: AttemptId = ATTEMPT, nodes: tuple[str, ...] = ("n1",)) -> Watch:
+def watch(attempt: AttemptId = ATTEMPT, nodes: tuple[str, ...] = ("n1",)) -> WatchList:
     """Watch one gang."""
     watched = WatchedAttempt(
         attempt=attempt, nodes=nodes, since=0.0, start_seconds=600.0, progress_seconds=600.0
     )
-    return Watch(nodes=nodes, attempts=(watched,))
+    return WatchList(nodes=nodes, attempts=(watched,))
 
 
 def follow(
@@ -41,13 +43,13 @@ def follow(
     limit: int = 1024,
 ) -> list[tuple[float, Finding]]:
     """Let the ranks of one node hold this much; return what was found, and after how many seconds."""
-    growth, seen, found = Growth(), watch(), []
+    growth, seen, found = ResourceGrowth(), watch(), []
     opened = descriptors or {}
     for number in range(int(days * DAY / SAMPLE)):
         now = number * SAMPLE
         held = {rank: int(of(now)) for rank, of in memory.items()}
         holdings = tuple(
-            RankHoldings(
+            RankResources(
                 rank=rank,
                 memory_bytes=size,
                 descriptors=int(opened[rank](now)) if rank in opened else None,
@@ -185,7 +187,8 @@ def test_a_leak_of_descriptors_is_told() -> None:
     assert (found.fault, found.rank) == ("descriptor_growth", 0)
     assert at <= 50 * HOUR
     assert float(found.evidence.partition(" opened ")[2].split()[0]) == pytest.approx(2, rel=0.05)
-    assert "its limit of 1024 is reached in 1" in found.evidence  # 19 days
+    # 19 days
+    assert "its limit of 1024 is reached in 1" in found.evidence
 
 
 def test_a_leak_that_no_run_lives_to_see_is_not_told() -> None:
@@ -226,12 +229,12 @@ def test_a_series_is_bounded_and_takes_anything() -> None:
 
 def test_another_attempt_begins_anew() -> None:
     """Ten hours of a leak before a restart count for nothing after it; and the door to all detectors hears of it."""
-    detectors, found = Detectors(silence_seconds=1e9), list[object]()
+    detectors, found = DetectorRegistry(silence_seconds=1e9), list[object]()
     start = 0.0
     for attempt in (ATTEMPT, ATTEMPT.restarted()):
         detectors.watch(watch(attempt))
         for number in range(int(10 * HOUR / SAMPLE)):
-            held = RankHoldings(rank=0, memory_bytes=int(5 * GB + 2 * GB * number * SAMPLE / HOUR))
+            held = RankResources(rank=0, memory_bytes=int(5 * GB + 2 * GB * number * SAMPLE / HOUR))
             beat = Heartbeat(
                 node="n1",
                 incarnation=1,

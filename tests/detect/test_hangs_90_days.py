@@ -47,7 +47,8 @@ def test_no_hang_is_found_where_there_is_none(habits: Habits, days: float, seed:
         f"{days:.0f} days as {habits.tells}: {run.num_quiets:,} quiets, the longest {run.longest_seconds:.0f} s"
     )
     assert run.findings == []
-    assert run.longest_seconds > 10 * habits.save_seconds  # there was something to be taken for one
+    # there was something to be taken for one
+    assert run.longest_seconds > 10 * habits.save_seconds
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -6,12 +6,12 @@ import math
 import random
 from typing import Any
 
-from runner.detect.numerics.live import MAX_IDLE_RUNS, SLOW_SECONDS, Numbers
+from runner.detect.numerics.live import MAX_IDLE_RUNS, SLOW_SECONDS, LiveNumerics
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
-from runner.facts.specs.planned_changes import Planned
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.specs.planned_changes import PlannedChange
+from runner.facts.watch import WatchedAttempt, WatchList
 
 NODES = ("n1", "n2", "n3")
 
@@ -20,10 +20,10 @@ class Gang:
     """One run on three nodes, whose first node's ranks tell no loss (an early stage of a pipeline)."""
 
     def __init__(self, **watched: Any) -> None:
-        self.numbers = Numbers()
+        self.numbers = LiveNumerics()
         self.attempt = AttemptId(1, 1, 0)
         self.given = watched
-        self.watch = Watch(attempts=(self._watched(),))
+        self.watch = WatchList(attempts=(self._watched(),))
         self.noise = random.Random(7)
         self.now = 0.0
         self.found: list[Finding] = []
@@ -35,7 +35,7 @@ class Gang:
     def restart(self) -> None:
         """Begin the next attempt."""
         self.attempt = self.attempt.restarted()
-        self.watch = Watch(attempts=(self._watched(),))
+        self.watch = WatchList(attempts=(self._watched(),))
 
     def step(self, step: int, *, seconds: float = 1.0, **shown: Any) -> list[Finding]:
         """Let all nodes tell a step; `shown` goes over what is usual; `by` may name nodes with fields of their own."""
@@ -164,7 +164,7 @@ def test_slow_minutes_are_no_drop_in_throughput_and_slow_hours_are() -> None:
 
 def test_what_is_planned_is_expected() -> None:
     """Another data mix from step 401 to 480."""
-    planned = (Planned(from_step=401, to_step=480, what="data"),)
+    planned = (PlannedChange(from_step=401, to_step=480, what="data"),)
     gang = Gang(planned=planned)
     gang.steps(1, 400)
     gang.steps(401, 480, loss=9.0, grad_norm=8.0)
@@ -196,7 +196,8 @@ def test_a_node_whose_heartbeat_was_lost_may_have_it_from_the_same_step() -> Non
         gang.now += 1.0
         for node, fields in node_of.items():
             if step == 50 and fields is None:
-                continue  # lost
+                # lost
+                continue
             shown: dict[str, Any] = {"loss": math.nan if step > 50 else 2.0, "grad_norm": math.nan}
             shown |= (fields or {}) if step == 50 else {}
             record = StepRecord(step=step, **shown)
@@ -215,12 +216,12 @@ def test_numbers_that_no_scaler_has_break_nothing() -> None:
 
 def test_runs_that_are_over_are_forgotten() -> None:
     """A thousand of them would hold a gigabyte."""
-    numbers = Numbers()
+    numbers = LiveNumerics()
     record = StepRecord(step=1, loss=2.0)
     for number in range(1, 200):
         attempt = AttemptId(number, 1, 0)
         given = {"nodes": NODES, "since": 0.0, "start_seconds": 60.0, "progress_seconds": 60.0}
-        watch = Watch(attempts=(WatchedAttempt(attempt=attempt, **given),))  # type: ignore[arg-type]
+        watch = WatchList(attempts=(WatchedAttempt(attempt=attempt, **given),))  # type: ignore[arg-type]
         numbers.heard(
             Heartbeat(node="n2", incarnation=1, attempt=attempt, steps=(record,)), watch, 1.0
         )

@@ -24,7 +24,7 @@ from bench.detectors.runs import (
     with_drift,
     with_spike,
 )
-from runner.detect.numerics.findings import NumericFinding, Planned
+from runner.detect.numerics.findings import NumericFinding, PlannedChange
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.messages.signals import StepRecord
 
@@ -194,7 +194,7 @@ def test_late_records_teach_nothing() -> None:
 def test_announced_changes_are_no_finding() -> None:
     """A jump within an announced stretch is expected; the same jump a moment later is not."""
     run = changed(quiet_run(1_000), 500, scaled_loss(1.6), 500)
-    plan = Planned(from_step=500, to_step=520, what="data")
+    plan = PlannedChange(from_step=500, to_step=520, what="data")
     assert not incidents(run, Numerics(planned=[plan]))
     assert incidents(run, Numerics(planned=[replace(plan, from_step=300, to_step=320)]))
 
@@ -206,7 +206,7 @@ def test_announced_changes_of_the_learning_rate_hide_no_slow_down() -> None:
         return replace(record, tokens_per_second=(record.tokens_per_second or 0.0) * 0.8)
 
     run = changed(quiet_run(600), 300, change, 300)
-    plan = Planned(from_step=290, to_step=300, what="lr")
+    plan = PlannedChange(from_step=290, to_step=300, what="lr")
     assert [one.fault for one in incidents(run, Numerics(planned=[plan]))] == ["throughput_drop"]
     nodes = replace(plan, what="nodes")
     assert not incidents(run, Numerics(planned=[nodes]))
@@ -297,7 +297,7 @@ def test_one_step_far_ahead_by_mistake_does_not_blind_the_run() -> None:
 
 def test_a_change_between_two_steps_that_are_logged_is_announced_too() -> None:
     """Logged every ten steps; planned from 1005 to 1006."""
-    plan = Planned(from_step=1005, to_step=1006, what="data")
+    plan = PlannedChange(from_step=1005, to_step=1006, what="data")
     for planned in ((plan,), ()):
         numerics, found = Numerics(planned=planned), []
         for step in range(10, 2000, 10):

@@ -12,7 +12,7 @@ import pytest
 from runner.detect.numerics.baseline import LEARNED_SAMPLES, Baseline
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import ACTIVATION_NORM, Numerics
-from runner.detect.numerics.rolling_quantiles import Level, Reach, change_at
+from runner.detect.numerics.rolling_quantiles import Excursion, RollingQuantiles, change_at
 from runner.facts.messages.signals import StepRecord
 
 NAN, INF = math.nan, math.inf
@@ -295,18 +295,18 @@ def test_levels_are_those_of_sorted_samples() -> None:
     """Median and spread are what sorting the last samples gives; a constant has no spread."""
     chance = random.Random(5)
     values = [chance.gauss(3, 2) for _ in range(500)]
-    level = Level(48)
+    level = RollingQuantiles(48)
     for value in values:
         level.add(value)
     last = sorted(values[-48:])
     assert level.median == last[24]
     assert level.spread == pytest.approx((last[43] - last[4]) / 2.563)
-    assert math.isinf(Level(3).spread)
+    assert math.isinf(RollingQuantiles(3).spread)
 
 
 def test_reach_counts_what_came_back() -> None:
     """A distance counts once it was left by half; what stays away does not count."""
-    reach = Reach()
+    reach = Excursion()
     for distance in (0.1, 0.4, 0.15, 0.9, 0.95):
         reach.add(distance)
     assert reach.furthest == 0.4

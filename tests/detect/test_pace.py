@@ -7,14 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from runner.detect.learned_timeout import RULES, Pace
+from runner.detect.learned_timeout import RULES, LearnedTimeout
 from runner.detect.progress import GangProgress
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
-CAP = 600.0  # of start and progress, as in run.yaml by default
+# of start and progress, as in run.yaml by default
+CAP = 600.0
 FLOOR = RULES["step"].floor_seconds
 
 
@@ -51,7 +52,7 @@ class Track:
 
     def look_at(self, watched: WatchedAttempt) -> None:
         """Watch this from now on."""
-        self.watch = Watch(nodes=self.nodes, attempts=(watched,))
+        self.watch = WatchList(nodes=self.nodes, attempts=(watched,))
         self.tick()
 
     def replace_supervisor(
@@ -457,7 +458,8 @@ def test_a_supervisor_that_comes_later_does_not_learn_from_before() -> None:
     track.work(700)
     assert (
         track.until_found() == CAP
-    )  # no start of it was seen, so what a compile takes is not known
+        # no start of it was seen, so what a compile takes is not known
+    )
     track.found.clear()
     track.launch()
     track.wait(5, "start")
@@ -467,7 +469,7 @@ def test_a_supervisor_that_comes_later_does_not_learn_from_before() -> None:
 
 def test_a_doubted_limit_needs_more_evidence() -> None:
     """After it ended an attempt a limit counts again only once three times as much was watched."""
-    pace = Pace(rule=RULES["step"])
+    pace = LearnedTimeout(rule=RULES["step"])
     for _ in range(600):
         pace.add(1.0)
     assert pace.limit(CAP) is not None

@@ -7,18 +7,18 @@ from dataclasses import replace
 from runner.detect.progress import GangProgress
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 ATTEMPT = AttemptId(1, 1, 0)
 START, STEP = 60.0, 30.0
 
 
-def watch(attempt: AttemptId = ATTEMPT) -> Watch:
+def watch(attempt: AttemptId = ATTEMPT) -> WatchList:
     """Watch one gang, launched at time 0."""
     watched = WatchedAttempt(
         attempt=attempt, nodes=("n1",), since=0.0, start_seconds=START, progress_seconds=STEP
     )
-    return Watch(nodes=("n1",), attempts=(watched,))
+    return WatchList(nodes=("n1",), attempts=(watched,))
 
 
 def beat(step: int | None = None, *, stopped: tuple[int, ...] = ()) -> Heartbeat:
@@ -79,7 +79,7 @@ def test_ranks_that_never_say_a_word_are_held_to_no_limit() -> None:
 
 def test_a_launch_that_is_not_over_has_no_limit() -> None:
     """Ranks that speak on one node, while another has yet to start its own, are not stuck; a stopped one is found."""
-    waiting = Watch(nodes=("n1",), attempts=(replace(watch().attempts[0], since=None),))
+    waiting = WatchList(nodes=("n1",), attempts=(replace(watch().attempts[0], since=None),))
     progress = GangProgress()
     progress.tick(waiting, 0.0)
     assert progress.heard(beat(), 1.0) == []
@@ -87,7 +87,7 @@ def test_a_launch_that_is_not_over_has_no_limit() -> None:
     assert progress.tick(waiting, 100 * START) == []
     (found,) = progress.heard(beat(stopped=(2,)), 100 * START)
     assert found.fault == "rank_stopped"
-    up = Watch(nodes=("n1",), attempts=(replace(watch().attempts[0], since=100 * START),))
+    up = WatchList(nodes=("n1",), attempts=(replace(watch().attempts[0], since=100 * START),))
     progress.tick(up, 100 * START)
     assert progress.due_at(up) == 101 * START
     assert [item.fault for item in progress.tick(up, 101 * START)] == ["no_progress"]

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from runner.detect.heartbeat_timeout import Silence
-from runner.facts.faults import DomainSilence, Finding, MassSilence, NodeHeard
+from runner.detect.heartbeat_timeout import HeartbeatTimeout
+from runner.facts.faults import CorrelatedSilence, DomainSilence, Finding, HeartbeatResumed
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch
+from runner.facts.watch import WatchList
 
 LIMIT = 5.0
 NODES = ("n1", "n2", "n3", "n4")
@@ -16,15 +16,15 @@ def beat(node: str) -> Heartbeat:
     return Heartbeat(node=node, incarnation=1)
 
 
-def listening(*nodes: str) -> tuple[Silence, Watch]:
+def listening(*nodes: str) -> tuple[HeartbeatTimeout, WatchList]:
     """Make a detector that has heard these nodes at time 0."""
-    silence, watch = Silence(LIMIT), Watch(nodes=nodes)
+    silence, watch = HeartbeatTimeout(LIMIT), WatchList(nodes=nodes)
     for node in nodes:
         silence.heard(beat(node), watch, 0.0)
     return silence, watch
 
 
-def silent(found: list[Finding | MassSilence | DomainSilence]) -> list[str | None]:
+def silent(found: list[Finding | CorrelatedSilence | DomainSilence]) -> list[str | None]:
     """Name the nodes found silent."""
     return [item.node for item in found if isinstance(item, Finding)]
 
@@ -56,7 +56,7 @@ def test_a_silent_node_that_speaks_again_is_said_to() -> None:
     silence, watch = listening("n1", "n2")
     silence.heard(beat("n2"), watch, 6.0)
     assert silent(silence.tick(watch, 6.0)) == ["n1"]
-    assert silence.heard(beat("n1"), watch, 7.0) == [NodeHeard(node="n1", incarnation=1)]
+    assert silence.heard(beat("n1"), watch, 7.0) == [HeartbeatResumed(node="n1", incarnation=1)]
     assert silence.heard(beat("n1"), watch, 8.0) == []
 
 
@@ -65,10 +65,10 @@ def test_many_nodes_silent_at_once_blame_no_node_alone() -> None:
     silence, watch = listening(*NODES)
     silence.heard(beat("n4"), watch, 4.0)
     found = silence.tick(watch, LIMIT)
-    assert MassSilence(nodes=("n1", "n2", "n3")) in found
+    assert CorrelatedSilence(nodes=("n1", "n2", "n3")) in found
     for node in NODES:
         silence.heard(beat(node), watch, 6.0)
-    assert MassSilence() in silence.tick(watch, 6.0)
+    assert CorrelatedSilence() in silence.tick(watch, 6.0)
 
 
 def test_two_silent_nodes_of_four_are_no_crowd() -> None:
@@ -78,13 +78,13 @@ def test_two_silent_nodes_of_four_are_no_crowd() -> None:
         silence.heard(beat(node), watch, 4.0)
     found = silence.tick(watch, LIMIT)
     assert silent(found) == ["n1", "n2"]
-    assert not any(isinstance(item, MassSilence) for item in found)
+    assert not any(isinstance(item, CorrelatedSilence) for item in found)
 
 
 def test_everybody_silent_is_a_crowd() -> None:
     """When nobody is left that speaks, it is not the nodes, however few there are."""
     silence, watch = listening("n1", "n2")
-    assert MassSilence(nodes=("n1", "n2")) in silence.tick(watch, LIMIT)
+    assert CorrelatedSilence(nodes=("n1", "n2")) in silence.tick(watch, LIMIT)
 
 
 def test_nobody_is_found_silent_for_a_time_in_which_nobody_listened() -> None:
@@ -113,11 +113,12 @@ def test_a_crowd_of_which_some_are_taken_out_is_still_one() -> None:
     for second in range(1, 12):
         for node in speaking:
             silence.heard(beat(node), watch, float(second))
-        if second == 7:  # two of the four are drained: two of five would be no crowd
-            watch = Watch(nodes=nodes[:5])
+        # two of the four are drained: two of five would be no crowd
+        if second == 7:
+            watch = WatchList(nodes=nodes[:5])
         found = silence.tick(watch, second + 0.5)
-        crowds += [item.nodes for item in found if isinstance(item, MassSilence)]
+        crowds += [item.nodes for item in found if isinstance(item, CorrelatedSilence)]
     assert crowds == [quiet]
     for node in (*speaking, "n4", "n5"):
         silence.heard(beat(node), watch, 12.0)
-    assert MassSilence() in silence.tick(watch, 12.5)
+    assert CorrelatedSilence() in silence.tick(watch, 12.5)

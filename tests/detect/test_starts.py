@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from runner.detect.start_times import GRACE_SECONDS, Starts
-from runner.facts.faults import GangTimed
+from runner.detect.start_times import GRACE_SECONDS, StartTimes
+from runner.facts.faults import GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StartPhase
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 ATTEMPT = AttemptId(1, 1, 0)
 
 
-def watch(*, is_timed: bool = False) -> Watch:
+def watch(*, is_timed: bool = False) -> WatchList:
     """Watch one gang on two nodes."""
     watched = WatchedAttempt(
         attempt=ATTEMPT,
@@ -21,7 +21,7 @@ def watch(*, is_timed: bool = False) -> Watch:
         progress_seconds=30.0,
         is_timed=is_timed,
     )
-    return Watch(nodes=("n1", "n2"), attempts=(watched,))
+    return WatchList(nodes=("n1", "n2"), attempts=(watched,))
 
 
 def beat(node: str, attempt: AttemptId = ATTEMPT, **phases: tuple[float, int]) -> Heartbeat:
@@ -32,11 +32,11 @@ def beat(node: str, attempt: AttemptId = ATTEMPT, **phases: tuple[float, int]) -
 
 def test_the_last_node_to_tell_completes_the_picture() -> None:
     """Nothing is said while a node is missing; then the slowest rank of each phase, with its node, whoever spoke first."""
-    starts = Starts()
+    starts = StartTimes()
     assert starts.heard(beat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 10.0) == []
     assert starts.heard(beat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 11.0) == []
     (found,) = starts.heard(beat("n1", load=(2.0, 0), build=(4.0, 1)), watch(), 12.0)
-    assert found == GangTimed(
+    assert found == GangStartTimed(
         attempt=ATTEMPT,
         slowest={
             "load": StartPhase(seconds=3.0, rank=2, node="n2"),
@@ -48,7 +48,7 @@ def test_the_last_node_to_tell_completes_the_picture() -> None:
 
 def test_a_node_that_never_tells_is_not_waited_for_for_ever() -> None:
     """After the grace what is known is said, at the time that was announced."""
-    starts = Starts()
+    starts = StartTimes()
     starts.heard(beat("n1", load=(2.0, 0)), watch(), 10.0)
     assert starts.due_at() == 10.0 + GRACE_SECONDS
     assert starts.tick(watch(), 10.0 + GRACE_SECONDS - 0.1) == []
@@ -58,7 +58,7 @@ def test_a_node_that_never_tells_is_not_waited_for_for_ever() -> None:
 
 def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
     """The grace begins anew where the supervisor itself stood still."""
-    starts = Starts()
+    starts = StartTimes()
     starts.heard(beat("n1", load=(2.0, 0)), watch(), 10.0)
     starts.shift(100.0)
     assert starts.tick(watch(), 100.0) == []
@@ -67,7 +67,7 @@ def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
 
 def test_what_was_said_is_not_said_again() -> None:
     """Once the controller knows, and for gangs that are not watched, heartbeats lead to nothing and nothing is due."""
-    starts = Starts()
+    starts = StartTimes()
     starts.heard(beat("n1", load=(2.0, 0)), watch(), 10.0)
     starts.heard(beat("n2", load=(2.0, 2)), watch(), 10.0)
     assert starts.heard(beat("n1", load=(2.0, 0)), watch(is_timed=True), 11.0) == []
@@ -78,7 +78,7 @@ def test_what_was_said_is_not_said_again() -> None:
 
 def test_a_gang_that_tells_nothing_is_never_timed() -> None:
     """Ranks that know nothing of the contract leave no line."""
-    starts = Starts()
+    starts = StartTimes()
     assert starts.heard(beat("n1"), watch(), 1.0) == []
     assert starts.due_at() is None
     assert starts.tick(watch(), 1000.0) == []

@@ -9,25 +9,26 @@ from collections.abc import Callable
 
 import pytest
 
-from runner.detect.registry import Detectors
-from runner.detect.stragglers import MAX_TOLD, NUM_WINDOWS, WINDOW_SECONDS, Stragglers
+from runner.detect.registry import DetectorRegistry
+from runner.detect.stragglers import MAX_TOLD, NUM_WINDOWS, WINDOW_SECONDS, StragglerDetector
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, RankCompute
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 ATTEMPT = AttemptId(1, 1, 0)
-TELL = 10.0  # seconds between two words of a node
+# seconds between two words of a node
+TELL = 10.0
 RANKS_PER_NODE = 8
 
 
-def watch(num_nodes: int, attempt: AttemptId = ATTEMPT) -> Watch:
+def watch(num_nodes: int, attempt: AttemptId = ATTEMPT) -> WatchList:
     """Watch one gang."""
     nodes = tuple(f"n{number}" for number in range(num_nodes))
     watched = WatchedAttempt(
         attempt=attempt, nodes=nodes, since=0.0, start_seconds=600.0, progress_seconds=600.0
     )
-    return Watch(nodes=nodes, attempts=(watched,))
+    return WatchList(nodes=nodes, attempts=(watched,))
 
 
 class Gang:
@@ -49,9 +50,10 @@ class Gang:
         self.dice = random.Random(seed)
         self.size, self.slow, self.stage_of = size, slow, stage_of
         self.own = [1.0 + self.dice.gauss(0.0, 0.015) for _ in range(size)]
-        self.until = [0.0] * size  # disturbed
+        # disturbed
+        self.until = [0.0] * size
         self.by = [1.0] * size
-        self.stragglers, self.now = Stragglers(), 0.0
+        self.stragglers, self.now = StragglerDetector(), 0.0
         self.num_nodes = -(-size // RANKS_PER_NODE)
         self.watch = watch(self.num_nodes)
         self.found: list[tuple[float, Finding]] = []
@@ -190,7 +192,7 @@ def test_uneven_work_names_nobody() -> None:
 
 def test_steps_longer_than_a_window() -> None:
     """With a step every 95 s a window lasts until most ranks have made one; the slow rank is found all the same."""
-    stragglers, seen, dice = Stragglers(), watch(1), random.Random(1)
+    stragglers, seen, dice = StragglerDetector(), watch(1), random.Random(1)
     for number in range(60):
         told = tuple(
             RankCompute(
@@ -219,7 +221,7 @@ def test_a_pause_of_ours_is_no_window() -> None:
 
 def test_what_is_kept_and_told_is_bounded() -> None:
     """Numbers that are none are passed over, attempts of the past forgotten, and no more nodes told than people read."""
-    stragglers, seen, found = Stragglers(), watch(60), list[Finding]()
+    stragglers, seen, found = StragglerDetector(), watch(60), list[Finding]()
     for number in range(100):
         odd = (math.nan, math.inf, -1.0, 0.0)[number % 4]
         for node in range(60):
@@ -238,7 +240,7 @@ def test_what_is_kept_and_told_is_bounded() -> None:
 
 def test_a_new_attempt_begins_anew() -> None:
     """What was seen of an attempt says nothing of the next one; and the door to all detectors hears of it."""
-    detectors, found, now = Detectors(silence_seconds=1e9), list[object](), 0.0
+    detectors, found, now = DetectorRegistry(silence_seconds=1e9), list[object](), 0.0
 
     def go_on(attempt: AttemptId, seconds: int) -> None:
         nonlocal now

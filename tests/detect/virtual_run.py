@@ -16,12 +16,14 @@ from runner.detect.progress import GangProgress
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 DAY = 86_400.0
 NODES = ("n1", "n2")
-SILENCE_SECONDS = 60.0  # of a cluster with few heartbeats: this test has fewer of them to play
-BEAT_SECONDS = 55.0  # between two heartbeats of a node, in a quiet; less than silence
+# of a cluster with few heartbeats: this test has fewer of them to play
+SILENCE_SECONDS = 60.0
+# between two heartbeats of a node, in a quiet; less than silence
+BEAT_SECONDS = 55.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +39,13 @@ class Habits:
     compile_seconds: float = 120.0
     progress_limit: float = 1800.0
     start_limit: float = 3600.0
-    tells: str = "phases"  # "steps": of evaluations and saves it gives no notice; "lines": it writes, and reports nothing
-    crash_seconds: float = 7.9 * 3600  # mean; 1,024 GPUs
+    # "steps": of evaluations and saves it gives no notice; "lines": it writes, and reports nothing
+    tells: str = "phases"
+    # mean; 1,024 GPUs
+    crash_seconds: float = 7.9 * 3600
     compiles_a_day: float = 2.0
-    outages_a_day: float = 4.0  # of one node's heartbeats, 10 to 300 s
+    # of one node's heartbeats, 10 to 300 s
+    outages_a_day: float = 4.0
     new_supervisors_a_day: float = 0.2
 
 
@@ -63,10 +68,11 @@ class VirtualRun:
     phase: str = "start"
     has_stepped: bool = False
     detector: GangProgress = field(default_factory=lambda: GangProgress(SILENCE_SECONDS))
-    watch: Watch = field(default_factory=lambda: Watch(nodes=NODES, attempts=()))
+    watch: WatchList = field(default_factory=lambda: WatchList(nodes=NODES, attempts=()))
     deaf: dict[str, float] = field(
         default_factory=dict
-    )  # node -> until when nothing of it is heard
+        # node -> until when nothing of it is heard
+    )
     beats: dict[str, Heartbeat] = field(default_factory=dict)
 
     # ---- what the supervisor sees
@@ -91,7 +97,7 @@ class VirtualRun:
             has_stepped=self.has_stepped and self.habits.tells != "lines",
             speaks=self.has_stepped and self.habits.tells != "lines",
         )
-        self.watch = Watch(nodes=NODES, attempts=(watched,))
+        self.watch = WatchList(nodes=NODES, attempts=(watched,))
         self.note(self.detector.tick(self.watch, self.now))
 
     def speak(self, *nodes: str) -> None:
@@ -136,7 +142,8 @@ class VirtualRun:
         until = self.now + seconds
         for left in reversed(
             range(num_beats)
-        ):  # the last one right before the sign: no limit is nearer to being passed
+            # the last one right before the sign: no limit is nearer to being passed
+        ):
             self.now = until - left * BEAT_SECONDS
             for node in NODES:
                 self.say(node)
@@ -188,7 +195,8 @@ class VirtualRun:
             dies_at = self.now + chance.expovariate(1 / habits.crash_seconds)
             while self.now < min(dies_at, end):
                 self.happen()
-            self.now += chance.uniform(10.0, 768.0)  # a spare, or the queue
+            # a spare, or the queue
+            self.now += chance.uniform(10.0, 768.0)
 
     def happen(self) -> None:
         """Make the next step, and what it brings with it."""

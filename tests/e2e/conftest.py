@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.reference import Reference, undisturbed_run
-from tests.e2e.stand import Stand
+from tests.e2e.stand import RankStack
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,12 +19,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def make_stand(tmp_path: Path) -> Iterator[Callable[[], Stand]]:
+def make_stand(tmp_path: Path) -> Iterator[Callable[[], RankStack]]:
     """Give a maker of stands; afterwards what the observer saw is judged, and nothing may be left."""
-    stands: list[Stand] = []
+    stands: list[RankStack] = []
 
-    def make() -> Stand:
-        stands.append(Stand(tmp_path / f"stand{len(stands)}"))
+    def make() -> RankStack:
+        stands.append(RankStack(tmp_path / f"stand{len(stands)}"))
         stands[-1].observer.__enter__()
         return stands[-1]
 
@@ -39,7 +39,7 @@ def make_stand(tmp_path: Path) -> Iterator[Callable[[], Stand]]:
 
 
 @pytest.fixture
-def stand(make_stand: Callable[[], Stand]) -> Stand:
+def stand(make_stand: Callable[[], RankStack]) -> RankStack:
     """Give one stand."""
     return make_stand()
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 
 
-def false_alarms(view: View | None, state: Path) -> list[str]:
+def false_alarms(view: ClusterStatus | None, state: Path) -> list[str]:
     """Diagnose the output of all ranks of a cluster that had no incident and whose runs all finished; say what is found."""
     if view is None or view.incidents or not view.runs:
         return []

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 import yaml
 
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import NodeChanged
 from runner.facts.wire import to_plain
 from runner.journal.journal import Journal
 from tests.e2e.hosts import Host, Network
 from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, Rounds
-from tests.e2e.stand import STOKER, Stand, Training, kill
+from tests.e2e.stand import STOKER, RankStack, Training, kill
 from tests.store.redis_server import NoRedis, RedisServer
 
 # How often each is struck in one pack of rounds; chosen.
@@ -40,11 +40,12 @@ LIMITS: Mapping[str, Any] = {
     "lease_seconds": 1.0,
     "fence_seconds": 2.0,
 }
-AWAY_SECONDS = 3.0  # Redis stays away for at most so long in a round; chosen
+# Redis stays away for at most so long in a round; chosen
+AWAY_SECONDS = 3.0
 
 
 def write_redis_cluster(
-    stand: Stand, redis: RedisServer, *, local: Mapping[str, int], **limits: Any
+    stand: RankStack, redis: RedisServer, *, local: Mapping[str, int], **limits: Any
 ) -> Path:
     """Write a cluster.yaml with a Redis store, and make its token."""
     fields = {
@@ -62,7 +63,7 @@ def write_redis_cluster(
     return path
 
 
-class HostStand(Stand):
+class HostStand(RankStack):
     """A cluster whose supervisors and nodes are on hosts of their own; the hosts share this machine's disk."""
 
     def __init__(self, folder: Path, network: Network, redis: RedisServer) -> None:
@@ -109,7 +110,7 @@ class HostStand(Stand):
 class FleetRounds(Rounds):
     """Kills, one a round, of whatever keeps a run going: the store, leader and standby, agents, ranks."""
 
-    def __init__(self, stand: Stand, redis: RedisServer, seed: int) -> None:
+    def __init__(self, stand: RankStack, redis: RedisServer, seed: int) -> None:
         super().__init__(stand, seed)
         self.redis, self.targets = redis, TARGETS
         self.wanted = {**self.wanted, "supervisor": 2}
@@ -154,7 +155,7 @@ class FleetRounds(Rounds):
             self._kill_supervisor(leads=what == "leader")
         self.goes_on(before)
 
-    def leads(self, view: View) -> bool:
+    def leads(self, view: ClusterStatus) -> bool:
         """Whether one of our supervisors has drawn this View, and the other one stands by."""
         leading = [process for process in self.supervisors if f":{process.pid}:" in view.holder]
         standing_by = self.stand.store.registers("view.standby.")
@@ -202,7 +203,7 @@ class FleetRounds(Rounds):
         self.supervisors.append(self._supervise())
 
 
-def goes_on(stand: Stand, before: Training) -> Training:
+def goes_on(stand: RankStack, before: Training) -> Training:
     """Wait until the gang has gone on past `before`, in the same attempt with the same ranks."""
     after = stand.training(past_step=before.step)
     assert (after.attempt, after.pids) == (before.attempt, before.pids)

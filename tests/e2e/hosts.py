@@ -22,7 +22,8 @@ from typing import IO, Self
 
 TOOLS = ("ip", "nft", "nsenter", "unshare")
 INSTALL = "tests/install-tools.sh installs them"
-UP_SECONDS = 20.0  # for a host to have its first process, on a loaded machine; chosen
+# for a host to have its first process, on a loaded machine; chosen
+UP_SECONDS = 20.0
 NAMESPACES = Path("/var/run/netns")
 # The first process of a host: it reaps what is orphaned there, and does nothing else.
 _FIRST = """
@@ -59,10 +60,12 @@ class Host:
     name: str
     address: str
     namespace: str
-    port: str  # of the switch: the outer end of its link
+    # of the switch: the outer end of its link
+    port: str
     environment: Mapping[str, str]
     _first: subprocess.Popen[str] | None = None
-    _pid: int = 0  # of its first process, as seen from here
+    # of its first process, as seen from here
+    _pid: int = 0
     _running: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
@@ -74,7 +77,8 @@ class Host:
             ["nsenter", f"--net={NAMESPACES / self.namespace}", *spaces, *inside],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # unshare complains, to no effect, when its child is made to die with it
+            # unshare complains, to no effect, when its child is made to die with it
+            stderr=subprocess.DEVNULL,
             text=True,
             env=dict(self.environment),
         )

@@ -22,7 +22,8 @@ from runner.errors import StokerError
 from runner.facts.ids import AttemptId
 
 PAUSE_SECONDS = 0.01
-FOREIGN_SECONDS = 0.2  # how long a process that is no rank of ours is not looked at again
+# how long a process that is no rank of ours is not looked at again
+FOREIGN_SECONDS = 0.2
 MARKS = ("STOKER_ATTEMPT", "STOKER_EPOCH", "STOKER_RUN", "RANK", "WORLD_SIZE")
 
 
@@ -169,7 +170,8 @@ class Observer:
             self._foreign[pid] = now + FOREIGN_SECONDS if environment else 0.0
             return
         if any(mark not in environment for mark in MARKS):
-            return  # the keeper, or a copy of it that is about to become a rank
+            # the keeper, or a copy of it that is about to become a rank
+            return
         stat = stat_of(pid)
         if stat is None or stat[0] in "ZX" or not is_started_as_rank(pid, stat[1]):
             return

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from runner.checkpoints import sealed_folder
-from tests.e2e.stand import Stand, run_of
+from tests.e2e.stand import RankStack, run_of
 
-STEPS = 130  # enough for all faults on a machine whose steps take a twentieth of a second
+# enough for all faults on a machine whose steps take a twentieth of a second
+STEPS = 130
 # So that they take so long on a large machine, and not ten times as long on a small one, where four ranks share two cores.
 GLOBAL_BATCH = 4 if (os.cpu_count() or 1) <= 4 else 16
 CHECKPOINT_EVERY = 4
@@ -37,7 +38,7 @@ class Reference:
 
 def undisturbed_run(folder: Path) -> Reference:
     """Run it in a folder of its own; raise AssertionError when it is anything but undisturbed."""
-    stand = Stand(folder)
+    stand = RankStack(folder)
     with stand.observer:
         prepare(stand)
         try:
@@ -52,13 +53,13 @@ def undisturbed_run(folder: Path) -> Reference:
     return ended
 
 
-def prepare(stand: Stand, *, spares: int = 0, **fields: Any) -> None:
+def prepare(stand: RankStack, *, spares: int = 0, **fields: Any) -> None:
     """Write what every run on this layout has in common."""
     stand.write_cluster(nodes=NODES, slots=RANKS, spares=spares)
     stand.write_run(trainer=TRAINER, nodes=NODES, ranks_per_node=RANKS, **fields)
 
 
-def outcome_of(stand: Stand, *, steps: int = STEPS, ranks: int = NODES * RANKS) -> Reference:
+def outcome_of(stand: RankStack, *, steps: int = STEPS, ranks: int = NODES * RANKS) -> Reference:
     """Return what a finished run of so many ranks ended with: the last step's loss as published, and its last checkpoint."""
     run = run_of(stand.view())
     assert run.state == "finished", stand.report()
@@ -73,7 +74,7 @@ def outcome_of(stand: Stand, *, steps: int = STEPS, ranks: int = NODES * RANKS) 
     return Reference(run.last.loss, tuple(manifest.metrics), shards)
 
 
-def assert_equal(stand: Stand, undisturbed: Reference) -> None:
+def assert_equal(stand: RankStack, undisturbed: Reference) -> None:
     """Compare a run's end with the undisturbed one's: not nearly equal, equal."""
     ended = outcome_of(stand)
     assert ended.loss == undisturbed.loss

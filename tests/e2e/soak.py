@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from tests.e2e.observer import environment_of, stat_of
-from tests.e2e.stand import Process, Stand, Training, kill, node_of
+from tests.e2e.stand import Process, RankStack, Training, kill, node_of
 
 # Two ranks that need each other in every step, as in training: the state after a step hangs on both and on all steps before.
 # Rank 0 saves for itself, in one move, every fifth step; each start goes on from there. They end when the file `enough` is there.
@@ -112,7 +112,8 @@ def check_chain(folder: Path) -> int:
     for rank in (0, 1):
         lines = (folder / f"chain.{rank}").read_text().split("\n")[:-1]
         before: tuple[str, int] = ("", 0)
-        ended: dict[str, int] = {}  # attempts before -> their last step
+        # attempts before -> their last step
+        ended: dict[str, int] = {}
         for attempt, number, state in (line.split() for line in lines):
             step = int(number)
             while len(expected) <= step:
@@ -149,7 +150,7 @@ class Books:
 
     held: dict[tuple[str, int], list[Holding]] = field(default_factory=dict)
 
-    def note(self, stand: Stand) -> None:
+    def note(self, stand: RankStack) -> None:
         """Look at every process."""
         for process in stand.processes():
             kind = kind_of(process)
@@ -206,7 +207,7 @@ def zombies_below(pids: list[int]) -> list[int]:
 class Rounds:
     """Kills, one a round, and what must hold after each. Node n1's own processes are spared, so that a leak in them shows."""
 
-    def __init__(self, stand: Stand, seed: int) -> None:
+    def __init__(self, stand: RankStack, seed: int) -> None:
         self.stand = stand
         self.books = Books()
         self.rng = random.Random(seed)
@@ -245,7 +246,8 @@ class Rounds:
             rank = self.rng.randrange(2)
             kill(before.pids[rank], signal.SIGSTOP if what == "stop" else signal.SIGKILL)
             self.settle(self.stand.training(past_step=before.step, after=before.attempt))
-        elif what == "keeper":  # its ranks die with it
+        elif what == "keeper":
+            # its ranks die with it
             kill(self.pid_on_n2("keeper"))
             self.settle(self.stand.training(past_step=before.step, after=before.attempt))
         elif what == "supervisor":
@@ -290,7 +292,7 @@ class Rounds:
         self.stand.until(lambda: not zombies_below(pids), "all zombies reaped")
         self.books.note(self.stand)
 
-    def leads(self, view: View) -> bool:
+    def leads(self, view: ClusterStatus) -> bool:
         """Whether a supervisor that lives has drawn this View."""
         return f":{self.supervisor.pid}:" in view.holder
 

@@ -19,7 +19,12 @@ import yaml
 from runner.cli.clusters import find_cluster
 from runner.errors import StokerError
 from runner.facts.ids import AttemptId
-from runner.facts.messages.cluster_status import IncidentView, NodeView, RunView, View
+from runner.facts.messages.cluster_status import (
+    ClusterStatus,
+    IncidentStatus,
+    NodeStatus,
+    RunStatus,
+)
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.specs.cluster import ClusterSpec
 from runner.load import load_cluster
@@ -30,9 +35,12 @@ from tests.e2e.corpus import false_alarms
 from tests.e2e.observer import Observer, environment_of, stat_of
 
 STOKER = str(Path(sys.executable).parent / "stoker")
-LOOK_SECONDS = 1.0  # between two looks at how far a run is
-WAIT_SECONDS = 120.0  # for anything a test expects; far above what it takes, for a loaded machine
-LEFT_SECONDS = 5.0  # for what was ended to be gone
+# between two looks at how far a run is
+LOOK_SECONDS = 1.0
+# for anything a test expects; far above what it takes, for a loaded machine
+WAIT_SECONDS = 120.0
+# for what was ended to be gone
+LEFT_SECONDS = 5.0
 SHARED_MEMORY = Path("/dev/shm")
 
 T = TypeVar("T")
@@ -47,7 +55,7 @@ class Process:
     command: str
 
 
-class Stand:
+class RankStack:
     """One cluster in a folder of its own. `name` is the cluster's name and, unless said otherwise, the run's."""
 
     def __init__(self, folder: Path) -> None:
@@ -56,7 +64,7 @@ class Stand:
         self.name = f"e2e-{uuid.uuid4().hex[:12]}"
         self.state = self.folder / ".stoker" / self.name
         self.observer = Observer(self.name)
-        self._last_view: View | None = None
+        self._last_view: ClusterStatus | None = None
         self._started: list[subprocess.Popen[bytes]] = []
         self._shared_memory = set(os.listdir(SHARED_MEMORY))
         self._store: Store | None = None
@@ -154,7 +162,7 @@ class Stand:
             self._store = open_store(self.spec, create=False)
         return self._store
 
-    def view(self) -> View | None:
+    def view(self) -> ClusterStatus | None:
         """Return what the supervisor published last."""
         try:
             self._last_view = read_view(self.store)
@@ -163,7 +171,11 @@ class Stand:
         return self._last_view
 
     def wait(
-        self, holds: Callable[[View], T | None], what: str, *, seconds: float = WAIT_SECONDS
+        self,
+        holds: Callable[[ClusterStatus], T | None],
+        what: str,
+        *,
+        seconds: float = WAIT_SECONDS,
     ) -> T:
         """Wait until the View shows something; return it."""
 
@@ -188,7 +200,7 @@ class Stand:
     def training(self, *, past_step: int = 0, after: AttemptId | None = None) -> Training:
         """Wait for a whole gang, newer than `after`, that has done more than `past_step` steps."""
 
-        def look(view: View) -> Training | None:
+        def look(view: ClusterStatus) -> Training | None:
             run = newest_run(view)
             gang = self.observer.gang()
             assert run is None or run.state in ("active", "waiting"), self.report()
@@ -298,12 +310,12 @@ class Training:
     pids: dict[int, int]
 
 
-def newest_run(view: View) -> RunView | None:
+def newest_run(view: ClusterStatus) -> RunStatus | None:
     """Return the newest run."""
     return view.runs[-1] if view.runs else None
 
 
-def run_of(view: View | None) -> RunView:
+def run_of(view: ClusterStatus | None) -> RunStatus:
     """Return the newest run, which must be there."""
     assert view is not None
     run = newest_run(view)
@@ -311,13 +323,13 @@ def run_of(view: View | None) -> RunView:
     return run
 
 
-def node_of(view: View | None, name: str) -> NodeView:
+def node_of(view: ClusterStatus | None, name: str) -> NodeStatus:
     """Return a node, which must be there."""
     assert view is not None
     return next(node for node in view.nodes if node.node == name)
 
 
-def incidents_of(view: View | None) -> tuple[IncidentView, ...]:
+def incidents_of(view: ClusterStatus | None) -> tuple[IncidentStatus, ...]:
     """Return the incidents, oldest first."""
     assert view is not None
     return tuple(reversed(view.incidents))

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import Stand, run_of
+from tests.e2e.stand import RankStack, run_of
 
 
-def led_run(stand: Stand, **limits: object) -> subprocess.Popen[bytes]:
+def led_run(stand: RankStack, **limits: object) -> subprocess.Popen[bytes]:
     """Start a supervisor and hand it the run; return the supervisor."""
     stand.write_cluster(nodes=2, slots=1, limits=limits)
     stand.write_script(STEPPING)
@@ -21,7 +21,7 @@ def led_run(stand: Stand, **limits: object) -> subprocess.Popen[bytes]:
     return supervisor
 
 
-def finish(stand: Stand, supervisor: subprocess.Popen[bytes]) -> None:
+def finish(stand: RankStack, supervisor: subprocess.Popen[bytes]) -> None:
     """Let the ranks reach their goal, then end the cluster in order."""
     (stand.folder / "enough").touch()
     stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")

@@ -13,7 +13,7 @@ import pytest
 from runner.checkpoints import sealed_folder
 from runner.facts.messages.requests import Drill
 from tests.e2e.reference import Reference, assert_equal, prepare
-from tests.e2e.stand import Stand, Training, incidents_of, kill, run_of
+from tests.e2e.stand import RankStack, Training, incidents_of, kill, run_of
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -41,7 +41,7 @@ def plan(seed: int) -> list[Death]:
 
 
 def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
-    stand: Stand, undisturbed: Reference
+    stand: RankStack, undisturbed: Reference
 ) -> None:
     """Ten deaths inside ten saves: each resume takes the newest sealed checkpoint, and the end is the undisturbed one."""
     prepare(stand)
@@ -65,11 +65,12 @@ def test_a_rank_that_dies_anywhere_in_a_save_costs_steps_but_never_the_result(
     assert {i.fault for i in incidents_of(stand.view())} == {"rank_crash"}
     sealed, rests = folders(stand)
     assert len(sealed) == 3
-    assert rests == []  # what was cut short takes up no room for long
+    # what was cut short takes up no room for long
+    assert rests == []
 
 
 def test_a_checkpoint_with_a_flipped_byte_is_passed_over_for_the_one_before(
-    stand: Stand, undisturbed: Reference
+    stand: RankStack, undisturbed: Reference
 ) -> None:
     """One bit of the newest sealed checkpoint flips, a rank dies: the run resumes from the one before, and a person is told."""
     prepare(stand, keep_checkpoints=0)
@@ -91,7 +92,7 @@ def test_a_checkpoint_with_a_flipped_byte_is_passed_over_for_the_one_before(
     assert_equal(stand, undisturbed)
 
 
-def strike(stand: Stand, now: Training, death: Death) -> None:
+def strike(stand: RankStack, now: Training, death: Death) -> None:
     """Have a rank die in the next save."""
     if death.point != SOME_TIME:
         drill = Drill(
@@ -114,7 +115,7 @@ def strike(stand: Stand, now: Training, death: Death) -> None:
     kill(now.pids[death.rank])
 
 
-def flip_a_bit_of_the_newest(root: Path, stand: Stand) -> str:
+def flip_a_bit_of_the_newest(root: Path, stand: RankStack) -> str:
     """Change one bit in the middle of the newest sealed checkpoint's largest file; return the folder's name."""
     stand.until(lambda: len(sealed_folder.list_sealed(root)) >= 2 or None, "two checkpoints")
     newest = sealed_folder.list_sealed(root)[0]
@@ -127,12 +128,12 @@ def flip_a_bit_of_the_newest(root: Path, stand: Stand) -> str:
     return newest.name
 
 
-def checkpoints(stand: Stand) -> Path:
+def checkpoints(stand: RankStack) -> Path:
     """Return the folder that holds the run's checkpoints."""
     return Path(run_of(stand.view()).checkpoints)
 
 
-def folders(stand: Stand) -> tuple[list[str], list[str]]:
+def folders(stand: RankStack) -> tuple[list[str], list[str]]:
     """Name the sealed checkpoints, newest first, and what was never sealed."""
     root = checkpoints(stand)
     sealed = [path.name for path in sealed_folder.list_sealed(root)]
@@ -140,7 +141,7 @@ def folders(stand: Stand) -> tuple[list[str], list[str]]:
     return sealed, sorted(rests)
 
 
-def furthest(stand: Stand) -> int:
+def furthest(stand: RankStack) -> int:
     """Return the furthest step the run has reached."""
     return run_of(stand.view()).best_step
 

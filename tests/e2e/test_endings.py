@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.scripts import ENDING, STEPPING
-from tests.e2e.stand import Stand, incidents_of, kill, node_of, run_of
+from tests.e2e.stand import RankStack, incidents_of, kill, node_of, run_of
 
 pytestmark = pytest.mark.timeout(300)
 
 
-def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(stand: Stand) -> None:
+def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(
+    stand: RankStack,
+) -> None:
     """The same error at every start: three attempts, exit code 1, the reason, and the output of every attempt kept."""
     code, said = run_script(stand, exit_code=3, words="no such thing as luck")
     print(said)
@@ -35,7 +37,7 @@ def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(stan
         assert any("no such thing as luck" in path.read_text() for path in errors)
 
 
-def test_exit_code_78_stops_the_run_at_once(stand: Stand) -> None:
+def test_exit_code_78_stops_the_run_at_once(stand: RankStack) -> None:
     """Settings that cannot work are not tried twice, and the script's own words are told."""
     code, said = run_script(stand, exit_code=78, words="width 7 is no multiple of heads 2")
     print(said)
@@ -46,7 +48,7 @@ def test_exit_code_78_stops_the_run_at_once(stand: Stand) -> None:
 
 
 def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """A node is killed and none stands by: nothing is given up, a person is told, and `stoker agent` heals it."""
     stand.write_cluster(nodes=2, slots=1, limits={"silence_seconds": 2.0})
@@ -73,7 +75,7 @@ def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back
     assert stand.observer.starts() == {"1.1.0": 2, str(after.attempt): 2}
 
 
-def test_a_second_interrupt_kills_everything_at_once(stand: Stand) -> None:
+def test_a_second_interrupt_kills_everything_at_once(stand: RankStack) -> None:
     """Ctrl-C asks for an orderly end; a second one does not wait for ranks that ignore it."""
     stand.write_script(
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -97,7 +99,7 @@ def test_a_second_interrupt_kills_everything_at_once(stand: Stand) -> None:
     assert code == 130
 
 
-def run_script(stand: Stand, *, exit_code: int, words: str) -> tuple[int, str]:
+def run_script(stand: RankStack, *, exit_code: int, words: str) -> tuple[int, str]:
     """Run a script on two ranks that ends like this; return exit code and output of `stoker run`."""
     stand.write_script(ENDING)
     # Long enough for the observer to see it on a loaded machine.

@@ -7,13 +7,13 @@ import signal
 import pytest
 
 from tests.e2e.reference import Reference, assert_equal, prepare
-from tests.e2e.stand import Stand, incidents_of, kill, node_of
+from tests.e2e.stand import RankStack, incidents_of, kill, node_of
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_run_that_loses_each_rank_a_stopped_rank_and_a_node_ends_as_if_nothing_had_happened(
-    stand: Stand, undisturbed: Reference
+    stand: RankStack, undisturbed: Reference
 ) -> None:
     """SIGKILL to each rank in turn, SIGSTOP to one, a whole node killed: the same last step, loss and weights."""
     prepare(stand, spares=1)

@@ -8,28 +8,28 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from tests.e2e.fleet import redis_server, write_redis_cluster
 from tests.e2e.scripts import STEPPING, steps_of
-from tests.e2e.stand import Stand, kill, node_of
+from tests.e2e.stand import RankStack, kill, node_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 FENCE_SECONDS = 1.0
 
 
-def run_named(view: View | None, name: str) -> RunView:
+def run_named(view: ClusterStatus | None, name: str) -> RunStatus:
     """Return a run, which must be there."""
     assert view is not None
     return next(run for run in view.runs if run.name == name)
 
 
-def steps_told(view: View) -> dict[str, int]:
+def steps_told(view: ClusterStatus) -> dict[str, int]:
     """Return the last step of each run by its name; a run just handed in is not in the View yet."""
     return {run.name: run.step for run in view.runs}
 
 
-def test_the_run_with_priority_gets_the_only_spare(stand: Stand) -> None:
+def test_the_run_with_priority_gets_the_only_spare(stand: RankStack) -> None:
     """Two runs lose their node while no supervisor looks: the more important one goes on, the other waits, and says for what.
 
     So both losses are found in the same moment; found one after the other, the first would have the spare by right.
@@ -75,7 +75,7 @@ def test_the_run_with_priority_gets_the_only_spare(stand: Stand) -> None:
     assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
 
 
-def test_no_outage_of_the_store_ends_ranks_that_advance(stand: Stand, tmp_path: Path) -> None:
+def test_no_outage_of_the_store_ends_ranks_that_advance(stand: RankStack, tmp_path: Path) -> None:
     """Redis is down for ten fence times: every rank lives on and steps; back again, all that was missed is caught up with."""
     with redis_server(tmp_path / "redis") as redis:
         local = {"nodes": 2, "slots": 1}

@@ -9,7 +9,7 @@ import pytest
 
 from tests.e2e.fleet import FleetRounds, redis_server
 from tests.e2e.soak import check_chain, expected_state
-from tests.e2e.stand import Stand, incidents_of, run_of
+from tests.e2e.stand import RankStack, incidents_of, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -18,7 +18,7 @@ NUM_ROUNDS = 300 if "STOKER_SOAK" in os.environ else 20
 
 
 def test_rounds_of_kills_in_a_fleet_leave_the_run_as_it_must_be(
-    stand: Stand, tmp_path: Path
+    stand: RankStack, tmp_path: Path
 ) -> None:
     """Each round, what was killed comes back and the gang goes on; its last loss is, bit for bit, that of an undisturbed run.
 

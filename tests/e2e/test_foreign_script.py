@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from tests.e2e.scripts import DDP
-from tests.e2e.stand import Stand, kill
+from tests.e2e.stand import RankStack, kill
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_an_unchanged_ddp_script_survives_the_loss_of_each_of_its_ranks(
-    make_stand: Callable[[], Stand],
+    make_stand: Callable[[], RankStack],
 ) -> None:
     """SIGKILL to rank 1, then to rank 0: the script reaches its last step with the loss of an undisturbed run."""
     quiet, disturbed = make_stand(), make_stand()
@@ -26,7 +26,7 @@ def test_an_unchanged_ddp_script_survives_the_loss_of_each_of_its_ranks(
     assert disturbed.observer.starts() == {"1.1.0": 2, "1.1.1": 2, "1.1.2": 2}
 
 
-def train(stand: Stand, *, victims: tuple[int, ...] = ()) -> int:
+def train(stand: RankStack, *, victims: tuple[int, ...] = ()) -> int:
     """Run the script, killing ranks after its next checkpoints; return the exit code."""
     stand.write_script(DDP)
     lines = [f"name: {stand.name}", 'command: "{python} train.py"', f"python: {sys.executable}"]

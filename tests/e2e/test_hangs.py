@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.scripts import PLAIN, steps_of
-from tests.e2e.stand import Stand, incidents_of, kill, run_of
+from tests.e2e.stand import RankStack, incidents_of, kill, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 
-def start(stand: Stand, *, silent_after: int = 0, **fields: object) -> subprocess.Popen[bytes]:
+def start(stand: RankStack, *, silent_after: int = 0, **fields: object) -> subprocess.Popen[bytes]:
     """Start two ranks that make a step every 50 ms, and wait for the first ones."""
     stand.write_cluster(nodes=1, slots=2)
     stand.write_script(PLAIN)
@@ -27,7 +27,7 @@ def start(stand: Stand, *, silent_after: int = 0, **fields: object) -> subproces
     return run
 
 
-def next_attempt_steps(stand: Stand, before: str) -> int:
+def next_attempt_steps(stand: RankStack, before: str) -> int:
     """Wait until both ranks make steps in another attempt than `before`; return the first of them of rank 0."""
 
     def look() -> int | None:
@@ -40,20 +40,22 @@ def next_attempt_steps(stand: Stand, before: str) -> int:
     return stand.until(look, f"steps after {before}")
 
 
-def finish(stand: Stand, run: subprocess.Popen[bytes]) -> None:
+def finish(stand: RankStack, run: subprocess.Popen[bytes]) -> None:
     """Let the script come to its end."""
     (stand.folder / "enough").touch()
     code, said = stand.finish(run)
     assert code == 0, said
 
 
-def stacks_of(stand: Stand, attempt: str) -> dict[int, str]:
+def stacks_of(stand: RankStack, attempt: str) -> dict[int, str]:
     """Read the stacks that an attempt's ranks left."""
     folder = Path(run_of(stand.view()).folder, "attempts", attempt, "stacks")
     return {rank: (folder / f"rank{rank}.txt").read_text() for rank in (0, 1)}
 
 
-def test_a_stopped_rank_of_a_plain_script_is_replaced_and_its_stack_is_kept(stand: Stand) -> None:
+def test_a_stopped_rank_of_a_plain_script_is_replaced_and_its_stack_is_kept(
+    stand: RankStack,
+) -> None:
     """SIGSTOP to rank 1: both ranks are started again, go on from their own state, and where they stood is on disk."""
     run = start(stand)
     last = steps_of(stand.folder, 0)[-1]
@@ -74,7 +76,9 @@ def test_a_stopped_rank_of_a_plain_script_is_replaced_and_its_stack_is_kept(stan
     assert stand.observer.starts() == {"1.1.0": 2, "1.1.1": 2}
 
 
-def test_a_plain_script_that_falls_silent_is_found_by_the_pace_of_its_lines(stand: Stand) -> None:
+def test_a_plain_script_that_falls_silent_is_found_by_the_pace_of_its_lines(
+    stand: RankStack,
+) -> None:
     """Alive, not stopped, and no line any more: found by what its lines have taught, not before `progress_seconds`.
 
     Until then it writes for a little longer than that, which is as much as is needed to know its pace; and it may stand still

@@ -14,14 +14,14 @@ import pytest
 
 from runner.cli.clusters import find_cluster
 from runner.facts import wire
-from runner.facts.messages.records import Unreadable
+from runner.facts.messages.records import MessageUnreadable
 from runner.facts.messages.requests import ShutDown, StopRun
 from runner.facts.messages.signals import Signal
 from runner.journal.journal import Journal
 from runner.signer import signer_of
 from runner.store.sqlite import tables
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import Stand, Training, incidents_of, kill, node_of, run_of
+from tests.e2e.stand import RankStack, Training, incidents_of, kill, node_of, run_of
 from tests.e2e.stepping import led_run
 
 pytestmark = pytest.mark.timeout(900)
@@ -29,13 +29,13 @@ pytestmark = pytest.mark.timeout(900)
 NO_CHECKS: dict[str, object] = {"checks": []}
 
 
-def led(stand: Stand, **limits: object) -> tuple[subprocess.Popen[bytes], Training]:
+def led(stand: RankStack, **limits: object) -> tuple[subprocess.Popen[bytes], Training]:
     """Start a supervisor and a run, and wait until its ranks step."""
     supervisor = led_run(stand, **{**NO_CHECKS, **limits})
     return supervisor, stand.training(past_step=1)
 
 
-def over(stand: Stand, supervisor: subprocess.Popen[bytes], before: Training) -> None:
+def over(stand: RankStack, supervisor: subprocess.Popen[bytes], before: Training) -> None:
     """Steps go on in the same processes, none was started beside them, and the cluster ends in order."""
     assert stand.training(past_step=run_of(stand.view()).step + 5).pids == before.pids
     assert stand.observer.starts() == {str(before.attempt): 2}
@@ -46,20 +46,20 @@ def over(stand: Stand, supervisor: subprocess.Popen[bytes], before: Training) ->
     assert supervisor.wait(30) == 0
 
 
-def await_refused(stand: Stand, reason: str, count: int) -> None:
+def await_refused(stand: RankStack, reason: str, count: int) -> None:
     """Wait until so many messages were passed over for this reason."""
     stand.wait(
         lambda view: view.refused_messages.get(reason, 0) >= count or None, f"{count} {reason}"
     )
 
 
-def said(stand: Stand) -> list[Unreadable]:
+def said(stand: RankStack) -> list[MessageUnreadable]:
     """What the journal has to say of messages that were none."""
     entries = Journal(stand.store).replay()
-    return [entry.input for entry in entries if isinstance(entry.input, Unreadable)]
+    return [entry.input for entry in entries if isinstance(entry.input, MessageUnreadable)]
 
 
-def test_a_request_without_the_token_is_not_obeyed(stand: Stand) -> None:
+def test_a_request_without_the_token_is_not_obeyed(stand: RankStack) -> None:
     """Unsigned, signed with another token, or signed for another stream: the cluster is not shut down, and it is said once."""
     supervisor, before = led(stand)
     signer = signer_of(find_cluster(str(stand.state)))
@@ -77,7 +77,7 @@ def test_a_request_without_the_token_is_not_obeyed(stand: Stand) -> None:
     over(stand, supervisor, before)
 
 
-def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(stand: Stand) -> None:
+def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(stand: RankStack) -> None:
     """Every signal and request there ever was, appended again and again: not one of them is taken twice."""
     supervisor, before = led(stand)
     signer, store = signer_of(find_cluster(str(stand.state))), stand.store
@@ -88,7 +88,8 @@ def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(stand: 
     signals = store.read(streams={"signals": 0}, registers={}, timeout_seconds=0).items["signals"]
     facts = [wire.decode(signer.verify("signals", item.payload)) for item in signals]
     num_replayed = sum(isinstance(fact, Signal) for fact in facts) * 3 // 4
-    assert num_replayed >= 6  # two joins, two starts, two settings at least
+    # two joins, two starts, two settings at least
+    assert num_replayed >= 6
     await_refused(stand, "replayed", num_replayed)
     view = stand.view()
     assert view is not None
@@ -98,7 +99,7 @@ def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(stand: 
 
 
 def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """Its agent is killed; every heartbeat it ever sent comes again and again; it is found silent all the same."""
     supervisor, before = led(stand, silence_seconds=1.0)
@@ -122,7 +123,7 @@ def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
     assert [(i.fault, i.state) for i in incidents_of(stand.view())] == [("node_silent", "resolved")]
 
 
-def test_an_assignment_put_back_starts_nothing_and_ends_nothing(stand: Stand) -> None:
+def test_an_assignment_put_back_starts_nothing_and_ends_nothing(stand: RankStack) -> None:
     """The register as it was before the launch, signed and all: its epoch is old, and the ranks go on."""
     stand.write_cluster(nodes=2, slots=1, limits=NO_CHECKS)
     stand.write_script(STEPPING)
@@ -146,7 +147,7 @@ def test_an_assignment_put_back_starts_nothing_and_ends_nothing(stand: Stand) ->
     over(stand, supervisor, before)
 
 
-def test_streams_full_of_junk_keep_nobody_from_being_heard(stand: Stand) -> None:
+def test_streams_full_of_junk_keep_nobody_from_being_heard(stand: RankStack) -> None:
     """Thousands of lines of noise in every stream, some of them larger than any message: a person is answered, agents are heard."""
     supervisor, before = led(stand)
     noise = [bytes([n % 256]) * (n % 900) for n in range(1500)]
@@ -156,7 +157,8 @@ def test_streams_full_of_junk_keep_nobody_from_being_heard(stand: Stand) -> None
             stand.store.append_many(stream, noise)
     with closing(sqlite3.connect(stand.state / "store" / "store.db")) as rows, rows:
         tables.append(rows, "signals", [b"x" * 200_000, b"{" * 2_000_000], seen=0, at=None)
-    stand.store.append_many("signals", noise[:3])  # rings the bell that we could not
+    # rings the bell that we could not
+    stand.store.append_many("signals", noise[:3])
     await_refused(stand, "unsigned", 6 * len(noise))
     await_refused(stand, "junk", 2)
     journal = stand.store.last("journal")
@@ -168,7 +170,7 @@ def test_streams_full_of_junk_keep_nobody_from_being_heard(stand: Stand) -> None
     over(stand, supervisor, before)
 
 
-def test_of_two_supervisors_that_both_believe_to_lead_one_is_fenced(stand: Stand) -> None:
+def test_of_two_supervisors_that_both_believe_to_lead_one_is_fenced(stand: RankStack) -> None:
     """Its lease is taken from it without its knowledge: its next append is refused, it ends, and nothing is launched twice."""
     first, before = led(stand)
     view = stand.view()
@@ -181,7 +183,7 @@ def test_of_two_supervisors_that_both_believe_to_lead_one_is_fenced(stand: Stand
     over(stand, second, before)
 
 
-def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(stand: Stand) -> None:
+def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(stand: RankStack) -> None:
     """A cluster that was led with a token is not led without: the error names the file, and running ranks go on."""
     supervisor, before = led(stand)
     supervisor.kill()
@@ -204,7 +206,7 @@ def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(stand: Stand) -> N
 
 
 @contextmanager
-def playing_back(stand: Stand, beats: list[bytes]) -> Iterator[None]:
+def playing_back(stand: RankStack, beats: list[bytes]) -> Iterator[None]:
     """Append these again and again while the block runs."""
     ended = threading.Event()
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runner.facts.ids import AttemptId
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from tests.e2e.fleet import HostStand, goes_on, redis_server, write_redis_cluster
 from tests.e2e.hosts import Host, network, why_not
 from tests.e2e.observer import RankSeen
@@ -31,7 +31,8 @@ def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostStand]
     """
     reason = why_not()
     if reason and os.environ.get("CI") == "true":
-        pytest.fail(reason)  # continuous integration installs what is needed
+        # continuous integration installs what is needed
+        pytest.fail(reason)
     if reason:
         pytest.skip(reason)
     limits = getattr(request, "param", {"fence_seconds": 120.0, "hard_cap_seconds": 240.0})
@@ -56,7 +57,7 @@ def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostStand]
         stand.observer.check(out_of_reach=True)
 
 
-def are(view: View, state: str, *names: str) -> bool:
+def are(view: ClusterStatus, state: str, *names: str) -> bool:
     """Whether these nodes are in this state."""
     found = {node.node: node.state for node in view.nodes}
     return all(found.get(name) == state for name in names)

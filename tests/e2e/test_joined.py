@@ -15,7 +15,7 @@ import yaml
 from runner.facts.wire import to_plain
 from tests.e2e.scripts import STEPPING
 from tests.e2e.soak import CHAIN
-from tests.e2e.stand import STOKER, Stand, kill, node_of, run_of
+from tests.e2e.stand import STOKER, RankStack, kill, node_of, run_of
 from tests.store.redis_server import NoRedis, RedisServer
 
 pytestmark = pytest.mark.timeout(900)
@@ -23,7 +23,8 @@ pytestmark = pytest.mark.timeout(900)
 LIMITS = {
     "checks": [],
     "heartbeat_seconds": 0.2,
-    "silence_seconds": 8.0,  # an agent is started again within it, on a loaded machine too
+    # an agent is started again within it, on a loaded machine too
+    "silence_seconds": 8.0,
     "lease_seconds": 2.0,
     "hard_cap_seconds": 60.0,
 }
@@ -32,7 +33,7 @@ LIMITS = {
 class Machines:
     """Folders that play machines: nothing of the supervisor's state is in them."""
 
-    def __init__(self, stand: Stand, redis: RedisServer) -> None:
+    def __init__(self, stand: RankStack, redis: RedisServer) -> None:
         self.stand, self.redis = stand, redis
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         self.fields = {
@@ -76,7 +77,7 @@ class Machines:
 
 
 @pytest.fixture
-def machines(stand: Stand, tmp_path: Path) -> Iterator[Machines]:
+def machines(stand: RankStack, tmp_path: Path) -> Iterator[Machines]:
     """A cluster with a Redis store that wants a password, and no node of its own."""
     try:
         server = RedisServer(tmp_path / "redis", acl=True, cluster=stand.name)
@@ -89,7 +90,7 @@ def machines(stand: Stand, tmp_path: Path) -> Iterator[Machines]:
             agent.poll()
 
 
-def await_states(stand: Stand, *states: str) -> None:
+def await_states(stand: RankStack, *states: str) -> None:
     """Wait until the nodes, by name, are in these states."""
     stand.wait(
         lambda view: (
@@ -119,10 +120,12 @@ def led(machines: Machines, script: str = STEPPING) -> subprocess.Popen[bytes]:
 def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: Machines) -> None:
     """An agent that dies is brought back and adopts; a machine that dies is waited for; a shutdown ends agents nobody can reach."""
     stand = machines.stand
-    supervisor = led(machines, CHAIN)  # whose ranks need each other
+    # whose ranks need each other
+    supervisor = led(machines, CHAIN)
     before = stand.training(past_step=1)
 
-    kill(machines.note("m1", "agent.lock"))  # what an init system does next:
+    # what an init system does next:
+    kill(machines.note("m1", "agent.lock"))
     machines.agents["m1"].wait()
     machines.start("m1")
     pid = stand.wait(

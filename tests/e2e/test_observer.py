@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from tests.e2e.observer import Observer, is_same_process, stat_of
-from tests.e2e.stand import Stand
+from tests.e2e.stand import RankStack
 
 MARKS = {
     "STOKER_ATTEMPT": "1.1.0",
@@ -21,7 +21,7 @@ MARKS = {
 
 def test_what_a_rank_starts_is_no_rank_whoever_its_parent_is(tmp_path: Path) -> None:
     """Children of a rank carry its marks, those too that were given up by their parent; a rank is what leads a session."""
-    stand = Stand(tmp_path)
+    stand = RankStack(tmp_path)
     script = "(sleep 1000 & echo $!); sleep 1000 & echo $!; exec sleep 1000"
     with Observer(stand.name) as observer:
         rank = subprocess.Popen(

@@ -16,14 +16,14 @@ import pytest
 from runner.checkpoints import sealed_folder
 from tests.e2e.reference import NODES, RANKS, TRAINER
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import Stand, kill, run_of
+from tests.e2e.stand import RankStack, kill, run_of
 
 
 @pytest.mark.trainer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_again(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """`lr x0.9` is answered with the value read back; `stop` seals; a second start goes on there; Ctrl-C leaves nothing."""
     stand.write_cluster(nodes=NODES, slots=RANKS)
@@ -64,7 +64,7 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
     assert final.name == f"{third.attempt}-{run_of(stand.view()).step:08d}"
 
 
-def test_a_detached_run_can_be_looked_at_by_programs_and_people(stand: Stand) -> None:
+def test_a_detached_run_can_be_looked_at_by_programs_and_people(stand: RankStack) -> None:
     """Every way to look answers while it runs, as tables and as JSON; `/metrics` has the step and the nodes."""
     with socket.socket() as probe:
         probe.bind(("", 0))
@@ -108,7 +108,7 @@ def test_a_detached_run_can_be_looked_at_by_programs_and_people(stand: Stand) ->
 COMMANDS = ("status", "runs", "nodes", "incidents", "story", "lineage")
 
 
-def assert_lr_changes(stand: Stand) -> None:
+def assert_lr_changes(stand: RankStack) -> None:
     """Ask for nine tenths of the learning rate; the trainer's own reading of it comes back."""
     bare = stand.stoker("lr", "0.9")
     assert bare.returncode == 2
@@ -124,7 +124,7 @@ def assert_lr_changes(stand: Stand) -> None:
     assert status["settings"]["lr_peak"] == 1e-3
 
 
-def look(stand: Stand, command: str) -> Any:
+def look(stand: RankStack, command: str) -> Any:
     """Type a command that looks, as a person and as a program; return what the program gets."""
     shown = stand.stoker(command)
     assert shown.returncode == 0, shown

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.scripts import ENDING
-from tests.e2e.stand import Stand
+from tests.e2e.stand import RankStack
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -69,7 +69,7 @@ FOUR_RANKS: dict[str, Any] = {"nodes": 2, "ranks_per_node": 2}
     ],
 )
 def test_a_run_that_cannot_work_is_refused_before_anything_starts(
-    stand: Stand, fields: dict[str, Any], words: tuple[str, ...]
+    stand: RankStack, fields: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     """Exit code 2 and one message that names field and value; no process, no cluster, no folder."""
     stand.write_run(**fields)
@@ -79,7 +79,7 @@ def test_a_run_that_cannot_work_is_refused_before_anything_starts(
     assert stand.observer.attempts() == []
 
 
-def test_paths_are_those_of_the_folder_of_run_yaml(stand: Stand) -> None:
+def test_paths_are_those_of_the_folder_of_run_yaml(stand: RankStack) -> None:
     """Data beside run.yaml is found from wherever the command is typed: what is refused here is the missing node."""
     stand.write_cluster(nodes=1, slots=2)
     path = stand.write_run(
@@ -93,7 +93,7 @@ def test_paths_are_those_of_the_folder_of_run_yaml(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("place", ["a file in its place", "a file above it"])
-def test_checkpoints_that_cannot_be_written_are_refused(stand: Stand, place: str) -> None:
+def test_checkpoints_that_cannot_be_written_are_refused(stand: RankStack, place: str) -> None:
     """A folder for checkpoints that is none: field, path and reason, before anything starts."""
     (stand.folder / "taken").write_text("not a folder")
     folder = "taken" if place == "a file in its place" else "taken/below"
@@ -104,7 +104,7 @@ def test_checkpoints_that_cannot_be_written_are_refused(stand: Stand, place: str
     assert (stand.folder / "taken").read_text() == "not a folder"
 
 
-def test_too_few_slots_are_refused_and_nothing_stays(stand: Stand) -> None:
+def test_too_few_slots_are_refused_and_nothing_stays(stand: RankStack) -> None:
     """A run that no node can hold: what is asked for, what there is, and what to do; nothing is started."""
     stand.write_cluster(nodes=2, slots=1)
     stand.write_script(ENDING)
@@ -115,7 +115,7 @@ def test_too_few_slots_are_refused_and_nothing_stays(stand: Stand) -> None:
     assert not (stand.state / "supervisor.log").exists()
 
 
-def test_a_cluster_that_is_led_refuses_too_few_slots_too(stand: Stand) -> None:
+def test_a_cluster_that_is_led_refuses_too_few_slots_too(stand: RankStack) -> None:
     """The supervisor knows its nodes: the same refusal, and the cluster goes on."""
     stand.write_cluster(nodes=2, slots=1)
     supervisor = stand.start("supervise")
@@ -129,7 +129,7 @@ def test_a_cluster_that_is_led_refuses_too_few_slots_too(stand: Stand) -> None:
     assert stand.stoker("shutdown").returncode == 0
 
 
-def test_a_metrics_port_in_use_is_refused_before_anything_starts(stand: Stand) -> None:
+def test_a_metrics_port_in_use_is_refused_before_anything_starts(stand: RankStack) -> None:
     """The field, the port, and what to do about it; no agent, no rank."""
     with socket.socket() as taken:
         taken.bind(("", 0))

@@ -6,17 +6,17 @@ import json
 
 import pytest
 
-from runner.facts.messages.cluster_status import NodeView, View
+from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus
 from tests.e2e.reference import NODES, RANKS, TRAINER
-from tests.e2e.stand import Stand, run_of
+from tests.e2e.stand import RankStack, run_of
 
 
-def node_in(view: View, name: str) -> NodeView:
+def node_in(view: ClusterStatus, name: str) -> NodeStatus:
     """Return one node of a View."""
     return next(node for node in view.nodes if node.node == name)
 
 
-def ask(stand: Stand, *words: str) -> str:
+def ask(stand: RankStack, *words: str) -> str:
     """Type a command, which must be done; return its answer."""
     done = stand.stoker(*words, seconds=200)
     assert done.returncode == 0, done
@@ -26,7 +26,7 @@ def ask(stand: Stand, *words: str) -> str:
 @pytest.mark.trainer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(stand: Stand) -> None:
+def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(stand: RankStack) -> None:
     """A swap loses no step and blames nobody; refused hardware stays out until it is readmitted, retired hardware for good."""
     stand.write_cluster(nodes=NODES, slots=RANKS, spares=1)
     trainer = {**TRAINER, "steps": 5000, "checkpoint_every": 0}

@@ -8,12 +8,12 @@ import pytest
 import yaml
 
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import Stand
+from tests.e2e.stand import RankStack
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_two_runs_started_at_once_share_one_supervisor(stand: Stand) -> None:
+def test_two_runs_started_at_once_share_one_supervisor(stand: RankStack) -> None:
     """Both find nobody who leads and start a supervisor: one is refused in silence, both runs train, each ends by itself."""
     stand.write_cluster(nodes=2, slots=1, limits={"checks": []})
     runs = {}

@@ -7,15 +7,14 @@ import os
 import pytest
 
 from tests.e2e.soak import Rounds, check_chain
-from tests.e2e.stand import Stand, incidents_of, run_of
+from tests.e2e.stand import RankStack, incidents_of, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
 SEED = int(os.environ.get("STOKER_SOAK_SEED", "20240613"))
 NUM_ROUNDS = 1000 if "STOKER_SOAK" in os.environ else 50
-WARM_UP_ROUNDS = (
-    10  # first rounds of a process, in which it imports, opens and caches what it needs; chosen
-)
+# first rounds of a process, in which it imports, opens and caches what it needs; chosen
+WARM_UP_ROUNDS = 10
 # What a process may grow by, past its warm-up: descriptors come and go with threads that act; memory with the allocator's own mood,
 # a little with each attempt, since the ledger keeps them all, and by half a megabyte with what is learned of a run's numbers.
 # Measured in 60 rounds, without the latter: no descriptor, at most 1.2 MB. In 50 rounds one supervisor is seen for at least 27 past
@@ -25,7 +24,7 @@ MAX_BYTES = 5 << 19
 MAX_BYTES_PER_ROUND = 32 << 10
 
 
-def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: Stand) -> None:
+def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: RankStack) -> None:
     """Every step of every attempt is what it must be, each round ends with each process there once, and none holds ever more.
 
     One a round is struck: a rank (killed or stopped), a warm process, a keeper, an agent, or the supervisor.

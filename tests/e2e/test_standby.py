@@ -10,18 +10,18 @@ import time
 import pytest
 
 from runner.facts.messages import records as r
-from runner.facts.messages.cluster_status import StandbyView
+from runner.facts.messages.cluster_status import StandbyStatus
 from runner.journal.journal import Journal
 from runner.serve.status_reader import read_standbys
 from tests.e2e.scripts import STEPPING, steps_of
-from tests.e2e.stand import Stand, Training, incidents_of, kill, run_of
+from tests.e2e.stand import RankStack, Training, incidents_of, kill, run_of
 
 pytestmark = pytest.mark.timeout(900)
 
 LEASE_SECONDS = 2.0
 
 
-def two_supervisors(stand: Stand) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
+def two_supervisors(stand: RankStack) -> tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]:
     """Start a leader and a standby on a cluster of two nodes; return them."""
     limits = {"checks": [], "lease_seconds": LEASE_SECONDS}
     stand.write_cluster(nodes=2, slots=1, limits=limits)
@@ -34,29 +34,29 @@ def two_supervisors(stand: Stand) -> tuple[subprocess.Popen[bytes], subprocess.P
     return leader, standby
 
 
-def await_standby(stand: Stand, process: subprocess.Popen[bytes]) -> StandbyView:
+def await_standby(stand: RankStack, process: subprocess.Popen[bytes]) -> StandbyStatus:
     """Wait until a process says that it stands by."""
 
-    def look() -> StandbyView | None:
+    def look() -> StandbyStatus | None:
         found = read_standbys(stand.store, wall=time.time())
         return next((view for view in found if f":{process.pid}:" in view.holder), None)
 
     return stand.until(look, f"{process.pid} stands by")
 
 
-def training(stand: Stand) -> Training:
+def training(stand: RankStack) -> Training:
     """Hand a run in and wait until it trains."""
     handed = stand.stoker("run", "run.yaml", "--detach")
     assert handed.returncode == 0, handed
     return stand.training(past_step=1)
 
 
-def await_leader(stand: Stand, process: subprocess.Popen[bytes]) -> None:
+def await_leader(stand: RankStack, process: subprocess.Popen[bytes]) -> None:
     """Wait for a View of this process."""
     stand.wait(lambda view: f":{process.pid}:" in view.holder or None, f"{process.pid} leads")
 
 
-def over(stand: Stand, supervisor: subprocess.Popen[bytes], before: Training) -> None:
+def over(stand: RankStack, supervisor: subprocess.Popen[bytes], before: Training) -> None:
     """One attempt from beginning to end, in the same processes, no incident; the cluster ends in order."""
     assert stand.training(past_step=run_of(stand.view()).step + 5).pids == before.pids
     assert stand.observer.starts() == {str(before.attempt): 2}
@@ -71,7 +71,7 @@ def over(stand: Stand, supervisor: subprocess.Popen[bytes], before: Training) ->
     assert not incidents_of(stand.view())
 
 
-def tokens(stand: Stand) -> list[tuple[int, int]]:
+def tokens(stand: RankStack) -> list[tuple[int, int]]:
     """Return the pid and the token of every supervisor that led, in order; each token is higher than the one before."""
     led = [
         (int(entry.input.holder.split(":")[1]), entry.input.token)
@@ -83,7 +83,7 @@ def tokens(stand: Stand) -> list[tuple[int, int]]:
 
 
 def test_a_standby_takes_over_from_a_leader_that_is_killed_and_another_from_it(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """SIGKILL to three leaders in turn: each time the one that stood by goes on, and no rank notices."""
     leader, standby = two_supervisors(stand)
@@ -99,12 +99,13 @@ def test_a_standby_takes_over_from_a_leader_that_is_killed_and_another_from_it(
         assert shown.takes_over_within_seconds == LEASE_SECONDS
     assert [pid for pid, _ in tokens(stand)] == pids
     over(stand, leader, before)
-    assert standby.wait(30) == 0  # there is nothing left to stand by for
+    # there is nothing left to stand by for
+    assert standby.wait(30) == 0
     assert "was shut down" in stand.output()
 
 
 def test_a_leader_that_stood_still_longer_than_its_lease_writes_nothing_and_ends(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """SIGSTOP, the standby leads, SIGCONT: every entry since is the new leader's, and the old one ends with 1."""
     leader, standby = two_supervisors(stand)
@@ -118,7 +119,7 @@ def test_a_leader_that_stood_still_longer_than_its_lease_writes_nothing_and_ends
     assert [pid for pid, _ in tokens(stand)] == [leader.pid, standby.pid]
 
 
-def test_a_standby_takes_over_at_once_from_a_leader_that_is_told_to_end(stand: Stand) -> None:
+def test_a_standby_takes_over_at_once_from_a_leader_that_is_told_to_end(stand: RankStack) -> None:
     """SIGTERM to the leader, as for an upgrade: its lease is given back, agents and ranks go on, and the standby leads."""
     leader, standby = two_supervisors(stand)
     before = training(stand)
@@ -130,7 +131,7 @@ def test_a_standby_takes_over_at_once_from_a_leader_that_is_told_to_end(stand: S
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_standby_that_is_told_to_end_leaves_nothing_behind(
-    stand: Stand, number: signal.Signals
+    stand: RankStack, number: signal.Signals
 ) -> None:
     """Ctrl-C or SIGTERM: it ends with 0 and is named no more, and the leader never noticed."""
     leader, standby = two_supervisors(stand)
@@ -143,7 +144,7 @@ def test_a_standby_that_is_told_to_end_leaves_nothing_behind(
 
 
 def test_a_standby_alone_leads_and_one_after_a_shutdown_opens_the_cluster_again(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """With nobody to stand by for it leads at once, so that one unit serves every machine; a cluster that was shut down, too."""
     stand.write_cluster(nodes=1, slots=1, limits={"checks": []})
@@ -164,7 +165,7 @@ def test_a_standby_alone_leads_and_one_after_a_shutdown_opens_the_cluster_again(
 
 
 def test_a_leader_that_dies_in_the_middle_of_a_shutdown_is_finished_by_the_standby(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """The request was taken, the leader is killed before the nodes have left: the standby ends them, then itself."""
     leader, standby = two_supervisors(stand)

@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.fleet import goes_on, redis_server, write_redis_cluster
 from tests.e2e.scripts import STEPPING, steps_of
-from tests.e2e.stand import Stand, Training, incidents_of
+from tests.e2e.stand import RankStack, Training, incidents_of
 from tests.e2e.test_standby import await_standby, tokens
 from tests.store.redis_server import RedisServer
 
@@ -25,7 +25,7 @@ Supervisors = tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
 
 
 @contextmanager
-def at_work(stand: Stand, folder: Path) -> Iterator[tuple[RedisServer, Supervisors, Training]]:
+def at_work(stand: RankStack, folder: Path) -> Iterator[tuple[RedisServer, Supervisors, Training]]:
     """Have a run of two nodes train under a leader, with a standby, on a Redis server."""
     with redis_server(folder / "redis") as redis:
         local = {"nodes": 2, "slots": 1}
@@ -45,7 +45,7 @@ def at_work(stand: Stand, folder: Path) -> Iterator[tuple[RedisServer, Superviso
         assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
 
 
-def steps_heard_of(stand: Stand, before: Training) -> None:
+def steps_heard_of(stand: RankStack, before: Training) -> None:
     """The same ranks of the same attempt make steps that a supervisor hears of; nobody is blamed."""
     newest = max(steps_of(stand.folder, rank)[-1].step for rank in before.pids)
     goes_on(stand, replace(before, step=newest))
@@ -53,7 +53,7 @@ def steps_heard_of(stand: Stand, before: Training) -> None:
 
 
 def test_a_store_that_stands_still_beyond_the_lease_leaves_one_leader_and_the_run_as_it_was(
-    stand: Stand, tmp_path: Path
+    stand: RankStack, tmp_path: Path
 ) -> None:
     """SIGSTOP of Redis for three times the lease: leader and standby are cut off alike; after SIGCONT one of them leads."""
     with at_work(stand, tmp_path) as (redis, supervisors, before):
@@ -61,7 +61,8 @@ def test_a_store_that_stands_still_beyond_the_lease_leaves_one_leader_and_the_ru
         redis.pause()
         time.sleep(3 * LEASE_SECONDS)
         redis.resume()
-        assert len(steps_of(stand.folder, 0)) > steps  # they had stepped on meanwhile
+        # they had stepped on meanwhile
+        assert len(steps_of(stand.folder, 0)) > steps
         steps_heard_of(stand, before)
         view = stand.view()
         assert view is not None
@@ -72,7 +73,9 @@ def test_a_store_that_stands_still_beyond_the_lease_leaves_one_leader_and_the_ru
         assert tokens(stand)[-1][0] == leads[0].pid
 
 
-def test_a_standby_leads_after_leader_and_store_died_together(stand: Stand, tmp_path: Path) -> None:
+def test_a_standby_leads_after_leader_and_store_died_together(
+    stand: RankStack, tmp_path: Path
+) -> None:
     """SIGKILL to both in one moment: the server comes back from its disk, the standby leads, every step goes on."""
     with at_work(stand, tmp_path) as (redis, (leader, standby), before):
         leader.kill()

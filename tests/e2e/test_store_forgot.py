@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import Stand, kill
+from tests.e2e.stand import RankStack, kill
 
 pytestmark = pytest.mark.timeout(600)
 
 
-def prepared(stand: Stand) -> subprocess.Popen[bytes]:
+def prepared(stand: RankStack) -> subprocess.Popen[bytes]:
     """Start a supervisor of one node, and write a run for it."""
     stand.write_cluster(nodes=1, slots=1)
     stand.write_script(STEPPING)
@@ -27,13 +27,13 @@ def prepared(stand: Stand) -> subprocess.Popen[bytes]:
     return supervisor
 
 
-def hand_in(stand: Stand) -> None:
+def hand_in(stand: RankStack) -> None:
     """Start the run."""
     handed = stand.stoker("run", "run.yaml", "--detach")
     assert handed.returncode == 0, handed
 
 
-def copy(stand: Stand) -> Path:
+def copy(stand: RankStack) -> Path:
     """Copy the living store, as a backup does."""
     to = stand.folder / "copy.db"
     with (
@@ -44,7 +44,7 @@ def copy(stand: Stand) -> Path:
     return to
 
 
-def put_back(stand: Stand, taken: Path) -> None:
+def put_back(stand: RankStack, taken: Path) -> None:
     """Put the copy in the store's place, as somebody does who restores a backup."""
     store = stand.state / "store" / "store.db"
     fresh = store.with_name("fresh.db")
@@ -54,7 +54,7 @@ def put_back(stand: Stand, taken: Path) -> None:
     fresh.rename(store)
 
 
-def told(stand: Stand) -> dict[str, object]:
+def told(stand: RankStack) -> dict[str, object]:
     """Return what `stoker store accept` would have accepted."""
     shown = stand.stoker("store", "accept", "--json")
     assert shown.returncode == 0, shown
@@ -62,7 +62,7 @@ def told(stand: Stand) -> dict[str, object]:
     return found
 
 
-def accept(stand: Stand) -> subprocess.Popen[bytes]:
+def accept(stand: RankStack) -> subprocess.Popen[bytes]:
     """Accept the store as it is, and lead it again."""
     done = stand.stoker("store", "accept", "--yes")
     assert done.returncode == 0, done
@@ -70,14 +70,14 @@ def accept(stand: Stand) -> subprocess.Popen[bytes]:
     return stand.start("supervise")
 
 
-def runs(stand: Stand) -> list[dict[str, object]]:
+def runs(stand: RankStack) -> list[dict[str, object]]:
     """Return the runs as a person sees them; the stand's own handle remembers the store that was."""
     listed = stand.stoker("runs", "--json")
     found: list[dict[str, object]] = json.loads(listed.stdout) if listed.returncode == 0 else []
     return found
 
 
-def close(stand: Stand) -> None:
+def close(stand: RankStack) -> None:
     """Let the ranks reach their goal, and end the cluster in order."""
     (stand.folder / "enough").touch()
     stand.until(lambda: runs(stand)[-1]["state"] == "finished" or None, "the end of the run")
@@ -85,13 +85,14 @@ def close(stand: Stand) -> None:
     assert ended.returncode == 0, ended
 
 
-def test_action_stops_and_the_ranks_go_on_until_a_person_accepts(stand: Stand) -> None:
+def test_action_stops_and_the_ranks_go_on_until_a_person_accepts(stand: RankStack) -> None:
     """The leader ends with 5 and so does whoever follows; the same processes train through it all, and are led again."""
     leader = prepared(stand)
     hand_in(stand)
     before = stand.training(past_step=3)
     taken = copy(stand)
-    leader.send_signal(15)  # a supervisor that starts writes entries
+    # a supervisor that starts writes entries
+    leader.send_signal(15)
     leader.wait(60)
     leader = stand.start("supervise")
     stand.wait(lambda view: f":{leader.pid}:" in view.holder or None, "the next supervisor leads")
@@ -119,7 +120,7 @@ def test_action_stops_and_the_ranks_go_on_until_a_person_accepts(stand: Stand) -
 
 
 def test_ranks_of_a_run_that_was_forgotten_are_ended_once_the_store_is_accepted(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """The leader died before the store came back: its mark tells the next one. No number that was given out is used again."""
     leader = prepared(stand)

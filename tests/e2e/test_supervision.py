@@ -12,9 +12,9 @@ from contextlib import ExitStack, closing
 
 import pytest
 
-from runner.facts.messages.cluster_status import NodeView
+from runner.facts.messages.cluster_status import NodeStatus
 from tests.e2e.scripts import steps_of
-from tests.e2e.stand import Stand, incidents_of, kill, node_of, run_of
+from tests.e2e.stand import RankStack, incidents_of, kill, node_of, run_of
 from tests.e2e.stepping import finish, led_run
 
 pytestmark = pytest.mark.timeout(1800)
@@ -23,7 +23,7 @@ SEED = 20240613
 NUM_KILLS = int(os.environ.get("STOKER_SOAK", "10"))
 
 
-def test_a_supervisor_killed_at_random_moments_disturbs_nothing(stand: Stand) -> None:
+def test_a_supervisor_killed_at_random_moments_disturbs_nothing(stand: RankStack) -> None:
     """SIGKILL at random moments, start-up and recovery among them: one attempt, the same processes, no step lost."""
     rng = random.Random(SEED)
     supervisor = led_run(stand)
@@ -44,7 +44,7 @@ def test_a_supervisor_killed_at_random_moments_disturbs_nothing(stand: Stand) ->
     assert not incidents_of(stand.view())
 
 
-def test_a_supervisor_killed_while_it_recovers_a_run_starts_it_once(stand: Stand) -> None:
+def test_a_supervisor_killed_while_it_recovers_a_run_starts_it_once(stand: RankStack) -> None:
     """A rank dies, and within half a second the supervisor too: each time exactly one new attempt, never two gangs."""
     rng = random.Random(SEED + 1)
     num_kills = max(5, NUM_KILLS // 2)
@@ -63,7 +63,7 @@ def test_a_supervisor_killed_while_it_recovers_a_run_starts_it_once(stand: Stand
     assert {i.state for i in incidents_of(stand.view())} == {"resolved"}
 
 
-def test_a_second_supervisor_is_refused_with_holder_and_way_out(stand: Stand) -> None:
+def test_a_second_supervisor_is_refused_with_holder_and_way_out(stand: RankStack) -> None:
     """Who leads already is named, and so is the way to end it; the first one is not disturbed."""
     supervisor = led_run(stand)
     before = stand.training(past_step=1)
@@ -80,7 +80,7 @@ def test_a_second_supervisor_is_refused_with_holder_and_way_out(stand: Stand) ->
 
 
 def test_an_agent_killed_while_steps_advance_is_replaced_and_its_ranks_adopted(
-    stand: Stand,
+    stand: RankStack,
 ) -> None:
     """SIGKILL to an agent: another one takes over the same ranks, and no step is lost."""
     supervisor = led_run(stand)
@@ -100,7 +100,7 @@ def test_an_agent_killed_while_steps_advance_is_replaced_and_its_ranks_adopted(
     assert found == [("node_silent", "resolved", ("start_agent",))]
 
 
-def test_ranks_die_with_their_keeper_and_the_gang_starts_again(stand: Stand) -> None:
+def test_ranks_die_with_their_keeper_and_the_gang_starts_again(stand: RankStack) -> None:
     """SIGKILL to a keeper: its rank is gone at once, nobody is left behind, the next attempt trains on."""
     supervisor = led_run(stand)
     before = stand.training(past_step=1)
@@ -112,7 +112,7 @@ def test_ranks_die_with_their_keeper_and_the_gang_starts_again(stand: Stand) -> 
     assert stand.observer.starts() == {"1.1.0": 2, "1.1.1": 2}
 
 
-def test_a_supervisor_that_stood_still_blames_nobody(stand: Stand) -> None:
+def test_a_supervisor_that_stood_still_blames_nobody(stand: RankStack) -> None:
     """SIGSTOP for longer than the silence limit, then SIGCONT: no incident, no node suspected, the same ranks."""
     supervisor = led_run(stand, silence_seconds=1.0)
     before = stand.training(past_step=1)
@@ -130,7 +130,7 @@ def test_a_supervisor_that_stood_still_blames_nobody(stand: Stand) -> None:
 
 
 @pytest.mark.parametrize("outage", ["locked", "moved away"])
-def test_a_lost_store_kills_no_rank_that_advances(stand: Stand, outage: str) -> None:
+def test_a_lost_store_kills_no_rank_that_advances(stand: RankStack, outage: str) -> None:
     """The store is out of reach for ten fence times while steps advance: no rank is killed, and nobody is blamed after."""
     fence_seconds = 0.6
     supervisor = led_run(stand, fence_seconds=fence_seconds, silence_seconds=1.0)
@@ -156,7 +156,7 @@ def test_a_lost_store_kills_no_rank_that_advances(stand: Stand, outage: str) -> 
     assert [i.fault for i in incidents_of(stand.view())] == []
 
 
-def assert_no_step_lost(stand: Stand, pids: dict[int, int]) -> None:
+def assert_no_step_lost(stand: RankStack, pids: dict[int, int]) -> None:
     """Each rank made every step once, in one process."""
     for rank, pid in pids.items():
         steps = steps_of(stand.folder, rank)
@@ -164,14 +164,14 @@ def assert_no_step_lost(stand: Stand, pids: dict[int, int]) -> None:
         assert {step.pid for step in steps} == {pid}
 
 
-def view_nodes(stand: Stand) -> tuple[NodeView, ...]:
+def view_nodes(stand: RankStack) -> tuple[NodeStatus, ...]:
     """Return the nodes as published."""
     view = stand.view()
     assert view is not None
     return view.nodes
 
 
-def lock(stand: Stand, lost: ExitStack) -> None:
+def lock(stand: RankStack, lost: ExitStack) -> None:
     """Keep every other process from writing into the store."""
     for path in (stand.state / "store").glob("*.db"):
         connection = lost.enter_context(closing(sqlite3.connect(path, isolation_level=None)))
@@ -179,7 +179,7 @@ def lock(stand: Stand, lost: ExitStack) -> None:
         connection.execute("BEGIN EXCLUSIVE")
 
 
-def move_away(stand: Stand, lost: ExitStack) -> None:
+def move_away(stand: RankStack, lost: ExitStack) -> None:
     """Take the store's folder away, and put it back afterwards."""
     here = stand.state / "store"
     away = here.rename(here.with_name("store-away"))

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.scripts import steps_of
-from tests.e2e.stand import STOKER, Stand, incidents_of, kill, run_of
+from tests.e2e.stand import STOKER, RankStack, incidents_of, kill, run_of
 from tests.e2e.stepping import finish, led_run
 from tests.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.timeout(900)
 
-DISK_BYTES = 8 * 1024 * 1024  # of the disk that the store is on
+# of the disk that the store is on
+DISK_BYTES = 8 * 1024 * 1024
 # A wall clock that is off by the seconds in a file, as after somebody set it. (libfaketime 0.9.10 shifts the clock that sleeps
 # go by as well, whatever it is told, so that Python's time.sleep fails with EINVAL.)
 CLOCK = r"""
@@ -61,19 +62,20 @@ time_t time(time_t *now) {
 """
 
 
-def await_steps(stand: Stand, more: int) -> None:
+def await_steps(stand: RankStack, more: int) -> None:
     """Wait until rank 0 has made so many more steps, whoever looks on."""
     goal = len(steps_of(stand.folder, 0)) + more
     stand.until(lambda: len(steps_of(stand.folder, 0)) >= goal or None, f"step {goal}")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to make a clock")
-def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: Stand) -> None:
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: RankStack) -> None:
     """The supervisor's clock alone is set an hour on, two back, and on again: no incident, no node suspected, the same ranks."""
     first = led_run(stand, checks=[], silence_seconds=2.0)
     before = stand.training(past_step=1)
     first.kill()
-    first.wait()  # its agents have the machine's own clock, and keep it
+    # its agents have the machine's own clock, and keep it
+    first.wait()
     shift = stand.folder / "shift"
     shift.write_text("+0\n")
     supervisor = _with_clock(stand, shift)
@@ -97,14 +99,15 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: Stand) -> None:
     finish(stand, supervisor)
 
 
-def test_a_full_disk_under_the_store_is_waited_for(stand: Stand) -> None:
+def test_a_full_disk_under_the_store_is_waited_for(stand: RankStack) -> None:
     """Ranks go on while nothing can be written; one that dies meanwhile is recovered once there is room; nothing is lost."""
     with small_disk(stand.state / "store", size_bytes=DISK_BYTES) as disk:
         supervisor = led_run(stand, checks=[], silence_seconds=4.0)
         before = stand.training(past_step=1)
         filled = fill(
             disk
-        )  # a store's log has room of its own at first: it is full when the store says so
+            # a store's log has room of its own at first: it is full when the store says so
+        )
         stand.until(lambda: "disk is full" in stand.output() or None, "a word of the full disk")
         await_steps(stand, 150)
         assert stand.observer.gang() == before.pids
@@ -121,7 +124,7 @@ def test_a_full_disk_under_the_store_is_waited_for(stand: Stand) -> None:
         stand.store.close()
 
 
-def _with_clock(stand: Stand, shift: Path) -> subprocess.Popen[bytes]:
+def _with_clock(stand: RankStack, shift: Path) -> subprocess.Popen[bytes]:
     """Start a supervisor whose wall clock is off by what a file says, read anew each time."""
     source, library = stand.folder / "clock.c", stand.folder / "clock.so"
     source.write_text(CLOCK)

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.facts.messages.cluster_status import IncidentView, View
-from tests.e2e.stand import Stand
+from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
+from tests.e2e.stand import RankStack
 from tests.memory_limit import memory_limit
 from tests.small_disk import fill, small_disk
 from trainer.injection_plan import VARIABLE
@@ -28,7 +28,8 @@ from trainer.injection_plan import VARIABLE
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(1500)]
 
 WITH_EVERYTHING = "STOKER_SOAK" in os.environ
-NUM_DRAWN = 2  # faults that CI has the time for; `make soak` strikes with all of them
+# faults that CI has the time for; `make soak` strikes with all of them
+NUM_DRAWN = 2
 NUM_HEALTHY = 10
 FAULT_STEP = 25
 RANKS_PER_NODE, NUM_NODES = 2, 2
@@ -39,7 +40,8 @@ TRAINER = {
     "validate_every": 0,
     "batch": {"global_batch": 4},
 }
-MEMORY_BYTES = 256 << 20  # beyond what a rank has when it enters the group
+# beyond what a rank has when it enters the group
+MEMORY_BYTES = 256 << 20
 DISK_BYTES = 48 << 20
 TOLD_SECONDS = 90.0
 
@@ -114,7 +116,8 @@ DEEDS = (
         accepts=_crash("host_oom"),
     ),
     Deed(
-        name="NaN in one rank's gradient",  # one step of it is skipped, and no incident
+        # one step of it is skipped, and no incident
+        name="NaN in one rank's gradient",
         plan={"kind": "nan", "first": FAULT_STEP, "last": 99_000},
         accepts=_named("nan_loss", "skipped_steps"),
     ),
@@ -136,7 +139,7 @@ DEEDS = (
 class Range:
     """The cluster on which runs are broken, one after the other, beside the healthy ones."""
 
-    def __init__(self, stand: Stand, plans: Path) -> None:
+    def __init__(self, stand: RankStack, plans: Path) -> None:
         self.stand, self.plan_path = stand, plans
         self.num_runs = 0
 
@@ -144,10 +147,10 @@ class Range:
         """Return the stand-in of a node's kernel log."""
         return self.stand.folder / f"kernel-{node}.log"
 
-    def view_of(self, name: str, *, state: str) -> Callable[[View], View | None]:
+    def view_of(self, name: str, *, state: str) -> Callable[[ClusterStatus], ClusterStatus | None]:
         """Say whether a run is in a state of its attempt."""
 
-        def look(view: View) -> View | None:
+        def look(view: ClusterStatus) -> ClusterStatus | None:
             runs = [run for run in view.runs if run.name == name]
             return view if runs and runs[-1].attempt_state == state else None
 
@@ -164,7 +167,8 @@ class Range:
         """Break a run of its own in this way; return what was told of it, and the node that the rank was on."""
         self.num_runs += 1
         name, stand = f"broken{self.num_runs}", self.stand
-        plan = {"kind": "sleep", "rank": rank, "step": 90_000, "seconds": 1.0}  # nothing, in time
+        # nothing, in time
+        plan = {"kind": "sleep", "rank": rank, "step": 90_000, "seconds": 1.0}
         if deed.plan is not None:
             once = str(stand.folder / f"{name}.done")
             plan = {**deed.plan, "rank": rank}
@@ -205,7 +209,8 @@ class Range:
     def _relay(self, kernel: FileIO, node: str, pid: int) -> bool:
         """Copy what the real kernel says to the node's stand-in; return whether it has killed the process."""
         has_killed = False
-        while record := kernel.read(8192):  # None: there is no more
+        # None: there is no more
+        while record := kernel.read(8192):
             text = record.decode(errors="replace").partition(";")[2].partition("\n")[0]
             with self.kernel_of(node).open("a") as log:
                 log.write(f"[{time.monotonic():.6f}] {text}\n")
@@ -222,18 +227,19 @@ def _unwaited(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
-def _told_of(view: View, run: int) -> IncidentView | None:
+def _told_of(view: ClusterStatus, run: int) -> IncidentStatus | None:
     """Return the first incident of a run, once what was found of it is all told: a moment after it was opened."""
     found = [incident for incident in view.incidents if incident.run == run]
     if not found:
         return None
-    first = found[-1]  # the newest stands first
+    # the newest stands first
+    first = found[-1]
     is_told = first.cause is not None or first.rank is not None
     return first if is_told and view.now - first.opened_at > 4.0 else None
 
 
 @pytest.fixture
-def range_(stand: Stand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Range]:
+def range_(stand: RankStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Range]:
     """Give a cluster with ten healthy runs."""
     plans = tmp_path / "plan.json"
     plans.write_text('{"faults": []}')

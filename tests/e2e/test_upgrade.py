@@ -15,7 +15,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages.requests import StopRun
 from runner.journal.journal import Journal
 from tests.e2e.scripts import STEPPING, steps_of
-from tests.e2e.stand import Stand, incidents_of, kill, run_of
+from tests.e2e.stand import RankStack, incidents_of, kill, run_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,7 +42,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
-    stand: Stand, release: Path
+    stand: RankStack, release: Path
 ) -> None:
     """Old agents and ranks go on untouched; a request is answered, a rank that dies is recovered; the journal of both is one."""
     stand.write_cluster(nodes=2, slots=1)
@@ -73,7 +73,8 @@ def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
     stand.wait(lambda view: f":{new.pid}:" in view.holder or None, "a View of the new supervisor")
     view = stand.view()
     assert view is not None
-    assert view.unsigned  # those agents do not sign, and are heard all the same
+    # those agents do not sign, and are heard all the same
+    assert view.unsigned
     after = stand.training(past_step=run_of(stand.view()).step + 20)
     assert after.pids == before.pids
     answer = stand.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
@@ -103,12 +104,13 @@ def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
     assert [len(started.holder.split(":")) for started in led] == [
         3,
         4,
-    ]  # each wrote in its own way
+        # each wrote in its own way
+    ]
     story = stand.stoker("story")
     assert story.returncode == 0, story
 
 
-def _older(stand: Stand, release: Path, *words: str) -> subprocess.Popen[bytes]:
+def _older(stand: RankStack, release: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start a command of the release before; what it starts in turn is of that release, too."""
     with (stand.folder / "output").open("ab") as output:
         return subprocess.Popen(

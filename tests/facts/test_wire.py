@@ -126,7 +126,8 @@ def test_what_the_plain_way_refuses_is_refused_with_a_wire_error_and_nothing_els
     refused = 0
     for _ in range(60):
         plain = spoiled(json.loads(wire.encode(one(KINDS[kind], dice, 0))), dice)
-        tight = (",", ":") if dice.random() < 0.8 else None  # as messages are written, or not
+        # as messages are written, or not
+        tight = (",", ":") if dice.random() < 0.8 else None
         data = json.dumps(plain, separators=tight).encode()
         try:
             wanted = repr(plain_wire.from_message(json.loads(data), KINDS))

@@ -80,7 +80,8 @@ def test_the_journal_of_a_release_still_means_the_same(release: Path) -> None:
 def write(release: str) -> None:
     """Write the journals of all scenarios, as this code makes them, under a new release's name."""
     folder = HERE / release
-    folder.mkdir()  # FileExistsError for a release that was written before: its journal is history
+    # FileExistsError for a release that was written before: its journal is history
+    folder.mkdir()
     lines, means = [], {}
     for scenario in scenarios():
         entries = scenario.play(scenario.build()).entries

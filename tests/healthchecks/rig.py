@@ -44,7 +44,8 @@ def forked(
     **facts: Any,
 ) -> Verdict:
     """Run one check in a fork of this process whose resource limits were lowered, as another user where we may."""
-    load(name)  # another user might not be allowed to read it from disk
+    # another user might not be allowed to read it from disk
+    load(name)
     reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -27,7 +27,8 @@ from tests.healthchecks.rig import (
     verdict_of,
 )
 
-NOBODY = 54_321  # a user without processes, files or rights
+# a user without processes, files or rights
+NOBODY = 54_321
 LENIENT = {"disk_space.free_bytes": 1, "disk_space.free_inodes": 1}
 
 
@@ -182,7 +183,8 @@ def test_memory_finds_a_flipped_bit(pattern: memory.Pattern, bit: int) -> None:
         memory.fill(stretch, pattern)
         flip(stretch, bit)
         assert sum(memory.invert(stretch, pattern.block, upwards=True)) == 1
-        flip(stretch, bit)  # the fault was copied into the complement: right again
+        # the fault was copied into the complement: right again
+        flip(stretch, bit)
         assert sum(memory.invert(stretch, pattern.complement, upwards=False)) == 0
         assert memory.read_back(stretch, pattern) == (0, 0)
         flip(stretch, bit)

@@ -119,7 +119,8 @@ def test_a_check_dies_with_who_watches_it() -> None:
         pid = int(watcher.stdout.readline())
         time.sleep(
             0.5
-        )  # it asks for the signal first of all; killed sooner, it would notice that its parent has changed
+            # it asks for the signal first of all; killed sooner, it would notice that its parent has changed
+        )
         assert is_alive(pid)
         os.kill(watcher.pid, 9)
     assert gone(pid)

@@ -96,7 +96,8 @@ def test_a_signature_fires(tmp_path: Path, name: str, line: str) -> None:
     assert found is not None
     assert found[0].name == name
     if name == "corrected memory error":
-        return  # these may come a hundred times: see below
+        # these may come a hundred times: see below
+        return
     verdict = log(tmp_path, stamped(line))
     expected = Outcome.FAIL if found[0].limit else Outcome.PASS
     assert verdict.outcome is expected, verdict.reason

@@ -5,12 +5,11 @@ from __future__ import annotations
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages.records import (
-    Advanced,
     AttemptChanged,
     AttemptPlanned,
     AttemptPrepared,
     AttemptStateName,
-    CheckpointNoted,
+    CheckpointRecorded,
     IncidentChanged,
     IncidentOpened,
     JournalEntry,
@@ -19,6 +18,7 @@ from runner.facts.messages.records import (
     RunChanged,
     RunStateName,
     Settle,
+    StepsAdvanced,
 )
 from runner.facts.specs.run import RunSpec
 
@@ -118,15 +118,15 @@ def resolved(incident: str) -> IncidentChanged:
     return IncidentChanged(incident=incident, state="resolved", reason="new step reached")
 
 
-def advanced(attempt: AttemptId, step: int, **timings: float) -> Advanced:
+def advanced(attempt: AttemptId, step: int, **timings: float) -> StepsAdvanced:
     """The attempt reaches a step."""
-    return Advanced(attempt=attempt, step=step, loss=5.0 - step / 100, timings=timings)
+    return StepsAdvanced(attempt=attempt, step=step, loss=5.0 - step / 100, timings=timings)
 
 
-def checkpoint(attempt: AttemptId, step: int, trust: Trust = Trust.INTACT) -> CheckpointNoted:
+def checkpoint(attempt: AttemptId, step: int, trust: Trust = Trust.INTACT) -> CheckpointRecorded:
     """A checkpoint is known."""
     path = f"/ckpt/{attempt}-{step:08d}"
-    return CheckpointNoted(
+    return CheckpointRecorded(
         run=attempt.run, checkpoint=Checkpoint(step=step, attempt=attempt, path=path, trust=trust)
     )
 

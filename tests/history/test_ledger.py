@@ -20,10 +20,10 @@ from runner.facts.messages.records import (
     IncidentOpened,
     JournalEntry,
     Outcome,
-    RanksUnderstand,
+    RankCapabilitiesRecorded,
     RunStateName,
 )
-from runner.facts.messages.signals import RanksGone
+from runner.facts.messages.signals import RanksTerminated
 from runner.facts.wire import decode, encode
 from runner.history.ledger import Ledger, RunSummary
 from runner.history.step_marks import MAX_CLOSED_MARKS, MAX_LIVE_MARKS, StepMarks
@@ -68,20 +68,18 @@ def test_a_crash_costs_detection_stop_start_and_the_steps_after_the_checkpoint()
     script = crash_and_restart()
     summary = fold(script.entries).summary(1, script.start + 500)
     assert summary.wall_seconds == pytest.approx(131)
-    assert (
-        summary.lost_seconds
-        == pytest.approx(
-            {
-                "initial_start": 10,
-                "detect": 0.5,
-                "stop": 0.5,
-                "prepare": 2,
-                "start": 7,
-                "rework": 11,  # steps 41 to 51 once more: the marks say 10 s for them, and the rank died a second later
-                "finish": 2,
-            },
-            abs=1e-3,
-        )
+    assert summary.lost_seconds == pytest.approx(
+        {
+            "initial_start": 10,
+            "detect": 0.5,
+            "stop": 0.5,
+            "prepare": 2,
+            "start": 7,
+            # steps 41 to 51 once more: the marks say 10 s for them, and the rank died a second later
+            "rework": 11,
+            "finish": 2,
+        },
+        abs=1e-3,
     )
     # Steps 2 to 40 of the first attempt and 42 to 100 of the second: first steps count as start.
     assert summary.productive_seconds == pytest.approx(39 + 59, abs=1e-3)
@@ -229,7 +227,7 @@ def test_a_run_that_tells_of_no_step_has_no_ettr() -> None:
     summary = fold(script.entries).summary(1, script.start + 100)
     assert summary.ettr_ratio is None
     assert summary.lost_seconds == pytest.approx({"initial_start": 2, "unreported": 98}, abs=1e-3)
-    script.at(100, RanksUnderstand(attempt=ONE))
+    script.at(100, RankCapabilitiesRecorded(attempt=ONE))
     summary = fold(script.entries).summary(1, script.start + 100)
     assert summary.lost_seconds == pytest.approx({"initial_start": 100}, abs=1e-3)
 
@@ -242,7 +240,8 @@ def test_a_script_that_saves_on_its_own_is_believed_by_its_first_step() -> None:
     )
     script.at(60, planned(TWO), prepared(TWO))
     before = fold(script.entries).summary(1, script.start + 60)
-    assert before.productive_seconds == pytest.approx(50, abs=1e-3)  # nothing known to be lost yet
+    # nothing known to be lost yet
+    assert before.productive_seconds == pytest.approx(50, abs=1e-3)
     script.at(70, advanced(TWO, 31))
     ledger = fold(script.entries)
     summary = ledger.summary(1, script.start + 70)
@@ -258,7 +257,7 @@ def test_steps_past_the_last_mark_are_believed_when_an_exit_tells_of_them() -> N
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(20, advanced(ONE, 11))
     script.at(25, opened("i1", ONE), attempt_is(ONE, "stopping", outcome="crashed", incident="i1"))
-    gone = RanksGone(node="n1", incarnation=1, epoch=1, attempt=ONE, last_step=16)
+    gone = RanksTerminated(node="n1", incarnation=1, epoch=1, attempt=ONE, last_step=16)
     script.at(26, attempt_is(ONE, "ended"), input=gone)
     script.at(27, planned(TWO), prepared(TWO, resume_step=15, maker=ONE))
     summary = fold(script.entries).summary(1, script.start + 27)
@@ -341,7 +340,7 @@ records = st.one_of(
     st.builds(advanced, attempts, steps),
     st.builds(advanced, attempts, steps),
     st.builds(checkpoint, attempts, steps),
-    st.builds(RanksUnderstand, attempt=attempts),
+    st.builds(RankCapabilitiesRecorded, attempt=attempts),
     st.builds(run_is, st.sampled_from(["active", "waiting"])),
     st.builds(
         IncidentOpened,
@@ -365,7 +364,7 @@ records = st.one_of(
     ),
 )
 inputs = st.none() | st.builds(
-    RanksGone,
+    RanksTerminated,
     node=st.just("n1"),
     incarnation=st.just(1),
     epoch=st.just(1),

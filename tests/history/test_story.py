@@ -189,14 +189,29 @@ def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:
 
 def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> None:
     """A new kind of fact cannot slip by: it gets a phrase, or a place in the list of those that keep books only."""
-    silent = {"LinesJudged", "RanksUnderstand", "RankEnded", "NodeExpected", "CheckpointForgotten"}
-    silent |= {"GangAdvanced"}  # its input says it
+    silent = {
+        "EvidenceJudged",
+        "RankCapabilitiesRecorded",
+        "RankEnded",
+        "NodeExpected",
+        "CheckpointRemoved",
+    }
+    # its input says it
+    silent |= {"GangSteppedOn"}
     elsewhere = {
         "Assigned",
-        "Advanced",
+        "StepsAdvanced",
         "ActionEnded",
-    }  # told by the story, which knows what went before
-    inputs = {"Settle", "Tick", "SupervisorStarted", "Paused", "Unreadable", "JournalEntry"}
+        # told by the story, which knows what went before
+    }
+    inputs = {
+        "Settle",
+        "Tick",
+        "SupervisorStarted",
+        "SupervisorPaused",
+        "MessageUnreadable",
+        "JournalEntry",
+    }
     for name in inputs - {"JournalEntry"}:
         assert getattr(r, name) in phrases._HEARD
     for cls in wire._NAMES:
@@ -263,10 +278,10 @@ def test_every_kind_of_record_and_input_that_a_person_may_ask_about_has_words() 
         r.NodeExpected,
         r.Assigned,
         r.RankEnded,
-        r.RanksUnderstand,
-        r.Advanced,
+        r.RankCapabilitiesRecorded,
+        r.StepsAdvanced,
     )
-    quiet += (r.CheckpointForgotten, r.ActionEnded, r.GangAdvanced, r.LinesJudged)
+    quiet += (r.CheckpointRemoved, r.ActionEnded, r.GangSteppedOn, r.EvidenceJudged)
     missing = [
         kind.__name__ for kind in apply._APPLY if kind not in phrases._DECIDED and kind not in quiet
     ]
@@ -282,7 +297,7 @@ def a_bad_machine() -> Script:
     script.at(0, r.NodeChanged(node="n1", state="checking", reason="joined"))
     script.at(1, r.NodeChanged(node="n1", state="spare", reason="passed its checks"))
     script.at(2, r.NodeChanged(node="n1", state="lost", reason="dead"))
-    offence = r.OffenceNoted(
+    offence = r.HardwareFaultRecorded(
         hardware="board:A1",
         node="n1",
         fault="node_silent",
@@ -322,19 +337,19 @@ def test_the_story_follows_a_machine_through_its_names() -> None:
 def test_ways_out_of_service_spares_and_domains_are_told_in_words() -> None:
     """Who leaves and why, who may not join, when spares are low, and which rack is to blame."""
     script = Script()
-    leaving = r.NodeLeaving(node="n1", to="repair", reason="fans", spare="n3")
+    leaving = r.NodeDraining(node="n1", to="repair", reason="fans", spare="n3")
     notice = s.Notice(
         node="n1", incarnation=1, notice="maintenance", reason="fans", deadline_seconds=600
     )
     script.at(0, leaving, input=notice)
-    script.at(1, r.NodeLeaving(node="n1", to=None, reason="readmitted"))
+    script.at(1, r.NodeDraining(node="n1", to=None, reason="readmitted"))
     script.at(2, r.JoinRefused(node="n1", life="x", hardware="board:B", reason="n1 is heard"))
-    script.at(3, r.PoolNoted(low=True, spares=0, wanted=1))
-    script.at(4, r.PoolNoted(low=False, spares=2, wanted=1))
+    script.at(3, r.SparesRecorded(low=True, spares=0, wanted=1))
+    script.at(4, r.SparesRecorded(low=False, spares=2, wanted=1))
     nodes = tuple(f"n{number}" for number in range(1, 21))
     silence = faults.DomainSilence(domain="rack", name="r2", nodes=nodes)
-    script.at(5, r.DomainNoted(domain="rack", name="r2", nodes=nodes), input=silence)
-    script.at(6, r.DomainNoted(domain="rack", name="r2"))
+    script.at(5, r.DomainStateRecorded(domain="rack", name="r2", nodes=nodes), input=silence)
+    script.at(6, r.DomainStateRecorded(domain="rack", name="r2"))
     lines = story(script.entries)
     assert [text for line in lines for text in line.decided] == [
         "n1 is to leave at a checkpoint (repair), n3 takes its place: fans",

@@ -17,8 +17,10 @@ from runner.facts.specs.cluster import StoreSpec
 DEPLOYED = Path(__file__).parents[2] / "deploy"
 USER, PASSWORD = "stoker", "open-sesame-0123"
 ADMIN_PASSWORD = "look-after-0123"
-START_SECONDS = 30.0  # a loaded machine takes its time
-CALL_SECONDS = 20.0  # likewise; the deadline of handles in tests where nothing stands still
+# a loaded machine takes its time
+START_SECONDS = 30.0
+# likewise; the deadline of handles in tests where nothing stands still
+CALL_SECONDS = 20.0
 
 
 class NoRedis(Exception):
@@ -134,7 +136,8 @@ class RedisServer:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C is for the tests, which then stop it
+            # Ctrl-C is for the tests, which then stop it
+            process_group=0,
         )
         until = time.monotonic() + START_SECONDS
         while not self._answers():
@@ -206,7 +209,8 @@ def free_port(host: str) -> int:
         try:
             listener.bind((host, 0))
         except OSError:
-            listener.bind(("", 0))  # an address of a namespace that we are not in
+            # an address of a namespace that we are not in
+            listener.bind(("", 0))
         return int(listener.getsockname()[1])
 
 

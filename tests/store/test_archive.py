@@ -11,7 +11,7 @@ import pytest
 
 from runner.errors import Fenced, StoreCorrupt, StoreUnavailable, UserError
 from runner.facts import wire
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import JournalEntry, NodeChanged, Settle
 from runner.journal.archive import OWNER_FILE, Archive, ArchiveIndex, Segment
 from runner.journal.journal import ARCHIVE_INDEX, Journal
@@ -21,7 +21,8 @@ from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL, Lease, Store
 
 T = TypeVar("T")
-SIZE = 5  # entries in a segment, so that a short journal has several
+# entries in a segment, so that a short journal has several
+SIZE = 5
 
 
 def entry(sequence: int) -> JournalEntry:
@@ -30,9 +31,9 @@ def entry(sequence: int) -> JournalEntry:
     return JournalEntry(sequence=sequence, now=sequence / 10, input=Settle(), records=(record,))
 
 
-def state(sequence: int) -> View:
+def state(sequence: int) -> ClusterStatus:
     """Make a message that stands for the state after an entry."""
-    return View(cluster="c", now=sequence / 10, wall=0.0, journal_sequence=sequence)
+    return ClusterStatus(cluster="c", now=sequence / 10, wall=0.0, journal_sequence=sequence)
 
 
 def opened(store: Store, folder: Path, lease: Lease | None = None) -> Journal:
@@ -186,7 +187,8 @@ def test_where_the_folder_is_not_seen_only_the_past_is_missing(tmp_path: Path) -
     store = MemoryStore()
     written(store, tmp_path / "past", 32)
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
-    (tmp_path / "mount point").mkdir()  # of a file system that is not mounted
+    # of a file system that is not mounted
+    (tmp_path / "mount point").mkdir()
     for journal in (
         opened(store, tmp_path / "elsewhere", lease),
         opened(store, tmp_path / "mount point", lease),
@@ -249,7 +251,8 @@ def test_a_reader_that_is_overtaken_by_a_move_goes_on_in_the_files(tmp_path: Pat
     """What is trimmed under a reader's hands it reads from the file instead."""
     store = MemoryStore()
     journal = leading(store, tmp_path)
-    total = 2600  # more than one read returns
+    # more than one read returns
+    total = 2600
     store.append_many(JOURNAL, [wire.encode(entry(n)) for n in range(1, total + 1)])
     reader = opened(store, tmp_path).replay()
     first = [next(reader).sequence for _ in range(10)]
@@ -320,7 +323,8 @@ def test_no_fault_of_the_store_loses_an_entry_on_its_way_to_a_file(tmp_path: Pat
         store.break_lease("lead", "b")
         lease = store.acquire_lease("lead", "c", ttl_seconds=5)
         journal = Journal(store, lease, archive=Archive(folder, "c"), segment_entries=2)
-        journal.archive()  # as every supervisor does when it begins
+        # as every supervisor does when it begins
+        journal.archive()
         assert list(journal.replay()) == [entry(n) for n in range(1, total + 1)]
         # 5, where a life ended before the snapshot of an entry that the next one did not write again.
         assert stored(store)[0] in (5, 7), faults.plan
@@ -336,7 +340,8 @@ def test_dying_while_a_file_is_written_leaves_nothing_to_repair(tmp_path: Path, 
     for through in (11, 12):
         journal.write_snapshot(state(through), through)
     at = len(store.faults.operations) + 1
-    store.faults.plan = {at: Fault.CRASH_BEFORE}  # the register, just after the file
+    # the register, just after the file
+    store.faults.plan = {at: Fault.CRASH_BEFORE}
     with pytest.raises(Crash):
         journal.archive()
     [name] = files(tmp_path)

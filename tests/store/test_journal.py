@@ -14,11 +14,11 @@ import pytest
 
 from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreUnavailable
 from runner.facts import wire
-from runner.facts.messages.cluster_status import View
+from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import (
+    CorrelatedSilenceRecorded,
     DecisionFailed,
     JournalEntry,
-    MassSilenceNoted,
     NodeChanged,
     Settle,
 )
@@ -40,9 +40,9 @@ def entry(sequence: int) -> JournalEntry:
     )
 
 
-def state(sequence: int) -> View:
+def state(sequence: int) -> ClusterStatus:
     """Make a message that stands for the state after an entry."""
-    return View(cluster="c", now=sequence / 10, wall=0.0, journal_sequence=sequence)
+    return ClusterStatus(cluster="c", now=sequence / 10, wall=0.0, journal_sequence=sequence)
 
 
 def leading(store: Store, holder: str = "a") -> Journal:
@@ -149,7 +149,7 @@ def test_an_entry_out_of_turn_is_refused(store: Store) -> None:
     [
         (b"{torn", "entry 2 cannot be read"),
         (b'{"v":1,"kind":"nonsense"}', "entry 2 cannot be read"),
-        (wire.encode(MassSilenceNoted()), "entry 2 is a MassSilenceNoted"),
+        (wire.encode(CorrelatedSilenceRecorded()), "entry 2 is a CorrelatedSilenceRecorded"),
         (wire.encode(entry(7)), "entry 2 says it is entry 7"),
     ],
 )

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.errors import Fenced, PermanentError, StoreForgot
+from runner.errors import Fenced, PermanentError, StoreRolledBack
 from runner.facts.messages.records import JournalEntry, Settle
 from runner.journal.archive import Archive
-from runner.journal.high_water_mark import HighWater, Mark, read_mark
+from runner.journal.high_water_mark import HighWaterMark, Mark, read_mark
 from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL, Store
@@ -42,7 +42,7 @@ def test_a_mark_is_one_sector_that_is_overwritten(tmp_path: Path) -> None:
     assert path.stat().st_size == 512
     inode = path.stat().st_ino
     for sequence in range(1, 1001):
-        mark.keep(HighWater(sequence=sequence, sha256="f" * 64, next_epoch=10**12))
+        mark.keep(HighWaterMark(sequence=sequence, sha256="f" * 64, next_epoch=10**12))
     assert (path.stat().st_size, path.stat().st_ino) == (512, inode)
     assert read_mark(path).sequence == 1000
     assert Mark(path).newest == read_mark(path)
@@ -51,9 +51,9 @@ def test_a_mark_is_one_sector_that_is_overwritten(tmp_path: Path) -> None:
 def test_a_mark_that_is_none_is_refused_and_one_never_written_says_nothing(tmp_path: Path) -> None:
     """A machine that died between making the file and writing it knows nothing; anything else is not passed over."""
     (tmp_path / "mark").write_bytes(b"")
-    assert read_mark(tmp_path / "mark") == HighWater()
+    assert read_mark(tmp_path / "mark") == HighWaterMark()
     (tmp_path / "mark").write_bytes(b"\0" * 512)
-    assert read_mark(tmp_path / "mark") == HighWater()
+    assert read_mark(tmp_path / "mark") == HighWaterMark()
     (tmp_path / "mark").write_text("never mind")
     with pytest.raises(PermanentError, match="cannot be read"):
         read_mark(tmp_path / "mark")
@@ -71,11 +71,13 @@ def test_a_journal_that_goes_on_is_believed(store: Store, tmp_path: Path) -> Non
 def test_a_journal_that_ends_before_the_mark_is_refused(tmp_path: Path) -> None:
     """An empty store, or one with some entries less, is told by the numbers."""
     written(MemoryStore(), tmp_path / "mark", 5)
-    with pytest.raises(StoreForgot, match="ends at entry 0, but the store acknowledged entry 5"):
+    with pytest.raises(
+        StoreRolledBack, match="ends at entry 0, but the store acknowledged entry 5"
+    ):
         beginning(MemoryStore(), tmp_path / "mark")
     shorter = MemoryStore()
     written(shorter, tmp_path / "other mark", 4)
-    with pytest.raises(StoreForgot, match="1 entries are gone"):
+    with pytest.raises(StoreRolledBack, match="1 entries are gone"):
         beginning(shorter, tmp_path / "mark")
 
 
@@ -84,7 +86,7 @@ def test_a_journal_that_was_written_on_after_it_forgot_is_refused(tmp_path: Path
     written(MemoryStore(), tmp_path / "mark", 5)
     other = MemoryStore()
     written(other, tmp_path / "other mark", 9, now=1.0)
-    with pytest.raises(StoreForgot, match="entry 5 is another one"):
+    with pytest.raises(StoreRolledBack, match="entry 5 is another one"):
         beginning(other, tmp_path / "mark")
 
 
@@ -104,8 +106,8 @@ def test_a_mark_whose_entry_is_in_a_file_is_compared_there(tmp_path: Path) -> No
         reader = Journal(store, archive=Archive(where, "c"), mark=Mark(tmp_path / "mark"))
         reader.check_mark()
     mark = Mark(tmp_path / "mark")
-    mark.keep(HighWater(sequence=4, sha256="0" * 64))
-    with pytest.raises(StoreForgot, match="entry 4 is another one"):
+    mark.keep(HighWaterMark(sequence=4, sha256="0" * 64))
+    with pytest.raises(StoreRolledBack, match="entry 4 is another one"):
         Journal(store, archive=archive, mark=mark).check_mark()
 
 
@@ -142,7 +144,7 @@ def test_an_append_to_a_store_that_forgot_says_so(tmp_path: Path) -> None:
     """To the supervisor that still lives, a store that lost its tail has no place for the next entry."""
     store = MemoryStore()
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
-    with pytest.raises(StoreForgot, match="items before this one are missing"):
+    with pytest.raises(StoreRolledBack, match="items before this one are missing"):
         Journal(store, lease).append(entry(4))
 
 
@@ -153,7 +155,7 @@ def test_a_lease_whose_token_fell_says_that_the_store_forgot(tmp_path: Path) -> 
         lease = store.acquire_lease("lead", "a", ttl_seconds=5)
     older.acquire_lease("lead", "a", ttl_seconds=5)
     for other in (older, MemoryStore()):
-        with pytest.raises(StoreForgot, match="was lost: the token is"):
+        with pytest.raises(StoreRolledBack, match="was lost: the token is"):
             other.renew(lease)
-        with pytest.raises(StoreForgot):
+        with pytest.raises(StoreRolledBack):
             other.append(JOURNAL, b"{}", fence=lease, at=1)

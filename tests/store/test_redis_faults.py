@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import runner.store.redis.store
-from runner.errors import Fenced, StoreCorrupt, StoreForgot, StoreUnavailable
+from runner.errors import Fenced, StoreCorrupt, StoreRolledBack, StoreUnavailable
 from runner.store.protocol import LeaseHeld, LeaseHolder
 from runner.store.redis.connection import LinkLost, Names, Refused, connected
 from runner.store.redis.keys import keys_of
@@ -23,7 +23,8 @@ from tests.small_disk import small_disk
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.rig import payloads, start_player
 
-LONG_SECONDS = 60.0  # nobody here waits that long
+# nobody here waits that long
+LONG_SECONDS = 60.0
 
 
 @pytest.fixture
@@ -256,7 +257,7 @@ def test_a_server_that_comes_back_empty_is_not_believed(
         "renew": lambda: store.renew(lease),
     }
     for _ in range(2):
-        with pytest.raises(StoreForgot, match="came back with less than it acknowledged"):
+        with pytest.raises(StoreRolledBack, match="came back with less than it acknowledged"):
             uses[what]()
     assert server.client().keys("*") == []
 
@@ -269,7 +270,7 @@ def test_a_handle_told_to_forget_takes_the_store_as_it_is(
     server.kill()
     server.forget()
     server.start()
-    with pytest.raises(StoreForgot):
+    with pytest.raises(StoreRolledBack):
         store.append("inbox", b"c")
     store.forget()
     assert store.append("inbox", b"c") == 1
@@ -284,13 +285,13 @@ def test_an_emptied_server_is_noticed_by_connections_that_stay(
     store.append("journal", b"acknowledged")
     store.put("assignment", b"acknowledged")
     server.client().flushall()
-    with pytest.raises(StoreForgot):
+    with pytest.raises(StoreRolledBack):
         store.append("journal", b"x")
-    with pytest.raises(StoreForgot):
+    with pytest.raises(StoreRolledBack):
         store.put("assignment", b"x")
-    with pytest.raises(StoreForgot):
+    with pytest.raises(StoreRolledBack):
         store.get("assignment")
-    with pytest.raises(StoreForgot):
+    with pytest.raises(StoreRolledBack):
         store.read(streams={"journal": 1}, registers={}, timeout_seconds=LONG_SECONDS)
 
 
@@ -305,7 +306,7 @@ def test_an_old_copy_put_in_place_is_noticed(server: RedisServer, store: RedisSt
     server.forget()
     shutil.copytree(server.folder / "copy", server.folder / "appendonlydir")
     server.start()
-    with pytest.raises(StoreForgot, match="came back with less"):
+    with pytest.raises(StoreRolledBack, match="came back with less"):
         store.append("journal", b"c")
 
 

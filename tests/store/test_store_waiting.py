@@ -12,9 +12,8 @@ import runner.store.sqlite.store
 from runner.store.protocol import Batch, Store
 from tests.store.rig import Rig
 
-LONG_SECONDS = (
-    60.0  # nobody here waits that long: a wake-up that is lost fails the test by its time-out
-)
+# nobody here waits that long: a wake-up that is lost fails the test by its time-out
+LONG_SECONDS = 60.0
 
 
 @pytest.fixture(autouse=True)

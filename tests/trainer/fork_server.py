@@ -157,7 +157,8 @@ def deliver(waiting: list[dict[str, Any]], ranks: list[Rank]) -> list[dict[str, 
         try:
             rank.channel.send(line.encode(), socket.MSG_NOSIGNAL)
         except OSError:
-            pass  # it ended meanwhile; its exit code will say how
+            # it ended meanwhile; its exit code will say how
+            pass
     return left
 
 

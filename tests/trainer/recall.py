@@ -28,9 +28,12 @@ from trainer.settings import load_settings
 from trainer.world import World
 
 SEED = 20240607
-TIMED = 20  # steps and comparisons timed
-PLAIN = 11  # a number of steps done after which weights are compared and gradients are not
-Seen = set[int] | None  # ranks that were named; None: nothing was seen
+# steps and comparisons timed
+TIMED = 20
+# a number of steps done after which weights are compared and gradients are not
+PLAIN = 11
+# ranks that were named; None: nothing was seen
+Watermarks = set[int] | None
 
 
 class Ground:
@@ -42,7 +45,8 @@ class Ground:
         self.world = World(self.settings)
         self.engine = Engine(self.settings, self.world)
         self.engine.fill()
-        self.train()  # moments that are not zero
+        # moments that are not zero
+        self.train()
 
     def batch(self, *, shared: bool) -> list[MicroBatch]:
         """Read this replica's rows of the first batch, or the first micro-batch, the same for all."""
@@ -59,7 +63,7 @@ class Ground:
         """Train one step; returns this rank's own gradient norm."""
         return self.engine.train_step(self.batch(shared=False), lr=1e-3).local_grad_norm
 
-    def look(self, check: ReplicaCheck, *, gradients: bool = False) -> Seen:
+    def look(self, check: ReplicaCheck, *, gradients: bool = False) -> Watermarks:
         """Compare the replicas; which ranks were named."""
         done = GRADIENTS_EVERY if gradients else PLAIN
         found = check.compare(done, lambda: self.batch(shared=True))
@@ -82,21 +86,21 @@ class Ground:
         for tensor, before in zip(state, kept, strict=True):
             tensor.copy_(before)
 
-    def at_once(self, site: str, bit: int, draw: int) -> Seen:
+    def at_once(self, site: str, bit: int, draw: int) -> Watermarks:
         """A comparison comes after the flip and before the next step."""
         check = ReplicaCheck(self.engine)
         with self.fault(site, bit, draw):
             return self.look(check, gradients=site == "gradient")
 
-    def covered(self, site: str, bit: int, draw: int) -> Seen:
+    def covered(self, site: str, bit: int, draw: int) -> Watermarks:
         """The flip comes after a step whose end was remembered; a comparison comes a step later."""
         return self._later(site, bit, draw, remembered=True)
 
-    def uncovered(self, site: str, bit: int, draw: int) -> Seen:
+    def uncovered(self, site: str, bit: int, draw: int) -> Watermarks:
         """The flip comes in a step that no comparison covers; one comes a step later."""
         return self._later(site, bit, draw, remembered=False)
 
-    def _later(self, site: str, bit: int, draw: int, *, remembered: bool) -> Seen:
+    def _later(self, site: str, bit: int, draw: int, *, remembered: bool) -> Watermarks:
         check = ReplicaCheck(self.engine)
         if remembered:
             check.remember(PLAIN)
@@ -104,7 +108,7 @@ class Ground:
             self.train()
             return self.look(check)
 
-    def norms(self, site: str, bit: int, draw: int) -> Seen:
+    def norms(self, site: str, bit: int, draw: int) -> Watermarks:
         """Nothing is compared: the ranks whose own gradient norm is not finite in that step are named."""
         with self.fault(site, bit, draw):
             finite = math.isfinite(self.train())

@@ -266,7 +266,8 @@ def test_fingerprint_of_a_huge_file(tmp_path: Path) -> None:
 
     def taken(*marks: int) -> str:
         with path.open("wb") as file:
-            file.truncate(size)  # sparse: costs no disk
+            # sparse: costs no disk
+            file.truncate(size)
             for place in marks:
                 file.seek(place)
                 file.write(b"x")

@@ -14,7 +14,8 @@ pytestmark = pytest.mark.trainer
 
 STEPS = 7
 LOSS_TOLERANCE = {"fp32": 5e-6, "bf16": 2e-3, "fp16": 5e-4}
-NORM_TOLERANCE = 5e-5  # relative, fp32
+# relative, fp32
+NORM_TOLERANCE = 5e-5
 MODERN: dict[str, Any] = {"recipe": "tiny_cpu", "steps": STEPS, "checkpoint_every": 0}
 MODERN |= {"validate_every": STEPS, "optimizer": {"warmup_steps": 2, "decay_steps": 100}}
 # The recipe's own warm-up: Adam's first steps follow the sign of each gradient, so that at full speed
@@ -22,7 +23,8 @@ MODERN |= {"validate_every": STEPS, "optimizer": {"warmup_steps": 2, "decay_step
 GENTLE: dict[str, Any] = {**MODERN, "optimizer": {"warmup_steps": 20, "decay_steps": 200}}
 GENTLE |= {
     "model": {"width": 64, "ffn_width": 176, "sequence": 32}
-}  # half precision is slow on a CPU
+    # half precision is slow on a CPU
+}
 GPT_2 = {
     **MODERN,
     "model": {"positions": "learned", "norm": "layernorm", "mlp": "gelu", "bias": True},

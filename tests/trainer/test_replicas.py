@@ -40,7 +40,8 @@ def test_digests_see_every_bit_and_place(dtype: torch.dtype) -> None:
     assert int(digest(elsewhere)) == whole
     seen = {whole}
     for bit in range(8 * tensor.element_size()):
-        for place in (37, 500):  # the last one fills no word
+        # the last one fills no word
+        for place in (37, 500):
             changed = tensor.clone()
             flip_bit(changed, place, bit)
             seen.add(int(digest(changed)))

@@ -90,7 +90,8 @@ def test_replicas_have_norms_of_their_own(gangs: Gangs) -> None:
     first, second = ended.values("local_grad_norm", 0), ended.values("local_grad_norm", 1)
     for a, b, whole in zip(first, second, ended.values("grad_norm"), strict=True):
         assert a != b
-        assert whole <= (a + b) / 2  # the norm of a mean
+        # the norm of a mean
+        assert whole <= (a + b) / 2
 
 
 @pytest.mark.parametrize("layout", [Layout(), Layout(tensor=2, pipeline=2)], ids=str)
@@ -142,7 +143,8 @@ def test_survivors_of_a_frozen_rank_give_up(gangs: Gangs, rank: int) -> None:
     settings = {**SETTINGS, "steps": 10_000, "checkpoint_every": 0, "group_timeout_seconds": 4}
     layout = Layout(tensor=2, pipeline=2)
     ended = gangs.run(settings, layout=layout, freeze={"rank": rank, "after_step": 3}, expect=None)
-    assert ended.exit_codes[rank] == -9  # it could not end by itself
+    # it could not end by itself
+    assert ended.exit_codes[rank] == -9
     assert 1 in ended.exit_codes
     assert 3 < ended.frozen_seconds < 15
 

@@ -102,7 +102,8 @@ def test_settings_win_over_saved_ones(gangs: Gangs, three_d: tuple[Ended, Path])
     assert report["values"]["lr"] == whole.values("lr")[SAVED] / 2
     assert ended.values("lr") == [lr / 2 for lr in whole.values("lr")[SAVED:]]
     losses, before = ended.values("loss"), whole.values("loss")[SAVED:]
-    assert losses[0] == before[0]  # the weights are the saved ones
+    # the weights are the saved ones
+    assert losses[0] == before[0]
     assert all(abs(a - b) > 1e-4 for a, b in zip(losses[1:], before[1:], strict=True))
 
 

@@ -26,12 +26,16 @@ from runner.facts.messages.assignments import Task
 log = logging.getLogger("stoker.agent")
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
-MAX_CHECKS = 32  # in one task; chosen
-MAX_OUTPUT_BYTES = 512 * 1024  # of the program; chosen: all its checks say less than a tenth
+# in one task; chosen
+MAX_CHECKS = 32
+# of the program; chosen: all its checks say less than a tenth
+MAX_OUTPUT_BYTES = 512 * 1024
 MAX_DETAIL_BYTES = (
     40 * 1024
-)  # of the answer's detail, which must fit a message with all else; chosen
-MAX_WORDS = 300  # characters of a reason, or of last words
+    # of the answer's detail, which must fit a message with all else; chosen
+)
+# characters of a reason, or of last words
+MAX_WORDS = 300
 # Of the time that a task has: the checks share the first part, so that one that hangs is named by the program itself; by the
 # second it is over, so that the answer comes before the deadline. Both chosen.
 SHARED_RATIO, LAST_RATIO = 0.8, 0.95
@@ -47,7 +51,8 @@ class Checking:
         self._loop = loop
         self._answer = answer
         self._task: Task | None = None
-        self._lock = threading.Lock()  # over the two below, so that no child is started after `end`
+        # over the two below, so that no child is started after `end`
+        self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
         self._is_over = False
 
@@ -132,7 +137,8 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         try:
             os.killpg(child.pid, signal.SIGKILL)
-        except ProcessLookupError:  # between fork and exec it leads no group yet
+        except ProcessLookupError:
+            # between fork and exec it leads no group yet
             child.kill()
 
 

@@ -25,9 +25,12 @@ from runner.errors import PermanentError
 log = logging.getLogger("stoker.agent")
 
 HARDWARE_NAME = "hardware.json"
-MAX_PARTS = 64  # as many as are kept of one piece of hardware; chosen
-MAX_PART = 200  # characters; chosen
-MIN_SERIAL = 4  # characters of a board's serial; chosen
+# as many as are kept of one piece of hardware; chosen
+MAX_PARTS = 64
+# characters; chosen
+MAX_PART = 200
+# characters of a board's serial; chosen
+MIN_SERIAL = 4
 # Seen on boards, compared in lower case with all but letters and digits left out. The UUIDs are those that AMI's and others'
 # firmware has until somebody sets one.
 _JUNK = {
@@ -104,7 +107,8 @@ def cards(root: Path) -> list[str]:
     """Return the addresses that network cards were made with."""
     found = []
     for interface in sorted((root / "sys/class/net").glob("*")):
-        if not (interface / "device").exists():  # made by software
+        # made by software
+        if not (interface / "device").exists():
             continue
         # A card in a bond shows the bond's address; its own is kept beside it.
         address = _text(interface / "bonding_slave/perm_hwaddr") or _text(interface / "address")
@@ -130,7 +134,8 @@ def _is_burnt_in(address: str) -> bool:
 def _text(path: Path) -> str:
     try:
         return path.read_text(errors="replace").strip()[:MAX_PART]
-    except OSError:  # not there, or not for us
+    except OSError:
+        # not there, or not for us
         return ""
 
 

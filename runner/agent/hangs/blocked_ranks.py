@@ -12,20 +12,25 @@ from collections.abc import Mapping
 from runner.facts.messages.signals import RankBlocked
 from runner.keeper.keeper import process
 
-QUIET_SECONDS = 5.0  # without a sign of progress before ranks are looked at; chosen
+# without a sign of progress before ranks are looked at; chosen
+QUIET_SECONDS = 5.0
 # Between two looks; chosen. A look costs 13 us a thread (measured on a busy machine): 0.5 % of a core for eight ranks of a hundred.
 LOOK_SECONDS = 2.0
-TELL_SECONDS = 5.0  # in state D before it is told; chosen
-MAX_THREADS = 256  # of one rank that are looked at, in the order of /proc; chosen
-MAX_RANKS = 64  # told in one heartbeat; chosen
+# in state D before it is told; chosen
+TELL_SECONDS = 5.0
+# of one rank that are looked at, in the order of /proc; chosen
+MAX_THREADS = 256
+# told in one heartbeat; chosen
+MAX_RANKS = 64
 
 
-class Blocked:
+class BlockedRanksMonitor:
     """Threads that were in state D at every look, and since which one. `now` and times are monotonic seconds."""
 
     def __init__(self) -> None:
         self._due = 0.0
-        self._since: dict[int, dict[int, float]] = {}  # rank -> thread -> first look
+        # rank -> thread -> first look
+        self._since: dict[int, dict[int, float]] = {}
 
     def look(self, pids: Mapping[int, int], now: float, *, progress_at: float) -> None:
         """Look at the threads of ranks (rank -> pid) when it is time; forget them all once progress was made."""
@@ -55,7 +60,8 @@ class Blocked:
 def _blocked_threads(pid: int) -> list[int]:
     try:
         names = os.listdir(f"/proc/{pid}/task")
-    except OSError:  # the process is gone
+    except OSError:
+        # the process is gone
         return []
     threads = [int(name) for name in names[:MAX_THREADS]]
     return [thread for thread in threads if (seen := process(thread)) and seen.state == "D"]

@@ -37,9 +37,11 @@ KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
 MAX_SEQUENCE = 2**62
 # Of the time there is: stacks are to be had as well; and at most so long: torch looks once a second; chosen.
 SHARE, MAX_SECONDS = 0.5, 2.0
-REAP_SECONDS = 0.05  # for the child to be gone; chosen
+# for the child to be gone; chosen
+REAP_SECONDS = 0.05
 
-Found = Mapping[int, tuple[Collective, ...]]  # rank -> of its groups
+# rank -> of its groups
+Found = Mapping[int, tuple[Collective, ...]]
 
 
 def folder_of(output_folder: str, user: RankUser | None) -> str:
@@ -110,7 +112,8 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
             env={"PATH": os.defpath, **kept},
             start_new_session=True,
         )
-    except OSError as error:  # stacks can be had all the same
+    except OSError as error:
+        # stacks can be had all the same
         log.warning("cannot read flight records: %s", error)
         return {}
     try:
@@ -132,7 +135,8 @@ def clear(output_folder: str, ranks: Iterable[int]) -> None:
     """Remove pipes of ranks that are gone: who opens one to read it would wait for ever. The folder goes too, without a record."""
     folder = Path(output_folder, FLIGHT)
     for rank in ranks:
-        for pipe in folder.glob(f"rank{rank}-*.pipe"):  # its own, and of what it has started
+        # its own, and of what it has started
+        for pipe in folder.glob(f"rank{rank}-*.pipe"):
             with contextlib.suppress(OSError):
                 pipe.unlink()
     with contextlib.suppress(OSError):
@@ -154,17 +158,20 @@ def _listens(folder: Path, rank: int, pid: int) -> bool:
 def _is_same(descriptor: str, there: os.stat_result) -> bool:
     try:
         return os.path.samestat(os.stat(descriptor), there)
-    except OSError:  # closed meanwhile
+    except OSError:
+        # closed meanwhile
         return False
 
 
 def _ask(folder: Path, rank: int) -> bool:
     try:
         with contextlib.suppress(FileNotFoundError):
-            (record_of(folder, rank)).unlink()  # an older one: torch writes one on time-outs, too
+            # an older one: torch writes one on time-outs, too
+            (record_of(folder, rank)).unlink()
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         pipe = os.open(pipe_of(folder, rank), flags)
-    except OSError:  # no such pipe, or nobody reads it
+    except OSError:
+        # no such pipe, or nobody reads it
         return False
     try:
         return stat.S_ISFIFO(os.fstat(pipe).st_mode) and os.write(pipe, b"1\n") > 0

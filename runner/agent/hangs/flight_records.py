@@ -21,13 +21,18 @@ from typing import Any
 
 MAX_FILE_BYTES = (
     64 * 1024 * 1024
-)  # ten times what a record of 2,000 collectives with their frames takes; chosen
-MAX_MEMORY_BYTES = 2 * 1024**3  # of this process; chosen
+    # ten times what a record of 2,000 collectives with their frames takes; chosen
+)
+# of this process; chosen
+MAX_MEMORY_BYTES = 2 * 1024**3
 MAX_CPU_SECONDS = 5
-MAX_ENTRIES = 20_000  # the newest; chosen
+# the newest; chosen
+MAX_ENTRIES = 20_000
 LOOK_SECONDS = 0.02
-PEERS, MAX_GROUPS = "peers", 4  # as `runner.facts.messages.rank_stacks` has them: a test compares
-MAX_GROUP, MAX_OPERATION = 40, 30  # characters; chosen
+# as `runner.facts.messages.rank_stacks` has them: a test compares
+PEERS, MAX_GROUPS = "peers", 4
+# characters; chosen
+MAX_GROUP, MAX_OPERATION = 40, 30
 
 
 class _Plain(pickle.Unpickler):
@@ -59,7 +64,8 @@ def summary(record: Any) -> list[dict[str, Any]]:
     """Return how far a record's rank is in its groups: those in which it waits, or the last used; raises whatever junk leads to."""
     groups: dict[
         str, dict[int, tuple[str, bool]]
-    ] = {}  # -> by sequence, in order: what, and whether it is over
+        # -> by sequence, in order: what, and whether it is over
+    ] = {}
     open_peers = ""
     config = record.get("pg_config", {})
     entries = sorted(record["entries"], key=lambda entry: entry["record_id"])
@@ -73,7 +79,8 @@ def summary(record: Any) -> list[dict[str, Any]]:
         # Of a sequence that has several entries (parts of one that were put together) the last one tells.
         steps = groups.pop(name, {})
         steps[int(entry["collective_seq_id"])] = operation, is_over
-        groups[name] = steps  # in the order in which they were used last
+        # in the order in which they were used last
+        groups[name] = steps
     told = [_told(name, steps) for name, steps in reversed(groups.items())]
     if open_peers:
         told.append({"group": PEERS, "sequence": 1, "operation": open_peers, "waits_at": 1})

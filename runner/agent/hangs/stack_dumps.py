@@ -29,12 +29,14 @@ from typing import BinaryIO
 from runner.keeper.keeper import Process, process, send_signal
 
 FOLDER = "stacks"
-MAX_FILE_BYTES = 256 * 1024  # of one rank's file; chosen
-MAX_THREADS = 64  # of one rank that are looked up in /proc; chosen
-MAX_REASON_LINES = 6  # of what py-spy says when it cannot; chosen
-REAP_SECONDS = (
-    0.05  # for a py-spy that was killed to be gone; one stuck in the kernel is left; chosen
-)
+# of one rank's file; chosen
+MAX_FILE_BYTES = 256 * 1024
+# of one rank that are looked up in /proc; chosen
+MAX_THREADS = 64
+# of what py-spy says when it cannot; chosen
+MAX_REASON_LINES = 6
+# for a py-spy that was killed to be gone; one stuck in the kernel is left; chosen
+REAP_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +63,8 @@ def dump(
     or not in time.
     """
     deadline = time.monotonic() + budget_seconds
-    ranks = {rank: process(pid) for rank, pid in pids.items()}  # before anything that may take long
+    # before anything that may take long
+    ranks = {rank: process(pid) for rank, pid in pids.items()}
     folder.mkdir(parents=True, exist_ok=True)
     order = sorted(pids, key=lambda rank: (_state(ranks[rank]) != "T", rank))
     paths = {rank: folder / f"rank{rank}.txt" for rank in order}
@@ -96,7 +99,8 @@ class _Readings:
         self.readers: list[_Reader] = []
         self._program = program
         self._deadline = deadline
-        self._running: dict[int, _Reader] = {}  # by descriptor of the process
+        # by descriptor of the process
+        self._running: dict[int, _Reader] = {}
         self._poll = select.poll()
 
     def begin(self, rank: Process, path: Path) -> bool:
@@ -148,7 +152,8 @@ class _Readings:
             try:
                 reader.child.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                pass  # stuck in the kernel as its rank is; reaped when it comes back
+                # stuck in the kernel as its rank is; reaped when it comes back
+                pass
         return late
 
     def _wait(self) -> bool:
@@ -192,7 +197,8 @@ def _append(path: Path, text: str) -> None:
 def interpreter(pid: int) -> int:
     """Return the Python process of a rank: itself, or what a shell script that started it runs; itself if none is found."""
     found = [pid]
-    for candidate in found:  # grows as we go down
+    # grows as we go down
+    for candidate in found:
         try:
             if "python" in os.path.basename(os.readlink(f"/proc/{candidate}/exe")):
                 return candidate
@@ -228,7 +234,8 @@ def _head(rank: int, pid: int, seen: Process | None) -> str:
             found = map(int, os.listdir(task))
             threads = sorted(found, key=lambda tid: (tid != pid, tid))
         except OSError:
-            pass  # it ends just now
+            # it ends just now
+            pass
     for tid in threads[:MAX_THREADS]:
         stat = _text(task / str(tid) / "stat")
         name = stat[stat.find("(") + 1 : stat.rfind(")")]

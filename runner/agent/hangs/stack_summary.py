@@ -17,30 +17,35 @@ from runner.facts.messages.rank_stacks import (
     MAX_STAND,
     MAX_STANDS,
     Collective,
-    Stand,
+    RankStack,
     merged,
     without_records,
 )
 
-MAX_PATH = 70  # characters of a file that are told, the last ones; Megatron-LM's longest that matters has 52; chosen
-MAX_PARTS = 4  # of a file's path that are told, the last ones; chosen
+# characters of a file that are told, the last ones; Megatron-LM's longest that matters has 52; chosen
+MAX_PATH = 70
+# of a file's path that are told, the last ones; chosen
+MAX_PARTS = 4
 MAX_BYTES = (
     wire.MAX_MESSAGE_BYTES * 3 // 4
-)  # of all stands of a node: there is more in a message; chosen
-MAX_NAME = 40  # characters of a function, the last ones, and of a place in the kernel; chosen
+    # of all stands of a node: there is more in a message; chosen
+)
+# characters of a function, the last ones, and of a place in the kernel; chosen
+MAX_NAME = 40
 
 _HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
 _MAIN_THREAD = re.compile(r"  thread (\d+) .* ([A-Za-z])(?: in (\S+))?$", re.MULTILINE)
 _PYTHON = re.compile(r"^Process (\d+):", re.MULTILINE)
 _THREAD = re.compile(r"^Thread (\S+) \([^\n]*$", re.MULTILINE)
-MAX_LINE = 2000  # characters of a frame's line; chosen
+# characters of a frame's line; chosen
+MAX_LINE = 2000
 _FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
 
 def read_stands(
     folder: Path, ranks: Iterable[int], recorded: Mapping[int, tuple[Collective, ...]] | None = None
-) -> tuple[Stand, ...]:
+) -> tuple[RankStack, ...]:
     """Return where ranks stood by their files in this folder, and what they `recorded`; of those without a file nothing is said."""
     found = []
     for rank in ranks:
@@ -57,7 +62,7 @@ def read_stands(
     return _fitting(merged(found, most=MAX_STANDS))
 
 
-def _fitting(stands: list[Stand]) -> tuple[Stand, ...]:
+def _fitting(stands: list[RankStack]) -> tuple[RankStack, ...]:
     """Return as much of it as a message holds: what was recorded goes first, and then the last of them."""
     if _num_bytes(stands) > MAX_BYTES:
         stands = merged(without_records(stands), most=MAX_STANDS)
@@ -66,11 +71,11 @@ def _fitting(stands: list[Stand]) -> tuple[Stand, ...]:
     return tuple(stands)
 
 
-def _num_bytes(stands: list[Stand]) -> int:
+def _num_bytes(stands: list[RankStack]) -> int:
     return len(wire.encode_message({"stands": wire.to_plain(tuple(stands))}))
 
 
-def stand_of(rank: int, text: str) -> Stand | None:
+def stand_of(rank: int, text: str) -> RankStack | None:
     """Return where a rank stood by the text of its file; None when it was gone, or the file is no such file."""
     head = _HEAD.match(text)
     if head is None or head[2] == "gone":
@@ -79,7 +84,7 @@ def stand_of(rank: int, text: str) -> Stand | None:
     main = _MAIN_THREAD.match(text, text.find("\n", head.end()) + 1)
     if main is not None and main[1] == head[1]:
         state, wchan = main[2], main[3] or ""
-    return Stand(
+    return RankStack(
         ranks=(rank,),
         state=_printable(state)[:1],
         wchan=_printable(wchan)[:MAX_NAME],
@@ -101,7 +106,8 @@ def _frames(text: str) -> tuple[str, ...]:
         return ()
     found, left = list[str](), MAX_STAND
     for line in text[chosen.end() + 1 :].split("\n"):
-        match = _FRAME.fullmatch(line[:MAX_LINE])  # hostile names are long
+        # hostile names are long
+        match = _FRAME.fullmatch(line[:MAX_LINE])
         if match is None:
             break
         frame = _frame(match[1], match[2], match[3] or "0")

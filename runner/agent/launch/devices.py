@@ -30,12 +30,13 @@ log = logging.getLogger("stoker.agent")
 # Idle devices show some MiB, ranks that train tens of thousands; what is below this hinders no start. NVRx waits for the same
 # amount before it starts ranks again.
 FREE_MIB = 512
-ANSWER_SECONDS = (
-    20.0  # for one answer; without persistence mode the driver first wakes every GPU; chosen
-)
-FIRST_PAUSE_SECONDS = 0.1  # between two looks while a launch waits; doubles up to the next; chosen
+# for one answer; without persistence mode the driver first wakes every GPU; chosen
+ANSWER_SECONDS = 20.0
+# between two looks while a launch waits; doubles up to the next; chosen
+FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 1.0
-LOOK_AGAIN_SECONDS = 5.0  # between two looks after a launch gave up; chosen
+# between two looks after a launch gave up; chosen
+LOOK_AGAIN_SECONDS = 5.0
 
 
 class DevicesHeld(TemporaryError):
@@ -69,7 +70,8 @@ class Devices:
         self._on_released = on_released
         self._folder = folder
         self._is_watching = False
-        self._stuck: subprocess.Popen[str] | None = None  # was killed, and does not die
+        # was killed, and does not die
+        self._stuck: subprocess.Popen[str] | None = None
 
     def program(self) -> str:
         """Return the path of nvidia-smi; "" where there is no GPU or nobody to ask."""
@@ -187,7 +189,8 @@ class Devices:
         try:
             lines = self._ask("--query-gpu=index,addressing_mode")
         except _Unanswered:
-            return []  # a driver older than that field, and than the machines where it matters
+            # a driver older than that field, and than the machines where it matters
+            return []
         return [(line[0], line[-1]) for line in lines]
 
     def _is_neighbours(self, pid: str) -> bool:
@@ -218,7 +221,8 @@ class Devices:
             said, _ = child.communicate(timeout=ANSWER_SECONDS)
         except subprocess.TimeoutExpired:
             child.kill()
-            self._stuck = child  # not waited for: a process that hangs in the driver does not die
+            # not waited for: a process that hangs in the driver does not die
+            self._stuck = child
             raise _Unanswered(f"nvidia-smi did not answer within {ANSWER_SECONDS:.0f} s") from None
         if child.returncode != 0:
             words = " ".join(said.split())[:200]

@@ -23,15 +23,18 @@ from runner.keeper import keeper
 
 log = logging.getLogger("stoker.agent")
 
-ANSWER_SECONDS = 10.0  # a keeper that says nothing for so long is stuck; chosen
+# a keeper that says nothing for so long is stuck; chosen
+ANSWER_SECONDS = 10.0
 SEND_SECONDS = 5.0
 _READ_BYTES = 1 << 18
-_MAX_RIGHTS = 16  # descriptors in one read; the keeper sends one per message
-_MSG_CMSG_CLOEXEC = 0x40000000  # the socket module does not name it
+# descriptors in one read; the keeper sends one per message
+_MAX_RIGHTS = 16
+# the socket module does not name it
+_MSG_CMSG_CLOEXEC = 0x40000000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class AgentConfig:
     """Where an agent lives. `python` runs the keeper, and ranks whose plan names no interpreter."""
 
     node: str
@@ -41,7 +44,8 @@ class Place:
     address: str = "127.0.0.1"
     python: str = sys.executable
     device_files: Path = Path("/dev")
-    machine: Path = Path("/")  # has what tells of the hardware: sys/class/...
+    # has what tells of the hardware: sys/class/...
+    machine: Path = Path("/")
 
     @property
     def shares_machine(self) -> bool:
@@ -66,7 +70,8 @@ class KeeperState:
     ranks: list[dict[str, Any]] = field(default_factory=list)
     channels: dict[int, socket.socket] = field(default_factory=dict)
     held: dict[int, list[bytes]] = field(default_factory=dict)
-    abilities: tuple[str, ...] = ()  # what it can do beyond its protocol
+    # what it can do beyond its protocol
+    abilities: tuple[str, ...] = ()
 
 
 class KeeperLost(TemporaryError):
@@ -78,7 +83,8 @@ class KeeperLink:
 
     def __init__(self, stream: socket.socket, pid: int) -> None:
         self.pid = pid
-        self.abilities: tuple[str, ...] = ()  # known once its state was asked for
+        # known once its state was asked for
+        self.abilities: tuple[str, ...] = ()
         self._stream = stream
         self._stream.settimeout(SEND_SECONDS)
         self._received = b""
@@ -175,7 +181,7 @@ def connect(folder: Path) -> KeeperLink | None:
     return KeeperLink(stream, pid)
 
 
-def start(place: Place) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
+def start(place: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
     """Start a keeper that outlives us, and connect to it. Raises PermanentError when it cannot be started."""
     command = [place.python, "-I", "-S", str(Path(keeper.__file__).absolute())]
     command += ["--folder", str(place.folder.absolute())]
@@ -207,7 +213,7 @@ def start(place: Place) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
     return link, child
 
 
-def sweep(place: Place) -> tuple[int, ...]:
+def sweep(place: AgentConfig) -> tuple[int, ...]:
     """Kill what earlier lives of this node left behind; return the ranks that do not die in time (-1: unknown).
 
     Ranks below a living keeper are not left behind. What cleans up after ranks is let be for a while.

@@ -11,12 +11,13 @@ from typing import Any
 
 from runner.agent.event_loop import Loop
 from runner.agent.launch import keeper_client
-from runner.agent.launch.keeper_client import KeeperLink, KeeperLost, KeeperState, Place
+from runner.agent.launch.keeper_client import AgentConfig, KeeperLink, KeeperLost, KeeperState
 from runner.keeper import keeper
 
 log = logging.getLogger("stoker.agent")
 
-MEND_SECONDS = 1.0  # between tries to start a keeper; chosen
+# between tries to start a keeper; chosen
+MEND_SECONDS = 1.0
 
 _Started = tuple[KeeperLink, "subprocess.Popen[bytes]"]
 
@@ -30,7 +31,7 @@ class Keeping:
 
     def __init__(
         self,
-        place: Place,
+        place: AgentConfig,
         loop: Loop,
         *,
         on_message: Callable[[dict[str, Any]], None],
@@ -41,7 +42,8 @@ class Keeping:
         self._on_message = on_message
         self._on_lost = on_lost
         self._link: KeeperLink | None = None
-        self._child: subprocess.Popen[bytes] | None = None  # the keeper, if it is a child of ours
+        # the keeper, if it is a child of ours
+        self._child: subprocess.Popen[bytes] | None = None
         self._is_leaving = False
 
     @property
@@ -105,7 +107,8 @@ class Keeping:
     def leave(self) -> None:
         """End ranks and keeper; `on_lost` is called when they are gone, and no other is started."""
         self._is_leaving = True
-        if self._link is not None:  # else one is being started, and `_mended` comes back here
+        # else one is being started, and `_mended` comes back here
+        if self._link is not None:
             self.ask("end")
             self.expect_answer()
 
@@ -151,7 +154,8 @@ class Keeping:
 
     def _begun(self) -> _Started:
         found, child = keeper_client.start(self._place)
-        found.state()  # a keeper just started holds nothing; what it can do is asked for
+        # a keeper just started holds nothing; what it can do is asked for
+        found.state()
         return found, child
 
     def _mended(

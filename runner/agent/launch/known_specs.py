@@ -10,7 +10,8 @@ from runner.errors import PermanentError
 from runner.facts.messages.assignments import LaunchPlan, spec_hash
 
 SPECS_NAME = "specs.json"
-MAX_RUNS = 64  # the newest are remembered; chosen: more than share one cluster before old ones are long over
+# the newest are remembered; chosen: more than share one cluster before old ones are long over
+MAX_RUNS = 64
 
 
 class KnownSpecs:

@@ -16,21 +16,23 @@ from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
 from runner.agent.launch import rank_commands, users
 from runner.agent.launch.devices import Devices, DevicesHeld
-from runner.agent.launch.keeper_client import Place
+from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.launch.keeper_lifecycle import Keeping
 from runner.agent.launch.known_specs import KnownSpecs
 from runner.agent.launch.preload import Warming
 from runner.agent.launch.program import NoPythonProgram
 from runner.agent.launch.users import RankUser
-from runner.agent.transport.signal_emitter import Voice
+from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.errors import PermanentError, StokerError
 from runner.facts.messages.assignments import Assignment, LaunchPlan
 from runner.facts.messages.signals import DevicesReleased, LaunchFailed
 
 log = logging.getLogger("stoker.agent")
 
-PREPARE_SECONDS = 30.0  # for folders to be made and the epoch raised on a slow file system; chosen
-MAX_REASON = 2048  # characters of why a launch failed
+# for folders to be made and the epoch raised on a slow file system; chosen
+PREPARE_SECONDS = 30.0
+# characters of why a launch failed
+MAX_REASON = 2048
 
 
 @dataclass(slots=True, kw_only=True)
@@ -42,7 +44,8 @@ class Launching:
     flight: str = ""
     is_prepared: bool = False
     is_sent: bool = False
-    sent_at: float = 0.0  # monotonic seconds
+    # monotonic seconds
+    sent_at: float = 0.0
 
     @property
     def plan(self) -> LaunchPlan:
@@ -56,11 +59,11 @@ class Starting:
 
     def __init__(
         self,
-        place: Place,
+        place: AgentConfig,
         identity: Identity,
         loop: Loop,
         *,
-        voice: Voice,
+        voice: SignalEmitter,
         keeping: Keeping,
         on_change: Callable[[], None],
     ) -> None:
@@ -180,7 +183,7 @@ class Starting:
         fill = partial(
             rank_commands.spawn_request,
             launching.assignment,
-            rank_commands.Surroundings(
+            rank_commands.LaunchEnvironment(
                 cluster=self._place.cluster.name,
                 python=self._place.python,
                 user=launching.user,
@@ -190,7 +193,8 @@ class Starting:
         try:
             try:
                 request = fill(fork=self.warming.state == "ready", cold=self.warming.why_cold())
-            except NoPythonProgram as error:  # it was one when the modules were imported
+            except NoPythonProgram as error:
+                # it was one when the modules were imported
                 request = fill(cold=str(error))
         except StokerError as error:
             self.failed(str(error))

@@ -9,17 +9,16 @@ from typing import Any, Literal
 
 from runner.agent.event_loop import Loop
 from runner.agent.launch import rank_commands, users
-from runner.agent.launch.keeper_client import Place
+from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.launch.keeper_lifecycle import Keeping
 from runner.agent.launch.program import NoPythonProgram
 from runner.agent.launch.users import NoSuchUser
-from runner.facts.messages.assignments import WarmPlan
+from runner.facts.messages.assignments import PreloadPlan
 
 log = logging.getLogger("stoker.agent")
 
-REVIVAL_SECONDS = (
-    1.0  # before a warm process that died is made anew; doubles up to the next; both chosen
-)
+# before a warm process that died is made anew; doubles up to the next; both chosen
+REVIVAL_SECONDS = 1.0
 LAST_REVIVAL_SECONDS = 60.0
 
 State = Literal["", "importing", "ready", "odd", "dead"]
@@ -30,15 +29,16 @@ class Warming:
 
     def __init__(
         self,
-        place: Place,
+        place: AgentConfig,
         loop: Loop,
         *,
         keeping: Keeping,
         on_change: Callable[[], None],
     ) -> None:
         self._place, self._loop, self._keeping, self._on_change = place, loop, keeping, on_change
-        self._plan: WarmPlan | None = None
-        self._was_told = False  # before that, a keeper that is found may hold one
+        self._plan: PreloadPlan | None = None
+        # before that, a keeper that is found may hold one
+        self._was_told = False
         self._wish: dict[str, Any] = {}
         self._since = 0.0
         self._revival_seconds = 0.0
@@ -57,7 +57,7 @@ class Warming:
         """What a heartbeat says: "", importing, ready, or why there is none."""
         return self.state if self.state in ("", "importing", "ready") else self.reason
 
-    def want(self, plan: WarmPlan | None) -> None:
+    def want(self, plan: PreloadPlan | None) -> None:
         """Take over what the assignment says; asking again for the same changes nothing."""
         if plan == self._plan and self._was_told:
             return

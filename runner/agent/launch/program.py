@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Literal
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
-_PLAIN_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")  # options of an interpreter that stand alone
+# options of an interpreter that stand alone
+_PLAIN_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")
 _FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-_SHEBANG_BYTES = 256  # the kernel reads as much of a first line
+# the kernel reads as much of a first line
+_SHEBANG_BYTES = 256
 
 Form = Literal["path", "module"]
 
@@ -22,7 +24,8 @@ Form = Literal["path", "module"]
 class Program:
     """`interpreter` runs `target`: the file of a script, or a module. `arguments` is sys.argv, the target first."""
 
-    interpreter: tuple[str, ...]  # with its options
+    # with its options
+    interpreter: tuple[str, ...]
     form: Form
     target: str
     arguments: tuple[str, ...]

@@ -19,13 +19,12 @@ from runner.attempt_folders import FLIGHT, make_output_folder
 from runner.checkpoints.sealed_folder import EPOCH, raise_epoch
 from runner.errors import SpecError
 from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
-from runner.facts.messages.assignments import Assignment, LaunchPlan, WarmPlan
+from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan
 from runner.facts.wire import to_message, to_plain
 
 CONTRACT_VERSION = "1"
-MAX_FORKED_RANKS = (
-    64  # of one node: what one packet to a warm process can carry, see warm.MAX_RANKS
-)
+# of one node: what one packet to a warm process can carry, see warm.MAX_RANKS
+MAX_FORKED_RANKS = 64
 _ATTEMPT_VARIABLE = re.compile(ATTEMPT_VARIABLES)
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
@@ -49,7 +48,7 @@ def prepare(assignment: Assignment, user: RankUser | None = None, *, state: str 
             users.give(Path(plan.checkpoints, EPOCH), user)
 
 
-def warm_wish(plan: WarmPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
+def warm_wish(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
     """Say to a keeper what to warm up. Raises NoPythonProgram for a command whose ranks cannot be forked."""
     environment = lasting_environment(
         plan.environment, ranks_per_node=plan.ranks_per_node, user=user
@@ -84,7 +83,7 @@ def _program(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class LaunchEnvironment:
     """What a start goes by beside its plan: the cluster's name, the node's Python, whom ranks run as, and where they may be asked
     for flight records (`flight.folder_of`).
     """
@@ -96,7 +95,7 @@ class Surroundings:
 
 
 def spawn_request(
-    assignment: Assignment, here: Surroundings, *, fork: bool = False, cold: str = ""
+    assignment: Assignment, here: LaunchEnvironment, *, fork: bool = False, cold: str = ""
 ) -> dict[str, Any]:
     """Say to a keeper what to start. Raises SpecError for a command that cannot be filled in.
 
@@ -173,7 +172,7 @@ def lasting_environment(
     return environment
 
 
-def shared_environment(assignment: Assignment, here: Surroundings) -> dict[str, str]:
+def shared_environment(assignment: Assignment, here: LaunchEnvironment) -> dict[str, str]:
     """Return what all ranks of this node have in common: the contract's variables over the plan's over the agent's."""
     plan = assignment.plan
     assert plan is not None

@@ -12,7 +12,8 @@ from typing import Any
 
 from runner.errors import PermanentError
 
-ABILITY = "user"  # what a keeper says it can do
+# what a keeper says it can do
+ABILITY = "user"
 
 
 class NoSuchUser(PermanentError):
@@ -79,7 +80,8 @@ def give(path: Path, user: RankUser) -> None:
         if seen.st_uid == 0 and (stat.S_ISDIR(seen.st_mode) or seen.st_nlink == 1):
             os.fchown(descriptor, user.uid, user.gid)
     except OSError:
-        pass  # a file system that keeps root out; the ranks will say so
+        # a file system that keeps root out; the ranks will say so
+        pass
     finally:
         os.close(descriptor)
 

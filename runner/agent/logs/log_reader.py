@@ -22,16 +22,21 @@ from runner.facts import wire
 
 log = logging.getLogger("stoker.agent")
 
-LIMIT_SECONDS = 30.0  # for one search, for taking an order, and between two words; far above what they take; chosen
-PUSH_SECONDS = 0.05  # between two tries to hand over an order; chosen
+# for one search, for taking an order, and between two words; far above what they take; chosen
+LIMIT_SECONDS = 30.0
+# between two tries to hand over an order; chosen
+PUSH_SECONDS = 0.05
 AGAIN_SECONDS = (
     1.0,
     5.0,
     60.0,
-)  # until one that died is replaced, the more often the later; chosen
-NICE = 10  # others train, or restart ranks, meanwhile
+    # until one that died is replaced, the more often the later; chosen
+)
+# others train, or restart ranks, meanwhile
+NICE = 10
 ERRORS_NAME = "reader.err"
-MOST_ANSWER_BYTES = 16 * 1024 * 1024  # an answer names every log of a node
+# an answer names every log of a node
+MOST_ANSWER_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1 << 20
 
 
@@ -52,8 +57,10 @@ class Reader:
         self._child: subprocess.Popen[bytes] | None = None
         # Killed. One that waits for a disk does not die of it, and nobody waits for it.
         self._old: list[subprocess.Popen[bytes]] = []
-        self._said = b""  # not a whole line yet
-        self._orders = b""  # that its pipe has not taken yet
+        # not a whole line yet
+        self._said = b""
+        # that its pipe has not taken yet
+        self._orders = b""
         self._num_deaths = 0
         self._is_over = False
 

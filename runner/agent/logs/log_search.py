@@ -21,7 +21,7 @@ from runner.agent.event_loop import Loop
 from runner.agent.logs.log_reader import LIMIT_SECONDS, Reader
 from runner.agent.ranks import output_files
 from runner.agent.ranks.gang import Gang
-from runner.agent.transport.signal_emitter import Voice
+from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.errors import WireError
 from runner.facts import wire
 from runner.facts.matches import Match
@@ -30,14 +30,17 @@ from runner.facts.messages.signals import LinesMatched
 
 log = logging.getLogger("stoker.agent")
 
-FOLLOW_SECONDS = 1.0  # after a gang's start, which is busy enough; chosen
-LINGER_SECONDS = 2.0  # after a gang's end, for words about it; chosen
-FINISH_SECONDS = (
-    1.5  # that an agent which leaves waits for a search; chosen: less than nodes may be silent
-)
-WAIT_SECONDS = 0.5  # after the first death of a gang, for those that die of it; chosen
+# after a gang's start, which is busy enough; chosen
+FOLLOW_SECONDS = 1.0
+# after a gang's end, for words about it; chosen
+LINGER_SECONDS = 2.0
+# that an agent which leaves waits for a search; chosen: less than nodes may be silent
+FINISH_SECONDS = 1.5
+# after the first death of a gang, for those that die of it; chosen
+WAIT_SECONDS = 0.5
 PLACES_NAME = "followed.json"
-INITIAL_PID_NAMESPACE = 0xEFFFFFFC  # Linux, include/linux/proc_ns.h
+# Linux, include/linux/proc_ns.h
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,21 +62,26 @@ class _Due:
 class Searching:
     """Owned by the agent's loop."""
 
-    def __init__(self, loop: Loop, voice: Voice, *, folder: Path, kernel_log: KernelSource) -> None:
+    def __init__(
+        self, loop: Loop, voice: SignalEmitter, *, folder: Path, kernel_log: KernelSource
+    ) -> None:
         """`folder`: the node's own."""
         self._loop, self._voice = loop, voice
         self._folder, self._kernel_log = folder, kernel_log
         self._reader = Reader(loop, folder, on_word=self._hear, on_death=self._bereft)
-        self._gang: Gang | None = None  # that is there
-        self._followed: Gang | None = (
-            None  # whose logs are followed: what kills a gang is said after it is gone
-        )
+        # that is there
+        self._gang: Gang | None = None
+        # whose logs are followed: what kills a gang is said after it is gone
+        self._followed: Gang | None = None
         self._since_microseconds = 0
         self._places: Mapping[str, Place] = {}
         self._due: _Due | None = None
-        self._asked: dict[int, tuple[Gang, Search]] = {}  # searches under way, by number
-        self._repeated: dict[int, None] = {}  # searches that were asked for twice
-        self._when_finished: Callable[[], None] | None = None  # the agent is about to leave
+        # searches under way, by number
+        self._asked: dict[int, tuple[Gang, Search]] = {}
+        # searches that were asked for twice
+        self._repeated: dict[int, None] = {}
+        # the agent is about to leave
+        self._when_finished: Callable[[], None] | None = None
         self._number = 0
 
     # -- gangs
@@ -81,7 +89,8 @@ class Searching:
     def begun(self, gang: Gang, *, adopted: bool = False) -> None:
         """Follow the logs of a gang, soon; of one that an earlier life of the agent followed, from where that one stopped."""
         if self._followed is not None:
-            self._unfollow()  # what the kernel says from now on is not about the gang before
+            # what the kernel says from now on is not about the gang before
+            self._unfollow()
         self._gang = gang
         self._since_microseconds = int(time.monotonic() * 1e6)
         self._places = {}
@@ -205,7 +214,8 @@ class Searching:
         if said.trouble:
             log.warning("following the logs of %s: %s", said.gang, said.trouble)
         matches = [_of_rank(match, gang) for match in said.matches]
-        if self._kernel_log.is_shared:  # what names none of our processes may be another node's
+        # what names none of our processes may be another node's
+        if self._kernel_log.is_shared:
             matches = [one for one in matches if not one.of_kernel or one.rank is not None]
         if matches:
             self._voice.tell(
@@ -276,7 +286,8 @@ class Searching:
         }
         path = self._folder / PLACES_NAME
         scratch = path.with_suffix(".part")
-        with contextlib.suppress(OSError):  # a full disk: the next life tells some lines twice
+        # a full disk: the next life tells some lines twice
+        with contextlib.suppress(OSError):
             scratch.write_text(json.dumps(plain))
             scratch.replace(path)
 

@@ -10,7 +10,8 @@ from functools import partial
 from runner.agent.event_loop import Loop
 from runner.agent.ranks.reports import MAX_PACKET_BYTES
 
-PACKETS_AT_ONCE = 512  # of one rank before the others get their turn: more than its queue holds
+# of one rank before the others get their turn: more than its queue holds
+PACKETS_AT_ONCE = 512
 
 
 class Channels:
@@ -42,7 +43,8 @@ class Channels:
                 return
             if packet:
                 self._take(rank, packet)
-            elif _is_hung_up(channel):  # else an empty packet, which means nothing
+            elif _is_hung_up(channel):
+                # else an empty packet, which means nothing
                 self.close(rank)
 
     def send(self, rank: int, line: bytes) -> bool:

@@ -11,14 +11,15 @@ from collections import deque
 from runner.agent.ranks.reports import Step
 from runner.facts.messages.signals import RankCompute
 
-TELL_SECONDS = (
-    10.0  # between two words of it; chosen: eight ranks then cost 33 bytes a second (measured)
-)
-MAX_STEPS = 256  # of one rank that a median is made of, the newest; chosen
-MAX_RANKS = 64  # told in one heartbeat, which must fit one message; chosen
+# between two words of it; chosen: eight ranks then cost 33 bytes a second (measured)
+TELL_SECONDS = 10.0
+# of one rank that a median is made of, the newest; chosen
+MAX_STEPS = 256
+# told in one heartbeat, which must fit one message; chosen
+MAX_RANKS = 64
 
 
-class Compute:
+class ComputeTimes:
     """Steps that were reported and not told of yet. `now` is in monotonic seconds."""
 
     def __init__(self, now: float) -> None:
@@ -52,4 +53,5 @@ class Compute:
 
 def _median(seconds: deque[float]) -> float:
     ordered = sorted(seconds)
-    return float(f"{ordered[len(ordered) // 2]:.6g}")  # as many digits as anybody compares
+    # as many digits as anybody compares
+    return float(f"{ordered[len(ordered) // 2]:.6g}")

@@ -7,25 +7,25 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runner.agent.hangs.blocked_ranks import Blocked
+from runner.agent.hangs.blocked_ranks import BlockedRanksMonitor
 from runner.agent.ranks import output_files, rank_resources, reports
-from runner.agent.ranks.compute_times import Compute
+from runner.agent.ranks.compute_times import ComputeTimes
 from runner.agent.ranks.start_times import StartPhases
-from runner.agent.ranks.step_aggregator import MAX_STEPS, Fold
+from runner.agent.ranks.step_aggregator import MAX_STEPS, StepAggregator
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment, LaunchPlan
-from runner.facts.messages.rank_stacks import Stand
+from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.messages.signals import (
     MAX_COLD,
     CheckpointSealed,
     Heartbeat,
-    Junk,
+    MalformedMessage,
     Progress,
     RankExited,
-    RankHoldings,
-    RanksGone,
+    RankResources,
     RanksReady,
     RanksStarted,
+    RanksTerminated,
     ReplicasDisagree,
     RequestTaken,
     SettingsInEffect,
@@ -37,12 +37,15 @@ from runner.keeper.keeper import process
 log = logging.getLogger("stoker.agent")
 
 Stamp = Callable[[], Mapping[str, Any]]
-MAX_DETAIL = 300  # characters of a report that are told; chosen
-MAX_REMEMBERED = 1000  # requests known to be taken; chosen
+# characters of a report that are told; chosen
+MAX_DETAIL = 300
+# requests known to be taken; chosen
+MAX_REMEMBERED = 1000
 # Between two looks at the ranks' states; chosen. That a rank is stopped is known to half of it. A look costs some 100 us, most
 # of it for waking up (measured), so looking takes an agent 0.05 to 0.1 % of a core.
 LOOK_SECONDS = 0.2
-WRITES_SECONDS = 0.2  # between two looks at the files that ranks write to; chosen
+# between two looks at the files that ranks write to; chosen
+WRITES_SECONDS = 0.2
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,19 +93,22 @@ class Gang:
         self.writes = 0
         self.wants_beat = False
         self._stamp = stamp
-        self._fold = Fold()
-        self._compute = Compute(now)
-        self._blocked = Blocked()
-        self._measured: tuple[tuple[RankHoldings, ...], int] = ((), 0)  # not told yet
+        self._fold = StepAggregator()
+        self._compute = ComputeTimes(now)
+        self._blocked = BlockedRanksMonitor()
+        # not told yet
+        self._measured: tuple[tuple[RankResources, ...], int] = ((), 0)
         self._measure_due = now + rank_resources.SAMPLE_SECONDS
         self.log_bytes_skipped = 0
-        self._read: tuple[StepRecord, ...] = ()  # steps in the output of ranks, not told yet
+        # steps in the output of ranks, not told yet
+        self._read: tuple[StepRecord, ...] = ()
         self._start = StartPhases(ranks=len(self.ranks), spawned_at=spawned_at)
         self._last_loss: float | None = None
         self._marked_step: int | None = None
         self._marked_at = now
         self._taken: dict[str, None] = {}
-        self._signs: tuple[tuple[int, int], ...] | None = None  # None: not looked at yet
+        # None: not looked at yet
+        self._signs: tuple[tuple[int, int], ...] | None = None
         self._looked_at = self._signs_due = self._writing_since = now
         self._longest_quiet_seconds = 0.0
         self._told_stopped: tuple[int, ...] = ()
@@ -133,7 +139,9 @@ class Gang:
         for reason in junk:
             rank.num_junk += 1
             if rank.num_junk == 1:
-                signals.append(Junk(**self._stamp(), reason=f"rank {number} reports {reason}"))
+                signals.append(
+                    MalformedMessage(**self._stamp(), reason=f"rank {number} reports {reason}")
+                )
         return signals
 
     def _take(self, rank: RankHere, report: reports.Report, now: float) -> list[Signal]:
@@ -172,7 +180,7 @@ class Gang:
                         detail=report.detail[:MAX_DETAIL],
                     )
                 ]
-            case reports.Taken():
+            case reports.RequestAcknowledged():
                 return self._request_taken(report)
         return []
 
@@ -209,7 +217,7 @@ class Gang:
             RanksReady(**self._stamp(), attempt=self.attempt, requests=requests, remedies=remedies)
         ]
 
-    def _request_taken(self, report: reports.Taken) -> list[Signal]:
+    def _request_taken(self, report: reports.RequestAcknowledged) -> list[Signal]:
         if not self.leads or report.request in self._taken or len(self._taken) >= MAX_REMEMBERED:
             return []
         self._taken[report.request] = None
@@ -273,7 +281,7 @@ class Gang:
         return {rank.rank: rank.pid for rank in self.alive}
 
     def measured(
-        self, found: tuple[tuple[RankHoldings, ...], int] | None, error: Exception | None
+        self, found: tuple[tuple[RankResources, ...], int] | None, error: Exception | None
     ) -> None:
         """Take what was measured, for the next heartbeat to tell."""
         if found is None:
@@ -285,7 +293,8 @@ class Gang:
         signs = output_files.signs(self.plan.output_folder, self.plan.ranks)
         if signs == self._signs:
             return
-        if self._signs is not None:  # what was there before the first look is no write
+        # what was there before the first look is no write
+        if self._signs is not None:
             self.writes += 1
             if self.writes == 1:
                 self._writing_since = now
@@ -361,16 +370,18 @@ class Gang:
         left_behind: tuple[int, ...],
         fenced: bool,
         stacks: int = 0,
-        stands: tuple[Stand, ...] = (),
+        stands: tuple[RankStack, ...] = (),
     ) -> list[Signal]:
         """Return what is to be said once no rank is left: first the junk that was counted, then that they are gone."""
         signals: list[Signal] = [
-            Junk(**self._stamp(), reason=f"rank {rank.rank} reported junk", count=rank.num_junk)
+            MalformedMessage(
+                **self._stamp(), reason=f"rank {rank.rank} reported junk", count=rank.num_junk
+            )
             for rank in self.ranks.values()
             if rank.num_junk > 1
         ]
         signals.append(
-            RanksGone(
+            RanksTerminated(
                 **self._stamp(),
                 epoch=self.epoch,
                 attempt=self.attempt,

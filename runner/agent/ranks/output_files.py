@@ -33,13 +33,15 @@ def bound(path: Path, limit_bytes: int) -> bool:
     try:
         with path.open("rb+") as source, scratch.open("wb") as target:
             source.seek(size - limit_bytes // 2)
-            source.readline()  # begin with a whole line
+            # begin with a whole line
+            source.readline()
             while chunk := source.read(_COPY_BYTES):
                 target.write(chunk)
             target.flush()
             os.ftruncate(source.fileno(), 0)
     except OSError:
-        scratch.unlink(missing_ok=True)  # what is there of it takes room that others need more
+        # what is there of it takes room that others need more
+        scratch.unlink(missing_ok=True)
         raise
     scratch.rename(kept)
     return True

@@ -13,11 +13,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from runner.facts.messages.signals import RankHoldings
+from runner.facts.messages.signals import RankResources
 from runner.keeper.keeper import processes
 
-SAMPLE_SECONDS = 60.0  # between two samples; chosen
-MAX_RANKS = 64  # told in one heartbeat; chosen
+# between two samples; chosen
+SAMPLE_SECONDS = 60.0
+# told in one heartbeat; chosen
+MAX_RANKS = 64
 GROUPS = Path("/sys/fs/cgroup")
 # How a control group spells its limit, its use, and what of that the kernel takes back first: version 2, then version 1.
 _SPELLINGS = (
@@ -26,7 +28,7 @@ _SPELLINGS = (
 )
 
 
-def measure(pids: Mapping[int, int]) -> tuple[tuple[RankHoldings, ...], int]:
+def measure(pids: Mapping[int, int]) -> tuple[tuple[RankResources, ...], int]:
     """Return the holdings of ranks (rank -> pid) that are there, and what `free_bytes` does."""
     below = _below(pids.values())
     held = [_holdings(rank, [pid, *below[pid]]) for rank, pid in list(pids.items())[:MAX_RANKS]]
@@ -55,17 +57,19 @@ def _below(roots: Iterable[int]) -> dict[int, list[int]]:
     return found
 
 
-def _holdings(rank: int, pids: list[int]) -> RankHoldings | None:
+def _holdings(rank: int, pids: list[int]) -> RankResources | None:
     """Add up a rank's processes, itself first; None when it is gone, or somebody else's."""
     own = _fields(Path(f"/proc/{pids[0]}/status"))
-    if "RssAnon" not in own:  # a zombie has none
+    # a zombie has none
+    if "RssAnon" not in own:
         return None
     memory_bytes = _memory_bytes(own) + own.get("RssShmem", 0)
-    for pid in pids[1:]:  # what these share with the rank was counted there
+    # what these share with the rank was counted there
+    for pid in pids[1:]:
         memory_bytes += _memory_bytes(_fields(Path(f"/proc/{pid}/status")))
     pairs = [pair for pid in pids if (pair := _descriptors(pid)) is not None]
     num_open, limit = max(pairs, key=lambda pair: pair[0] / pair[1], default=(None, None))
-    return RankHoldings(
+    return RankResources(
         rank=rank, memory_bytes=memory_bytes, descriptors=num_open, descriptors_limit=limit
     )
 
@@ -79,7 +83,8 @@ def _descriptors(pid: int) -> tuple[int, int] | None:
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/limits").read_text().splitlines():
             if line.startswith("Max open files"):
-                limit = int(line.split()[3])  # "unlimited" is no number
+                # "unlimited" is no number
+                limit = int(line.split()[3])
                 return (len(os.listdir(f"/proc/{pid}/fd")), limit) if limit > 0 else None
     return None
 
@@ -117,7 +122,8 @@ def _groups() -> Iterator[Path]:
 def _group_room(folder: Path) -> int | None:
     for limit, use, reclaimable in _SPELLINGS:
         with contextlib.suppress(OSError, ValueError):
-            most = int((folder / limit).read_text())  # "max" is no number
+            # "max" is no number
+            most = int((folder / limit).read_text())
             used = int((folder / use).read_text())
             lines = (folder / "memory.stat").read_text().splitlines()
             given_back = [

@@ -10,15 +10,24 @@ from typing import Any, Literal
 from runner.errors import WireError
 from runner.facts.wire import from_plain
 
-MAX_PACKET_BYTES = 64 * 1024  # the contract's limit
-MAX_STEP = 2**53  # larger ones are not the same in every JSON reader
-MAX_STAGE = 2**16  # of a pipeline; chosen
-MAX_NAMES = 32  # requests, remedies or phase timings one rank may name; chosen
-MAX_TEXT = 4096  # a path; chosen
-MAX_NAME = 200  # a layer's, a phase's, a request's; chosen
-MAX_DETAIL = 1000  # of replicas that disagree; chosen
-MAX_ODD_RANKS = 64  # more than so many that are odd together are no matter of ranks; chosen
-MAX_RANK = 2**24  # chosen
+# the contract's limit
+MAX_PACKET_BYTES = 64 * 1024
+# larger ones are not the same in every JSON reader
+MAX_STEP = 2**53
+# of a pipeline; chosen
+MAX_STAGE = 2**16
+# requests, remedies or phase timings one rank may name; chosen
+MAX_NAMES = 32
+# a path; chosen
+MAX_TEXT = 4096
+# a layer's, a phase's, a request's; chosen
+MAX_NAME = 200
+# of replicas that disagree; chosen
+MAX_DETAIL = 1000
+# more than so many that are odd together are no matter of ranks; chosen
+MAX_ODD_RANKS = 64
+# chosen
+MAX_RANK = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +80,8 @@ class Step:
     mfu_ratio: float | None = None
     peak_memory_bytes: int | None = None
     first_nonfinite_layer: str | None = None
-    stage: int | None = None  # of the pipeline, from 0
+    # of the pipeline, from 0
+    stage: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +101,7 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class RequestAcknowledged:
     """The step after which a request takes effect."""
 
     request: str
@@ -102,13 +112,16 @@ class Taken:
 class Replicas:
     """What must be the same on several ranks, or at two moments, is not. `ranks`: the odd ones; empty: nobody can say."""
 
-    step: int  # steps done when it was seen
+    # steps done when it was seen
+    step: int
     what: Literal["weight", "master", "moment", "gradient"]
     ranks: tuple[int, ...] = ()
     detail: str = ""
 
 
-Report = Hello | Phase | Timing | Settings | Step | Validation | Sealed | Taken | Replicas
+Report = (
+    Hello | Phase | Timing | Settings | Step | Validation | Sealed | RequestAcknowledged | Replicas
+)
 
 _KINDS: dict[str, type] = {
     "hello": Hello,
@@ -118,7 +131,7 @@ _KINDS: dict[str, type] = {
     "step": Step,
     "validation": Validation,
     "checkpoint": Sealed,
-    "taken": Taken,
+    "taken": RequestAcknowledged,
     "replicas": Replicas,
 }
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from runner.agent.ranks.reports import MAX_NAMES
 from runner.facts.messages.signals import StartPhase
 
-FIRST_WORD = "start"  # from the request for the ranks to the first thing a rank says
+# from the request for the ranks to the first thing a rank says
+FIRST_WORD = "start"
 # Ranks of a node make their first step together; after this, those that are silent are known to report none; chosen.
 STRAGGLING_SECONDS = 2.0
 

@@ -7,7 +7,8 @@ import math
 from runner.agent.ranks.reports import Step, Validation
 from runner.facts.messages.signals import StepRecord
 
-MAX_STEPS = 80  # in one heartbeat, which must fit one message; the oldest make room; chosen
+# in one heartbeat, which must fit one message; the oldest make room; chosen
+MAX_STEPS = 80
 _FIRST_GIVEN = (
     "loss",
     "grad_norm",
@@ -20,12 +21,13 @@ _FIRST_GIVEN = (
 )
 
 
-class Fold:
+class StepAggregator:
     """Steps reported and not sent yet. A step is sent once all ranks that report have done it, or a heartbeat later."""
 
     def __init__(self) -> None:
         self._open: dict[int, dict[str, object]] = {}
-        self._overdue: set[int] = set()  # were open at the last heartbeat already
+        # were open at the last heartbeat already
+        self._overdue: set[int] = set()
 
     def add(self, rank: int, report: Step) -> None:
         """Fold in one rank's view."""

@@ -13,7 +13,7 @@ from runner.agent.hangs import flight_recorder, stack_dumps
 from runner.agent.hangs.stack_summary import read_stands
 from runner.agent.launch.keeper_lifecycle import Keeping
 from runner.agent.ranks.gang import Gang
-from runner.facts.messages.rank_stacks import Stand
+from runner.facts.messages.rank_stacks import RankStack
 
 log = logging.getLogger("stoker.agent")
 
@@ -26,8 +26,10 @@ class End:
     kill_at: float
     is_killed: bool = False
     fenced: bool = False
-    stacks: int = 0  # ranks whose stacks were written down before
-    stands: tuple[Stand, ...] = ()  # where they stood by these
+    # ranks whose stacks were written down before
+    stacks: int = 0
+    # where they stood by these
+    stands: tuple[RankStack, ...] = ()
 
 
 class Ending:
@@ -89,7 +91,7 @@ class Ending:
         begun, place = time.monotonic(), gang.plan.output_folder
         folder = Path(place, stack_dumps.FOLDER)
 
-        def job() -> tuple[int, tuple[Stand, ...]]:
+        def job() -> tuple[int, tuple[RankStack, ...]]:
             program = stack_dumps.find_program()
             recorded = flight_recorder.gather(
                 place, flight_recorder.ask(place, moving), budget_seconds=budget_seconds
@@ -100,7 +102,9 @@ class Ending:
             )
             return count, read_stands(folder, pids, recorded)
 
-        def dumped(found: tuple[int, tuple[Stand, ...]] | None, error: Exception | None) -> None:
+        def dumped(
+            found: tuple[int, tuple[RankStack, ...]] | None, error: Exception | None
+        ) -> None:
             if error is not None:
                 log.warning("cannot write stacks of %s: %s", gang.attempt, error)
             if self.under_way is end:

@@ -10,7 +10,8 @@ from runner.facts.wire import MAX_MESSAGE_BYTES, decode
 from runner.signer import Signer
 from runner.store.protocol import Batch
 
-MAX_ASSIGNMENT_BYTES = 16 * 1024 * 1024  # of a register, as the store takes it
+# of a register, as the store takes it
+MAX_ASSIGNMENT_BYTES = 16 * 1024 * 1024
 
 
 class Inbox:
@@ -34,9 +35,11 @@ class Inbox:
         self.stream = f"tasks/{node}"
         self.cursor = task_cursor
         self.version = 0
-        self.asked = 0  # written by the owner, read by the reader
+        # written by the owner, read by the reader
+        self.asked = 0
         self._confirmed = -1
-        self._is_blind = False  # the register holds what cannot be believed
+        # the register holds what cannot be believed
+        self._is_blind = False
         self._signer = signer
         self._on_message = on_message
         self._on_confirmed = on_confirmed

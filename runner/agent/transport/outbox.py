@@ -14,7 +14,7 @@ from collections.abc import Callable
 from itertools import islice
 
 from runner.agent.transport.spool import Spool
-from runner.errors import StokerError, StoreForgot, TemporaryError, WireError
+from runner.errors import StokerError, StoreRolledBack, TemporaryError, WireError
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.signer import SIGNATURE_BYTES, Signer
 from runner.store.protocol import Store
@@ -23,11 +23,16 @@ log = logging.getLogger("stoker.agent")
 
 SIGNALS = "signals"
 BEATS = "beats"
-MAX_BATCH = 64  # durable signals in one transaction; chosen
-MAX_BEATS = 8  # heartbeats that wait while the store is slow; the oldest makes room; chosen
-HANGING_SECONDS = 3.0  # a call that takes longer counts as a store that is lost; chosen: three times a store's own deadline
-MAX_DELAY_SECONDS = 5.0  # between tries, whatever the store asks for
-MAX_SAID_AT_ONCE = 300  # characters of an error that are logged
+# durable signals in one transaction; chosen
+MAX_BATCH = 64
+# heartbeats that wait while the store is slow; the oldest makes room; chosen
+MAX_BEATS = 8
+# a call that takes longer counts as a store that is lost; chosen: three times a store's own deadline
+HANGING_SECONDS = 3.0
+# between tries, whatever the store asks for
+MAX_DELAY_SECONDS = 5.0
+# characters of an error that are logged
+MAX_SAID_AT_ONCE = 300
 
 
 class Outbox:
@@ -52,7 +57,8 @@ class Outbox:
         self._durable: collections.deque[tuple[object, bytes]] = collections.deque()
         self._beats: collections.deque[bytes] = collections.deque(maxlen=MAX_BEATS)
         self._spool = spool
-        self._num_unspooled = 0  # of the newest that wait: not in the spool, which had no room
+        # of the newest that wait: not in the spool, which had no room
+        self._num_unspooled = 0
         self._retry_at = 0.0
         self._failing_since: float | None = None
         self._calling_since: float | None = None
@@ -137,7 +143,8 @@ class Outbox:
             try:
                 self._durable.append((decode(line), line))
             except WireError:
-                continue  # its writer was killed in the middle of this line
+                # its writer was killed in the middle of this line
+                continue
 
     def _catch_up(self) -> None:
         """Write down what is not in the spool yet."""
@@ -158,10 +165,9 @@ class Outbox:
         except TemporaryError as error:
             delay_seconds = min(error.delay_seconds, MAX_DELAY_SECONDS)
             self._say(f"the store does not take {stream}: {error}")
-        except StoreForgot as error:
-            delay_seconds = (
-                0.0  # what it forgot is for the supervisor and a person; we say what we have to say
-            )
+        except StoreRolledBack as error:
+            # what it forgot is for the supervisor and a person; we say what we have to say
+            delay_seconds = 0.0
             self._say(f"going on with the store as it is: {error}")
             store.forget()
         except StokerError as error:
@@ -179,7 +185,8 @@ class Outbox:
         return delay_seconds
 
     def _say(self, message: str) -> None:
-        if self._failing_since is None:  # once per outage
+        # once per outage
+        if self._failing_since is None:
             log.warning("%s", message[:MAX_SAID_AT_ONCE])
 
     def _acknowledged(self, batch: list[tuple[object, bytes]]) -> None:

@@ -15,16 +15,17 @@ from typing import Any, Protocol
 from runner.agent.transport.inbox import Inbox
 from runner.agent.transport.outbox import Outbox
 from runner.agent.transport.spool import Spool
-from runner.agent.transport.store_client import Courier
+from runner.agent.transport.store_client import StoreClient
 from runner.facts.messages.assignments import Assignment, Task
 from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.signer import Signer
 
-LIFE_BYTES = 8  # of randomness in the name of a life; chosen: two alike among 10,000 nodes in years are not to be seen
-MAX_HELD = (
-    64  # tasks that wait while the register names another life; the oldest makes room; chosen
-)
-LONGEST_REJOIN_RATIO = 12  # of the silence limit: between two tries to join; chosen
+# of randomness in the name of a life; chosen: two alike among 10,000 nodes in years are not to be seen
+LIFE_BYTES = 8
+# tasks that wait while the register names another life; the oldest makes room; chosen
+MAX_HELD = 64
+# of the silence limit: between two tries to join; chosen
+LONGEST_REJOIN_RATIO = 12
 
 
 def new_life() -> str:
@@ -64,7 +65,7 @@ class Listener(Protocol):
         """The register named us, and now names another life: somebody else is this node."""
 
 
-class Session:
+class AgentSession:
     """One life's words. Its owner's thread alone says things; `rejoin_seconds` is the least time between two tries to join.
 
     Threads of its own: none. Connections of its own: none. See the module.
@@ -72,7 +73,7 @@ class Session:
 
     def __init__(
         self,
-        courier: Courier,
+        courier: StoreClient,
         source: Source,
         listener: Listener,
         *,
@@ -94,15 +95,20 @@ class Session:
             on_confirmed=listener.on_confirmed,
             on_junk=listener.on_junk,
         )
-        self._named_at = 0  # version of the register that named us last; 0: none has
-        self._named_epoch = 0  # the highest epoch of an assignment that named us
-        self._before_us = set[str]()  # lives that the register named before it named us
+        # version of the register that named us last; 0: none has
+        self._named_at = 0
+        # the highest epoch of an assignment that named us
+        self._named_epoch = 0
+        # lives that the register named before it named us
+        self._before_us = set[str]()
         self._is_answered = False
-        self._is_anothers = False  # the register names another life, of which tasks are
+        # the register names another life, of which tasks are
+        self._is_anothers = False
         self._held: collections.deque[tuple[Task, int]] = collections.deque(maxlen=MAX_HELD)
         self._rejoin_seconds = rejoin_seconds
         self._longest_seconds = LONGEST_REJOIN_RATIO * rejoin_seconds
-        self._join_due: float | None = None  # monotonic seconds; None before the first join
+        # monotonic seconds; None before the first join
+        self._join_due: float | None = None
 
     # -- saying
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Voice:
+class SignalEmitter:
     """`stamp` gives a signal its source fields, `tell` sends a durable one, `beat` a heartbeat at once."""
 
     stamp: Callable[[], Mapping[str, Any]]

@@ -22,7 +22,8 @@ class Spool:
         self._path = path
         self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._size = os.fstat(self._file).st_size
-        self._is_refused = False  # the disk took nothing at the last try
+        # the disk took nothing at the last try
+        self._is_refused = False
 
     def read(self) -> list[bytes]:
         """Return the lines an earlier life left; begin a new line behind one that was cut off."""
@@ -65,7 +66,8 @@ class Spool:
         os.close(self._file)
 
     def _refuse(self, reason: str) -> None:
-        if not self._is_refused:  # once, until there is room again
+        # once, until there is room again
+        if not self._is_refused:
             log.warning(
                 "%s cannot be written (%s): signals wait in memory, and would be lost with this agent",
                 self._path,

@@ -13,22 +13,24 @@ import time
 
 from runner.agent.transport.inbox import Inbox
 from runner.agent.transport.outbox import HANGING_SECONDS, MAX_DELAY_SECONDS, Outbox
-from runner.errors import StokerError, StoreForgot, TemporaryError
+from runner.errors import StokerError, StoreRolledBack, TemporaryError
 from runner.store.protocol import Batch, Store
 
 log = logging.getLogger("stoker.agent")
 
-READ_SECONDS = 60.0  # one blocking read; the store cuts it short when there is news
+# one blocking read; the store cuts it short when there is news
+READ_SECONDS = 60.0
 
 
-class Courier:
+class StoreClient:
     """A reader that blocks in the store, and a writer. Boxes may be added before and after `start`."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._changed = threading.Condition()
         self._ready: collections.OrderedDict[Outbox, None] = collections.OrderedDict()
-        self._later: dict[Outbox, float] = {}  # when to look again (monotonic seconds)
+        # when to look again (monotonic seconds)
+        self._later: dict[Outbox, float] = {}
         self._inboxes: tuple[Inbox, ...] = ()
         self._over = threading.Event()
         self._writer = threading.Thread(target=self._write, daemon=True, name="stoker-outbox")
@@ -116,7 +118,7 @@ class Courier:
             asked = {inbox: inbox.asked for inbox in self._inboxes}
             try:
                 batch = self._look(list(asked))
-            except StoreForgot as error:
+            except StoreRolledBack as error:
                 self._begin_anew(error, list(asked))
                 continue
             except Exception as error:  # noqa: BLE001  a bulkhead: an agent that cannot read goes on trying
@@ -130,7 +132,7 @@ class Courier:
             for inbox, number in asked.items():
                 inbox.take(batch, number)
 
-    def _begin_anew(self, error: StoreForgot, inboxes: list[Inbox]) -> None:
+    def _begin_anew(self, error: StoreRolledBack, inboxes: list[Inbox]) -> None:
         """Go on with a store that forgot: what is old tells an agent by its epoch, and only the living can say what was lost."""
         log.warning("%s; going on with the store as it is", error)
         self._store.forget()

@@ -22,8 +22,10 @@ from runner.errors import UserError
 from runner.facts.causes import Verdict
 from runner.facts.matches import Match
 
-GZIP_MAGIC = b"\x1f\x8b"  # RFC 1952
-BAR_BYTES = 64 * 1024 * 1024  # of logs, from which on a progress bar is drawn; chosen
+# RFC 1952
+GZIP_MAGIC = b"\x1f\x8b"
+# of logs, from which on a progress bar is drawn; chosen
+BAR_BYTES = 64 * 1024 * 1024
 
 
 @click.command(
@@ -94,14 +96,16 @@ def diagnose(
                     bar.update(len(block))
                     if log.is_binary:
                         break
-            except UserError as error:  # what was read until then counts, and so do the others
+            except UserError as error:
+                # what was read until then counts, and so do the others
                 unread.append(str(error))
                 if not log.num_bytes:
                     diagnosis.logs.remove(log)
                     continue
             log.finish()
             num_read += not log.is_binary
-    for stream in (sys.stdout, sys.stderr):  # logs hold what a terminal may not be able to show
+    # logs hold what a terminal may not be able to show
+    for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     for warning in (*unread, *diagnosis.warnings):
@@ -113,7 +117,8 @@ def diagnose(
     else:
         _tell(verdicts, diagnosis.logs, is_whole=not unread)
     if not num_read or (unread and not verdicts):
-        ctx.exit(exit_codes.BAD_INPUT)  # what nobody has read is not healthy
+        # what nobody has read is not healthy
+        ctx.exit(exit_codes.BAD_INPUT)
     ctx.exit(exit_codes.FAILED if verdicts else exit_codes.DONE)
 
 

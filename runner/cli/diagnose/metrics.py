@@ -13,9 +13,10 @@ from runner.cli import exit_codes
 from runner.collect.metric_files.curves import Curve, curves_in
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
-from runner.facts.specs.planned_changes import Planned
+from runner.facts.specs.planned_changes import PlannedChange
 
-NOTES_SHOWN = 10  # of one file, for people; chosen
+# of one file, for people; chosen
+NOTES_SHOWN = 10
 
 
 @dataclass(slots=True)
@@ -33,7 +34,7 @@ class _Looked:
 
 
 def diagnose_metrics(
-    paths: Sequence[str], *, as_json: bool, planned: Sequence[Planned] = ()
+    paths: Sequence[str], *, as_json: bool, planned: Sequence[PlannedChange] = ()
 ) -> int:
     """Print what is wrong in these files: CSV, JSON lines, or folders of TensorBoard events. `planned` changes are not.
 
@@ -65,7 +66,7 @@ def as_object(finding: NumericFinding) -> dict[str, object]:
     }
 
 
-def _look(curve: Curve, planned: Sequence[Planned]) -> _Looked:
+def _look(curve: Curve, planned: Sequence[PlannedChange]) -> _Looked:
     numerics = Numerics(planned=planned)
     looked = _Looked(curve, [])
     for record, _where, extra in curve.samples():

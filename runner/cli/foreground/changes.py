@@ -6,7 +6,12 @@ from collections.abc import Iterator
 
 from runner.cli import show
 from runner.cli.tables import incident_place, step_of
-from runner.facts.messages.cluster_status import IncidentView, NodeView, RunView, View
+from runner.facts.messages.cluster_status import (
+    ClusterStatus,
+    IncidentStatus,
+    NodeStatus,
+    RunStatus,
+)
 from runner.history.phrases import printable, setting
 
 QUIET_STATES = (
@@ -15,10 +20,11 @@ QUIET_STATES = (
     "checking",
     "spare",
     "active",
-)  # moves between these are no news
+    # moves between these are no news
+)
 
 
-def changes(before: View | None, after: View, *, run: int) -> list[str]:
+def changes(before: ClusterStatus | None, after: ClusterStatus, *, run: int) -> list[str]:
     """Return what happened to `run`, its nodes and its incidents since `before` (None: since nothing)."""
     lines = list(_nodes(before.nodes if before else (), after.nodes))
     known = {i.incident: i for i in before.incidents} if before else {}
@@ -31,7 +37,7 @@ def changes(before: View | None, after: View, *, run: int) -> list[str]:
     return lines
 
 
-def progress(run: RunView) -> str:
+def progress(run: RunStatus) -> str:
     """Say how far a run is, in one line."""
     last = run.last
     parts = [f"step {step_of(run)}"]
@@ -47,12 +53,12 @@ def progress(run: RunView) -> str:
     return f"{run.name} {run.attempt or ''}: {', '.join(parts)}"
 
 
-def run_in(view: View, run: int) -> RunView | None:
+def run_in(view: ClusterStatus, run: int) -> RunStatus | None:
     """Return a run of a View by its number."""
     return next((known for known in view.runs if known.run == run), None)
 
 
-def _nodes(before: tuple[NodeView, ...], after: tuple[NodeView, ...]) -> Iterator[str]:
+def _nodes(before: tuple[NodeStatus, ...], after: tuple[NodeStatus, ...]) -> Iterator[str]:
     states = {node.node: node.state for node in before}
     leaving = [node.node for node in before if node.leaving is not None]
     for node in after:
@@ -66,7 +72,7 @@ def _nodes(before: tuple[NodeView, ...], after: tuple[NodeView, ...]) -> Iterato
             )
 
 
-def _run(old: RunView | None, new: RunView) -> Iterator[str]:
+def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
     if old is None:
         yield f"run {new.run} {new.name} begins; files in {new.folder}"
     elif (old.state, old.reason) != (new.state, new.reason):
@@ -83,7 +89,7 @@ def _run(old: RunView | None, new: RunView) -> Iterator[str]:
             yield f"settings in effect: {printable(', '.join(told))}"
 
 
-def _incident(old: IncidentView | None, new: IncidentView) -> Iterator[str]:
+def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:
     if old is None:
         after = new.detected_after_seconds
         noticed = f", noticed after {show.seconds(after)}" if after else ""

@@ -15,8 +15,10 @@ from runner.errors import StokerError, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
 
-START_SECONDS = 30.0  # from start to leading, on a loaded machine; chosen, not measured
-END_SECONDS = 60.0  # for an orderly end; chosen
+# from start to leading, on a loaded machine; chosen, not measured
+START_SECONDS = 30.0
+# for an orderly end; chosen
+END_SECONDS = 60.0
 LOG = "supervisor.log"
 
 
@@ -24,9 +26,11 @@ LOG = "supervisor.log"
 class Budget:
     """How often a supervisor may be started again: one that dies more often needs a person. Chosen, not measured."""
 
-    max_restarts: int = 5  # within the window
+    # within the window
+    max_restarts: int = 5
     window_seconds: float = 600.0
-    cooldown_seconds: float = 0.25  # after the first restart, doubling with each in the window
+    # after the first restart, doubling with each in the window
+    cooldown_seconds: float = 0.25
 
 
 class SupervisorLost(StokerError):
@@ -79,7 +83,8 @@ class SupervisorChild:
         if leader_of(self._store).alive:
             return
         self._spawn()
-        assert self._process is not None  # spawned just now
+        # spawned just now
+        assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             leader = leader_of(self._store)
@@ -152,7 +157,8 @@ class SupervisorChild:
         try:
             return leader_of(self._store).alive
         except StoreUnavailable:
-            return True  # nothing can be told, so nothing is done
+            # nothing can be told, so nothing is done
+            return True
 
     def _spawn(self) -> None:
         command = [

@@ -18,19 +18,21 @@ from runner.cli.foreground.child import SupervisorChild
 from runner.cli.foreground.leftovers import Leftover, kill_all, processes_of
 from runner.cli.foreground.screen import Screen
 from runner.errors import StokerError, StoreUnavailable, TemporaryError, UserError
-from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.requests import ShutDown, StartRun, StopRun
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from runner.serve.status_reader import VIEW, decode_view
 from runner.store.protocol import Store
 
-LOOK_SECONDS = 0.5  # between two looks at the child while nothing is published
-START_ANSWER_SECONDS = (
-    60.0  # a supervisor answers at once; its agents' first start may keep it busy; chosen
-)
-ASK_AGAIN_SECONDS = 2.0  # between two tries to hand in the stop that Ctrl-C means
-SHUTDOWN_SECONDS = 90.0  # for an orderly end of everything; past that it is killed; chosen
+# between two looks at the child while nothing is published
+LOOK_SECONDS = 0.5
+# a supervisor answers at once; its agents' first start may keep it busy; chosen
+START_ANSWER_SECONDS = 60.0
+# between two tries to hand in the stop that Ctrl-C means
+ASK_AGAIN_SECONDS = 2.0
+# for an orderly end of everything; past that it is killed; chosen
+SHUTDOWN_SECONDS = 90.0
 
 
 class KilledAtOnce(StokerError):
@@ -86,10 +88,10 @@ class Foreground:
     screen: Screen
     interrupts: Interrupts
     run: int
-    on_view: Callable[[View], None] = lambda view: None
+    on_view: Callable[[ClusterStatus], None] = lambda view: None
     _stop_asked_at: float = field(default=0.0, init=False)
 
-    def follow(self) -> View:
+    def follow(self) -> ClusterStatus:
         """Show the run until it has ended; return the last View. Raises SupervisorLost and KilledAtOnce."""
         with self.screen:
             self.child.say_to(self.screen.say)
@@ -98,7 +100,7 @@ class Foreground:
             finally:
                 self.child.say_to(show.print_note)
 
-    def _follow(self) -> View:
+    def _follow(self) -> ClusterStatus:
         version, view = 0, None
         while view is None or not _is_over(run_in(view, self.run)):
             fresh = self._read(version)
@@ -110,7 +112,7 @@ class Foreground:
             self._heed_interrupts()
         return view
 
-    def _read(self, version: int) -> tuple[int, View] | None:
+    def _read(self, version: int) -> tuple[int, ClusterStatus] | None:
         try:
             batch = self.store.read(
                 streams={}, registers={VIEW: version}, timeout_seconds=LOOK_SECONDS
@@ -179,11 +181,11 @@ def kill_everything(cluster: ClusterSpec, child: SupervisorChild) -> tuple[Lefto
     return tuple(kill_all(cluster))
 
 
-def others_live(view: View, run: int) -> list[str]:
+def others_live(view: ClusterStatus, run: int) -> list[str]:
     """Name the other runs of the cluster that go on."""
     return [known.name for known in view.runs if known.run != run and known.state in LIVE]
 
 
-def _is_over(run: RunView | None) -> bool:
+def _is_over(run: RunStatus | None) -> bool:
     """Ended, and no rank of it is left."""
     return run is not None and run.state not in LIVE and run.attempt_state in ("", "ended")

@@ -16,8 +16,10 @@ from runner.keeper import keeper
 from runner.store.registry import exists
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, nothing is put there
-GONE_SECONDS = 5.0  # how long a killed process may take to go; chosen, not measured
-LATE_SECONDS = 1.0  # of it are left when even what cleans up is killed; chosen, not measured
+# how long a killed process may take to go; chosen, not measured
+GONE_SECONDS = 5.0
+# of it are left when even what cleans up is killed; chosen, not measured
+LATE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +84,8 @@ def _kill(process: Leftover) -> None:
         if seen is not None and seen.start_ticks == process.start_ticks:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
-        pass  # it ended by itself meanwhile
+        # it ended by itself meanwhile
+        pass
     finally:
         os.close(handle)
 
@@ -157,7 +160,8 @@ def _used_shared_memory() -> frozenset[str]:
             maps = (process / "maps").read_text(errors="replace")
             links = [os.readlink(link) for link in (process / "fd").iterdir()]
         except OSError:
-            continue  # it ended, or it is not ours to look at
+            # it ended, or it is not ours to look at
+            continue
         used |= {
             line.partition(prefix)[2].split(" ")[0] for line in maps.splitlines() if prefix in line
         }

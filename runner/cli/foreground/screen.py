@@ -12,15 +12,18 @@ from runner.cli import show
 from runner.cli.foreground.changes import changes, progress, run_in
 from runner.cli.nodes.tables import fleet_in_short
 from runner.cli.tables import incidents_table, step_of
-from runner.facts.messages.cluster_status import RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-PLAIN_SECONDS = 5.0  # between two lines of progress
-MAX_EVENTS = 8  # lines of the screen's log
+# between two lines of progress
+PLAIN_SECONDS = 5.0
+# lines of the screen's log
+MAX_EVENTS = 8
 MAX_INCIDENTS = 4
-MANY_NODES = 16  # more of them are told in counts; chosen, not measured
+# more of them are told in counts; chosen, not measured
+MANY_NODES = 16
 STATE_STYLES = {
     "active": "green",
     "spare": "cyan",
@@ -50,7 +53,7 @@ class Screen(Protocol):
         """Leave the terminal as it was."""
         ...
 
-    def show(self, view: View) -> None:
+    def show(self, view: ClusterStatus) -> None:
         """Take a newer View in."""
         ...
 
@@ -72,7 +75,7 @@ class PlainScreen:
     def __init__(self, run: int, *, out: Callable[[str], None] = show.print_text) -> None:
         self._run = run
         self._out = out
-        self._before: View | None = None
+        self._before: ClusterStatus | None = None
         self._due = 0.0
 
     def __enter__(self) -> Self:
@@ -82,7 +85,7 @@ class PlainScreen:
     def __exit__(self, *_: object) -> None:
         """Nothing to undo."""
 
-    def show(self, view: View) -> None:
+    def show(self, view: ClusterStatus) -> None:
         """Print what is new."""
         lines = changes(self._before, view, run=self._run)
         self._before = view
@@ -105,7 +108,7 @@ class LiveScreen:
         from rich.live import Live
 
         self._run = run
-        self._view: View | None = None
+        self._view: ClusterStatus | None = None
         self._events: list[str] = []
         self._live = Live(get_renderable=self._draw, refresh_per_second=2, transient=True)
 
@@ -125,7 +128,7 @@ class LiveScreen:
         for event in self._events:
             show.print_text(event)
 
-    def show(self, view: View) -> None:
+    def show(self, view: ClusterStatus) -> None:
         """Draw this View from now on."""
         for line in changes(self._view, view, run=self._run):
             self.say(line)
@@ -152,7 +155,7 @@ class LiveScreen:
         events = "\n".join(self._events[-MAX_EVENTS:])
         return Group(*parts, Text(), Text(events, style="dim", no_wrap=True, overflow="ellipsis"))
 
-    def _curve(self, run: RunView) -> list[RenderableType]:
+    def _curve(self, run: RunStatus) -> list[RenderableType]:
         from rich.text import Text
 
         lines = [Text(figures(run), no_wrap=True)]
@@ -167,7 +170,7 @@ class LiveScreen:
             )
         return list(lines)
 
-    def _node_line(self, view: View) -> RenderableType:
+    def _node_line(self, view: ClusterStatus) -> RenderableType:
         from rich.text import Text
 
         line = Text("nodes ", no_wrap=True)
@@ -182,7 +185,7 @@ class LiveScreen:
         return line
 
 
-def headline(run: RunView) -> str:
+def headline(run: RunStatus) -> str:
     """Say which run this is and how it stands."""
     doing = (run.attempt_state or run.state) if run.state == "active" else run.state
     if doing == "running" and run.phase:
@@ -195,7 +198,7 @@ def headline(run: RunView) -> str:
     return f"{run.name}  attempt {run.attempt or '-'}  {doing}{bar}  step {step_of(run)}"
 
 
-def figures(run: RunView) -> str:
+def figures(run: RunStatus) -> str:
     """Say the figures of the last step."""
     last = run.last
     parts = [f"loss {show.number(last.loss if last else None)}"]

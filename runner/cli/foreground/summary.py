@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from runner.cli import show
 from runner.cli.tables import incidents_table, step_of
-from runner.facts.messages.cluster_status import IncidentView, RunView, View
+from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.history.phrases import printable
 
 CAUSES_IN_WORDS = {
@@ -27,8 +27,9 @@ CAUSES_IN_WORDS = {
 class Summary:
     """The end of a run in figures. Times are seconds; None: the trainer did not say."""
 
-    run: RunView
-    incidents: tuple[IncidentView, ...]  # oldest first
+    run: RunStatus
+    # oldest first
+    incidents: tuple[IncidentStatus, ...]
     first_loss: float | None
     last_loss: float | None
     steps_lost: int
@@ -36,7 +37,7 @@ class Summary:
     ettr_ratio: float | None
 
 
-def summarize(view: View, run: RunView) -> Summary:
+def summarize(view: ClusterStatus, run: RunStatus) -> Summary:
     """Gather what the View says of a run."""
     incidents = tuple(i for i in reversed(view.incidents) if i.run == run.run)
     losses = run.recent_losses
@@ -86,7 +87,7 @@ def _causes(summary: Summary) -> list[str]:
     ]
 
 
-def _wall_seconds(run: RunView) -> float | None:
+def _wall_seconds(run: RunStatus) -> float | None:
     """Wall time out of the ledger's figures: productive + lost = wall, and ETTR = productive / wall."""
     lost = sum(run.lost_seconds.values())
     if run.ettr_ratio is None:

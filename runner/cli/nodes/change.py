@@ -27,7 +27,8 @@ from runner.store.protocol import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-MAX_REASON = 500  # characters; it goes into the logbook and every table; chosen, not measured
+# characters; it goes into the logbook and every table; chosen, not measured
+MAX_REASON = 500
 
 
 def _node_options(command: F) -> F:

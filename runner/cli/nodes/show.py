@@ -23,7 +23,7 @@ from runner.cli.nodes.tables import (
 from runner.cli.options import cluster_option, examples, json_option
 from runner.decide.state.cluster_state import Hardware, State
 from runner.errors import UserError
-from runner.facts.messages.cluster_status import NodeView, View
+from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus
 from runner.facts.messages.records import NodeStateName
 from runner.facts.specs.cluster import ClusterSpec
 from runner.serve.status_reader import read_view
@@ -118,7 +118,7 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
         _list_hardware(every, cluster=cluster, now=now, everything=everything)
 
 
-def known_node(view: View, name: str) -> NodeView:
+def known_node(view: ClusterStatus, name: str) -> NodeStatus:
     """Return the node of that name; raise UserError with the known ones, and the nearest."""
     found = next((node for node in view.nodes if node.node == name), None)
     if found is None:
@@ -146,7 +146,9 @@ def state_in(store: Store) -> State:
     return state
 
 
-def _one_node(store: Store, cluster: ClusterSpec, view: View, name: str, *, as_json: bool) -> None:
+def _one_node(
+    store: Store, cluster: ClusterSpec, view: ClusterStatus, name: str, *, as_json: bool
+) -> None:
     found, state = known_node(view, name), state_in(store)
     durable = state.nodes.get(name)
     what = state.hardware.get(found.hardware)

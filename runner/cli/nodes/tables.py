@@ -8,15 +8,18 @@ from collections.abc import Callable, Mapping, Sequence
 from runner.cli import show
 from runner.decide.nodes.hardware import offences_that_count
 from runner.decide.state.cluster_state import Hardware, Node
-from runner.facts.messages.cluster_status import NodeView, PoolView, View
+from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, SparesStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.phrases import names, printable
 
-FEW = 50  # rows that are shown whole; chosen, not measured
-SHORT = 16  # characters of a hardware's name in a table; chosen, not measured
-PLAIN_STATES = ("active", "spare")  # what a node should be
+# rows that are shown whole; chosen, not measured
+FEW = 50
+# characters of a hardware's name in a table; chosen, not measured
+SHORT = 16
+# what a node should be
+PLAIN_STATES = ("active", "spare")
 
-_COLUMNS: tuple[tuple[str, Callable[[NodeView, float], str]], ...] = (
+_COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
     ("node", lambda n, _: n.node),
     ("state", lambda n, _: n.state),
     ("since", lambda n, now: "-" if n.since is None else show.seconds(max(0.0, now - n.since))),
@@ -30,10 +33,11 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeView, float], str]], ...] = (
     ("domain", lambda n, _: printable(n.domain, 40) or "-"),
     ("why", lambda n, now: _why(n, now)),
 )
-_MAY_BE_LEFT_OUT = ("warm", "offences", "domain")  # where no node has anything to say there
+# where no node has anything to say there
+_MAY_BE_LEFT_OUT = ("warm", "offences", "domain")
 
 
-def nodes_table(some: Sequence[NodeView], now: float) -> str:
+def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
     """Lay out nodes; `now` is the View's. Columns in which none of them has anything are left out."""
     if not some:
         return "no node yet"
@@ -46,7 +50,7 @@ def nodes_table(some: Sequence[NodeView], now: float) -> str:
     return show.table([name for name, _ in kept], list(rows))
 
 
-def fleet_in_short(view: View) -> str:
+def fleet_in_short(view: ClusterStatus) -> str:
     """Say how many nodes are in which state, and how the spares stand."""
     counts = Counter(node.state for node in view.nodes)
     told = ", ".join(f"{num} {state}" for state, num in sorted(counts.items(), key=_by_number))
@@ -58,7 +62,7 @@ def fleet_in_short(view: View) -> str:
     return "\n".join(lines)
 
 
-def pool_in_words(pool: PoolView) -> str:
+def pool_in_words(pool: SparesStatus) -> str:
     """Say how many spares there are, how few there may be, and how many there should be."""
     marks = [f"fewer than {pool.low_mark} are too few"] if pool.low_mark else []
     if pool.recommended is not None:
@@ -69,7 +73,9 @@ def pool_in_words(pool: PoolView) -> str:
     return f"SPARES ARE LOW; {told}" if pool.low else told
 
 
-def shown_nodes(view: View, *, states: Sequence[str], everything: bool) -> Sequence[NodeView]:
+def shown_nodes(
+    view: ClusterStatus, *, states: Sequence[str], everything: bool
+) -> Sequence[NodeStatus]:
     """Choose the nodes of a table: all of a small fleet; of a large one those that are not plainly active or spare."""
     some = [node for node in view.nodes if not states or node.state in states]
     if everything or len(some) <= FEW:
@@ -77,12 +83,12 @@ def shown_nodes(view: View, *, states: Sequence[str], everything: bool) -> Seque
     return some if states else [node for node in some if not is_plain(node)]
 
 
-def is_plain(node: NodeView) -> bool:
+def is_plain(node: NodeStatus) -> bool:
     """Whether there is nothing to say of a node."""
     return node.state in PLAIN_STATES and node.leaving is None and not node.offences
 
 
-def left_out(view: View, shown: Sequence[NodeView], *, states: Sequence[str]) -> str:
+def left_out(view: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]) -> str:
     """Say which nodes a table leaves out and how they are seen; "" when it shows all that were asked for."""
     asked = sum(not states or node.state in states for node in view.nodes)
     if asked == len(shown):
@@ -114,24 +120,24 @@ def _ranks(ranks: Sequence[int]) -> str:
     return ",".join(map(str, ranks)) or "-"
 
 
-def _heard(node: NodeView) -> str:
+def _heard(node: NodeStatus) -> str:
     return "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago"
 
 
-def _warm(node: NodeView) -> str:
+def _warm(node: NodeStatus) -> str:
     """Say how a node's warm process is: "ready 480 MB"."""
     size = show.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
     return f"{printable(node.warm, 60)} {size}".strip() or "-"
 
 
-def _why(node: NodeView, now: float) -> str:
+def _why(node: NodeStatus, now: float) -> str:
     parts = [leaving_in_words(node, now)] if node.leaving is not None else []
     parts += [f"down with {node.domain_down}"] if node.domain_down else []
     parts += [node.reason] if node.reason else []
     return printable("; ".join(parts), 100)
 
 
-def leaving_in_words(node: NodeView, now: float) -> str:
+def leaving_in_words(node: NodeStatus, now: float) -> str:
     """Say where a node is going, since when, and why; "" when it stays."""
     leaving = node.leaving
     if leaving is None:
@@ -147,7 +153,7 @@ def leaving_in_words(node: NodeView, now: float) -> str:
 
 
 def node_in_full(
-    node: NodeView,
+    node: NodeStatus,
     known: Node | None,
     hardware: Hardware | None,
     *,
@@ -235,7 +241,7 @@ def domains_of(cluster: ClusterSpec, node: str) -> list[str]:
     ]
 
 
-def _agent(node: NodeView, known: Node | None) -> str:
+def _agent(node: NodeStatus, known: Node | None) -> str:
     parts = [f"pid {node.agent_pid}"] if node.agent_pid else []
     parts += [f"{show.size(node.agent_resident_bytes)}"] if node.agent_resident_bytes else []
     parts += [f"at {printable(node.address, 60)}"] if node.address else []

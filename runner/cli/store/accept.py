@@ -36,7 +36,7 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
     `stoker supervise`. The page runbooks/store-forgot.md says more.
     """
     from runner.signer import signer_of
-    from runner.supervisor.lease import Leadership
+    from runner.supervisor.lease import LeaseKeeper
     from runner.supervisor.store_rollback import accept as do_accept
     from runner.supervisor.store_rollback import loss
 
@@ -56,7 +56,7 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
         if not as_json:
             show.print_text(_in_words(cluster, known))
         _confirm(yes)
-        with Leadership(cluster, opened) as lead:
+        with LeaseKeeper(cluster, opened) as lead:
             number = do_accept(cluster, opened, lead.lease, known, by=asker())
     if not as_json:
         show.print_text(f"accepted, as journal entry {number}; now start `stoker supervise`")

@@ -22,7 +22,8 @@ OUTCOME_CODES = {
     "FAIL": exit_codes.FAILED,
     "UNKNOWN": exit_codes.NO_ANSWER,
 }
-NAME_WIDTH = 11  # of the longest check's name
+# of the longest check's name
+NAME_WIDTH = 11
 
 
 @click.group(

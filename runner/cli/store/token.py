@@ -41,7 +41,8 @@ def token(*, where: str | None, as_json: bool) -> None:
             raise UserError(
                 f"token_file: {token_file} cannot be written ({error.strerror}); name another place in cluster.yaml"
             ) from error
-    load_signer(token_file)  # one that is there and will not do is said now, not by every agent
+    # one that is there and will not do is said now, not by every agent
+    load_signer(token_file)
     if as_json:
         show.print_json({"token_file": token_file, "made": made})
         return

@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 from runner.collect.step_formats.name_value_pairs import NAMES, normal
 from runner.facts.messages.signals import StepRecord
 
-PERPLEXITY = "perplexity"  # its logarithm is a loss
+# its logarithm is a loss
+PERPLEXITY = "perplexity"
 SKIPPED = "skipped"
-ACTIVATION_NORM = "activation_norm"  # goes into `Sample.extra`
+# goes into `Sample.extra`
+ACTIVATION_NORM = "activation_norm"
 # Names beyond those of metric lines: what exports and dashboards call the same things. In small letters, "_" for spaces.
 MORE_NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("_step", "trainer/global_step", "train/global_step", "update", "updates", "n_iter"),
@@ -100,9 +102,11 @@ class Columns:
 
     def __init__(self, complaints: Complaints) -> None:
         self.complaints = complaints
-        self.names: dict[str, str] = {}  # field -> the column in use
+        # field -> the column in use
+        self.names: dict[str, str] = {}
         self._factors: dict[str, float] = {}
-        self._fields: dict[str, str | None] = {}  # column -> field; None: not used
+        # column -> field; None: not used
+        self._fields: dict[str, str | None] = {}
         self._ranks: dict[str, int] = {}
         self._num_rows = 0
         self._is_numbering = False

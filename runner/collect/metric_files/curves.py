@@ -20,11 +20,16 @@ from runner.collect.metric_files.tensorboard import EventsDamaged, Scalar, scala
 
 __all__ = ["Curve", "Sample", "curves_in"]
 
-HEAD_CHARACTERS = 64 << 10  # by which a file's form is known; chosen
-MAX_LINE = 1 << 20  # characters of a line that are read; chosen
-MAX_DOCUMENT_BYTES = 256 << 20  # of a JSON document that is no list of lines; chosen
-MAX_DEPTH = 3  # of JSON objects within one another, whose names are joined by "/"; chosen
-EVENTS = "tfevents"  # stands in the name of every TensorBoard file
+# by which a file's form is known; chosen
+HEAD_CHARACTERS = 64 << 10
+# characters of a line that are read; chosen
+MAX_LINE = 1 << 20
+# of a JSON document that is no list of lines; chosen
+MAX_DOCUMENT_BYTES = 256 << 20
+# of JSON objects within one another, whose names are joined by "/"; chosen
+MAX_DEPTH = 3
+# stands in the name of every TensorBoard file
+EVENTS = "tfevents"
 DELIMITERS = (",", "\t", ";")
 
 
@@ -105,7 +110,8 @@ class Curve:
                     )
                     self._complaints.add(kind, where)
                 continue
-            if cells == names:  # written again by a run that was resumed
+            # written again by a run that was resumed
+            if cells == names:
                 continue
             sample = self._columns.sample(dict(zip(names, cells, strict=True)), where)
             if sample is not None:

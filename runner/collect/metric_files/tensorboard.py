@@ -13,10 +13,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-MAX_RECORD_BYTES = 64 << 20  # a longer one is damage; chosen
-MAX_SCALAR_BYTES = 64 << 10  # images, graphs and histograms are longer, and left out unread; chosen
-_MASK_DELTA = 0xA282EAD8  # of TFRecord
-_CASTAGNOLI = 0x82F63B78  # CRC-32C's polynomial, reflected
+# a longer one is damage; chosen
+MAX_RECORD_BYTES = 64 << 20
+# images, graphs and histograms are longer, and left out unread; chosen
+MAX_SCALAR_BYTES = 64 << 10
+# of TFRecord
+_MASK_DELTA = 0xA282EAD8
+# CRC-32C's polynomial, reflected
+_CASTAGNOLI = 0x82F63B78
 
 
 class EventsDamaged(ValueError):
@@ -105,8 +109,10 @@ def _scalars_of(event: bytes) -> Iterator[Scalar]:
             yield Scalar(tag=tag, step=step, value=found)
 
 
-_DTYPES = {1: "f", 2: "d", 3: "i", 9: "q", 19: "e"}  # DT_FLOAT, DOUBLE, INT32, INT64, HALF
-_LISTS = {5: "f", 6: "d"}  # float_val, double_val; packed or one by one
+# DT_FLOAT, DOUBLE, INT32, INT64, HALF
+_DTYPES = {1: "f", 2: "d", 3: "i", 9: "q", 19: "e"}
+# float_val, double_val; packed or one by one
+_LISTS = {5: "f", 6: "d"}
 
 
 def _of_tensor(tensor: bytes) -> float | None:

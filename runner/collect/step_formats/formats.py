@@ -19,12 +19,14 @@ from runner.facts.specs.metric_pattern import OWN_GROUPS, pattern_problem
 
 __all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_format"]
 
-MAX_SEGMENT = 4_000  # characters of a line, or of one picture of a progress bar, that are read; chosen, not measured
-MAX_SEGMENTS = (
-    50  # pictures of a progress bar that are looked at, the last ones; chosen, not measured
-)
-BAR = re.compile(r"\|\s*(\d+)/\d+ \[")  # a progress bar of tqdm
-MAX_CHARACTERS = 4 * MAX_SEGMENT  # of all of them together: hostile text keeps nobody busy; chosen
+# characters of a line, or of one picture of a progress bar, that are read; chosen, not measured
+MAX_SEGMENT = 4_000
+# pictures of a progress bar that are looked at, the last ones; chosen, not measured
+MAX_SEGMENTS = 50
+# a progress bar of tqdm
+BAR = re.compile(r"\|\s*(\d+)/\d+ \[")
+# of all of them together: hostile text keeps nobody busy; chosen
+MAX_CHARACTERS = 4 * MAX_SEGMENT
 
 
 class MetricLines:
@@ -37,8 +39,10 @@ class MetricLines:
         formats = FORMATS if own is None else (own_format(own),)
         self._formats = {known.name: (re.compile(known.mark), known) for known in formats}
         self.name: str | None = None
-        self.num_unnumbered = 0  # lines with numbers and without a step
-        self._block: tuple[str, Reading] | None = None  # what a block said so far, and whose it is
+        # lines with numbers and without a step
+        self.num_unnumbered = 0
+        # what a block said so far, and whose it is
+        self._block: tuple[str, Reading] | None = None
 
     def read(self, text: str) -> StepRecord | None:
         """Read one line; None: it tells of no step."""

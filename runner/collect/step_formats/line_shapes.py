@@ -14,10 +14,14 @@ from dataclasses import dataclass
 
 from runner.facts.messages.signals import StepRecord
 
-AGREED = 3  # lines of a shape, before it is used; chosen
-CHECKED_EVERY = 64  # lines, from then on; chosen
-MAX_SHAPES = 256  # of one log; chosen
-MAX_LINE = 2000  # characters: longer lines are no metric lines of any known trainer; chosen
+# lines of a shape, before it is used; chosen
+AGREED = 3
+# lines, from then on; chosen
+CHECKED_EVERY = 64
+# of one log; chosen
+MAX_SHAPES = 256
+# characters: longer lines are no metric lines of any known trainer; chosen
+MAX_LINE = 2000
 # Signs stay in the shape: what is below zero may mean something else.
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _FACTORS = (1.0, 1e-3, 1e-6, 1e-2, 1e3, 1e6, 1e9, 1e12)

@@ -120,7 +120,8 @@ NAMES: Mapping[str, Mapping[str, float]] = {
         **dict.fromkeys(("step_time_ms", "step_time_(ms)", "per_step_time"), 1e-3),
     },
 }
-MAX_NAMES = 4096  # of metrics, whose spelling is remembered; chosen
+# of metrics, whose spelling is remembered; chosen
+MAX_NAMES = 4096
 _PLACES = {
     name: (field_name, factor, place)
     for field_name, names in NAMES.items()
@@ -148,7 +149,8 @@ class Reading:
 def number(text: str, factor: float = 1.0) -> float | None:
     """Read a number: 1.23E+00, nan, Infinity, 1,234, 2.5K, 12 %. A unit that is written outranks `factor`; None: it is none."""
     if "_" not in text:
-        with contextlib.suppress(ValueError):  # by far the most frequent: a number and nothing else
+        # by far the most frequent: a number and nothing else
+        with contextlib.suppress(ValueError):
             return float(text) * factor
     match = NUMBER.match(text)
     if match is None:
@@ -206,7 +208,8 @@ def gather(
     numbers = {name: read for name, (_, read) in best.items()}
     step = numbers.pop("step", None)
     if numbers.get("mfu_ratio", 0.0) < 0.0:
-        del numbers["mfu_ratio"]  # -100 % says that it is not known
+        # -100 % says that it is not known
+        del numbers["mfu_ratio"]
     return Reading(step=whole(step), epoch=epoch, numbers=numbers)
 
 

@@ -22,7 +22,8 @@ from runner.collect.step_formats.name_value_pairs import (
 from runner.facts.messages.signals import StepRecord
 
 Parse = Callable[[str], Reading | None]
-COLOURS = r"[\s\x1b\[\d;m]*"  # spaces and ANSI colours: torchtitan colours what it prints
+# spaces and ANSI colours: torchtitan colours what it prints
+COLOURS = r"[\s\x1b\[\d;m]*"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,9 +39,12 @@ class Format:
     parse: Parse
     sample: str
     holds: Mapping[str, float]
-    per_device: tuple[str, ...] = ()  # fields that are printed per device, not for the gang
-    block: bool = False  # the step stands on a line of its own, before the numbers
-    bar: bool = False  # without a step in it, one of a progress bar on the same line counts
+    # fields that are printed per device, not for the gang
+    per_device: tuple[str, ...] = ()
+    # the step stands on a line of its own, before the numbers
+    block: bool = False
+    # without a step in it, one of a progress bar on the same line counts
+    bar: bool = False
 
     def read(self, text: str) -> StepRecord | None:
         """Read a whole line; None: it holds no step of this format."""
@@ -320,7 +324,8 @@ _DLLOGGER = r"Training Epoch: \d+ Training Iteration: \d+ "
 
 KNOWN: tuple[Format, ...] = (
     Format(
-        name="megatron",  # Megatron-LM, Megatron-DeepSpeed, Megatron-Bridge, GPT-NeoX
+        # Megatron-LM, Megatron-DeepSpeed, Megatron-Bridge, GPT-NeoX
+        name="megatron",
         mark=MEGATRON,
         parse=megatron,
         sample=" [2025-01-02 03:04:05] iteration      120/    5000 | consumed samples:        30720 | "
@@ -410,7 +415,8 @@ KNOWN: tuple[Format, ...] = (
         bar=True,
     ),
     Format(
-        name="json",  # metaseq, fairseq, LLaMA-Factory, and whoever prints JSON
+        # metaseq, fairseq, LLaMA-Factory, and whoever prints JSON
+        name="json",
         mark=_JSON,
         parse=from_mark(_JSON, scan=quoted),
         sample='2025-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "update": 0.04, "loss": "8.125", "ppl": "279.2", '
@@ -454,7 +460,8 @@ KNOWN: tuple[Format, ...] = (
         holds={"step": 280, "loss": 3.75, "lr": 2e-4},
     ),
     Format(
-        name="progress_bar",  # diffusers, accelerate: a bar that counts steps
+        # diffusers, accelerate: a bar that counts steps
+        name="progress_bar",
         mark=BAR,
         parse=progress_bar,
         sample="Steps:  15%|█▌        | 300/2000 [03:20<18:53,  1.50it/s, lr=1e-05, step_loss=0.125]",
@@ -550,7 +557,8 @@ KNOWN: tuple[Format, ...] = (
         },
     ),
     Format(
-        name="speedrun",  # modded-nanogpt
+        # modded-nanogpt
+        name="speedrun",
         mark=_SPEEDRUN,
         parse=from_mark(_SPEEDRUN),
         sample="step:375/4000 val_loss:4.1250 train_time:52000ms step_avg:138.70ms",
@@ -580,7 +588,8 @@ KNOWN: tuple[Format, ...] = (
         holds={"step": 7, "loss": 4.125, "step_seconds_max": 1.3255},
     ),
     Format(
-        name="composer",  # llm-foundry
+        # llm-foundry
+        name="composer",
         mark=COMPOSER,
         parse=composer,
         sample="\t Train loss/train/total: 8.1250",
@@ -589,7 +598,8 @@ KNOWN: tuple[Format, ...] = (
         block=True,
     ),
     Format(
-        name="olmo",  # OLMo and OLMo-core
+        # OLMo and OLMo-core
+        name="olmo",
         mark=OLMO,
         parse=olmo,
         sample="    train/CrossEntropyLoss=9.125",

@@ -26,16 +26,21 @@ POLICY = Policy(look_bytes=8 << 20, behind_bytes=64 << 20, partial_seconds=0.5)
 # Lines of one signature in one log that are told in `ALIKE_SECONDS`: that name the same process or device, and in all; chosen.
 ALIKE, ALIKE_IN_ALL = 2, 20
 ALIKE_SECONDS = 3600.0
-MAX_NAMED = 100  # characters of what a line names; chosen
-REMEMBERED = 60  # matches of a log that give the next ones their context; chosen
+# characters of what a line names; chosen
+MAX_NAMED = 100
+# matches of a log that give the next ones their context; chosen
+REMEMBERED = 60
 # Between two looks at a log that has not changed in size or time: it may have been replaced; chosen.
 CALM_SECONDS = 1.0
-KERNEL = "kernel"  # what the kernel's log is called in what is found
-MAX_TEXT = 300  # characters of a line that are told; chosen
-MAX_RECORDS = 80  # steps in one word, the newest; chosen
+# what the kernel's log is called in what is found
+KERNEL = "kernel"
+# characters of a line that are told; chosen
+MAX_TEXT = 300
+# steps in one word, the newest; chosen
+MAX_RECORDS = 80
 
 
-class Telling:
+class MatchThrottle:
     """Decides which matches of one log are told."""
 
     def __init__(self) -> None:
@@ -92,15 +97,18 @@ class FollowedLog:
         self, path: Path, rank: int, engine: Engine, own_format: str | None, place: Place | None
     ) -> None:
         self.tail = Tail(path, _position(place), POLICY)
-        self.matches: list[Match] = []  # of the last look
+        # of the last look
+        self.matches: list[Match] = []
         self.records: deque[StepRecord] = deque(maxlen=MAX_RECORDS)
-        self.trouble = ""  # what could not be searched last
+        # what could not be searched last
+        self.trouble = ""
         self._rank = rank
         self._engine, self._own_format = engine, own_format
         self._scan: Scan | None = None
         self._key: tuple[int, int] | None = None
-        self._telling = Telling()
-        self._found: list[Match] = []  # not judged yet
+        self._telling = MatchThrottle()
+        # not judged yet
+        self._found: list[Match] = []
         self._seen: tuple[int, int, int] | None = None
         self._due = 0.0
         self.is_behind = False
@@ -130,7 +138,8 @@ class FollowedLog:
         assert self._scan is not None
         try:
             found = list(self._scan.feed(block.data))
-            if not block.data.endswith(b"\n"):  # a line that waits for its end
+            # a line that waits for its end
+            if not block.data.endswith(b"\n"):
                 found += self._scan.flush()
         except Exception as error:  # noqa: BLE001 - a bulkhead against hostile text
             self.trouble = f"{self.tail.path.name}: a part of {len(block.data)} bytes cannot be searched: {error!r}"
@@ -204,7 +213,7 @@ class FollowedKernel:
         )
         self._engine = engine
         self._num_records = 0
-        self._telling = Telling()
+        self._telling = MatchThrottle()
 
     @property
     def place(self) -> Place:

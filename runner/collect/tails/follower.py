@@ -24,11 +24,12 @@ from runner.facts.matches import Match
 from runner.facts.messages.log_search import Follow, Followed, Place
 from runner.facts.messages.signals import StepRecord
 
-MAX_TOLD = 10  # lines in one word: it must fit a message; chosen
-PLACES_SECONDS = (
-    5.0  # between two words on how far logs were read, when there is nothing else to say; chosen
-)
-TELLER_SECONDS = 60.0  # without a step, until another log may tell them; chosen
+# lines in one word: it must fit a message; chosen
+MAX_TOLD = 10
+# between two words on how far logs were read, when there is nothing else to say; chosen
+PLACES_SECONDS = 5.0
+# without a step, until another log may tell them; chosen
+TELLER_SECONDS = 60.0
 
 
 class Follower:
@@ -48,7 +49,8 @@ class Follower:
             for path in paths
         ]
         self._kernel: FollowedKernel | None = None
-        self._unread = ""  # why the kernel's log is not read at all
+        # why the kernel's log is not read at all
+        self._unread = ""
         try:
             self._kernel = FollowedKernel(order, engine) if order.kernel_log else None
         except OSError as error:
@@ -89,7 +91,8 @@ class Follower:
         if self._kernel is not None:
             matches += self._kernel.look(now)
         trouble = self._trouble()
-        is_due = now >= self._placed_at + PLACES_SECONDS  # also to say that we are still here
+        # also to say that we are still here
+        is_due = now >= self._placed_at + PLACES_SECONDS
         if not (matches or records or trouble or is_due):
             return []
         places: dict[str, Place] = {}

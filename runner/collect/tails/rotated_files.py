@@ -13,9 +13,12 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-MARK_BYTES = 256  # before the offset, that must still be there; chosen, not measured
-KEPT_BYTES = 1024  # of what was read last, to find it again in a copy that starts elsewhere; chosen, not measured
-MAX_SEARCHED_BYTES = 256 << 20  # of a copy that are searched for it; chosen, not measured
+# before the offset, that must still be there; chosen, not measured
+MARK_BYTES = 256
+# of what was read last, to find it again in a copy that starts elsewhere; chosen, not measured
+KEPT_BYTES = 1024
+# of a copy that are searched for it; chosen, not measured
+MAX_SEARCHED_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20
 PACKED = (".gz", ".zst", ".xz", ".bz2", ".lz4", ".zip")
 
@@ -51,10 +54,14 @@ class LogFile:
         self.key: Key = (state.st_dev, state.st_ino)
         self.offset = 0
         self.line: int | None = 1
-        self.last = b""  # what stands before the offset
-        self.seen_bytes = 0  # its size when it was looked at last
-        self.changed_ns = 0  # when it had been written to, as of then
-        self.may_lack = False  # something written before its first byte may never have been seen
+        # what stands before the offset
+        self.last = b""
+        # its size when it was looked at last
+        self.seen_bytes = 0
+        # when it had been written to, as of then
+        self.changed_ns = 0
+        # something written before its first byte may never have been seen
+        self.may_lack = False
 
     def close(self) -> None:
         """Let go of the file."""
@@ -160,7 +167,8 @@ def family(log: Path) -> list[Relative]:
         try:
             state = os.stat(log.parent / name)
         except OSError:
-            continue  # it went away, or points nowhere
+            # it went away, or points nowhere
+            continue
         number = match["number"]
         if stat.S_ISREG(state.st_mode):
             found.append(

@@ -38,17 +38,22 @@ from runner.collect.tails.rotated_files import (
 
 __all__ = ["Block", "Policy", "Position", "Tail"]
 
-MAX_FILES = 1000  # that one look goes through; chosen
+# that one look goes through; chosen
+MAX_FILES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """How much is read at once. All chosen; that a writer of 50 MB/s is kept up with is measured in tests/collect/test_tails.py."""
 
-    look_bytes: int = 32 << 20  # per look
-    behind_bytes: int = 128 << 20  # more than that waiting: the middle is skipped
-    block_bytes: int = 1 << 20  # per block, and the longest line that is given whole
-    counted_bytes: int = 1 << 30  # of what is skipped, in which lines are counted
+    # per look
+    look_bytes: int = 32 << 20
+    # more than that waiting: the middle is skipped
+    behind_bytes: int = 128 << 20
+    # per block, and the longest line that is given whole
+    block_bytes: int = 1 << 20
+    # of what is skipped, in which lines are counted
+    counted_bytes: int = 1 << 30
     partial_seconds: float = 2.0
     linger_seconds: float = 1.0
 
@@ -67,9 +72,12 @@ class Block:
     device: int
     inode: int
     is_line_start: bool = True
-    skipped_bytes: int = 0  # between the block before and this one
-    skipped_lines: int | None = 0  # line ends among them; None: not counted
-    may_lack: bool = False  # before this block something may have been lost that nobody can count
+    # between the block before and this one
+    skipped_bytes: int = 0
+    # line ends among them; None: not counted
+    skipped_lines: int | None = 0
+    # before this block something may have been lost that nobody can count
+    may_lack: bool = False
 
 
 class Tail:
@@ -81,18 +89,25 @@ class Tail:
         self.path = path
         self.policy = policy or Policy()
         self.num_skipped_bytes = 0
-        self.num_skipped_lines = 0  # at least
-        self.num_gaps = 0  # how often something may have been lost
-        self.num_lost_bytes = 0  # of these, at least
-        self.trouble = ""  # why the log cannot be read at the moment
+        # at least
+        self.num_skipped_lines = 0
+        # how often something may have been lost
+        self.num_gaps = 0
+        # of these, at least
+        self.num_lost_bytes = 0
+        # why the log cannot be read at the moment
+        self.trouble = ""
         self._file: LogFile | None = None
-        self._waiting: LogFile | None = None  # truncated; its copy is read first
+        # truncated; its copy is read first
+        self._waiting: LogFile | None = None
         self._is_copy = False
         self._from = position
         # rotated files that were read, or are older than what was -> when they had last been written to
         self._known: dict[Key, int] = {}
-        self._left: tuple[int, float] | None = None  # size and time when the renamed file last grew
-        self._held: tuple[int, float] | None = None  # offset of a line without end, and since when
+        # size and time when the renamed file last grew
+        self._left: tuple[int, float] | None = None
+        # offset of a line without end, and since when
+        self._held: tuple[int, float] | None = None
         self._skipped: tuple[int, int | None] = (0, 0)
         self._given: list[Block] = []
 
@@ -222,7 +237,8 @@ class Tail:
         if after is None:
             return False
         if os.fstat(file.descriptor).st_nlink == 0:
-            after.may_lack = True  # it was removed, and so may have been others that came after it
+            # it was removed, and so may have been others that came after it
+            after.may_lack = True
             self.num_gaps += 1
         if after is self._waiting:
             self._waiting = None
@@ -237,7 +253,8 @@ class Tail:
         unread = file.seen_bytes - file.offset
         self._held = None
         self.num_gaps += 1
-        if self._is_copy:  # it is no copy any more
+        # it is no copy any more
+        if self._is_copy:
             self._move_on(file)
             return
         copy = None
@@ -292,7 +309,8 @@ class Tail:
         if is_full:
             return data.rfind(b"\r") + 1 or _whole_characters(data)
         if file.offset + len(data) < file.size():
-            return 0  # the look has read enough
+            # the look has read enough
+            return 0
         if is_over:
             return len(data)
         if self._held is None or self._held[0] != file.offset:
@@ -342,7 +360,8 @@ class Tail:
         while at < target:
             data = file.peek(min(CHUNK_BYTES, target - at), at)
             if not data:
-                return None  # it was truncated just now
+                # it was truncated just now
+                return None
             counted += data.count(b"\n")
             at += len(data)
         return counted
@@ -352,7 +371,8 @@ def _whole_characters(data: bytes) -> int:
     """Return the length without a character of UTF-8 that is cut at the end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
-        if byte & 0xC0 != 0x80:  # the first byte of a character
+        # the first byte of a character
+        if byte & 0xC0 != 0x80:
             needs = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
             return len(data) - back if needs > back and len(data) > back else len(data)
     return len(data)

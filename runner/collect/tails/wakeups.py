@@ -13,8 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-_library: Any = None  # without types
-with contextlib.suppress(ImportError, OSError):  # not Linux, or no libc that has it
+# without types
+_library: Any = None
+# not Linux, or no libc that has it
+with contextlib.suppress(ImportError, OSError):
     _library = importlib.import_module("inotify_simple")
 
 _READ_BYTES = 64 * 1024
@@ -30,7 +32,8 @@ class Wakeups:
             flags = _library.flags
             for folder in folders:
                 self._notes.add_watch(folder, flags.MODIFY | flags.CREATE | flags.MOVED_TO)
-        except (AttributeError, OSError, TypeError):  # AttributeError: there is no such module
+        except (AttributeError, OSError, TypeError):
+            # AttributeError: there is no such module
             self.close()
 
     @property

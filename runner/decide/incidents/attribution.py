@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident, Run
@@ -27,7 +27,7 @@ def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = 
 
 
 def strike(
-    draft: Draft, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
+    draft: Decision, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
 ) -> None:
     """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
 
@@ -68,14 +68,14 @@ def strike(
     _answer(draft, run, attempt, incident, reason=evidence, reached=best)
 
 
-def _fruitless(draft: Draft, run: Run, attempt: Attempt, *, reached: int) -> int:
+def _fruitless(draft: Decision, run: Run, attempt: Attempt, *, reached: int) -> int:
     """Count the attempts in a row that made no progress, this one included; 0 when this one did."""
     progressed = reached > attempt.best_before or run.has_proved_itself(draft.now)
     return 0 if progressed else run.fruitless_attempts + 1
 
 
 def _echo(
-    draft: Draft, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
+    draft: Decision, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
 ) -> None:
     """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
     node = who.get("node")
@@ -90,7 +90,7 @@ def _echo(
 
 
 def _answer(
-    draft: Draft, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
+    draft: Decision, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
 ) -> None:
     """Answer what struck an attempt. Silence has ended nothing yet: a look from outside decides, not what an earlier one found."""
     if incident.fault in NODE_SCOPED:
@@ -100,7 +100,7 @@ def _answer(
 
 
 def respond_or_stop(
-    draft: Draft,
+    draft: Decision,
     run: Run,
     attempt: Attempt,
     incident: Incident,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runner.decide.decision import Draft
-from runner.decide.state.cluster_state import Attempt, Incident, KeptLine, State
+from runner.decide.decision import Decision
+from runner.decide.state.cluster_state import Attempt, Incident, PendingEvidence, State
 from runner.facts.causes import Cause, Verdict
 from runner.facts.ids import AttemptId
 from runner.facts.matches import ECHOES, Match, Step
@@ -15,15 +15,17 @@ from runner.facts.messages.signals import LinesMatched
 from runner.rootcause.correlation import correlate
 from runner.rootcause.templates import last_alike
 
-MAX_TEMPLATE = 300  # characters; chosen
-MAX_LINES = 6  # that a cause is shown with; chosen
-FRESH_SECONDS = 120.0  # for which a line may be why something strikes; chosen
-LEAST_CONFIDENCE = (
-    0.5  # of a cause that is worth a word, unless it is one to be recognised by; chosen
-)
+# characters; chosen
+MAX_TEMPLATE = 300
+# that a cause is shown with; chosen
+MAX_LINES = 6
+# for which a line may be why something strikes; chosen
+FRESH_SECONDS = 120.0
+# of a cause that is worth a word, unless it is one to be recognised by; chosen
+LEAST_CONFIDENCE = 0.5
 
 
-def on_lines_matched(draft: Draft, said: LinesMatched) -> None:
+def on_lines_matched(draft: Decision, said: LinesMatched) -> None:
     """Judge the lines of one node together with those of the nodes that spoke before it."""
     incident = _incident_of(draft.state, said.attempt)
     if incident is None:
@@ -53,7 +55,7 @@ def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
     return None
 
 
-def diagnose(draft: Draft, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
+def diagnose(draft: Decision, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
     """Write the cause down; an unknown one is recognised if an incident before had the same, or one that is alike."""
     if cause.template:
         known = {
@@ -111,7 +113,7 @@ def cause_of(verdict: Verdict) -> Cause:
 # ---- lines of a gang that lived ------------------------------------------------------------------------------------------
 
 
-def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int) -> None:
+def explain(draft: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> None:
     """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
     lines = [
         kept.match
@@ -129,7 +131,9 @@ def explain(draft: Draft, attempt: Attempt, incident: Incident, *, reached: int)
             draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
 
 
-def _may_have_struck(kept: KeptLine, incident: Incident, *, reached: int, now: float) -> bool:
+def _may_have_struck(
+    kept: PendingEvidence, incident: Incident, *, reached: int, now: float
+) -> bool:
     """Whether a line can tell of what struck: it was told just now, or its hardware is where the first rank died."""
     if is_echo(kept.match, incident):
         return False

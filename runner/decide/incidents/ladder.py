@@ -5,7 +5,7 @@ Nothing here knows a fault by name: the runbooks say which faults they answer, w
 
 from __future__ import annotations
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.nodes.hardware import offend, quarantine
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.messages import records as r
@@ -19,7 +19,7 @@ OUTCOMES: dict[str, r.Outcome] = {
 }
 
 
-def respond(draft: Draft, incident: Incident, *, reason: str = "") -> None:
+def respond(draft: Decision, incident: Incident, *, reason: str = "") -> None:
     """Take the next rung for this incident (or give up when there is none)."""
     book = draft.policy.runbook_for(incident.fault)
     if book is None:
@@ -45,7 +45,8 @@ def respond(draft: Draft, incident: Incident, *, reason: str = "") -> None:
             reason=reason,
         )
     )
-    if rung.page and rung.do != "stop":  # giving up pages by itself
+    # giving up pages by itself
+    if rung.page and rung.do != "stop":
         text = f"{incident.incident} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
         draft.page(text[:500], run=incident.run, incident=incident.incident)
     _carry_out(draft, incident, rung=rung, reason=reason)
@@ -68,7 +69,7 @@ def _waits_for_evidence(book: Runbook, incident: Incident) -> bool:
     return incident.condition == "always" and any(rung.when != "always" for rung in book.ladder)
 
 
-def _carry_out(draft: Draft, incident: Incident, *, rung: Rung, reason: str) -> None:
+def _carry_out(draft: Decision, incident: Incident, *, rung: Rung, reason: str) -> None:
     if rung.do == "start_agent" and incident.node is not None:
         draft.issue(
             "start_agent",
@@ -94,14 +95,15 @@ def _carry_out(draft: Draft, incident: Incident, *, rung: Rung, reason: str) -> 
         )
         if (
             incident.condition == "node_dead"
-        ):  # an agent that hangs says nothing against its hardware
+            # an agent that hangs says nothing against its hardware
+        ):
             fault, name = incident.fault, incident.incident
             offend(draft, node, fault=fault, evidence=reason or fault, incident=name)
     if run is not None:
         end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
 
 
-def give_up(draft: Draft, incident: Incident, *, reason: str) -> None:
+def give_up(draft: Decision, incident: Incident, *, reason: str) -> None:
     """End the incident without success, and its run with it: everything is kept, a person is told why."""
     draft.add(r.IncidentChanged(incident=incident.incident, state="gave_up", reason=reason))
     run = draft.state.runs.get(incident.run or 0)
@@ -116,7 +118,7 @@ def give_up(draft: Draft, incident: Incident, *, reason: str) -> None:
 
 
 def end_run(
-    draft: Draft,
+    draft: Decision,
     run: Run,
     *,
     state: r.RunStateName,
@@ -142,7 +144,7 @@ def end_run(
 
 
 def end_attempt(
-    draft: Draft, run: Run, *, incident: Incident | None, outcome: r.Outcome, reason: str = ""
+    draft: Decision, run: Run, *, incident: Incident | None, outcome: r.Outcome, reason: str = ""
 ) -> None:
     """End the run's live attempt now: all its nodes idle by SIGKILL. Nothing to do when it is ending already."""
     attempt = run.attempt
@@ -171,7 +173,7 @@ def end_attempt(
 
 
 def idle(
-    draft: Draft, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
+    draft: Decision, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
 ) -> None:
     """Tell every node of an attempt to end its ranks; lost nodes too, should they come back."""
     for name in attempt.nodes:

@@ -6,7 +6,7 @@ run has passed the step in a later attempt. A page that says anything else is an
 
 from __future__ import annotations
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import fingerprint, strike
 from runner.decide.incidents.ladder import next_rung, respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
@@ -14,11 +14,13 @@ from runner.facts.faults import Finding
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import ReplicasDisagree
 
-MAX_EVIDENCE = 6  # words on one watched incident; chosen
-MAX_WATCHED = 20  # incidents of one attempt that are live without ending it; chosen
+# words on one watched incident; chosen
+MAX_EVIDENCE = 6
+# incidents of one attempt that are live without ending it; chosen
+MAX_WATCHED = 20
 
 
-def on_noted(draft: Draft, finding: Finding) -> None:
+def on_noted(draft: Decision, finding: Finding) -> None:
     """Take what a detector says of a gang that goes on."""
     attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
@@ -34,7 +36,7 @@ def on_noted(draft: Draft, finding: Finding) -> None:
         open_watched(draft, run, attempt, finding)
 
 
-def _known(draft: Draft, run: Run, finding: Finding) -> Incident | None:
+def _known(draft: Decision, run: Run, finding: Finding) -> Incident | None:
     """Return the watched incident that a finding belongs to: of the same fault, and of no other rank."""
     for incident in reversed(draft.state.incidents.values()):
         if (
@@ -59,7 +61,7 @@ def _is_same_place(incident: Incident, finding: Finding) -> bool:
     )
 
 
-def _again(draft: Draft, known: Incident, attempt: Attempt, finding: Finding) -> None:
+def _again(draft: Decision, known: Incident, attempt: Attempt, finding: Finding) -> None:
     names_more = known.node is None and finding.node is not None
     is_new = known.attempt != attempt.attempt
     if not (names_more or is_new or len(known.evidence) < MAX_EVIDENCE):
@@ -75,7 +77,7 @@ def _again(draft: Draft, known: Incident, attempt: Attempt, finding: Finding) ->
     )
 
 
-def open_watched(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> Incident | None:
+def open_watched(draft: Decision, run: Run, attempt: Attempt, finding: Finding) -> Incident | None:
     """Open an incident as its page says; None where no page answers, or too many were opened."""
     book = draft.policy.runbook_for(finding.fault)
     chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
@@ -84,7 +86,8 @@ def open_watched(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> 
     mark = fingerprint(finding.fault)
     if book.ladder[chosen[0]].do != "watch":
         if attempt.state == "asked":
-            return None  # it ends by itself, with a checkpoint
+            # it ends by itself, with a checkpoint
+            return None
         strike(
             draft,
             run,
@@ -117,7 +120,7 @@ def open_watched(draft: Draft, run: Run, attempt: Attempt, finding: Finding) -> 
     return incident
 
 
-def on_replicas(draft: Draft, said: ReplicasDisagree) -> None:
+def on_replicas(draft: Decision, said: ReplicasDisagree) -> None:
     """Take the ranks' own word that copies differ: one odd rank is to blame, and its node; of several, their node if it is one."""
     attempt = draft.state.attempt_of(said.attempt)
     if attempt is None:
@@ -139,11 +142,11 @@ def on_replicas(draft: Draft, said: ReplicasDisagree) -> None:
     )
 
 
-def _resolve(draft: Draft, incident: Incident, reason: str) -> None:
+def _resolve(draft: Decision, incident: Incident, reason: str) -> None:
     draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
-def _num_watched(draft: Draft, attempt: Attempt) -> int:
+def _num_watched(draft: Decision, attempt: Attempt) -> int:
     """Count the watched incidents of an attempt that are live, those of this decision among them."""
     live = [
         incident
@@ -165,7 +168,7 @@ def is_passed(incident: Incident, attempt: Attempt) -> bool:
     return incident.cause is not None or incident.node not in attempt.nodes
 
 
-def forget(draft: Draft) -> None:
+def forget(draft: Decision) -> None:
     """Another supervisor took over, whose detectors know nothing yet: what is still so will be found again."""
     for incident in draft.state.incidents.values():
         if incident.watched and incident.is_live and incident.cause is None:
@@ -173,7 +176,7 @@ def forget(draft: Draft) -> None:
             _resolve(draft, incident, reason)
 
 
-def begin_anew(draft: Draft, attempt: Attempt) -> None:
+def begin_anew(draft: Decision, attempt: Attempt) -> None:
     """Another attempt of a run is up that reports no steps: nothing it does could ever show that an older incident is over."""
     run = draft.run_of(attempt.attempt)
     for incident in draft.state.incidents.values() if not run.reports_steps else ():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents import diagnosis
 from runner.decide.incidents.non_fatal import open_watched
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Run
@@ -19,12 +19,14 @@ from runner.facts.matches import Match
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import LinesMatched
 
-WAIT_SECONDS = 3.0  # for ranks to die of what a line tells of; chosen
-MANY_NODES = 3  # that complain of the same at once: it is something that they share; chosen
+# for ranks to die of what a line tells of; chosen
+WAIT_SECONDS = 3.0
+# that complain of the same at once: it is something that they share; chosen
+MANY_NODES = 3
 SHARED = ("storage", "fabric")
 
 
-def on_lines_kept(draft: Draft, said: LinesMatched) -> None:
+def on_lines_kept(draft: Decision, said: LinesMatched) -> None:
     """Keep lines of a gang that lives; what hardware says is judged a moment later, unless the gang dies of it before."""
     attempt = draft.state.attempt_of(said.attempt)
     if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != said.epoch:
@@ -39,7 +41,9 @@ def on_lines_kept(draft: Draft, said: LinesMatched) -> None:
         return
     judge_at = draft.now + WAIT_SECONDS if any(match.is_telling for match in new) else None
     draft.add(
-        r.LinesKept(attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at)
+        r.EvidenceRecorded(
+            attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at
+        )
     )
 
 
@@ -48,12 +52,12 @@ def due_at(attempt: Attempt) -> float | None:
     return attempt.judge_at if attempt.state in LAUNCHED else None
 
 
-def settle(draft: Draft, run: Run, attempt: Attempt) -> None:
+def settle(draft: Decision, run: Run, attempt: Attempt) -> None:
     """Judge lines of a gang that has not died of them."""
     due = due_at(attempt)
     if due is None or draft.now < due:
         return
-    draft.add(r.LinesJudged(attempt=attempt.attempt))
+    draft.add(r.EvidenceJudged(attempt=attempt.attempt))
     found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
     for node in {kept.match.node: True for kept in attempt.kept if kept.match.is_telling}:
         lines = [
@@ -71,11 +75,12 @@ def settle(draft: Draft, run: Run, attempt: Attempt) -> None:
         for node, verdict, lines in alike:
             _judge(draft, run, attempt, node, verdict, lines)
             if any(isinstance(record, r.AttemptChanged) for record in draft.records):
-                return  # its page ended the attempt
+                # its page ended the attempt
+                return
 
 
 def _judge(
-    draft: Draft,
+    draft: Decision,
     run: Run,
     attempt: Attempt,
     node: str | None,

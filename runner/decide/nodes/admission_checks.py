@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes.hardware import may_quarantine, offend
 from runner.decide.state.cluster_state import Node, State
@@ -15,8 +15,10 @@ from runner.facts.messages import records as r
 # At the same time: a fleet that comes at once is checked in turns, so that no answer waits behind those of all others until it
 # is too late; chosen, not measured.
 MAX_AT_ONCE = 64
-MAX_TRIES = 2  # checks in a row without a verdict, then the node is out; chosen, not measured
-MAX_SAID = 300  # characters of what checks said, in pages and reasons; chosen, not measured
+# checks in a row without a verdict, then the node is out; chosen, not measured
+MAX_TRIES = 2
+# characters of what checks said, in pages and reasons; chosen, not measured
+MAX_SAID = 300
 
 
 def room(state: State) -> int:
@@ -24,7 +26,7 @@ def room(state: State) -> int:
     return MAX_AT_ONCE - state.num_open("node_task", "check")
 
 
-def settle(draft: Draft, node: Node) -> bool:
+def settle(draft: Decision, node: Node) -> bool:
     """Have a node checked that is to be, once at a time; where no checks are wanted any more it is a spare.
 
     A check outlives the agent it was sent to: the next one answers it, or its deadline passes and it is tried again. Returns
@@ -37,7 +39,8 @@ def settle(draft: Draft, node: Node) -> bool:
         return False
     state = draft.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
-        return False  # it is being checked, or its agent is on its way
+        # it is being checked, or its agent is on its way
+        return False
     args = {
         "node": node.node,
         "task": "check",
@@ -54,7 +57,7 @@ def settle(draft: Draft, node: Node) -> bool:
     return True
 
 
-def on_checked(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_checked(draft: Decision, action: Action, result: ActionResult) -> None:
     """Take the node in, or out; without a verdict it is tried again once. What came too late says nothing."""
     node = draft.state.nodes.get(str(action.args["node"]))
     if node is None or node.state != "checking":
@@ -78,7 +81,7 @@ def on_checked(draft: Draft, action: Action, result: ActionResult) -> None:
         )
 
 
-def _failed(draft: Draft, node: Node, reason: str) -> None:
+def _failed(draft: Decision, node: Node, reason: str) -> None:
     """Answer failed checks by the runbook; hardware beyond what may be quarantined at once is kept out, and not judged."""
     evidence = f"{node.node} failed its checks: {reason}"
     incident = draft.open_incident("node_unfit", evidence, node=node.node)

@@ -10,11 +10,11 @@ from __future__ import annotations
 import difflib
 from typing import Literal
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.nodes.hardware import is_refused
 from runner.decide.nodes.predicates import free_state, run_served
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.state.cluster_state import OUT, Hardware, Leaving, Node, RequestStatus, Run
+from runner.decide.state.cluster_state import OUT, Hardware, Node, PendingDrain, RequestStatus, Run
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
     DrainNode,
@@ -36,14 +36,16 @@ WAYS_OUT: dict[type, Out] = {
     RetireNode: "retired",
 }
 SEVERITY: dict[str, int] = {"repair": 1, "quarantined": 2, "retired": 3}
-MAX_NAMED = 16  # nodes named in a refusal; chosen, not measured
-SOMEBODY = "a person"  # who gave no name: not Stoker itself
+# nodes named in a refusal; chosen, not measured
+MAX_NAMED = 16
+# who gave no name: not Stoker itself
+SOMEBODY = "a person"
 
 
 # ---- what people and notices ask for --------------------------------------------------------------------------------
 
 
-def on_node_request(draft: Draft, request: NodeRequest) -> None:
+def on_node_request(draft: Decision, request: NodeRequest) -> None:
     """Answer a request about a node; asked again, it is done already or under way."""
     node = _find(draft, request, request.node)
     if node is None:
@@ -69,13 +71,13 @@ def on_node_request(draft: Draft, request: NodeRequest) -> None:
     _answer(draft, request, "open", text)
 
 
-def _is_out(draft: Draft, node: Node, to: Out) -> bool:
+def _is_out(draft: Decision, node: Node, to: Out) -> bool:
     """Whether a node is where it is to go, or gone for a graver reason; hardware that is to be judged has been, too."""
     judged = to == "repair" or not node.hardware or is_refused(draft.state, node.hardware)
     return SEVERITY.get(node.state, 0) >= SEVERITY[to] and judged
 
 
-def on_notice(draft: Draft, notice: Notice) -> None:
+def on_notice(draft: Decision, notice: Notice) -> None:
     """Drain a node that will be taken away; a second notice can only make it sooner."""
     node = draft.state.nodes.get(notice.node)
     if node is None or node.state in OUT:
@@ -90,7 +92,7 @@ def on_notice(draft: Draft, notice: Notice) -> None:
     if before is not None:
         _mark(draft, node, before, by_time=by_time)
         return
-    draft.add(r.NodeLeaving(node=node.node, to="repair", reason=reason[:300], by_time=by_time))
+    draft.add(r.NodeDraining(node=node.node, to="repair", reason=reason[:300], by_time=by_time))
     left = "" if seconds is None else f", {seconds:g} s left"
     draft.page(
         f"{node.node} is drained: {reason}{left}; `stoker readmit {node.node}` takes it back"
@@ -98,7 +100,7 @@ def on_notice(draft: Draft, notice: Notice) -> None:
 
 
 def _leave(
-    draft: Draft, node: Node, *, to: Out, reason: str, spare: str | None, request: str
+    draft: Decision, node: Node, *, to: Out, reason: str, spare: str | None, request: str
 ) -> None:
     """Mark a node as leaving; of two wishes the graver one holds, and the earlier deadline."""
     before = node.leaving
@@ -107,7 +109,7 @@ def _leave(
             _mark(draft, node, before, spare=spare)
         return
     draft.add(
-        r.NodeLeaving(
+        r.NodeDraining(
             node=node.node,
             to=to,
             reason=reason,
@@ -119,15 +121,15 @@ def _leave(
 
 
 def _mark(
-    draft: Draft,
+    draft: Decision,
     node: Node,
-    before: Leaving,
+    before: PendingDrain,
     *,
     spare: str | None = None,
     by_time: float | None = None,
 ) -> None:
     draft.add(
-        r.NodeLeaving(
+        r.NodeDraining(
             node=node.node,
             to=before.to,
             reason=before.reason,
@@ -138,7 +140,7 @@ def _mark(
     )
 
 
-def _swap_problem(draft: Draft, node: Node, request: SwapNode) -> str:
+def _swap_problem(draft: Decision, node: Node, request: SwapNode) -> str:
     """Say why no spare can take this node's place; "" when one can, or none is needed."""
     state, run = draft.state, run_served(draft.state, node)
     named = state.nodes.get(request.spare or "")
@@ -161,7 +163,7 @@ def _swap_problem(draft: Draft, node: Node, request: SwapNode) -> str:
     return ""
 
 
-def _ways(draft: Draft, node: Node, run: Run) -> str:
+def _ways(draft: Decision, node: Node, run: Run) -> str:
     spares = [
         other.node
         for other in draft.state.nodes.values()
@@ -172,12 +174,12 @@ def _ways(draft: Draft, node: Node, run: Run) -> str:
     return "add a node, or readmit one that is out"
 
 
-def _fits(draft: Draft, node: Node, run: Run) -> bool:
+def _fits(draft: Decision, node: Node, run: Run) -> bool:
     is_free = node.state == "spare" and node.leaving is None
     return is_free and is_usable(draft.state, node, run.spec)
 
 
-def _readmit(draft: Draft, node: Node, request: ReadmitNode) -> None:
+def _readmit(draft: Decision, node: Node, request: ReadmitNode) -> None:
     """Let a node come back: its hardware is forgiven, it is checked, and its agent is started if it has ended."""
     known = draft.state.hardware.get(node.hardware)
     problem = _readmit_problem(draft, node, known)
@@ -190,7 +192,7 @@ def _readmit(draft: Draft, node: Node, request: ReadmitNode) -> None:
         draft.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
         text = f"its offences are forgotten: {node.node} is {_where(node.state)}"
     if node.leaving is not None:
-        draft.add(r.NodeLeaving(node=node.node, to=None, reason=_why(request)))
+        draft.add(r.NodeDraining(node=node.node, to=None, reason=_why(request)))
         _answer_all(draft, node, "failed", f"taken back: {_why(request)}")
         text = f"{node.node} stays in service"
     elif node.state in OUT:
@@ -205,7 +207,7 @@ def _readmit(draft: Draft, node: Node, request: ReadmitNode) -> None:
     _answer(draft, request, "done", text)
 
 
-def _readmit_problem(draft: Draft, node: Node, known: Hardware | None) -> str:
+def _readmit_problem(draft: Decision, node: Node, known: Hardware | None) -> str:
     """Say why a node cannot come back; "" when it can."""
     if node.state == "retired" or (known is not None and known.verdict == "retired"):
         return (
@@ -217,7 +219,7 @@ def _readmit_problem(draft: Draft, node: Node, known: Hardware | None) -> str:
     )
 
 
-def _now_called(draft: Draft, node: Node) -> str:
+def _now_called(draft: Decision, node: Node) -> str:
     """Return the name under which refused hardware stands that was this node before; "" if there is none."""
     if node.hardware:
         return ""
@@ -231,7 +233,7 @@ def _now_called(draft: Draft, node: Node) -> str:
     )
 
 
-def _start(draft: Draft, node: Node, request: ReadmitNode) -> None:
+def _start(draft: Decision, node: Node, request: ReadmitNode) -> None:
     """Ask for an agent where none is known to live."""
     missing = node.ended or node.incarnation == 0 or node.state in ("lost", "left")
     if missing and not draft.state.open_actions("start_agent", node=node.node):
@@ -241,7 +243,7 @@ def _start(draft: Draft, node: Node, request: ReadmitNode) -> None:
 # ---- what follows ---------------------------------------------------------------------------------------------------
 
 
-def settle(draft: Draft, node: Node) -> None:
+def settle(draft: Decision, node: Node) -> None:
     """Let a leaving node go once it serves nobody; one of a silent crowd once its gang is ending, for a person gave it up."""
     if node.leaving is None:
         return
@@ -250,7 +252,7 @@ def settle(draft: Draft, node: Node) -> None:
         _go(draft, node, node.leaving)
 
 
-def _is_given_up(draft: Draft, node: Node, run: Run) -> bool:
+def _is_given_up(draft: Decision, node: Node, run: Run) -> bool:
     """Whether a person wants a silent node out, which nothing else ever blames: its gang could not end without that word."""
     by_person = node.leaving is not None and node.leaving.request is not None
     is_silent = node.state == "suspect" and not node.held
@@ -258,7 +260,7 @@ def _is_given_up(draft: Draft, node: Node, run: Run) -> bool:
     return by_person and is_silent and ending and node.node in draft.state.silent_en_masse
 
 
-def _go(draft: Draft, node: Node, leaving: Leaving, *, ended: bool = False) -> None:
+def _go(draft: Decision, node: Node, leaving: PendingDrain, *, ended: bool = False) -> None:
     request = draft.state.requests.get(leaving.request or "")
     by = (request.by if request is not None else "") or SOMEBODY
     draft.add(r.NodeChanged(node=node.node, state=leaving.to, reason=leaving.reason, ended=ended))
@@ -273,7 +275,7 @@ def _go(draft: Draft, node: Node, leaving: Leaving, *, ended: bool = False) -> N
     _answer_all(draft, node, "done", f"{node.node} is {_where(leaving.to)}")
 
 
-def agent_ended(draft: Draft, node: Node, *, reason: str) -> None:
+def agent_ended(draft: Decision, node: Node, *, reason: str) -> None:
     """Note that a node's agent ended on purpose: it has left, unless it is out of service, or on its way there."""
     if node.leaving is not None:
         _go(draft, node, node.leaving, ended=True)
@@ -286,14 +288,14 @@ def agent_ended(draft: Draft, node: Node, *, reason: str) -> None:
 # ---- words ----------------------------------------------------------------------------------------------------------
 
 
-def _find(draft: Draft, request: Request, name: str) -> Node | None:
+def _find(draft: Decision, request: Request, name: str) -> Node | None:
     node = draft.state.nodes.get(name)
     if node is None:
         _answer(draft, request, "refused", _unknown(draft, name))
     return node
 
 
-def _unknown(draft: Draft, name: str) -> str:
+def _unknown(draft: Decision, name: str) -> str:
     names = list(draft.state.nodes)
     near = difflib.get_close_matches(name, names, n=1)
     hint = f"; did you mean {near[0]!r}?" if near else ""
@@ -316,10 +318,10 @@ def _why(request: NodeRequest) -> str:
     return f"{verb} asked by {request.by or SOMEBODY}{reason}"[:300]
 
 
-def _answer(draft: Draft, request: Request, state: r.RequestStateName, message: str) -> None:
+def _answer(draft: Decision, request: Request, state: r.RequestStateName, message: str) -> None:
     node = getattr(request, "node", "")
     draft.add(
-        r.RequestNoted(
+        r.RequestRecorded(
             id=request.id,
             request=kind_of(request),
             by=request.by,
@@ -330,7 +332,7 @@ def _answer(draft: Draft, request: Request, state: r.RequestStateName, message: 
     )
 
 
-def _answer_all(draft: Draft, node: Node, state: r.RequestStateName, message: str) -> None:
+def _answer_all(draft: Decision, node: Node, state: r.RequestStateName, message: str) -> None:
     """Answer everybody who asked for a way out of this node's and waits."""
     for asked in draft.state.requests.values():
         if asked.state == "open" and asked.node == node.node and _is_way_out(asked):

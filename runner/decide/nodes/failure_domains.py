@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import end_attempt, respond
 from runner.decide.nodes.predicates import is_up, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, State
@@ -21,7 +21,7 @@ FAULT = "domain_silent"
 BACK_SECONDS = 600.0
 
 
-def on_domain_silence(draft: Draft, silence: DomainSilence) -> list[Node]:
+def on_domain_silence(draft: Decision, silence: DomainSilence) -> list[Node]:
     """Note that a domain is silent, as one incident; return its nodes that are to be looked at."""
     state = draft.state
     domain = f"{silence.domain} {silence.name}"
@@ -29,7 +29,8 @@ def on_domain_silence(draft: Draft, silence: DomainSilence) -> list[Node]:
     silent = [node for node in known if node.state not in (*GONE, "absent")]
     before = state.domains_down.get(domain, [])
     if all(node.node in before and node.state == "suspect" for node in silent):
-        return []  # said again
+        # said again
+        return []
     names = [node.node for node in silent]
     evidence = f"{domain}: {len(names)} nodes fell silent together, for {silence.silent_seconds:.1f} s at most"
     incident = _incident_of(state, domain)
@@ -43,7 +44,7 @@ def on_domain_silence(draft: Draft, silence: DomainSilence) -> list[Node]:
     else:
         draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
     draft.add(
-        r.DomainNoted(
+        r.DomainStateRecorded(
             domain=silence.domain,
             name=silence.name,
             nodes=tuple(dict.fromkeys((*before, *names))),
@@ -61,7 +62,7 @@ def domain_of(state: State, node: Node) -> str:
     return next((name for name, nodes in state.domains_down.items() if node.node in nodes), "")
 
 
-def give_up(draft: Draft, node: Node, *, evidence: str) -> bool:
+def give_up(draft: Decision, node: Node, *, evidence: str) -> bool:
     """Count a node that is gone as lost with its domain, and end the gang it served; False if no domain of it is down."""
     domain = domain_of(draft.state, node)
     if not domain:
@@ -96,7 +97,7 @@ def give_up(draft: Draft, node: Node, *, evidence: str) -> bool:
     return True
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: Decision) -> None:
     """Say when a domain comes back, and when it is down no longer; from then on, who is still away is blamed as usual."""
     state = draft.state
     for domain, names in state.domains_down.items():
@@ -131,18 +132,18 @@ def _is_away(node: Node, domain: str) -> bool:
     return doubted or (node.state == "lost" and node.domain_down == domain)
 
 
-def _close(draft: Draft, domain: str, *, reason: str) -> None:
+def _close(draft: Decision, domain: str, *, reason: str) -> None:
     _note(draft, domain)
     incident = _incident_of(draft.state, domain)
     if incident is not None:
         draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
-def _note(draft: Draft, domain: str, *, nodes: tuple[str, ...] = (), back: bool = False) -> None:
+def _note(draft: Decision, domain: str, *, nodes: tuple[str, ...] = (), back: bool = False) -> None:
     kind, _, name = domain.partition(" ")
     incident = _incident_of(draft.state, domain)
     draft.add(
-        r.DomainNoted(
+        r.DomainStateRecorded(
             domain=kind,
             name=name,
             nodes=nodes,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Hardware, Node, State
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
@@ -16,10 +16,10 @@ from runner.facts.specs.cluster import ClusterSpec
 DAY_SECONDS = 24 * 3600.0
 # Hardware that may be quarantined at one time without a person: this many, or this share of the nodes (decided; DESIGN.md).
 MIN_QUARANTINED, QUARANTINED_SHARE = 2, 0.02
-MAX_EVIDENCE = 300  # characters of an offence's evidence; chosen, not measured
-MAX_PARTS = (
-    64  # of one piece of hardware: boards with 16 GPUs and as many links; chosen, not measured
-)
+# characters of an offence's evidence; chosen, not measured
+MAX_EVIDENCE = 300
+# of one piece of hardware: boards with 16 GPUs and as many links; chosen, not measured
+MAX_PARTS = 64
 
 
 # ---- who it is ------------------------------------------------------------------------------------------------------
@@ -68,7 +68,7 @@ def is_same(state: State, node: Node, *, hardware: str, parts: Sequence[str]) ->
     return node.hardware not in state.hardware and node.hardware in serials
 
 
-def see(draft: Draft, *, hardware: str, node: str, parts: Sequence[str]) -> None:
+def see(draft: Decision, *, hardware: str, node: str, parts: Sequence[str]) -> None:
     """Note what stands under a node's name, if that is news. Refused hardware is still known by parts that it has lost."""
     known = draft.state.hardware.get(hardware)
     if not hardware:
@@ -97,7 +97,7 @@ def offences_that_count(known: Hardware, cluster: ClusterSpec, now: float) -> in
 
 
 def offend(
-    draft: Draft, node: Node, *, fault: str, evidence: str, incident: str | None = None
+    draft: Decision, node: Node, *, fault: str, evidence: str, incident: str | None = None
 ) -> None:
     """Note an offence of a node's hardware; one too many makes it a lemon, and the node is quarantined.
 
@@ -107,7 +107,7 @@ def offend(
     if not node.hardware or innocent:
         return
     draft.add(
-        r.OffenceNoted(
+        r.HardwareFaultRecorded(
             hardware=node.hardware,
             node=node.node,
             fault=fault,
@@ -135,7 +135,7 @@ def offend(
     )
 
 
-def is_judged(draft: Draft, node: Node) -> bool:
+def is_judged(draft: Decision, node: Node) -> bool:
     """Whether a node's hardware is refused, by this very decision too; or the node was kept out by it."""
     is_new = any(
         (isinstance(record, r.HardwareJudged) and record.hardware == node.hardware)
@@ -149,7 +149,7 @@ def is_judged(draft: Draft, node: Node) -> bool:
     return is_new or is_refused(draft.state, node.hardware)
 
 
-def may_quarantine(draft: Draft) -> bool:
+def may_quarantine(draft: Decision) -> bool:
     """Whether one more may be quarantined without a person: taking out many at once costs more than it saves."""
     limit = max(MIN_QUARANTINED, int(QUARANTINED_SHARE * len(draft.state.nodes)))
     return _quarantined(draft.state) < limit
@@ -160,7 +160,7 @@ def _quarantined(state: State) -> int:
 
 
 def quarantine(
-    draft: Draft, node: Node, *, reason: str, incident: str | None = None, by: str = ""
+    draft: Decision, node: Node, *, reason: str, incident: str | None = None, by: str = ""
 ) -> None:
     """Refuse a node's hardware from now on, and take the node out."""
     if node.hardware:

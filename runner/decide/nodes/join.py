@@ -6,7 +6,7 @@ refused hardware is known under any name.
 
 from __future__ import annotations
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import strike
 from runner.decide.nodes import drain, hardware
 from runner.decide.nodes.predicates import free_state, has_left, is_up, live_attempt
@@ -15,10 +15,11 @@ from runner.decide.state.cluster_state import OUT, Node
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, NodeLeft
 
-NEVER_CHECKED = ("absent", "joining", "lost", "left", *OUT)  # states from which a node is checked
+# states from which a node is checked
+NEVER_CHECKED = ("absent", "joining", "lost", "left", *OUT)
 
 
-def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
+def on_node_joined(draft: Decision, joined: NodeJoined) -> None:
     """Take a node in, take it back, or refuse it; an agent whose join was answered may ask again."""
     state = draft.state
     node = state.nodes.get(joined.node)
@@ -44,7 +45,8 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
         _keep_out(draft, node, joined, reason=refused_as)
         return
     if node is not None and node.state in OUT and (same or node.state == "repair"):
-        return  # until somebody readmits it
+        # until somebody readmits it
+        return
     # An agent that names an attempt has found its keeper; ranks that ended meanwhile it will tell of one by one.
     adopted = joined.attempt is not None and node is not None and joined.attempt == node.attempt
     if node is None or node.state != "active" or not adopted:
@@ -52,7 +54,7 @@ def on_node_joined(draft: Draft, joined: NodeJoined) -> None:
     _resolve(draft, joined, adopted=adopted)
 
 
-def _has_yet_to_start(draft: Draft, node: Node) -> bool:
+def _has_yet_to_start(draft: Decision, node: Node) -> bool:
     """Whether it is told to start ranks and has not said that it did: its new agent may yet do so, or says that it cannot."""
     attempt = draft.state.attempt_of(node.attempt) if node.attempt is not None else None
     is_wanted = attempt is not None and attempt.state == "launching"
@@ -67,7 +69,7 @@ def _is_old(node: Node, joined: NodeJoined) -> bool:
 
 
 def _objection(
-    draft: Draft, node: Node | None, joined: NodeJoined, *, known_as: str, same: bool
+    draft: Decision, node: Node | None, joined: NodeJoined, *, known_as: str, same: bool
 ) -> str:
     """Say why this agent may not have the name now; "" when it may. What is heard, or may still live there, comes first."""
     for other in draft.state.nodes.values():
@@ -95,7 +97,7 @@ def _objection(
 
 
 def _refuse(
-    draft: Draft, node: Node | None, joined: NodeJoined, *, reason: str, same: bool
+    draft: Decision, node: Node | None, joined: NodeJoined, *, reason: str, same: bool
 ) -> None:
     """Refuse an agent: it asks again from time to time, a person is told once.
 
@@ -113,7 +115,7 @@ def _refuse(
         draft.page(f"an agent was refused the name {joined.node}: {reason}")
 
 
-def _refused_as(draft: Draft, joined: NodeJoined, known_as: str) -> str:
+def _refused_as(draft: Decision, joined: NodeJoined, known_as: str) -> str:
     """Say what is known against this hardware; "" when it is welcome."""
     known = draft.state.hardware.get(known_as)
     if known is None or not known.verdict:
@@ -123,7 +125,7 @@ def _refused_as(draft: Draft, joined: NodeJoined, known_as: str) -> str:
     return f"hardware {known_as}{called} is {known.verdict} ({known.reason or 'no reason given'})"
 
 
-def _register(draft: Draft, joined: NodeJoined, known_as: str) -> None:
+def _register(draft: Decision, joined: NodeJoined, known_as: str) -> None:
     hardware.see(draft, hardware=known_as, node=joined.node, parts=joined.parts)
     draft.add(
         r.NodeRegistered(
@@ -139,13 +141,13 @@ def _register(draft: Draft, joined: NodeJoined, known_as: str) -> None:
     )
 
 
-def _named_before(draft: Draft, name: str) -> str:
+def _named_before(draft: Decision, name: str) -> str:
     """Return the hardware last seen under a name: an agent that names none takes nothing back."""
     node = draft.state.nodes.get(name)
     return node.hardware if node is not None else ""
 
 
-def _keep_out(draft: Draft, node: Node | None, joined: NodeJoined, *, reason: str) -> None:
+def _keep_out(draft: Decision, node: Node | None, joined: NodeJoined, *, reason: str) -> None:
     """Quarantine a node whose hardware is refused, whatever its name is; one that is out already stays so."""
     if node is not None and node.state in ("quarantined", "retired"):
         return
@@ -154,7 +156,7 @@ def _keep_out(draft: Draft, node: Node | None, joined: NodeJoined, *, reason: st
 
 
 def _place(
-    draft: Draft, joined: NodeJoined, node: Node | None, *, adopted: bool, same: bool
+    draft: Decision, joined: NodeJoined, node: Node | None, *, adopted: bool, same: bool
 ) -> None:
     """Say what the joined node is now: serving on, or free; and that its ranks died when they did."""
     if adopted:
@@ -180,7 +182,7 @@ def _place(
         draft.add(r.NodeChanged(node=joined.node, state=free, reason=reason))
 
 
-def _resolve(draft: Draft, joined: NodeJoined, *, adopted: bool) -> None:
+def _resolve(draft: Decision, joined: NodeJoined, *, adopted: bool) -> None:
     """Close what was open about a node that did not answer: it has."""
     for incident in draft.state.incidents.values():
         about = incident.is_live and incident.node == joined.node
@@ -192,7 +194,7 @@ def _resolve(draft: Draft, joined: NodeJoined, *, adopted: bool) -> None:
             )
 
 
-def on_node_left(draft: Draft, left: NodeLeft) -> None:
+def on_node_left(draft: Decision, left: NodeLeft) -> None:
     """A node leaves on purpose; a gang that it served is ended like after any loss."""
     node = draft.state.nodes.get(left.node)
     if node is None or left.incarnation < node.incarnation or has_left(node):

@@ -6,7 +6,7 @@ goes out of service and comes back in `service`, whose hardware it is in `hardwa
 
 from __future__ import annotations
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import admission_checks, drain, spares
@@ -16,7 +16,8 @@ from runner.decide.state.cluster_state import GONE, OUT, Node, State
 from runner.facts.actions import Action, ActionResult
 from runner.facts.messages import records as r
 
-SETTLED = ("spare", "active", *GONE)  # states in which nothing is due by itself
+# states in which nothing is due by itself
+SETTLED = ("spare", "active", *GONE)
 
 # The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
 TRANSITIONS: dict[str, tuple[str, ...]] = {
@@ -34,10 +35,10 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
+def on_supervisor_started(draft: Decision, started: r.SupervisorStarted) -> None:
     """Expect the nodes our places can start; a cluster that had shut down is open again."""
     if has_closed(draft.state):
-        draft.add(r.Opened())
+        draft.add(r.ClusterReopened())
         for node in draft.state.nodes.values():
             if node.state == "left":
                 reason = "the cluster is open again"
@@ -48,13 +49,14 @@ def on_supervisor_started(draft: Draft, started: r.SupervisorStarted) -> None:
     non_fatal.forget(draft)
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: Decision) -> None:
     """Start agents that are missing, look again at suspects, check and let go whom it concerns, and count the spares."""
     state, cluster = draft.state, draft.policy.cluster
     room = admission_checks.room(state)
     for node in state.nodes.values():
         if node.state in SETTLED and node.leaving is None:
-            continue  # asked after every input, of thousands of nodes
+            # asked after every input, of thousands of nodes
+            continue
         if node.leaving is not None:
             drain.settle(draft, node)
         elif node.state == "checking" and not state.closing:
@@ -68,12 +70,12 @@ def settle(draft: Draft) -> None:
         spares.settle(draft)
 
 
-def _start(draft: Draft, node: Node) -> None:
+def _start(draft: Decision, node: Node) -> None:
     if not draft.state.open_actions("start_agent", node=node.node):
         draft.issue("start_agent", "the cluster has this node", args={"node": node.node})
 
 
-def settle_closing(draft: Draft) -> None:
+def settle_closing(draft: Decision) -> None:
     """End all agents once no run has a live attempt."""
     state = draft.state
     busy = [
@@ -101,7 +103,7 @@ def _is_empty(state: State) -> bool:
     return all(has_left(node) for node in state.nodes.values())
 
 
-def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_agent_stopped(draft: Decision, action: Action, result: ActionResult) -> None:
     """Count a node as left once its place has ended what was there, whether or not its agent could still say so."""
     node = draft.state.nodes.get(str(action.args.get("node")))
     if node is None or has_left(node):
@@ -111,13 +113,14 @@ def on_agent_stopped(draft: Draft, action: Action, result: ActionResult) -> None
     drain.agent_ended(draft, node, reason=result.message or "the cluster shut down")
 
 
-def on_agent_started(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_agent_started(draft: Decision, action: Action, result: ActionResult) -> None:
     """Give a node up whose agent could not be started; one that started will join and say so itself."""
     node = draft.state.nodes.get(str(action.args.get("node")))
     if node is None or draft.state.closing:
         return
     evidence = f"start_agent {result.outcome}: {result.message}"
-    if "request" in action.args and result.outcome != "done":  # somebody readmitted it
+    # somebody readmitted it
+    if "request" in action.args and result.outcome != "done":
         draft.page(f"{node.node}: {evidence}")
     if node.state in ("lost", "left"):
         return

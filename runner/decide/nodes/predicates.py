@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import OUT, Attempt, Node, Run, State
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
@@ -25,7 +25,7 @@ def free_state(cluster: ClusterSpec, *, unchecked: bool) -> r.NodeStateName:
     return "checking" if unchecked and cluster.checks else "spare"
 
 
-def live_attempt(draft: Draft, node: Node) -> tuple[Run, Attempt] | None:
+def live_attempt(draft: Decision, node: Node) -> tuple[Run, Attempt] | None:
     """Return the run and attempt that this node serves or still has to be cleared of, while that attempt lives."""
     for name in (node.attempt, node.uncleared):
         attempt = draft.state.attempt_of(name) if name is not None else None

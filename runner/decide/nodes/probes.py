@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import respond_or_stop, strike
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import failure_domains
 from runner.decide.nodes.predicates import free_state, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, Run
 from runner.facts.actions import Action, ActionResult
-from runner.facts.faults import DomainSilence, Finding, GangAdvances, MassSilence, NodeHeard
+from runner.facts.faults import (
+    CorrelatedSilence,
+    DomainSilence,
+    Finding,
+    GangStillStepping,
+    HeartbeatResumed,
+)
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import DevicesReleased
 from runner.facts.specs.cluster import ClusterSpec
@@ -20,12 +26,11 @@ from runner.facts.specs.cluster import ClusterSpec
 MAX_PROBES = 3
 # In a row that do not reach a node, before it is blamed: by the second look, whoever fell silent with it is known to be.
 MIN_UNREACHABLE = 2
-MIN_CROWD = (
-    3  # fewer silent nodes than that are not silent "together" any more; chosen, not measured
-)
+# fewer silent nodes than that are not silent "together" any more; chosen, not measured
+MIN_CROWD = 3
 
 
-def on_node_silent(draft: Draft, finding: Finding) -> None:
+def on_node_silent(draft: Decision, finding: Finding) -> None:
     """Look at a silent node from outside, and open the incident that the look will decide."""
     node = draft.state.nodes.get(finding.node or "")
     if node is None or not (node.state in ("joining", "checking", "spare", "active") or node.held):
@@ -53,19 +58,19 @@ def on_node_silent(draft: Draft, finding: Finding) -> None:
     probe(draft, node, reason=finding.evidence)
 
 
-def on_domain_silence(draft: Draft, silence: DomainSilence) -> None:
+def on_domain_silence(draft: Decision, silence: DomainSilence) -> None:
     """Look at all nodes of a silent domain from outside."""
     for node in failure_domains.on_domain_silence(draft, silence):
         probe(draft, node, reason=f"{silence.domain} {silence.name} is silent")
 
 
-def on_gang_advances(draft: Draft, advances: GangAdvances) -> None:
+def on_gang_advances(draft: Decision, advances: GangStillStepping) -> None:
     """Note that nodes which are not heard have ranks that live: whoever looks at them in vain does not give them up."""
     nodes = [draft.state.nodes[name] for name in advances.nodes if name in draft.state.nodes]
     named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == advances.attempt]
     if named:
         draft.add(
-            r.GangAdvanced(
+            r.GangSteppedOn(
                 attempt=advances.attempt,
                 nodes=tuple(named),
                 step=advances.step,
@@ -74,7 +79,7 @@ def on_gang_advances(draft: Draft, advances: GangAdvances) -> None:
         )
 
 
-def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
+def on_node_heard(draft: Decision, heard: HeartbeatResumed) -> None:
     """A suspect node speaks again; one that was given up comes back by its checks."""
     node = draft.state.nodes.get(heard.node)
     if node is None or heard.incarnation != node.incarnation:
@@ -104,7 +109,7 @@ def on_node_heard(draft: Draft, heard: NodeHeard) -> None:
             )
 
 
-def on_devices_released(draft: Draft, released: DevicesReleased) -> None:
+def on_devices_released(draft: Decision, released: DevicesReleased) -> None:
     """Take a node back whose devices had been held."""
     node = draft.state.nodes.get(released.node)
     if node is None or not node.held or released.incarnation != node.incarnation:
@@ -113,11 +118,11 @@ def on_devices_released(draft: Draft, released: DevicesReleased) -> None:
     draft.add(r.NodeChanged(node=node.node, state=state, reason="its devices are free again"))
 
 
-def on_mass_silence(draft: Draft, silence: MassSilence) -> None:
+def on_mass_silence(draft: Decision, silence: CorrelatedSilence) -> None:
     """Note that many nodes fell silent at once; the nodes themselves are left alone."""
     if list(silence.nodes) == draft.state.silent_en_masse:
         return
-    draft.add(r.MassSilenceNoted(nodes=silence.nodes))
+    draft.add(r.CorrelatedSilenceRecorded(nodes=silence.nodes))
     if silence.nodes and not draft.state.silent_en_masse:
         names = ", ".join(silence.nodes)
         draft.page(
@@ -125,12 +130,12 @@ def on_mass_silence(draft: Draft, silence: MassSilence) -> None:
         )
 
 
-def leave_crowd(draft: Draft, node: Node) -> None:
+def leave_crowd(draft: Decision, node: Node) -> None:
     """Take a node that was heard out of those that are silent together; a few are no crowd."""
     crowd = draft.state.silent_en_masse
     if node.node in crowd:
         rest = tuple(name for name in crowd if name != node.node)
-        draft.add(r.MassSilenceNoted(nodes=rest if len(rest) >= MIN_CROWD else ()))
+        draft.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CROWD else ()))
 
 
 def is_in_doubt(node: Node) -> bool:
@@ -144,26 +149,28 @@ def look_again_at(node: Node, cluster: ClusterSpec) -> float:
     return node.probed_at + (2 * cluster.heartbeat_seconds if first else cluster.silence_seconds)
 
 
-def probe(draft: Draft, node: Node, *, reason: str) -> None:
+def probe(draft: Decision, node: Node, *, reason: str) -> None:
     """Ask for a look from outside, once at a time."""
     if not draft.state.open_actions("probe_node", node=node.node):
         deadline = draft.policy.cluster.probe_seconds
         draft.issue("probe_node", reason, args={"node": node.node}, deadline_seconds=deadline)
 
 
-def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_probed(draft: Decision, action: Action, result: ActionResult) -> None:
     """Decide what a look from outside means."""
     node = draft.state.nodes.get(str(action.args.get("node")))
     if node is None or node.state in GONE:
         return
     owes_since = _owes_since(draft, node)
     if not is_in_doubt(node) and owes_since is None:
-        return  # it was heard meanwhile, or has joined anew: this look is old
+        # it was heard meanwhile, or has joined anew: this look is old
+        return
     detail = result.detail
     if result.outcome == "done" and detail.get("agent") == "alive":
         patience = MAX_PROBES * draft.policy.cluster.silence_seconds
         if not is_in_doubt(node) and draft.now < (owes_since or 0.0) + patience:
-            return  # it is heard, and may still be at it
+            # it is heard, and may still be at it
+            return
         if is_in_doubt(node) and node.probes < MAX_PROBES:
             reason = "probe: agent alive but not heard"
             draft.add(r.NodeChanged(node=node.node, state="suspect", reason=reason))
@@ -181,7 +188,8 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
         )
         return
     if not detail.get("reachable") and _may_be_one_of_many(draft, node):
-        return  # it proves nothing about this one
+        # it proves nothing about this one
+        return
     if not detail.get("reachable") and _steps_on(draft, node):
         _keep(draft, node)
         return
@@ -191,7 +199,7 @@ def on_probed(draft: Draft, action: Action, result: ActionResult) -> None:
     _struck_by_probe(draft, node, condition="node_dead", evidence=evidence)
 
 
-def _may_be_one_of_many(draft: Draft, node: Node) -> bool:
+def _may_be_one_of_many(draft: Decision, node: Node) -> bool:
     """Whether others are silent too, or may turn out to be: each has had the silence limit and one more heartbeat to show."""
     state, cluster = draft.state, draft.policy.cluster
     if failure_domains.domain_of(state, node):
@@ -201,7 +209,7 @@ def _may_be_one_of_many(draft: Draft, node: Node) -> bool:
     return node.node in state.silent_en_masse or soon
 
 
-def _steps_on(draft: Draft, node: Node) -> bool:
+def _steps_on(draft: Decision, node: Node) -> bool:
     """Whether the gang it serves was seen to step not long ago: a synchronous gang that steps has all its ranks.
 
     Steps that take long are no evidence either way, so what was seen counts for two more of them.
@@ -214,12 +222,12 @@ def _steps_on(draft: Draft, node: Node) -> bool:
     return is_up and draft.now < node.gang_advanced_at + limit
 
 
-def _keep(draft: Draft, node: Node) -> None:
+def _keep(draft: Decision, node: Node) -> None:
     """Leave a node that is out of reach in service, and tell a person, again after each hard cap."""
     cluster = draft.policy.cluster
     if node.kept_at is not None and draft.now < node.kept_at + cluster.hard_cap_seconds:
         return
-    draft.add(r.NodeKept(node=node.node))
+    draft.add(r.NodeKeptInService(node=node.node))
     live = live_attempt(draft, node)
     incident = incident_about(draft, node, live[0] if live else None)
     draft.page(
@@ -237,13 +245,13 @@ def _found(result: ActionResult) -> str:
     return ", ".join(parts) + f", ranks alive {list(result.detail.get('ranks_alive') or [])}"
 
 
-def _owes_since(draft: Draft, node: Node) -> float | None:
+def _owes_since(draft: Decision, node: Node) -> float | None:
     """Return since when the node was to confirm that it is clear of an attempt that is ending; None if it is not."""
     attempt = draft.state.attempt_of(node.uncleared) if node.uncleared is not None else None
     return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
 
 
-def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str) -> None:
+def _struck_by_probe(draft: Decision, node: Node, *, condition: str, evidence: str) -> None:
     if condition == "node_dead" and failure_domains.give_up(draft, node, evidence=evidence):
         return
     live = live_attempt(draft, node)
@@ -295,7 +303,7 @@ def _struck_by_probe(draft: Draft, node: Node, *, condition: str, evidence: str)
         )
 
 
-def incident_about(draft: Draft, node: Node, run: Run | None) -> Incident | None:
+def incident_about(draft: Decision, node: Node, run: Run | None) -> Incident | None:
     """Find the live incident this evidence belongs to: the run's governing one, or one about this node."""
     governing = draft.state.incidents.get(run.incident or "") if run else None
     if governing is not None and governing.is_live:

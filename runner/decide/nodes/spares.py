@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
 
-ENOUGH = (
-    0.99  # of all cases in which the recommended spares are enough: as ByteRobust sizes its own
-)
+# of all cases in which the recommended spares are enough: as ByteRobust sizes its own
+ENOUGH = 0.99
 
 
 def recommended_spares(cluster: ClusterSpec, nodes: int) -> int:
@@ -54,7 +53,7 @@ def _may_be_more(state: State) -> bool:
     )
 
 
-def settle(draft: Draft) -> None:
+def settle(draft: Decision) -> None:
     """Say when the spares run low, and when there are enough again; not while a run is between two attempts.
 
     What a waiting run cannot use alone is no spare either.
@@ -72,9 +71,9 @@ def settle(draft: Draft) -> None:
     spares = num_spares(state)
     enough = spares >= wanted and all(run.state == "active" for run in runs)
     if enough and (state.pool_low or not state.pool_reached):
-        draft.add(r.PoolNoted(low=False, spares=spares, wanted=wanted))
+        draft.add(r.SparesRecorded(low=False, spares=spares, wanted=wanted))
     elif spares < wanted and runs and state.pool_reached and not _may_be_more(state):
-        draft.add(r.PoolNoted(low=True, spares=spares, wanted=wanted))
+        draft.add(r.SparesRecorded(low=True, spares=spares, wanted=wanted))
         advice = recommended_spares(draft.policy.cluster, serving(state))
         left = f"spares: {spares} left, {wanted} should be (spares_low)"
         more = f"; {advice} recommended for {serving(state)} serving nodes" if advice else ""

@@ -16,20 +16,26 @@ from runner.decide.placement.topology import Domains, Map, fill, shape_of
 from runner.decide.state.cluster_state import Attempt, Node, Run, State
 from runner.facts.specs.run import RunSpec
 
-PLANNED = ("preparing", "prepared")  # attempts that have nodes and have not told them yet
-MAX_NAMED = 8  # nodes, or runs, that a reason names; chosen, not measured
+# attempts that have nodes and have not told them yet
+PLANNED = ("preparing", "prepared")
+# nodes, or runs, that a reason names; chosen, not measured
+MAX_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Allocation:
     """What a run can have now."""
 
-    nodes: list[str] | None = None  # in rank order; None: not enough
-    withdraw: list[Run] = field(default_factory=list)  # their planned attempts must end first
-    usable: list[str] = field(default_factory=list)  # that it may take, enough or not
+    # in rank order; None: not enough
+    nodes: list[str] | None = None
+    # their planned attempts must end first
+    withdraw: list[Run] = field(default_factory=list)
+    # that it may take, enough or not
+    usable: list[str] = field(default_factory=list)
     meant: dict[str, Run] = field(
         default_factory=dict
-    )  # it would do with these, which others may need
+        # it would do with these, which others may need
+    )
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
@@ -37,7 +43,7 @@ def in_order(runs: Iterable[Run]) -> list[Run]:
     return sorted((run for run in runs if _is_alive(run)), key=_rank)
 
 
-def choose_nodes(state: State, run: Run, domains: Domains) -> Choice:
+def choose_nodes(state: State, run: Run, domains: Domains) -> Allocation:
     """Return the nodes for the run's next attempt.
 
     A node that served keeps its place, so that ranks stay where their data is cached; the spare named for a leaving node, or
@@ -49,7 +55,7 @@ def choose_nodes(state: State, run: Run, domains: Domains) -> Choice:
     usable = [name for name in choosing.usable(run.spec) if name not in kept and name not in meant]
     nodes = choosing.pick(run, without=without)
     if nodes is not None:
-        return Choice(nodes=nodes, usable=usable)
+        return Allocation(nodes=nodes, usable=usable)
     # Those that have to give something up: the last in order first, and no more of it than is needed.
     giving = [name for name in reversed(yielding) if name in usable]
     lacking = run.spec.nodes - len(usable) + len(giving)
@@ -58,10 +64,10 @@ def choose_nodes(state: State, run: Run, domains: Domains) -> Choice:
     nodes = choosing.pick(run, without=without)
     if nodes is None:
         enough = len(usable) + len(meant) >= run.spec.nodes
-        return Choice(usable=usable, meant=meant if enough else {})
+        return Allocation(usable=usable, meant=meant if enough else {})
     taken = {yielding[name].run: yielding[name] for name in nodes if name in yielding}
     withdraw = [other for other in taken.values() if _planned(other) is not None]
-    return Choice(nodes=nodes, withdraw=withdraw, usable=usable)
+    return Allocation(nodes=nodes, withdraw=withdraw, usable=usable)
 
 
 def _rank(run: Run) -> tuple[int, int]:
@@ -135,7 +141,8 @@ class _Choosing:
         if len(free) < other.spec.nodes - len(serving):
             return []
         doubtful = [name for name in serving if name not in sure]
-        enough = max(0, other.spec.nodes - len(sure) - len(free))  # for so few doubts only
+        # for so few doubts only
+        enough = max(0, other.spec.nodes - len(sure) - len(free))
         stays = dict.fromkeys(sure + doubtful[:enough])
         places = [name if name in stays else None for name in before]
         filled = self._filled(other, places, [name for name in free if name not in stays])

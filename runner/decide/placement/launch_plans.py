@@ -9,7 +9,7 @@ from typing import Any
 
 from runner.decide.state.cluster_state import Attempt, Node, Run, State
 from runner.facts.ids import AttemptId
-from runner.facts.messages.assignments import Assignment, LaunchPlan, WarmPlan, spec_hash
+from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan, spec_hash
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 
@@ -146,7 +146,8 @@ class Preloads:
     def __init__(self, state: State) -> None:
         runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
         self._runs = state.runs
-        self._preloading = [run for run in runs if run.spec.preload]  # lowest number first
+        # lowest number first
+        self._preloading = [run for run in runs if run.spec.preload]
         # A node belongs to whom it was last planned for, between two attempts too: else it would drop what it holds just then.
         self._planned: dict[str, Run] = {}
         for run in sorted(runs, key=lambda run: run.attempt.epoch if run.attempt else 0):
@@ -164,8 +165,8 @@ class Preloads:
         return next(fitting, None)
 
 
-def _warm_plan(cluster: ClusterSpec, run: Run) -> WarmPlan:
-    return WarmPlan(
+def _warm_plan(cluster: ClusterSpec, run: Run) -> PreloadPlan:
+    return PreloadPlan(
         command=command_of(run.spec),
         preload=run.spec.preload,
         environment=_environment(cluster, run),

@@ -10,11 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-Domains = Mapping[str, Mapping[str, Sequence[str]]]  # kind -> name -> nodes, the nearest kind first
-Position = tuple[str, ...]  # a node's domain of each kind, "" where it has none
+# kind -> name -> nodes, the nearest kind first
+Domains = Mapping[str, Mapping[str, Sequence[str]]]
+# a node's domain of each kind, "" where it has none
+Position = tuple[str, ...]
 Cost = tuple[
     int, int
-]  # between pipeline neighbours (or round the ring); round the ring of all nodes
+    # between pipeline neighbours (or round the ring); round the ring of all nodes
+]
 
 
 class Map:
@@ -108,7 +111,8 @@ def arrange(free: Sequence[str], shape: Shape, where: Map) -> list[str]:
         return plain
     scope = _smallest_scope(free, shape.nodes, where)
     options = [_packed(scope, shape, where), _packed(free, shape, where), plain]
-    return min(options, key=lambda chosen: cost_of(chosen, shape, where))  # the first of equals
+    # the first of equals
+    return min(options, key=lambda chosen: cost_of(chosen, shape, where))
 
 
 def _smallest_scope(free: Sequence[str], count: int, where: Map) -> Sequence[str]:
@@ -176,7 +180,8 @@ def _in_order_of(order: Sequence[str], nodes: Sequence[str]) -> list[str]:
 def _laid_out(columns: list[list[str]], shape: Shape, free: Sequence[str], where: Map) -> list[str]:
     """Put columns into their places, near ones beside each other."""
     rank = {node: index for index, node in enumerate(free)}
-    first: dict[tuple[int, str], int] = {}  # where each domain comes first
+    # where each domain comes first
+    first: dict[tuple[int, str], int] = {}
     for column in columns:
         for level, name in enumerate(where.position(column[0])):
             first[level, name] = min(first.get((level, name), len(rank)), rank[column[0]])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
 from runner.decide.incidents.attribution import fingerprint, strike
 from runner.decide.incidents.ladder import end_attempt, end_run
@@ -14,7 +14,7 @@ from runner.decide.placement.launch_plans import output_folder
 from runner.decide.runs import checkpoint_trust
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
 from runner.facts.actions import Action, ActionResult
-from runner.facts.faults import Finding, GangTimed
+from runner.facts.faults import Finding, GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import (
@@ -22,16 +22,18 @@ from runner.facts.messages.signals import (
     LaunchFailed,
     Progress,
     RankExited,
-    RanksGone,
     RanksReady,
     RanksStarted,
+    RanksTerminated,
     SettingsInEffect,
 )
 from runner.facts.specs.cluster import ClusterSpec
 from runner.rootcause.hang_analysis import note_missing, own_stands
 
-EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78  # docs/contract.md
-MAX_FAILED_PREPARATIONS = 3  # in a row; chosen, not measured
+# docs/contract.md
+EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78
+# in a row; chosen, not measured
+MAX_FAILED_PREPARATIONS = 3
 RUNNING = ("launching", "running")
 
 # The attempt's life cycle; ARCHITECTURE.md prints it.
@@ -49,7 +51,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 # ---- what nodes say -------------------------------------------------------------------------------------------------
 
 
-def on_ranks_started(draft: Draft, started: RanksStarted) -> None:
+def on_ranks_started(draft: Decision, started: RanksStarted) -> None:
     """A node made its assignment true; the attempt runs when all have."""
     attempt = _current(draft, started.attempt, started.epoch)
     if attempt is None or started.node in attempt.launched or started.node not in attempt.nodes:
@@ -63,7 +65,7 @@ def on_ranks_started(draft: Draft, started: RanksStarted) -> None:
         non_fatal.begin_anew(draft, attempt)
 
 
-def on_launch_failed(draft: Draft, failed: LaunchFailed) -> None:
+def on_launch_failed(draft: Decision, failed: LaunchFailed) -> None:
     """A node could not start its ranks; one whose devices are held takes none until they are released."""
     attempt = _current(draft, failed.attempt, failed.epoch)
     node = draft.state.nodes.get(failed.node)
@@ -101,7 +103,7 @@ def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
     return since + cluster.device_release_seconds + start_seconds
 
 
-def strike_overdue(draft: Draft, run: Run, attempt: Attempt) -> None:
+def strike_overdue(draft: Decision, run: Run, attempt: Attempt) -> None:
     """End a launch in which nodes neither started their ranks nor said why.
 
     They are out until they have passed their checks, unless most nodes are like them: then it is something that they share.
@@ -125,17 +127,17 @@ def strike_overdue(draft: Draft, run: Run, attempt: Attempt) -> None:
     )
 
 
-def on_ranks_ready(draft: Draft, ready: RanksReady) -> None:
+def on_ranks_ready(draft: Decision, ready: RanksReady) -> None:
     """Keep what the ranks understand."""
     if draft.state.attempt_of(ready.attempt) is not None:
         draft.add(
-            r.RanksUnderstand(
+            r.RankCapabilitiesRecorded(
                 attempt=ready.attempt, requests=ready.requests, remedies=ready.remedies
             )
         )
 
 
-def on_progress(draft: Draft, progress: Progress) -> None:
+def on_progress(draft: Decision, progress: Progress) -> None:
     """Note the step; incidents whose step is passed are over: the remedy helped."""
     attempt = draft.state.attempt_of(progress.attempt)
     if attempt is None or attempt.state == "ended":
@@ -144,7 +146,7 @@ def on_progress(draft: Draft, progress: Progress) -> None:
 
 
 def _advance(
-    draft: Draft,
+    draft: Decision,
     attempt: Attempt,
     step: int,
     *,
@@ -153,7 +155,7 @@ def _advance(
 ) -> None:
     if attempt.last_step is not None and step <= attempt.last_step:
         return
-    draft.add(r.Advanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {}))
+    draft.add(r.StepsAdvanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {}))
     for incident in draft.state.incidents.values():
         proving = incident.state == "proving" and incident.run == attempt.attempt.run
         if incident.watched and not non_fatal.is_passed(incident, attempt):
@@ -166,14 +168,14 @@ def _advance(
             )
 
 
-def on_gang_timed(draft: Draft, timed: GangTimed) -> None:
+def on_gang_timed(draft: Decision, timed: GangStartTimed) -> None:
     """Keep which rank was slowest in each phase of the start."""
     attempt = draft.state.attempt_of(timed.attempt)
     if attempt is not None and not attempt.start and timed.slowest:
         draft.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
 
 
-def on_rank_exited(draft: Draft, exited: RankExited) -> None:
+def on_rank_exited(draft: Decision, exited: RankExited) -> None:
     """A rank ended by itself: the first death decides the first response."""
     attempt = _current(draft, exited.attempt, exited.epoch)
     if attempt is None or exited.rank in attempt.exits:
@@ -222,7 +224,7 @@ def _ended_by(exit_code: int | None) -> str:
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
 
 
-def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
+def on_ranks_gone(draft: Decision, gone: RanksTerminated) -> None:
     """A node is clear of an attempt; if nobody had asked for that, the gang is broken."""
     node = draft.state.nodes.get(gone.node)
     if node is None or node.uncleared != gone.attempt:
@@ -259,7 +261,7 @@ def on_ranks_gone(draft: Draft, gone: RanksGone) -> None:
         )
 
 
-def _note_stacks(draft: Draft, attempt: Attempt) -> None:
+def _note_stacks(draft: Decision, attempt: Attempt) -> None:
     """Say once where the stacks of ranks that hung are; how many of each node is in the nodes' own words."""
     incident = draft.state.incidents.get(attempt.incident or "")
     run = draft.run_of(attempt.attempt)
@@ -268,7 +270,7 @@ def _note_stacks(draft: Draft, attempt: Attempt) -> None:
         draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
 
 
-def on_settings(draft: Draft, settings: SettingsInEffect) -> None:
+def on_settings(draft: Decision, settings: SettingsInEffect) -> None:
     """Keep what the trainer read back, and answer those who asked for a change with the value in effect."""
     attempt = draft.state.attempt_of(settings.attempt)
     if attempt is None:
@@ -305,7 +307,7 @@ def _disagreement(remedies: dict[str, float], settings: SettingsInEffect) -> str
 # ---- findings about a gang ------------------------------------------------------------------------------------------
 
 
-def on_hang(draft: Draft, finding: Finding) -> None:
+def on_hang(draft: Decision, finding: Finding) -> None:
     """A stopped rank, or a gang that makes no step."""
     attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
@@ -326,7 +328,7 @@ def on_hang(draft: Draft, finding: Finding) -> None:
 # ---- outcomes of actions --------------------------------------------------------------------------------------------
 
 
-def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_prepared(draft: Decision, action: Action, result: ActionResult) -> None:
     """The checkpoint is verified and the rendezvous chosen; or not."""
     attempt = _current(
         draft, AttemptId.parse(str(action.args["attempt"])), int(action.args["epoch"])
@@ -362,7 +364,7 @@ def on_prepared(draft: Draft, action: Action, result: ActionResult) -> None:
     )
 
 
-def _current(draft: Draft, attempt_id: AttemptId, epoch: int) -> Attempt | None:
+def _current(draft: Decision, attempt_id: AttemptId, epoch: int) -> Attempt | None:
     """Return the attempt a signal speaks of if it is the run's newest and of this epoch: others are history."""
     attempt = draft.state.attempt_of(attempt_id)
     return (

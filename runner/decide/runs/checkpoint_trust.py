@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Run
 from runner.facts.actions import Action, ActionResult
 from runner.facts.checkpoints import Checkpoint, Trust
@@ -21,13 +21,13 @@ from runner.facts.messages.signals import CheckpointSealed
 TRUSTED = (Trust.INTACT, Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)
 
 
-def on_checkpoint_sealed(draft: Draft, sealed: CheckpointSealed) -> None:
+def on_checkpoint_sealed(draft: Decision, sealed: CheckpointSealed) -> None:
     """Note it as committed and have it verified."""
     run = draft.state.runs.get(sealed.attempt.run)
     if run is None or any(known.path == sealed.path for known in run.checkpoints):
         return
     checkpoint = Checkpoint(step=sealed.step, attempt=sealed.attempt, path=sealed.path)
-    draft.add(r.CheckpointNoted(run=run.run, checkpoint=checkpoint))
+    draft.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
     draft.issue(
         "verify_checkpoint",
         f"sealed at step {sealed.step}",
@@ -36,7 +36,7 @@ def on_checkpoint_sealed(draft: Draft, sealed: CheckpointSealed) -> None:
     )
 
 
-def on_verified(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_verified(draft: Decision, action: Action, result: ActionResult) -> None:
     """Raise or end the trust in a checkpoint; unknown leaves it committed (unknown is not intact)."""
     run = draft.state.runs.get(action.run or 0)
     known = (
@@ -47,19 +47,19 @@ def on_verified(draft: Draft, action: Action, result: ActionResult) -> None:
     if run is None or known is None or result.outcome == "unknown":
         return
     if result.outcome == "done":
-        draft.add(r.CheckpointNoted(run=run.run, checkpoint=replace(known, trust=Trust.INTACT)))
+        draft.add(r.CheckpointRecorded(run=run.run, checkpoint=replace(known, trust=Trust.INTACT)))
         _prune(draft, run, newest=known)
         return
     refused = replace(known, trust=Trust.REFUSED, reason=result.message)
-    draft.add(r.CheckpointNoted(run=run.run, checkpoint=refused))
+    draft.add(r.CheckpointRecorded(run=run.run, checkpoint=refused))
     draft.page(f"checkpoint at step {known.step} refused: {result.message}", run=run.run)
 
 
-def note_survey(draft: Draft, run: Run, detail: Mapping[str, Any]) -> None:
+def note_survey(draft: Decision, run: Run, detail: Mapping[str, Any]) -> None:
     """Keep what the look at the checkpoint folder before a launch found."""
     for item in detail.get("refused", ()):
         checkpoint = _found(item, Trust.REFUSED)
-        draft.add(r.CheckpointNoted(run=run.run, checkpoint=checkpoint))
+        draft.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
         draft.page(
             f"checkpoint at step {checkpoint.step} passed over: {checkpoint.reason}", run=run.run
         )
@@ -67,7 +67,7 @@ def note_survey(draft: Draft, run: Run, detail: Mapping[str, Any]) -> None:
     if chosen:
         known = next((c for c in run.checkpoints if c.path == chosen["path"]), None)
         if known is None or known.trust is Trust.COMMITTED:
-            draft.add(r.CheckpointNoted(run=run.run, checkpoint=_found(chosen, Trust.INTACT)))
+            draft.add(r.CheckpointRecorded(run=run.run, checkpoint=_found(chosen, Trust.INTACT)))
 
 
 def _found(item: Mapping[str, Any], trust: Trust) -> Checkpoint:
@@ -85,7 +85,7 @@ def refused_paths(run: Run) -> list[str]:
     return [checkpoint.path for checkpoint in run.checkpoints if checkpoint.trust is Trust.REFUSED]
 
 
-def _prune(draft: Draft, run: Run, *, newest: Checkpoint) -> None:
+def _prune(draft: Decision, run: Run, *, newest: Checkpoint) -> None:
     trusted = [c for c in run.checkpoints if c.trust in TRUSTED and c.path != newest.path] + [
         newest
     ]
@@ -96,8 +96,8 @@ def _prune(draft: Draft, run: Run, *, newest: Checkpoint) -> None:
         draft.issue("prune_checkpoints", reason, args={"paths": paths}, run=run.run)
 
 
-def on_pruned(draft: Draft, action: Action, result: ActionResult) -> None:
+def on_pruned(draft: Decision, action: Action, result: ActionResult) -> None:
     """Forget the checkpoints that were deleted."""
     if result.outcome == "done" and action.run is not None:
         for path in action.args["paths"]:
-            draft.add(r.CheckpointForgotten(run=action.run, path=path))
+            draft.add(r.CheckpointRemoved(run=action.run, path=path))

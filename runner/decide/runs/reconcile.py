@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from runner.decide.decision import Draft
+from runner.decide.decision import Decision
 from runner.decide.incidents import pending_evidence
 from runner.decide.incidents.ladder import end_attempt, end_run, idle
 from runner.decide.nodes.probes import probe
-from runner.decide.placement.allocation import Choice, called, choose_nodes, listed, who_has
+from runner.decide.placement.allocation import Allocation, called, choose_nodes, listed, who_has
 from runner.decide.placement.launch_plans import checkpoint_folder, is_usable, output_folder
 from runner.decide.runs import checkpoint_trust
 from runner.decide.runs.attempts import (
@@ -40,7 +40,7 @@ TRANSITIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-def unsettled(draft: Draft) -> Iterator[Run]:
+def unsettled(draft: Decision) -> Iterator[Run]:
     """Yield the runs of which `settle` may have something to say: asked after every input, of hundreds of them."""
     is_calm, cluster = not (draft.state.closing or draft.leaving), draft.policy.cluster
     for run in draft.state.runs.values():
@@ -59,7 +59,7 @@ def unsettled(draft: Draft) -> Iterator[Run]:
             yield run
 
 
-def settle(draft: Draft, run: Run) -> None:
+def settle(draft: Decision, run: Run) -> None:
     """Say the next thing to do for this run, if anything."""
     if run.state not in ("active", "waiting") and (
         run.attempt is None or run.attempt.state == "ended"
@@ -76,7 +76,7 @@ def settle(draft: Draft, run: Run) -> None:
         _settle_stopping(draft, attempt)
 
 
-def _settle_between(draft: Draft, run: Run) -> None:
+def _settle_between(draft: Decision, run: Run) -> None:
     """No attempt lives: end the run as asked, or plan the next attempt."""
     if run.stop_requests or draft.state.closing:
         step = (run.attempt.last_step or run.attempt.resume_step) if run.attempt else 0
@@ -86,7 +86,8 @@ def _settle_between(draft: Draft, run: Run) -> None:
     if _waits_for_nodes(draft, run):
         return
     choice = choose_nodes(draft.state, run, draft.policy.cluster.domains)
-    if run.attempt is None and _are_checked(draft):  # all of them may be had in a moment
+    # all of them may be had in a moment
+    if run.attempt is None and _are_checked(draft):
         if choice.nodes is None:
             _wait(draft, run, choice)
         return
@@ -127,7 +128,7 @@ def _settle_between(draft: Draft, run: Run) -> None:
     draft.issue("prepare_attempt", reason, args=args, run=run.run, incident=run.incident)
 
 
-def _waits_for_nodes(draft: Draft, run: Run) -> bool:
+def _waits_for_nodes(draft: Decision, run: Run) -> bool:
     """Whether nodes are on their way, or under suspicion, whose answer decides the placement."""
     state = draft.state
     if run.attempt is None:
@@ -144,13 +145,13 @@ def _waits_for_nodes(draft: Draft, run: Run) -> bool:
     )
 
 
-def _are_checked(draft: Draft) -> bool:
+def _are_checked(draft: Decision) -> bool:
     """Whether nodes are being checked that should soon have passed; one that is tried again is not waited for."""
     nodes = draft.state.nodes.values()
     return any(node.state == "checking" and not node.check_tries for node in nodes)
 
 
-def _yield_to(draft: Draft, other: Run, run: Run) -> None:
+def _yield_to(draft: Decision, other: Run, run: Run) -> None:
     """Withdraw what a run planned and has not launched: its nodes go to one of higher priority."""
     assert other.attempt is not None
     reason = f"its nodes are needed by {called(run)}"
@@ -161,7 +162,7 @@ def _yield_to(draft: Draft, other: Run, run: Run) -> None:
     )
 
 
-def _wait(draft: Draft, run: Run, choice: Choice) -> None:
+def _wait(draft: Decision, run: Run, choice: Allocation) -> None:
     checked = [node.node for node in draft.state.nodes.values() if node.state == "checking"]
     verb = "is" if len(checked) == 1 else "are"
     parts = [
@@ -180,7 +181,7 @@ def _wait(draft: Draft, run: Run, choice: Choice) -> None:
             draft.page(f"run {run.spec.name} waits: {reason}", run=run.run, incident=run.incident)
 
 
-def _meant(choice: Choice) -> str:
+def _meant(choice: Allocation) -> str:
     """Say for whom spares are left alone that this run would take."""
     if not choice.meant:
         return ""
@@ -189,7 +190,7 @@ def _meant(choice: Choice) -> str:
     return f"{listed(list(choice.meant))} {verb} what {listed(list(others.values()))} {NEEDED}"
 
 
-def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
+def _launch(draft: Decision, run: Run, attempt: Attempt) -> None:
     """Hand the assignments out, unless a node went away meanwhile or the run is to stop."""
     gone = [
         name
@@ -218,7 +219,7 @@ def _launch(draft: Draft, run: Run, attempt: Attempt) -> None:
         )
 
 
-def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
+def _settle_running(draft: Decision, run: Run, attempt: Attempt) -> None:
     codes = list(attempt.exits.values())
     if len(codes) == run.spec.world_size and all(
         code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
@@ -254,14 +255,14 @@ def _settle_running(draft: Draft, run: Run, attempt: Attempt) -> None:
         end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
 
 
-def _by_time(draft: Draft, attempt: Attempt) -> float:
+def _by_time(draft: Decision, attempt: Attempt) -> float:
     """Return when the first of the attempt's leaving nodes goes in any case; infinity: whenever it is done."""
     leaving = [node.leaving for node in draft.leaving if node.node in attempt.nodes]
     times = [way.by_time for way in leaving if way is not None and way.by_time is not None]
     return min(times, default=math.inf)
 
 
-def _is_time_up(draft: Draft, run: Run, attempt: Attempt) -> bool:
+def _is_time_up(draft: Decision, run: Run, attempt: Attempt) -> bool:
     """End the attempt now if a node of it has to go, whatever its ranks are at."""
     if draft.now < _by_time(draft, attempt):
         return False
@@ -270,12 +271,12 @@ def _is_time_up(draft: Draft, run: Run, attempt: Attempt) -> bool:
     return True
 
 
-def _grace_seconds(draft: Draft, run: Run, attempt: Attempt) -> float:
+def _grace_seconds(draft: Decision, run: Run, attempt: Attempt) -> float:
     left_seconds = max(0.0, _by_time(draft, attempt) - draft.now)
     return min(run.spec.stop_grace_seconds, left_seconds)
 
 
-def _settle_steady(draft: Draft, run: Run, attempt: Attempt) -> None:
+def _settle_steady(draft: Decision, run: Run, attempt: Attempt) -> None:
     """Ranks that report no steps prove a remedy by living on."""
     incident = draft.state.incidents.get(run.incident or "")
     steady = run.has_proved_itself(draft.now)
@@ -286,7 +287,7 @@ def _settle_steady(draft: Draft, run: Run, attempt: Attempt) -> None:
         draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
-def _gang_ended(draft: Draft, run: Run, attempt: Attempt, *, finished: bool) -> None:
+def _gang_ended(draft: Decision, run: Run, attempt: Attempt, *, finished: bool) -> None:
     outcome = "finished" if finished else attempt.outcome or "stopped"
     draft.add(
         r.AttemptChanged(
@@ -305,7 +306,7 @@ def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
     return wanted in ("stopped", "moved") or (attempt.state == "running" and bool(attempt.requests))
 
 
-def _ask_to_stop(draft: Draft, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:
+def _ask_to_stop(draft: Decision, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:
     """Ask at a step boundary if the ranks understand that; else SIGTERM, and SIGKILL after the grace."""
     by_channel = "stop" in attempt.requests and attempt.state == "running"
     reason = f"asked to stop ({wanted})"
@@ -325,7 +326,7 @@ def _ask_to_stop(draft: Draft, run: Run, attempt: Attempt, *, wanted: r.Outcome)
         )
 
 
-def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
+def _settle_stopping(draft: Decision, attempt: Attempt) -> None:
     """End the attempt once every node is clear, or lost with the gang confirmed dead (or the hard cap passed)."""
     state, cluster = draft.state, draft.policy.cluster
     since = attempt.stopping_at or draft.now
@@ -342,7 +343,8 @@ def _settle_stopping(draft: Draft, attempt: Attempt) -> None:
                 )
         return
     if draft.now < since + 2 * cluster.kill_wait_seconds:
-        return  # nobody can be overdue yet; asked after each of a large gang's signals
+        # nobody can be overdue yet; asked after each of a large gang's signals
+        return
     for node in uncleared:
         overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds
         looked = node.probed_at >= since and draft.now < node.probed_at + cluster.silence_seconds

@@ -26,7 +26,7 @@ from runner.decide.state.cluster_state import (
 from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Signal
-from runner.facts.messages.store_rollback import NumbersRaised
+from runner.facts.messages.store_rollback import CountersRaised
 
 
 def apply_entry(state: State, entry: r.JournalEntry) -> None:
@@ -38,9 +38,10 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     if isinstance(entry.input, r.SupervisorStarted):
         state.count("supervisor_starts")
         state.listening_since = state.now
-        for item in state.actions.values():  # it performs them again, and they get their time again
+        # it performs them again, and they get their time again
+        for item in state.actions.values():
             item.issued_at = state.now
-    elif isinstance(entry.input, r.Paused):
+    elif isinstance(entry.input, r.SupervisorPaused):
         _paused(state, entry.input)
     for record in entry.records:
         apply_record(state, record)
@@ -65,7 +66,7 @@ def apply_record(state: State, record: object) -> None:
     _APPLY[type(record)](state, record)
 
 
-def _paused(state: State, paused: r.Paused) -> None:
+def _paused(state: State, paused: r.SupervisorPaused) -> None:
     """Allow for a time in which nobody could answer us."""
     state.listening_since = state.now
     for item in state.actions.values():
@@ -156,7 +157,7 @@ def _node_launched(state: State, record: r.NodeLaunched) -> None:
             attempt.cold = f"{record.node}: {record.cold}"
 
 
-def _ranks_understand(state: State, record: r.RanksUnderstand) -> None:
+def _ranks_understand(state: State, record: r.RankCapabilitiesRecorded) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
@@ -170,7 +171,7 @@ def _rank_ended(state: State, record: r.RankEnded) -> None:
         attempt.dead_rank_seen = True
 
 
-def _advanced(state: State, record: r.Advanced) -> None:
+def _advanced(state: State, record: r.StepsAdvanced) -> None:
     run = state.runs[record.attempt.run]
     attempt = state.attempt_of(record.attempt)
     if attempt is not None and (attempt.last_step is None or record.step > attempt.last_step):
@@ -196,7 +197,7 @@ def _settings_read(state: State, record: r.SettingsRead) -> None:
         attempt.settings = dict(record.values)
 
 
-def _checkpoint_noted(state: State, record: r.CheckpointNoted) -> None:
+def _checkpoint_noted(state: State, record: r.CheckpointRecorded) -> None:
     run = state.runs[record.run]
     run.checkpoints = [known for known in run.checkpoints if known.path != record.checkpoint.path]
     run.checkpoints.append(record.checkpoint)
@@ -205,7 +206,7 @@ def _checkpoint_noted(state: State, record: r.CheckpointNoted) -> None:
         state.count("checkpoints_refused")
 
 
-def _checkpoint_forgotten(state: State, record: r.CheckpointForgotten) -> None:
+def _checkpoint_forgotten(state: State, record: r.CheckpointRemoved) -> None:
     run = state.runs[record.run]
     run.checkpoints = [known for known in run.checkpoints if known.path != record.path]
 
@@ -216,7 +217,8 @@ def _remedy_added(state: State, record: r.RemedyAdded) -> None:
         run.remedies["lr_factor"] = run.remedies.get("lr_factor", 1.0) * record.value
     else:
         run.remedies["lr_peak"] = record.value
-        run.remedies.pop("lr_factor", None)  # a new peak replaces earlier factors
+        # a new peak replaces earlier factors
+        run.remedies.pop("lr_factor", None)
     run.reconfigured = True
     if record.request is not None:
         run.settings_requests.append(record.request)
@@ -246,7 +248,7 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
     state.count(f"actions_{record.outcome}")
 
 
-def _request_noted(state: State, record: r.RequestNoted) -> None:
+def _request_noted(state: State, record: r.RequestRecorded) -> None:
     state.requests[record.id] = RequestStatus(
         id=record.id,
         request=record.request,
@@ -272,11 +274,11 @@ def _decision_failed(state: State, record: r.DecisionFailed) -> None:
     state.decision_failures += 1
 
 
-def _closing(state: State, record: r.Closing) -> None:
+def _closing(state: State, record: r.ClusterClosing) -> None:
     state.closing, state.closing_request = True, record.request
 
 
-def _numbers_raised(state: State, record: NumbersRaised) -> None:
+def _numbers_raised(state: State, record: CountersRaised) -> None:
     state.next_epoch = max(state.next_epoch, record.next_epoch)
     state.next_run = max(state.next_run, record.next_run)
     for stream, number in record.cursors.items():
@@ -286,7 +288,7 @@ def _numbers_raised(state: State, record: NumbersRaised) -> None:
     state.count("stores_accepted")
 
 
-def _opened(state: State, record: r.Opened) -> None:
+def _opened(state: State, record: r.ClusterReopened) -> None:
     state.closing, state.closing_request = False, ""
 
 
@@ -299,19 +301,19 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.AttemptPrepared: _attempt_prepared,
     r.AttemptChanged: _attempt_changed,
     r.NodeLaunched: _node_launched,
-    r.RanksUnderstand: _ranks_understand,
+    r.RankCapabilitiesRecorded: _ranks_understand,
     r.RankEnded: _rank_ended,
-    r.Advanced: _advanced,
+    r.StepsAdvanced: _advanced,
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
-    r.CheckpointNoted: _checkpoint_noted,
-    r.CheckpointForgotten: _checkpoint_forgotten,
+    r.CheckpointRecorded: _checkpoint_noted,
+    r.CheckpointRemoved: _checkpoint_forgotten,
     r.RemedyAdded: _remedy_added,
     r.ActionIssued: _action_issued,
     r.ActionEnded: _action_ended,
-    r.RequestNoted: _request_noted,
+    r.RequestRecorded: _request_noted,
     r.DecisionFailed: _decision_failed,
-    NumbersRaised: _numbers_raised,
-    r.Closing: _closing,
-    r.Opened: _opened,
+    CountersRaised: _numbers_raised,
+    r.ClusterClosing: _closing,
+    r.ClusterReopened: _opened,
 }

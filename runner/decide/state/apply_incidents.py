@@ -9,7 +9,7 @@ from runner.decide.state.cluster_state import (
     MAX_INCIDENTS_KEPT,
     MAX_MATCHES_KEPT,
     Incident,
-    KeptLine,
+    PendingEvidence,
     State,
 )
 from runner.facts.messages import records as r
@@ -63,7 +63,7 @@ def _incident_diagnosed(state: State, record: r.IncidentDiagnosed) -> None:
         incident.matches += record.matches[: MAX_MATCHES_KEPT - len(incident.matches)]
 
 
-def _lines_kept(state: State, record: r.LinesKept) -> None:
+def _lines_kept(state: State, record: r.EvidenceRecorded) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is None:
         return
@@ -77,12 +77,12 @@ def _lines_kept(state: State, record: r.LinesKept) -> None:
             others = (at for at, kept in enumerate(attempt.kept) if not kept.match.is_telling)
             attempt.kept.pop(next(others, 0))
         if len(attempt.kept) < MAX_MATCHES_KEPT:
-            attempt.kept.append(KeptLine(match=match, step=record.step, at=state.now))
+            attempt.kept.append(PendingEvidence(match=match, step=record.step, at=state.now))
     if record.judge_at is not None:
         attempt.judge_at = attempt.judge_at or record.judge_at
 
 
-def _lines_judged(state: State, record: r.LinesJudged) -> None:
+def _lines_judged(state: State, record: r.EvidenceJudged) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.judge_at = None
@@ -111,8 +111,8 @@ OF_INCIDENTS: dict[type, Callable[[State, Any], None]] = {
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
     r.IncidentDiagnosed: _incident_diagnosed,
-    r.LinesKept: _lines_kept,
-    r.LinesJudged: _lines_judged,
+    r.EvidenceRecorded: _lines_kept,
+    r.EvidenceJudged: _lines_judged,
     r.RungTaken: _rung_taken,
     r.IncidentChanged: _incident_changed,
 }

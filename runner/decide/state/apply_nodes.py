@@ -9,9 +9,9 @@ from runner.decide.state.cluster_state import (
     MAX_OFFENCES_KEPT,
     MAX_STRANGERS_KEPT,
     Hardware,
-    Leaving,
+    HardwareFault,
     Node,
-    Offence,
+    PendingDrain,
     State,
 )
 from runner.facts.messages import records as r
@@ -47,11 +47,11 @@ def _join_refused(state: State, record: r.JoinRefused) -> None:
     state.count("joins_refused")
 
 
-def _node_leaving(state: State, record: r.NodeLeaving) -> None:
+def _node_leaving(state: State, record: r.NodeDraining) -> None:
     state.nodes[record.node].leaving = (
         None
         if record.to is None
-        else Leaving(
+        else PendingDrain(
             to=record.to,
             since=state.now,
             reason=record.reason,
@@ -64,7 +64,8 @@ def _node_leaving(state: State, record: r.NodeLeaving) -> None:
 
 def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    for name in known.nodes:  # it stands there no more
+    # it stands there no more
+    for name in known.nodes:
         before = state.nodes.get(name)
         if name != record.node and before is not None and before.hardware == record.hardware:
             before.hardware = ""
@@ -72,9 +73,9 @@ def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
     known.nodes = [name for name in known.nodes if name != record.node] + [record.node]
 
 
-def _offence_noted(state: State, record: r.OffenceNoted) -> None:
+def _offence_noted(state: State, record: r.HardwareFaultRecorded) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    offence = Offence(
+    offence = HardwareFault(
         at=state.now,
         node=record.node,
         fault=record.fault,
@@ -93,11 +94,11 @@ def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
         known.offences = []
 
 
-def _pool_noted(state: State, record: r.PoolNoted) -> None:
+def _pool_noted(state: State, record: r.SparesRecorded) -> None:
     state.pool_low, state.pool_reached = record.low, not record.low
 
 
-def _domain_noted(state: State, record: r.DomainNoted) -> None:
+def _domain_noted(state: State, record: r.DomainStateRecorded) -> None:
     name = f"{record.domain} {record.name}"
     if record.nodes:
         if name not in state.domains_down:
@@ -122,7 +123,8 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
         node.unchecked = False
     is_up = record.state in ("spare", "active")
     if record.state == "suspect" and node.state == "lost":
-        node.unchecked = True  # should it be heard after all, it comes back by its checks
+        # should it be heard after all, it comes back by its checks
+        node.unchecked = True
     node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
     node.state, node.reason, node.held = record.state, record.reason, record.held
@@ -135,13 +137,13 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
     state.count(f"nodes_{record.state}")
 
 
-def _gang_advanced(state: State, record: r.GangAdvanced) -> None:
+def _gang_advanced(state: State, record: r.GangSteppedOn) -> None:
     for name in record.nodes:
         node = state.nodes[name]
         node.gang_advanced_at, node.gang_step_seconds = state.now, record.step_seconds
 
 
-def _node_kept(state: State, record: r.NodeKept) -> None:
+def _node_kept(state: State, record: r.NodeKeptInService) -> None:
     state.nodes[record.node].kept_at = state.now
 
 
@@ -166,8 +168,9 @@ def _node_cleared(state: State, record: r.NodeCleared) -> None:
             attempt.stands = merged([*attempt.stands, *record.stands], most=MAX_STANDS_KEPT)
 
 
-def _mass_silence_noted(state: State, record: r.MassSilenceNoted) -> None:
-    for name in state.silent_en_masse:  # looks at one of many said nothing about it
+def _mass_silence_noted(state: State, record: r.CorrelatedSilenceRecorded) -> None:
+    # looks at one of many said nothing about it
+    for name in state.silent_en_masse:
         if name in state.nodes:
             state.nodes[name].unreachable = 0
     state.silent_en_masse = list(record.nodes)
@@ -177,16 +180,16 @@ OF_NODES: dict[type, Callable[[State, Any], None]] = {
     r.NodeExpected: _node_expected,
     r.NodeRegistered: _node_registered,
     r.JoinRefused: _join_refused,
-    r.NodeLeaving: _node_leaving,
+    r.NodeDraining: _node_leaving,
     r.HardwareSeen: _hardware_seen,
-    r.OffenceNoted: _offence_noted,
+    r.HardwareFaultRecorded: _offence_noted,
     r.HardwareJudged: _hardware_judged,
-    r.PoolNoted: _pool_noted,
-    r.DomainNoted: _domain_noted,
+    r.SparesRecorded: _pool_noted,
+    r.DomainStateRecorded: _domain_noted,
     r.NodeChanged: _node_changed,
-    r.GangAdvanced: _gang_advanced,
-    r.NodeKept: _node_kept,
+    r.GangSteppedOn: _gang_advanced,
+    r.NodeKeptInService: _node_kept,
     r.Assigned: _assigned,
     r.NodeCleared: _node_cleared,
-    r.MassSilenceNoted: _mass_silence_noted,
+    r.CorrelatedSilenceRecorded: _mass_silence_noted,
 }

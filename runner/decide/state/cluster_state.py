@@ -14,7 +14,7 @@ from runner.facts.causes import Cause
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
-from runner.facts.messages.rank_stacks import Stand
+from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.messages.records import (
     AttemptStateName,
     NodeStateName,
@@ -26,12 +26,10 @@ from runner.facts.messages.signals import StartPhase
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import message
 
-MAX_REQUESTS_KEPT = (
-    200  # answered requests remembered, so that a repeated id is recognised; chosen, not measured
-)
-MAX_INCIDENTS_KEPT = (
-    200  # closed incidents kept in the state; all of them stay in the journal; chosen, not measured
-)
+# answered requests remembered, so that a repeated id is recognised; chosen, not measured
+MAX_REQUESTS_KEPT = 200
+# closed incidents kept in the state; all of them stay in the journal; chosen, not measured
+MAX_INCIDENTS_KEPT = 200
 
 # States of nodes that are out of service until somebody readmits them, and of all that have no part in anything.
 OUT: tuple[NodeStateName, ...] = ("quarantined", "repair", "retired")
@@ -40,17 +38,20 @@ GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
 # States of an attempt whose nodes were told to launch it, and not to end it.
 LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "asked")
 
-MAX_CHECK_SAID = 300  # characters of a node's last check; the journal has all; chosen, not measured
-MAX_STRANGERS_KEPT = 100  # agents refused under names that are no nodes; chosen, not measured
-MAX_LIVES_KEPT = (
-    64  # past lives of a node's agents, so that old joins are no news; chosen, not measured
-)
-MAX_MATCHES_KEPT = 100  # lines of logs of one incident, while it is live; chosen, not measured
-MAX_OFFENCES_KEPT = 100  # of one piece of hardware; the newest are kept; chosen, not measured
+# characters of a node's last check; the journal has all; chosen, not measured
+MAX_CHECK_SAID = 300
+# agents refused under names that are no nodes; chosen, not measured
+MAX_STRANGERS_KEPT = 100
+# past lives of a node's agents, so that old joins are no news; chosen, not measured
+MAX_LIVES_KEPT = 64
+# lines of logs of one incident, while it is live; chosen, not measured
+MAX_MATCHES_KEPT = 100
+# of one piece of hardware; the newest are kept; chosen, not measured
+MAX_OFFENCES_KEPT = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Leaving:
+class PendingDrain:
     """A node's way out of service: where to, and who wanted it."""
 
     to: Literal["repair", "quarantined", "retired"]
@@ -62,7 +63,7 @@ class Leaving:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Offence:
+class HardwareFault:
     """Something that hardware did."""
 
     at: float
@@ -78,8 +79,10 @@ class Hardware:
 
     hardware: str
     parts: list[str] = field(default_factory=list)
-    nodes: list[str] = field(default_factory=list)  # names it has had, the newest last
-    offences: list[Offence] = field(default_factory=list)  # those that may still count
+    # names it has had, the newest last
+    nodes: list[str] = field(default_factory=list)
+    # those that may still count
+    offences: list[HardwareFault] = field(default_factory=list)
     verdict: Literal["", "quarantined", "retired"] = ""
     reason: str = ""
     judged_at: float | None = None
@@ -92,10 +95,12 @@ class Source:
 
     incarnation: int = 0
     sequence: int = 0
-    life: str = ""  # of the agent that said it
+    # of the agent that said it
+    life: str = ""
     past_lives: list[str] = field(
         default_factory=list
-    )  # before it: they are over, and never join again
+        # before it: they are over, and never join again
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +108,8 @@ class CheckOutcome:
     """How a node's last check ended, `said` in words; what was measured stays in the journal."""
 
     at: float
-    outcome: str  # PASS, FAIL, UNKNOWN; "": nobody answered
+    # PASS, FAIL, UNKNOWN; "": nobody answered
+    outcome: str
     said: str = ""
 
 
@@ -114,46 +120,68 @@ class Node:
     node: str
     index: int
     state: NodeStateName = "absent"
-    since: float = 0.0  # when it came into this state
+    # when it came into this state
+    since: float = 0.0
     reason: str = ""
-    checked: CheckOutcome | None = None  # the last time
+    # the last time
+    checked: CheckOutcome | None = None
     incarnation: int = 0
     hardware: str = ""
-    life: str = ""  # of its agent
-    ended: bool = False  # its agent is known to have ended, and no other has joined
-    unchecked: bool = False  # it has yet to pass its checks, whatever state it is in meanwhile
-    check_tries: int = 0  # checks in a row that ended without a verdict
-    refused_life: str = ""  # of the last agent that asked to join under its name in vain
-    refusals: int = 0  # that this agent was told of
-    leaving: Leaving | None = None
-    domain_down: str = ""  # "rack r2": it was given up with that domain, and is not to blame
+    # of its agent
+    life: str = ""
+    # its agent is known to have ended, and no other has joined
+    ended: bool = False
+    # it has yet to pass its checks, whatever state it is in meanwhile
+    unchecked: bool = False
+    # checks in a row that ended without a verdict
+    check_tries: int = 0
+    # of the last agent that asked to join under its name in vain
+    refused_life: str = ""
+    # that this agent was told of
+    refusals: int = 0
+    leaving: PendingDrain | None = None
+    # "rack r2": it was given up with that domain, and is not to blame
+    domain_down: str = ""
     slots: int = 0
     address: str = ""
     pid: int = 0
-    epoch: int = 0  # of its newest assignment
-    attempt: AttemptId | None = None  # assigned to it
-    grace_seconds: float = 0.0  # of its newest assignment, when idle
-    stacks_seconds: float = 0.0  # likewise
-    uncleared: AttemptId | None = None  # ranks of this attempt may still run here
+    # of its newest assignment
+    epoch: int = 0
+    # assigned to it
+    attempt: AttemptId | None = None
+    # of its newest assignment, when idle
+    grace_seconds: float = 0.0
+    # likewise
+    stacks_seconds: float = 0.0
+    # ranks of this attempt may still run here
+    uncleared: AttemptId | None = None
     left_behind: list[int] = field(
         default_factory=list
-    )  # ranks that outlived SIGKILL, until another agent comes
+        # ranks that outlived SIGKILL, until another agent comes
+    )
     probed_at: float = 0.0
-    probes: int = 0  # probes in a row that found the agent alive though it does not answer
-    held: bool = False  # suspect for its devices alone: it is heard, and takes no ranks until it says that they are free
-    unreachable: int = 0  # probes in a row that could not reach the node
-    gang_advanced_at: float | None = None  # when its gang last made steps though it is not heard
-    gang_step_seconds: float = 0.0  # how long one of these steps took
-    kept_at: float | None = None  # when a person was last told that it stays in service for that
+    # probes in a row that found the agent alive though it does not answer
+    probes: int = 0
+    # suspect for its devices alone: it is heard, and takes no ranks until it says that they are free
+    held: bool = False
+    # probes in a row that could not reach the node
+    unreachable: int = 0
+    # when its gang last made steps though it is not heard
+    gang_advanced_at: float | None = None
+    # how long one of these steps took
+    gang_step_seconds: float = 0.0
+    # when a person was last told that it stays in service for that
+    kept_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeptLine:
+class PendingEvidence:
     """A line of a gang that lives. `step`: what a rank of its node had done by then."""
 
     match: Match
     step: int | None = None
-    at: float = 0.0  # when it was told, on the controller's clock
+    # when it was told, on the controller's clock
+    at: float = 0.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -172,37 +200,50 @@ class Attempt:
     master_address: str = ""
     master_port: int = 0
     remedies: dict[str, float] = field(default_factory=dict)
-    requests: list[str] = field(default_factory=list)  # that its ranks understand
+    # that its ranks understand
+    requests: list[str] = field(default_factory=list)
     understood_remedies: list[str] = field(default_factory=list)
-    best_before: int = 0  # furthest step of the run when it was planned
+    # furthest step of the run when it was planned
+    best_before: int = 0
     planned_at: float = 0.0
-    launched_at: float | None = (
-        None  # its nodes were told; they may yet wait for devices and preloads
-    )
-    started_at: float | None = None  # the last of its nodes has started its ranks
+    # its nodes were told; they may yet wait for devices and preloads
+    launched_at: float | None = None
+    # the last of its nodes has started its ranks
+    started_at: float | None = None
     first_step_at: float | None = None
     stopping_at: float | None = None
     asked_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
-    launched: list[str] = field(default_factory=list)  # nodes whose ranks are all spawned
+    # nodes whose ranks are all spawned
+    launched: list[str] = field(default_factory=list)
     # "n2: why" of the first node that started fresh processes although ranks were to be forked; "": none did
     cold: str = ""
-    exits: dict[int, int | None] = field(default_factory=dict)  # rank -> exit code
-    dead_rank_seen: bool = (
-        False  # one rank is confirmed dead: a synchronous gang cannot advance any more
+    # rank -> exit code
+    exits: dict[int, int | None] = field(default_factory=dict)
+    # one rank is confirmed dead: a synchronous gang cannot advance any more
+    dead_rank_seen: bool = False
+    # in effect, read back
+    settings: dict[str, Any] = field(default_factory=dict)
+    stands: list[RankStack] = field(
+        default_factory=list
+        # of ranks that hung, of nodes clear so far
     )
-    settings: dict[str, Any] = field(default_factory=dict)  # in effect, read back
-    stands: list[Stand] = field(default_factory=list)  # of ranks that hung, of nodes clear so far
-    start: dict[str, StartPhase] = field(default_factory=dict)  # slowest rank in each phase
-    kept: list[KeptLine] = field(default_factory=list)  # lines that agents told while it lived
-    judge_at: float | None = None  # when some of them are to be judged
+    # slowest rank in each phase
+    start: dict[str, StartPhase] = field(default_factory=dict)
+    kept: list[PendingEvidence] = field(
+        default_factory=list
+        # lines that agents told while it lived
+    )
+    # when some of them are to be judged
+    judge_at: float | None = None
 
     @property
     def up_since(self) -> float | None:
         """Return when the whole gang was up; None while a node has yet to start its ranks."""
         if self.started_at is None and len(self.launched) == len(self.nodes):
-            return self.launched_at  # from a snapshot that did not tell them apart
+            # from a snapshot that did not tell them apart
+            return self.launched_at
         return self.started_at
 
 
@@ -212,26 +253,33 @@ class Run:
 
     run: int
     spec: RunSpec
-    user: str = ""  # whose ranks they are
+    # whose ranks they are
+    user: str = ""
     state: RunStateName = "active"
     reason: str = ""
     admitted_at: float = 0.0
     ended_at: float | None = None
-    attempt: Attempt | None = None  # the current one, or the last
+    # the current one, or the last
+    attempt: Attempt | None = None
     num_attempts: int = 0
     best_step: int = 0
     first_loss: float | None = None
     last_loss: float | None = None
     remedies: dict[str, float] = field(default_factory=dict)
-    reconfigured: bool = False  # remedies changed since the last attempt was planned
-    skips_names: bool = (
-        False  # attempts with the next names may have been, before the store forgot them
-    )
-    checkpoints: list[Checkpoint] = field(default_factory=list)  # by step, refused ones too
-    incident: str | None = None  # the one that governs what is done next
-    fruitless_attempts: int = 0  # crashed in a row without a step beyond the furthest
-    failed_preparations: int = 0  # in a row
-    speaks: bool = False  # its ranks have said hello, or reported a step, in some attempt
+    # remedies changed since the last attempt was planned
+    reconfigured: bool = False
+    # attempts with the next names may have been, before the store forgot them
+    skips_names: bool = False
+    # by step, refused ones too
+    checkpoints: list[Checkpoint] = field(default_factory=list)
+    # the one that governs what is done next
+    incident: str | None = None
+    # crashed in a row without a step beyond the furthest
+    fruitless_attempts: int = 0
+    # in a row
+    failed_preparations: int = 0
+    # its ranks have said hello, or reported a step, in some attempt
+    speaks: bool = False
     stop_requests: list[str] = field(default_factory=list)
     # Answered when the settings in effect have been read back.
     settings_requests: list[str] = field(default_factory=list)
@@ -265,11 +313,13 @@ class Incident:
     fault: str
     state: str = "open"
     run: int | None = None
-    attempt: AttemptId | None = None  # the last attempt it struck
+    # the last attempt it struck
+    attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
     fingerprint: str = ""
-    step: int | None = None  # furthest step of the run when it struck
+    # furthest step of the run when it struck
+    step: int | None = None
     condition: str = "always"
     opened_at: float = 0.0
     detected_after_seconds: float | None = None
@@ -280,12 +330,16 @@ class Incident:
     did: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
     reason: str = ""
-    cause: Cause | None = None  # what the lines of the ranks that died say it was
+    # what the lines of the ranks that died say it was
+    cause: Cause | None = None
     matches: list[Match] = field(
         default_factory=list
-    )  # these lines, of all nodes; while it is live
-    watched: bool = False  # the run goes on with it
-    onset: int | None = None  # the first step that was not as it should be
+        # these lines, of all nodes; while it is live
+    )
+    # the run goes on with it
+    watched: bool = False
+    # the first step that was not as it should be
+    onset: int | None = None
 
     @property
     def is_live(self) -> bool:
@@ -371,20 +425,22 @@ class State:
     actions: dict[str, OpenAction] = field(default_factory=lambda: OpenActions())
     requests: dict[str, RequestStatus] = field(default_factory=dict)
     silent_en_masse: list[str] = field(default_factory=list)
-    domains_down: dict[str, list[str]] = field(default_factory=dict)  # "rack r2" -> nodes
-    domains_back: dict[str, float] = field(default_factory=dict)  # since when one of them is heard
+    # "rack r2" -> nodes
+    domains_down: dict[str, list[str]] = field(default_factory=dict)
+    # since when one of them is heard
+    domains_back: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Hardware] = field(default_factory=dict)
     strangers: dict[str, str] = field(
         default_factory=dict
-    )  # name that is no node -> life of the last agent that asked to join under it in vain
-    sources: dict[str, Source] = field(default_factory=dict)  # by node
-    pool_reached: bool = (
-        False  # there were as many spares as there should be, since it was last low
+        # name that is no node -> life of the last agent that asked to join under it in vain
     )
+    # by node
+    sources: dict[str, Source] = field(default_factory=dict)
+    # there were as many spares as there should be, since it was last low
+    pool_reached: bool = False
     pool_low: bool = False
-    listening_since: float = (
-        0.0  # when a supervisor began to listen, or was back from standing still
-    )
+    # when a supervisor began to listen, or was back from standing still
+    listening_since: float = 0.0
     closing: bool = False
     closing_request: str = ""
     decision_failures: int = 0

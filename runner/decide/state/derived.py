@@ -17,7 +17,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 WATCHED = (
     "joining",
@@ -25,23 +25,27 @@ WATCHED = (
     "spare",
     "active",
     "suspect",
-)  # states of nodes that must be heard
+    # states of nodes that must be heard
+)
 
 # What of a gang may change while it is watched: see `WatchedAttempt`.
 _Changing = tuple[float | None, bool, bool, bool, bool]
 
 
-class Outlook:
+class DerivedState:
     """Looks at one state, which others change: they say so before they do."""
 
     def __init__(self, state: State, cluster: ClusterSpec) -> None:
         """Nothing is known yet."""
         self._state, self._cluster = state, cluster
-        self.is_settled = False  # a look at everything led to nothing, and so did all since then
-        self._watch: Watch | None = None  # None: to be worked out
-        self._watched_before = Watch()
+        # a look at everything led to nothing, and so did all since then
+        self.is_settled = False
+        # None: to be worked out
+        self._watch: WatchList | None = None
+        self._watched_before = WatchList()
         self._gangs_before: dict[int, tuple[AttemptId, _Changing, WatchedAttempt]] = {}
-        self._wakes: tuple[float | None] | None = None  # None: to be worked out
+        # None: to be worked out
+        self._wakes: tuple[float | None] | None = None
 
     def prepare(self, entry: r.JournalEntry) -> None:
         """Keep what is known only if the entry, which is about to be applied, cannot change it."""
@@ -55,7 +59,7 @@ class Outlook:
             self._wakes = (self._work_out_wake_at(),)
         return self._wakes[0]
 
-    def watch(self) -> Watch:
+    def watch(self) -> WatchList:
         """Return what the detectors are to watch now: the same object for as long as the state is the same.
 
         Where only runs have changed, its nodes and their lives are the same objects as before.
@@ -107,7 +111,7 @@ class Outlook:
         ]
         return min(due, default=None)
 
-    def _work_out_watch(self) -> Watch:
+    def _work_out_watch(self) -> WatchList:
         nodes, lost, left, lives = [], [], [], {}
         for node in self._state.nodes.values():
             if node.state in WATCHED:
@@ -124,7 +128,7 @@ class Outlook:
             for run in self._state.runs.values()
             if run.attempt is not None and run.attempt.state in LAUNCHED
         ]
-        return Watch(
+        return WatchList(
             nodes=tuple(nodes),
             lost=tuple(lost),
             left=tuple(left),
@@ -165,10 +169,10 @@ class Outlook:
 
         Gangs that step have made more steps; a gang that ends has one node less to wait for, and others still.
         """
-        if not isinstance(entry.input, s.Progress | s.RanksGone):
+        if not isinstance(entry.input, s.Progress | s.RanksTerminated):
             return False
         for record in entry.records:
-            if type(record) is r.Advanced:
+            if type(record) is r.StepsAdvanced:
                 attempt = self._state.attempt_of(record.attempt)
                 if attempt is None or attempt.last_step is None:
                     return False

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-LEARNED_SAMPLES = 64  # behind a baseline; chosen
-RISE_RATIO = 0.02  # a lasting rise by less is noise; chosen
+# behind a baseline; chosen
+LEARNED_SAMPLES = 64
+# a lasting rise by less is noise; chosen
+RISE_RATIO = 0.02
 
 
 @dataclass(slots=True)
@@ -18,7 +20,8 @@ class Baseline:
     """The usual throughput of a run, in its own unit; None as long as too little was seen."""
 
     throughput: float | None = None
-    spread: float = 0.0  # of single samples around it
+    # of single samples around it
+    spread: float = 0.0
 
     def learn(self, median: float, spread: float) -> None:
         """Take in the level of `LEARNED_SAMPLES` samples: the first one, or a better one."""

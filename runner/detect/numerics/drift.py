@@ -7,17 +7,21 @@ import math
 from collections import deque
 
 from runner.detect.numerics.findings import NumericFinding, incident, recovery
-from runner.detect.numerics.rolling_quantiles import Level, Reach, change_at
+from runner.detect.numerics.rolling_quantiles import Excursion, RollingQuantiles, change_at
 from runner.detect.numerics.transform import Measure
 
-RISEN_RATIO = 0.10  # of the loss; chosen
-SPREADS = 4.0  # of the samples behind the median, their wandering included; chosen on synthetic runs that wander
-TAIL_FACTOR = 1.5  # beyond the furthest that a healthy level has wandered and come back; chosen
-LASTING_SAMPLES = 16  # for which the level must have risen; chosen
-HISTORY = 192  # samples among which the first one of the rise is looked for; chosen
-REST_SAMPLES = (
-    192  # after a divergence, before the new level is what a rise is measured against; chosen
-)
+# of the loss; chosen
+RISEN_RATIO = 0.10
+# of the samples behind the median, their wandering included; chosen on synthetic runs that wander
+SPREADS = 4.0
+# beyond the furthest that a healthy level has wandered and come back; chosen
+TAIL_FACTOR = 1.5
+# for which the level must have risen; chosen
+LASTING_SAMPLES = 16
+# samples among which the first one of the rise is looked for; chosen
+HISTORY = 192
+# after a divergence, before the new level is what a rise is measured against; chosen
+REST_SAMPLES = 192
 
 
 class DriftTrack:
@@ -25,11 +29,12 @@ class DriftTrack:
 
     def __init__(self) -> None:
         self._best = math.inf
-        self._reach = Reach()
+        self._reach = Excursion()
         self._num_risen = 0
         self._rest = 0
         self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
-        self._lost: tuple[int, float] | None = None  # onset of a divergence, and what would be back
+        # onset of a divergence, and what would be back
+        self._lost: tuple[int, float] | None = None
 
     def copy(self) -> DriftTrack:
         """Return a track that learns on its own from here."""
@@ -48,7 +53,9 @@ class DriftTrack:
         self._best, self._num_risen = math.inf, 0
         self._reach.leave()
 
-    def take(self, step: int, value: float, level: Level, measure: Measure) -> list[NumericFinding]:
+    def take(
+        self, step: int, value: float, level: RollingQuantiles, measure: Measure
+    ) -> list[NumericFinding]:
         """Judge the level of a full window, and the sample that comes to it."""
         self._history.append((step, value))
         median = level.median
@@ -69,7 +76,7 @@ class DriftTrack:
         self._reach.add(over)
         return []
 
-    def _risen(self, step: int, level: Level, measure: Measure) -> list[NumericFinding]:
+    def _risen(self, step: int, level: RollingQuantiles, measure: Measure) -> list[NumericFinding]:
         best, median = self._best, level.median
         limit = max(
             measure.part(RISEN_RATIO, best),

@@ -6,21 +6,31 @@ from dataclasses import dataclass
 from typing import Literal
 
 from runner.facts.causes import ACTION_CLASSES, ActionClass
-from runner.facts.specs.planned_changes import ALL_METRICS, Metric, Planned
+from runner.facts.specs.planned_changes import ALL_METRICS, Metric, PlannedChange
 
-__all__ = ["ALL_METRICS", "Metric", "NumericFault", "NumericFinding", "Planned", "Severity"]
+__all__ = ["ALL_METRICS", "Metric", "NumericFault", "NumericFinding", "PlannedChange", "Severity"]
 
 NumericFault = Literal[
-    "nan_loss",  # NaN or infinity in loss or gradient norm
-    "loss_spike",  # the loss jumped
-    "divergence",  # the loss rose, at once or slowly, and does not come back
-    "grad_norm_spike",  # the gradient norm jumped
-    "plateau",  # the loss fell steadily and stopped at once
-    "loss_scale_floor",  # the loss scale is at its floor, or falls towards it without recovery
-    "skipped_steps",  # steps are skipped one after the other
-    "throughput_drop",  # slower than the run's own baseline
-    "validation_divergence",  # the validation loss rose and does not come back
-    "activation_norm_drift",  # activations grow
+    # NaN or infinity in loss or gradient norm
+    "nan_loss",
+    # the loss jumped
+    "loss_spike",
+    # the loss rose, at once or slowly, and does not come back
+    "divergence",
+    # the gradient norm jumped
+    "grad_norm_spike",
+    # the loss fell steadily and stopped at once
+    "plateau",
+    # the loss scale is at its floor, or falls towards it without recovery
+    "loss_scale_floor",
+    # steps are skipped one after the other
+    "skipped_steps",
+    # slower than the run's own baseline
+    "throughput_drop",
+    # the validation loss rose and does not come back
+    "validation_divergence",
+    # activations grow
+    "activation_norm_drift",
 ]
 Severity = Literal["note", "incident"]
 

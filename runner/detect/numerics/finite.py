@@ -13,8 +13,10 @@ import math
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
 from runner.facts.messages.signals import StepRecord
 
-TRUSTED_SAMPLES = 8  # finite ones in a row, before a single NaN is believed; chosen
-LASTING_SAMPLES = 3  # in a row, where a single one is not believed; chosen
+# finite ones in a row, before a single NaN is believed; chosen
+TRUSTED_SAMPLES = 8
+# in a row, where a single one is not believed; chosen
+LASTING_SAMPLES = 3
 # Gradient norms in a row while a loss scale is being looked for, which may not be logged: from 2^32 to 1 takes 33; chosen
 SEARCH_SAMPLES = 40
 
@@ -28,7 +30,8 @@ class _Run:
         self.num_bad = 0
         self.num_good = 0
         self.num_ever_good = 0
-        self.num_lapses = 0  # short stretches that were over by themselves
+        # short stretches that were over by themselves
+        self.num_lapses = 0
         self.onset = 0
         self.told: int | None = None
 
@@ -91,7 +94,8 @@ class FiniteTrack:
         if run.add(step, value) and run.told is not None:
             onset, run.told = run.told, None
             if self._loss.told is not None or self._norm.told is not None:
-                return []  # the other one is not over
+                # the other one is not over
+                return []
             return [recovery("nan_loss", onset, step, f"{name} is finite again at step {step}")]
         if math.isfinite(value) or run.told is not None:
             return []

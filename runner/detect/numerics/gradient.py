@@ -10,20 +10,28 @@ import copy
 import math
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number
-from runner.detect.numerics.rolling_quantiles import Level
+from runner.detect.numerics.rolling_quantiles import RollingQuantiles
 
-WINDOW = 48  # healthy samples; chosen, as for the loss
-LEAST = 16  # of them, before anything is judged; chosen
-NOTE_FACTOR = 4.0  # above the median: what led BLOOM's loss by four steps
-INCIDENT_FACTOR = 10.0  # chosen; BLOOM's gradient norm was there three steps before its loss
-SPREADS = 7.0  # of healthy samples' logarithms; chosen, as for the loss
-BACKING_FACTOR, BACKING_SPREADS = 2.0, 2.0  # for a jump of the loss to be believed at once; chosen
-TAIL_FACTOR = 1.25  # beyond the furthest that a healthy sample has strayed; chosen, as for the loss
-LASTING_SAMPLES = 3  # one after the other, for an incident; chosen
-MERGE_SAMPLES = 20  # a jump that soon after another is part of it; chosen
-PATIENCE = (
-    32  # samples beyond the limit, before they are what is usual now; chosen, as for the loss
-)
+# healthy samples; chosen, as for the loss
+WINDOW = 48
+# of them, before anything is judged; chosen
+LEAST = 16
+# above the median: what led BLOOM's loss by four steps
+NOTE_FACTOR = 4.0
+# chosen; BLOOM's gradient norm was there three steps before its loss
+INCIDENT_FACTOR = 10.0
+# of healthy samples' logarithms; chosen, as for the loss
+SPREADS = 7.0
+# for a jump of the loss to be believed at once; chosen
+BACKING_FACTOR, BACKING_SPREADS = 2.0, 2.0
+# beyond the furthest that a healthy sample has strayed; chosen, as for the loss
+TAIL_FACTOR = 1.25
+# one after the other, for an incident; chosen
+LASTING_SAMPLES = 3
+# a jump that soon after another is part of it; chosen
+MERGE_SAMPLES = 20
+# samples beyond the limit, before they are what is usual now; chosen, as for the loss
+PATIENCE = 32
 
 _NOTE_RISE = math.log(NOTE_FACTOR)
 
@@ -32,13 +40,17 @@ class GradientTrack:
     """Follows one gradient norm, by its logarithm."""
 
     def __init__(self) -> None:
-        self._level = Level(WINDOW)
+        self._level = RollingQuantiles(WINDOW)
         self._strayed = 0.0
-        self._high: list[float] = []  # samples beyond the limit, one after the other
-        self._num_extreme = 0  # of them, tenfold, one after the other
+        # samples beyond the limit, one after the other
+        self._high: list[float] = []
+        # of them, tenfold, one after the other
+        self._num_extreme = 0
         self._onset = 0
-        self._since = MERGE_SAMPLES  # healthy samples since the last jump
-        self._is_told = False  # the jump is an incident already
+        # healthy samples since the last jump
+        self._since = MERGE_SAMPLES
+        # the jump is an incident already
+        self._is_told = False
 
     @property
     def is_calm(self) -> bool:

@@ -17,25 +17,27 @@ from runner.detect.numerics.numerics import Numerics
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
-from runner.facts.watch import Watch, WatchedAttempt
+from runner.facts.watch import WatchedAttempt, WatchList
 
 # A drop in throughput is told when it has lasted that long: machines that are shared have slow minutes; chosen.
 SLOW_SECONDS = 300.0
-MAX_ORIGINS = (
-    64  # steps, the newest, for which it is remembered whose gradient was not finite; chosen
-)
+# steps, the newest, for which it is remembered whose gradient was not finite; chosen
+MAX_ORIGINS = 64
 SEVERAL = 2
-LOOK_SECONDS = 1.0  # between two looks whom to name; chosen
-NAMING_SECONDS = 120.0  # for all nodes to have told the step; chosen
-MAX_IDLE_RUNS = 50  # whose numbers are remembered between attempts; chosen
-LEAST_SKIPPED = (
-    3  # steps that the same rank alone has spoilt, to be called the one that it comes from; chosen
-)
+# between two looks whom to name; chosen
+LOOK_SECONDS = 1.0
+# for all nodes to have told the step; chosen
+NAMING_SECONDS = 120.0
+# whose numbers are remembered between attempts; chosen
+MAX_IDLE_RUNS = 50
+# steps that the same rank alone has spoilt, to be called the one that it comes from; chosen
+LEAST_SKIPPED = 3
 _OF_A_RANK = (
     "nan_loss",
     "skipped_steps",
     "loss_scale_floor",
-)  # what one rank can bring about alone
+    # what one rank can bring about alone
+)
 
 
 @dataclass(slots=True)
@@ -44,28 +46,34 @@ class _Run:
 
     watched: WatchedAttempt
     numerics: Numerics
-    source: str = ""  # the node whose records are judged
+    # the node whose records are judged
+    source: str = ""
     # step -> nodes (two at most: more say no more) with ranks whose own gradient was not finite -> that rank; None: several
     origins: dict[int, dict[str, int | None]] = field(default_factory=dict)
-    skipped: dict[int, None] = field(default_factory=dict)  # those of them that the trainer skipped
-    told: dict[str, int] = field(default_factory=dict)  # node -> the last step that it told
+    # those of them that the trainer skipped
+    skipped: dict[int, None] = field(default_factory=dict)
+    # node -> the last step that it told
+    told: dict[str, int] = field(default_factory=dict)
     # node -> steps that it did not tell, for a heartbeat was lost: the last such gap
     gaps: dict[str, range] = field(default_factory=dict)
-    look_at: float = 0.0  # when to look again whom to name
+    # when to look again whom to name
+    look_at: float = 0.0
     unnamed_until: float = 0.0
-    unnamed: Finding | None = None  # told, without the rank that it comes from so far
-    slow: tuple[float, NumericFinding] | None = None  # since when, not told yet
+    # told, without the rank that it comes from so far
+    unnamed: Finding | None = None
+    # since when, not told yet
+    slow: tuple[float, NumericFinding] | None = None
 
 
-class Numbers:
+class LiveNumerics:
     """Follows the numbers of all runs."""
 
     def __init__(self) -> None:
         self._runs: dict[int, _Run] = {}
         self._attempts: dict[AttemptId, WatchedAttempt] = {}
-        self._followed: Watch | None = None
+        self._followed: WatchList | None = None
 
-    def heard(self, beat: Heartbeat, watch: Watch, now: float) -> list[Finding]:
+    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Take a heartbeat in; return what its steps say."""
         steps = beat.steps or beat.read_steps
         if not steps or beat.attempt is None:
@@ -89,7 +97,8 @@ class Numbers:
                     found += self._judged(run, one, now)
         found += self._overdue(run, now)
         told = run.unnamed
-        if told is not None and now >= run.look_at:  # a look goes through all nodes
+        # a look goes through all nodes
+        if told is not None and now >= run.look_at:
             run.look_at = now + LOOK_SECONDS
             named = _with_origin(run, told)
             if named is not None:
@@ -98,7 +107,7 @@ class Numbers:
                 run.unnamed = None
         return found
 
-    def _follow(self, watch: Watch) -> None:
+    def _follow(self, watch: WatchList) -> None:
         if watch is self._followed:
             return
         self._followed = watch
@@ -180,7 +189,8 @@ def _with_origin(run: _Run, finding: Finding) -> Finding | None:
     onset = finding.step or 0
     if (
         finding.fault == "nan_loss"
-    ):  # a step's NaN is in the weights, and in the loss, at the next one
+        # a step's NaN is in the weights, and in the loss, at the next one
+    ):
         spoilt = [step for step in run.origins if step not in run.skipped]
         first = next((step for step in (onset - 1, onset) if step in spoilt), None)
         steps, least = ([first] if first is not None else []), 1
@@ -190,7 +200,8 @@ def _with_origin(run: _Run, finding: Finding) -> Finding | None:
     for node in run.watched.nodes:
         has_missed = any(step in run.gaps.get(node, ()) for step in steps)
         if run.told.get(node, -1) < until or has_missed:
-            return None  # it may have it from the same step
+            # it may have it from the same step
+            return None
     places = {(node, rank): True for step in steps for node, rank in run.origins[step].items()}
     nodes = {node: True for node, _ in places}
     if len(nodes) != 1 or len(steps) < least:

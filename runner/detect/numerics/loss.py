@@ -22,27 +22,37 @@ from dataclasses import dataclass
 
 from runner.detect.numerics.drift import DriftTrack
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
-from runner.detect.numerics.rolling_quantiles import Level, Reach
+from runner.detect.numerics.rolling_quantiles import Excursion, RollingQuantiles
 from runner.detect.numerics.transform import Measure
 
-WINDOW = 48  # healthy samples behind a level; chosen
-LEAST = 16  # of them, before anything is judged: the first samples of a run fall steeply; chosen
+# healthy samples behind a level; chosen
+WINDOW = 48
+# of them, before anything is judged: the first samples of a run fall steeply; chosen
+LEAST = 16
 # Before that, what jumps off a loss that has settled is a spike all the same: so many samples that lie within so little of each
 # other, and a jump of so much; all chosen
 EARLY_LEAST, EARLY_CALM, EARLY_RATIO = 3, 0.25, 0.5
-RISE_RATIO = 0.25  # a jump of less is no spike, however quiet the run was; chosen on the development half of the curves
-SPREADS = 6.0  # of the noise of healthy samples; chosen on the development half of the curves
+# a jump of less is no spike, however quiet the run was; chosen on the development half of the curves
+RISE_RATIO = 0.25
+# of the noise of healthy samples; chosen on the development half of the curves
+SPREADS = 6.0
 # Times the furthest that a healthy sample has strayed: of a jump that the gradient norm made, too, and of any other; chosen
 BACKED_TAIL_FACTOR, TAIL_FACTOR = 1.0, 1.25
-CERTAIN_SAMPLES = 2  # beyond the limit; one is enough if the gradient norm rose with it; chosen
+# beyond the limit; one is enough if the gradient norm rose with it; chosen
+CERTAIN_SAMPLES = 2
 # Times the limit, for one sample to be enough after all: where no gradient norm is logged, and where it did not rise (some
 # trainers log it after clipping); chosen
 ALONE_FACTOR, AGAINST_FACTOR = 1.5, 3.0
-LASTING_RATIO = 0.10  # a rise that lasts for `LASTING_SAMPLES` is a jump from here on; chosen
-LASTING_SAMPLES = 4  # chosen
-BACK_SAMPLES = 3  # one after the other, before an episode is over; chosen
-PATIENCE = 32  # samples; BLOOM's spike of April 2022 came back by itself within 30 steps
-MERGE_SAMPLES = 20  # a spike that soon after another is part of it; chosen
+# a rise that lasts for `LASTING_SAMPLES` is a jump from here on; chosen
+LASTING_RATIO = 0.10
+# chosen
+LASTING_SAMPLES = 4
+# one after the other, before an episode is over; chosen
+BACK_SAMPLES = 3
+# samples; BLOOM's spike of April 2022 came back by itself within 30 steps
+PATIENCE = 32
+# a spike that soon after another is part of it; chosen
+MERGE_SAMPLES = 20
 
 
 @dataclass(slots=True)
@@ -54,7 +64,8 @@ class _Episode:
     limit: float
     num_samples: int = 0
     num_back: int = 0
-    num_high: int = 0  # samples beyond the limit
+    # samples beyond the limit
+    num_high: int = 0
     is_told: bool = False
 
 
@@ -67,19 +78,26 @@ class LossTrack:
 
     def __init__(self) -> None:
         self._measure = Measure()
-        self._level = Level(WINDOW)
-        self._first: list[float] = []  # healthy samples, until there are `LEAST`
-        self._changes = Level(WINDOW)  # from one healthy sample to the next
+        self._level = RollingQuantiles(WINDOW)
+        # healthy samples, until there are `LEAST`
+        self._first: list[float] = []
+        # from one healthy sample to the next
+        self._changes = RollingQuantiles(WINDOW)
         self._drift = DriftTrack()
         self._last: float | None = None
-        self._reach = Reach()  # of single samples above their level
-        self._lasting_reach = Reach()  # of the lowest of `LASTING_SAMPLES`
+        # of single samples above their level
+        self._reach = Excursion()
+        # of the lowest of `LASTING_SAMPLES`
+        self._lasting_reach = Excursion()
         self._rises: deque[tuple[int, float]] = deque(
             maxlen=LASTING_SAMPLES
-        )  # step, above the level
+            # step, above the level
+        )
         self._episode: _Episode | None = None
-        self._recent: deque[float] = deque(maxlen=PATIENCE)  # of the episode
-        self._past: _Episode | None = None  # the one before, for `MERGE_SAMPLES`
+        # of the episode
+        self._recent: deque[float] = deque(maxlen=PATIENCE)
+        # the one before, for `MERGE_SAMPLES`
+        self._past: _Episode | None = None
         self._since_past = 0
 
     @property
@@ -176,7 +194,8 @@ class LossTrack:
 
     def _scaled(self, loss: float) -> float:
         if loss <= 0 and self._measure.is_log:
-            self.__dict__.update(LossTrack().__dict__)  # what was learned is on the other scale
+            # what was learned is on the other scale
+            self.__dict__.update(LossTrack().__dict__)
             self._measure = Measure(is_log=False)
         return self._measure.scaled(loss)
 
@@ -241,7 +260,8 @@ class LossTrack:
         self._recent.clear()
         self._episode, self._past, self._since_past = None, episode, 0
         if not episode.is_told:
-            self._reach.teach(highest - episode.level)  # it was noise, and there may be more
+            # it was noise, and there may be more
+            self._reach.teach(highest - episode.level)
             words = f"{self._words(episode, episode.onset_step, highest)}; it came back at once"
             return [note("loss_spike", episode.onset_step, step, words)]
         level = self._measure.words(self._level.median)

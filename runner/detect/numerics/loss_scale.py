@@ -14,14 +14,22 @@ from runner.detect.numerics.findings import NumericFinding, incident, note, numb
 # BigScience 104B: 32 times in 6 steps, then NaN. 13B: 16 times, and recovered.
 NOTE_FALL = 16.0
 INCIDENT_FALL = 32.0
-FALL_WINDOW = 64  # samples in which a fall counts; GLM-130B's scale fell 30 steps before its loss exploded; chosen
-SETTLED_SAMPLES = 10  # without a skipped step or a lower scale end the search; chosen
-SEARCH_RISE = 4.0  # a scale that rises by as much at once was set anew: another search; chosen
-FLOOR = 1.0  # of Megatron-LM and DeepSpeed by default
-FLOOR_SAMPLES = 8  # at the floor; chosen
-RUN_SKIPPED = 8  # one after the other, outside a search; chosen
-RUN_NOTED = 4  # chosen
-SEARCH_SKIPPED = 40  # in a search: from 2^32 to its floor takes 33; chosen
+# samples in which a fall counts; GLM-130B's scale fell 30 steps before its loss exploded; chosen
+FALL_WINDOW = 64
+# without a skipped step or a lower scale end the search; chosen
+SETTLED_SAMPLES = 10
+# a scale that rises by as much at once was set anew: another search; chosen
+SEARCH_RISE = 4.0
+# of Megatron-LM and DeepSpeed by default
+FLOOR = 1.0
+# at the floor; chosen
+FLOOR_SAMPLES = 8
+# one after the other, outside a search; chosen
+RUN_SKIPPED = 8
+# chosen
+RUN_NOTED = 4
+# in a search: from 2^32 to its floor takes 33; chosen
+SEARCH_SKIPPED = 40
 
 
 class ScaleTrack:
@@ -31,13 +39,15 @@ class ScaleTrack:
         self._floor = FLOOR if floor is None else floor
         self._is_known = floor is not None
         self._last: float | None = None
-        self._scales: deque[tuple[int, float]] = deque(maxlen=FALL_WINDOW)  # since the last rise
+        # since the last rise
+        self._scales: deque[tuple[int, float]] = deque(maxlen=FALL_WINDOW)
         self._is_searching = True
         self._num_quiet = 0
         self._is_dynamic = False
         self._num_at_floor, self._floor_step = 0, 0
         self._num_skipped, self._skipped_step = 0, 0
-        self._told: dict[str, int] = {}  # what was said -> its onset
+        # what was said -> its onset
+        self._told: dict[str, int] = {}
         self._noted: dict[str, bool] = {}
 
     def begin_search(self) -> None:
@@ -92,7 +102,8 @@ class ScaleTrack:
 
     def _at_floor(self, step: int, scale: float) -> list[NumericFinding]:
         if scale < self._floor and not self._is_known:
-            self._floor = 0.0  # a scaler that goes below the usual floor has another one, or none
+            # a scaler that goes below the usual floor has another one, or none
+            self._floor = 0.0
         if scale > self._floor or not self._is_dynamic:
             self._num_at_floor = 0
             if "floor" not in self._told:

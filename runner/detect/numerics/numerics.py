@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from runner.detect.numerics.baseline import Baseline
-from runner.detect.numerics.findings import ALL_METRICS, Metric, NumericFinding, Planned
+from runner.detect.numerics.findings import ALL_METRICS, Metric, NumericFinding, PlannedChange
 from runner.detect.numerics.finite import FiniteTrack
 from runner.detect.numerics.gradient import GradientTrack
 from runner.detect.numerics.loss import LossTrack
@@ -24,14 +24,16 @@ from runner.detect.numerics.slow_trends import ActivationTrack, PlateauTrack, Va
 from runner.detect.numerics.throughput import ThroughputTrack
 from runner.facts.messages.signals import StepRecord
 
-LATE_SAMPLES = (
-    16  # a record from among the last ones is late, one from before them a resume; chosen
-)
-MEMORY_SAMPLES = 64  # between two memories of what had been learned; chosen
+# a record from among the last ones is late, one from before them a resume; chosen
+LATE_SAMPLES = 16
+# between two memories of what had been learned; chosen
+MEMORY_SAMPLES = 64
 # Every other one is forgotten when there are more; chosen: one takes some 20 KB, and a supervisor may follow hundreds of runs.
 MAX_MEMORIES = 16
-MISSING_SAMPLES = 64  # without a metric, before that is told; chosen
-ACTIVATION_NORM = "activation_norm"  # its name in `extra`: a record has no field for it
+# without a metric, before that is told; chosen
+MISSING_SAMPLES = 64
+# its name in `extra`: a record has no field for it
+ACTIVATION_NORM = "activation_norm"
 
 
 @dataclass(slots=True)
@@ -69,22 +71,26 @@ class Numerics:
     def __init__(
         self,
         *,
-        planned: Sequence[Planned] = (),
+        planned: Sequence[PlannedChange] = (),
         baseline: Baseline | None = None,
         loss_scale_floor: float | None = None,
     ) -> None:
         self.baseline = baseline or Baseline()
-        self.warnings: list[str] = []  # each said once
+        # each said once
+        self.warnings: list[str] = []
         self._planned = tuple(planned)
-        self._expected: tuple[Metric, ...] = ()  # to jump, at the last record
-        self._expected_at = 0  # its step
+        # to jump, at the last record
+        self._expected: tuple[Metric, ...] = ()
+        # its step
+        self._expected_at = 0
         self._learned = _Learned.new()
         self._memories: list[tuple[int, _Learned]] = []
         self._finite = FiniteTrack()
         self._scale = ScaleTrack(loss_scale_floor)
         self._throughput = ThroughputTrack(self.baseline)
         self._last_steps: deque[int] = deque(maxlen=LATE_SAMPLES)
-        self._num_late = 0  # in a row
+        # in a row
+        self._num_late = 0
         self._num_records = 0
         self._num_norms = 0
         self._num_losses = 0
@@ -148,7 +154,8 @@ class Numerics:
             self._num_late += 1
             if step >= steps[0] and self._num_late <= LATE_SAMPLES:
                 return True
-            self._go_back(step)  # or one step was far ahead of the run, by mistake
+            # or one step was far ahead of the run, by mistake
+            self._go_back(step)
         self._num_late = 0
         if not steps or step > steps[-1]:
             steps.append(step)

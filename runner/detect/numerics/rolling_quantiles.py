@@ -15,7 +15,7 @@ from collections.abc import Sequence
 TAILS_WIDTH = 2.563
 
 
-class Level:
+class RollingQuantiles:
     """The last `size` samples of a metric, in order of size."""
 
     __slots__ = ("_ordered", "_values", "size")
@@ -40,9 +40,9 @@ class Level:
         self._values.clear()
         self._ordered.clear()
 
-    def copy(self) -> Level:
+    def copy(self) -> RollingQuantiles:
         """Return a level that learns on its own from here."""
-        other = Level(self.size)
+        other = RollingQuantiles(self.size)
         other._values = self._values.copy()
         other._ordered = self._ordered.copy()
         return other
@@ -73,7 +73,7 @@ def change_at(values: Sequence[float], boundary: float) -> int:
     return min(index, len(values) - 1)
 
 
-class Reach:
+class Excursion:
     """How far something has strayed from where it belongs and come back: what did not come back is no sign of health."""
 
     __slots__ = ("_away", "_now", "furthest")
@@ -81,7 +81,8 @@ class Reach:
     def __init__(self) -> None:
         self.furthest = 0.0
         self._now = 0.0
-        self._away = 0.0  # how far it was when it left
+        # how far it was when it left
+        self._away = 0.0
 
     def add(self, distance: float) -> None:
         """Take in where it is now; it has come back when it is at less than half of how far it was."""

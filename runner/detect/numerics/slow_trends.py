@@ -7,19 +7,28 @@ import itertools
 import math
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
-from runner.detect.numerics.rolling_quantiles import Level
+from runner.detect.numerics.rolling_quantiles import RollingQuantiles
 
-EVALUATIONS = 3  # one after the other above the limit; chosen
-NOTE_RISE = 0.03  # of the validation loss above its best: it overfits, perhaps as intended; chosen
-INCIDENT_RISE = 0.15  # chosen
+# one after the other above the limit; chosen
+EVALUATIONS = 3
+# of the validation loss above its best: it overfits, perhaps as intended; chosen
+NOTE_RISE = 0.03
+# chosen
+INCIDENT_RISE = 0.15
 
-ACTIVATION_WINDOW = 32  # samples; chosen
-ACTIVATION_RISE = 0.25  # of the median above the lowest one; chosen: OPT-175B's grew by 30 % over 16,000 steps and went on
+# samples; chosen
+ACTIVATION_WINDOW = 32
+# of the median above the lowest one; chosen: OPT-175B's grew by 30 % over 16,000 steps and went on
+ACTIVATION_RISE = 0.25
 
-BLOCK = 64  # samples behind one point of a plateau; chosen
-FALLING_BLOCKS = 4  # over which the loss must have fallen steadily, before; chosen
-FLAT_BLOCKS = 4  # over which it does not any more; chosen
-FLAT_SHARE = 0.05  # of the fall before; a power law keeps more than a third of it; chosen
+# samples behind one point of a plateau; chosen
+BLOCK = 64
+# over which the loss must have fallen steadily, before; chosen
+FALLING_BLOCKS = 4
+# over which it does not any more; chosen
+FLAT_BLOCKS = 4
+# of the fall before; a power law keeps more than a third of it; chosen
+FLAT_SHARE = 0.05
 
 
 class ValidationTrack:
@@ -71,7 +80,7 @@ class ActivationTrack:
     """Notes that activations have grown: they turned up 600 steps before OPT-175B's loss did (12.43)."""
 
     def __init__(self) -> None:
-        self._level = Level(ACTIVATION_WINDOW)
+        self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lowest = math.inf
         self._onset: int | None = None
 
@@ -109,7 +118,8 @@ class PlateauTrack:
     def __init__(self) -> None:
         self._block: list[float] = []
         self._block_step = 0
-        self._points: list[tuple[int, float]] = []  # first step of a block, its median
+        # first step of a block, its median
+        self._points: list[tuple[int, float]] = []
 
     def copy(self) -> PlateauTrack:
         """Return a track that learns on its own from here."""

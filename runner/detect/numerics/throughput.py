@@ -7,20 +7,27 @@ from collections import deque
 
 from runner.detect.numerics.baseline import LEARNED_SAMPLES, Baseline
 from runner.detect.numerics.findings import NumericFinding, incident, number, recovery
-from runner.detect.numerics.rolling_quantiles import Level, change_at
+from runner.detect.numerics.rolling_quantiles import RollingQuantiles, change_at
 from runner.facts.messages.signals import StepRecord
 
-RECENT = 16  # samples whose median is compared; chosen
-DROP_RATIO = 0.05  # BLOOM's slow GPU of April 2022 cost 6 %
-DROP_SPREADS = 2.0  # of single samples: eight standard errors of a median of 16; chosen
-LASTING_SAMPLES = 16  # for which the median must stay low; chosen
-START_SAMPLES = 8  # of an attempt, in which kernels are built and caches fill; chosen
-HISTORY = 4 * RECENT  # samples among which the first slow one is looked for; chosen
+# samples whose median is compared; chosen
+RECENT = 16
+# BLOOM's slow GPU of April 2022 cost 6 %
+DROP_RATIO = 0.05
+# of single samples: eight standard errors of a median of 16; chosen
+DROP_SPREADS = 2.0
+# for which the median must stay low; chosen
+LASTING_SAMPLES = 16
+# of an attempt, in which kernels are built and caches fill; chosen
+START_SAMPLES = 8
+# samples among which the first slow one is looked for; chosen
+HISTORY = 4 * RECENT
 SOURCES = (
     "tokens_per_second",
     "model_tflops_per_second",
     "mfu_ratio",
-)  # the first one that is logged
+    # the first one that is logged
+)
 
 
 class ThroughputTrack:
@@ -29,7 +36,7 @@ class ThroughputTrack:
     def __init__(self, baseline: Baseline) -> None:
         self.baseline = baseline
         self._source = ""
-        self._recent = Level(RECENT)
+        self._recent = RollingQuantiles(RECENT)
         self._learned: list[float] = []
         self._num_low = 0
         self._num_start = START_SAMPLES
@@ -43,7 +50,8 @@ class ThroughputTrack:
         self._learned.clear()
         self._history.clear()
         self._num_low = 0
-        self._told = None  # if it is still so, it is told of this attempt, too
+        # if it is still so, it is told of this attempt, too
+        self._told = None
 
     def begin_anew(self) -> None:
         """Forget the baseline: a step is something else from now on."""
@@ -59,7 +67,7 @@ class ThroughputTrack:
         self._recent.add(value)
         self._learned.append(value)
         if len(self._learned) >= LEARNED_SAMPLES:
-            level = Level(LEARNED_SAMPLES)
+            level = RollingQuantiles(LEARNED_SAMPLES)
             for one in self._learned:
                 level.add(one)
             self._learned.clear()

@@ -21,24 +21,29 @@ class LaunchPlan:
 
     attempt: AttemptId
     run: str
-    command: tuple[str, ...]  # with placeholders, filled in per rank by the agent
+    # with placeholders, filled in per rank by the agent
+    command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str
-    python: str = ""  # interpreter for the placeholder {python}
+    # interpreter for the placeholder {python}
+    python: str = ""
     node_rank: int
     num_nodes: int
     ranks_per_node: int
     master_address: str
     master_port: int
-    output_folder: str  # attempts/<attempt> in the run's folder; the agent makes it
+    # attempts/<attempt> in the run's folder; the agent makes it
+    output_folder: str
     output_limit_bytes: int
     checkpoints: str = ""
     resume: str = ""
     remedies: Mapping[str, Any] = field(default_factory=dict)
-    user: str = ""  # who submitted the run: its ranks run as that user; "": as the agent
+    # who submitted the run: its ranks run as that user; "": as the agent
+    user: str = ""
     # of what a spec fixes of a launch (`spec_hash`): an agent runs no other argv for this run once it has run one
     spec_hash: str = ""
-    metric_pattern: str = ""  # of the lines in which its ranks tell their steps; "": known ones
+    # of the lines in which its ranks tell their steps; "": known ones
+    metric_pattern: str = ""
 
     @property
     def world_size(self) -> int:
@@ -54,19 +59,21 @@ class LaunchPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WarmPlan:
+class PreloadPlan:
     """What a node is to have imported already, so that ranks of a run can be forked from it: a *warm process*.
 
     `command`, `environment`, `working_directory`, `python` and `ranks_per_node` are those of the run's launch plans.
     """
 
     command: tuple[str, ...]
-    preload: tuple[str, ...]  # modules to import, in this order
+    # modules to import, in this order
+    preload: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str
     python: str = ""
     ranks_per_node: int
-    user: str = ""  # as in the launch plan
+    # as in the launch plan
+    user: str = ""
 
 
 @message("assignment")
@@ -86,11 +93,12 @@ class Assignment:
     attempt: AttemptId | None = None
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
-    warm: WarmPlan | None = None
-    life: str = ""  # of the agent it is meant for; "": whichever
+    warm: PreloadPlan | None = None
+    # of the agent it is meant for; "": whichever
+    life: str = ""
 
 
-def spec_hash(plan: LaunchPlan | WarmPlan) -> str:
+def spec_hash(plan: LaunchPlan | PreloadPlan) -> str:
     """Return the hash of what a run's spec fixes of its ranks: argv, environment, folder, interpreter and user."""
     fixed = (list(plan.command), dict(plan.environment), plan.working_directory, plan.python)
     text = json.dumps([*fixed, plan.user], sort_keys=True, separators=(",", ":"))

@@ -32,12 +32,18 @@ class Place:
 class Follow:
     """Follow the logs of this gang from now on, and of no other; without files: of none."""
 
-    gang: str  # echoed in what is found
-    files: Mapping[str, int] = field(default_factory=dict)  # path -> rank
-    kernel_log: str = ""  # path; "": it is not read
-    since_microseconds: int = 0  # after boot: what the kernel said before does not count
-    metric_pattern: str = ""  # of the lines that tell a step, where no format is known
-    places: Mapping[str, Place] = field(default_factory=dict)  # path -> where to go on
+    # echoed in what is found
+    gang: str
+    # path -> rank
+    files: Mapping[str, int] = field(default_factory=dict)
+    # path; "": it is not read
+    kernel_log: str = ""
+    # after boot: what the kernel said before does not count
+    since_microseconds: int = 0
+    # of the lines that tell a step, where no format is known
+    metric_pattern: str = ""
+    # path -> where to go on
+    places: Mapping[str, Place] = field(default_factory=dict)
 
 
 @message("search")
@@ -45,8 +51,10 @@ class Follow:
 class Search:
     """Search the ends of these logs, whose ranks have ended."""
 
-    number: int  # echoed in the answer
-    files: Mapping[str, int] = field(default_factory=dict)  # path -> rank
+    # echoed in the answer
+    number: int
+    # path -> rank
+    files: Mapping[str, int] = field(default_factory=dict)
     metric_pattern: str = ""
 
 
@@ -73,4 +81,5 @@ class Followed:
     places: Mapping[str, Place] = field(default_factory=dict)
     num_kept_back: int = 0
     skipped_bytes: int = 0
-    trouble: str = ""  # what cannot be read, said once
+    # what cannot be read, said once
+    trouble: str = ""

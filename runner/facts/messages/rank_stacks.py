@@ -5,11 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-MAX_STANDS = 64  # of one node that are told, of ranks that stand differently; chosen
-MAX_STANDS_KEPT = 256  # of one attempt; ranks beyond count as not read; chosen
-MAX_STAND = 300  # characters of all frames of one; chosen
-MAX_COLLECTIVES = 4  # groups of one rank that are told of; chosen
-PEERS = "peers"  # in place of a group: sends and receives
+# of one node that are told, of ranks that stand differently; chosen
+MAX_STANDS = 64
+# of one attempt; ranks beyond count as not read; chosen
+MAX_STANDS_KEPT = 256
+# characters of all frames of one; chosen
+MAX_STAND = 300
+# groups of one rank that are told of; chosen
+MAX_COLLECTIVES = 4
+# in place of a group: sends and receives
+PEERS = "peers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,7 +33,7 @@ class Collective:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Stand:
+class RankStack:
     """Where some ranks stood, all in the same way.
 
     `state` is the letter of the main thread before anything of ours stopped it, `wchan` where in the kernel it waited.
@@ -44,7 +49,7 @@ class Stand:
     collectives: tuple[Collective, ...] = ()
 
 
-def merged(stands: Iterable[Stand], *, most: int) -> list[Stand]:
+def merged(stands: Iterable[RankStack], *, most: int) -> list[RankStack]:
     """Put ranks that stand alike together, in order of their first one.
 
     Of more than `most` kinds what was recorded of collectives is left out, which splits ranks the most; then the last of them.
@@ -55,13 +60,13 @@ def merged(stands: Iterable[Stand], *, most: int) -> list[Stand]:
     return sorted(found, key=lambda stand: stand.ranks)[:most]
 
 
-def without_records(stands: Iterable[Stand]) -> list[Stand]:
+def without_records(stands: Iterable[RankStack]) -> list[RankStack]:
     """Return stands as they are known without a flight recorder."""
     return [replace(stand, collectives=()) for stand in stands]
 
 
-def _together(stands: Iterable[Stand]) -> list[Stand]:
-    ranks: dict[Stand, list[int]] = {}
+def _together(stands: Iterable[RankStack]) -> list[RankStack]:
+    ranks: dict[RankStack, list[int]] = {}
     for stand in stands:
         ranks.setdefault(replace(stand, ranks=()), []).extend(stand.ranks)
     return [replace(stand, ranks=tuple(sorted(of))) for stand, of in ranks.items()]

@@ -19,7 +19,7 @@ from runner.facts.matches import Match
 
 # A journal's inputs may be of any kind: whoever reads records must know them all.
 from runner.facts.messages import assignments, requests, signals, store_rollback  # noqa: F401
-from runner.facts.messages.rank_stacks import Stand
+from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import message
 
@@ -29,11 +29,16 @@ from runner.facts.wire import message
 class JournalEntry:
     """One turn of the controller: what came in, when, from where in which stream, and what was decided."""
 
-    sequence: int  # 1, 2, 3, ... without gaps
-    now: float  # the controller's clock, seconds; never runs back
-    input: object  # a registered message
-    stream: str = ""  # the stream it was read from ("" for inputs that Stoker makes itself)
-    cursor: int = 0  # its number there: the inbox cursor after this entry
+    # 1, 2, 3, ... without gaps
+    sequence: int
+    # the controller's clock, seconds; never runs back
+    now: float
+    # a registered message
+    input: object
+    # the stream it was read from ("" for inputs that Stoker makes itself)
+    stream: str = ""
+    # its number there: the inbox cursor after this entry
+    cursor: int = 0
     records: tuple[object, ...] = ()
 
 
@@ -60,12 +65,13 @@ class SupervisorStarted:
     holder: str
     token: int
     version: str
-    nodes: tuple[str, ...] = ()  # the nodes its places can start
+    # the nodes its places can start
+    nodes: tuple[str, ...] = ()
 
 
 @message("paused")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Paused:
+class SupervisorPaused:
     """The supervisor itself stood still (SIGSTOP, a suspended machine, a store outage): silence meanwhile proves nothing."""
 
     seconds: float
@@ -74,7 +80,7 @@ class Paused:
 
 @message("unreadable")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable:
+class MessageUnreadable:
     """Bytes in a stream that are no message of ours: passed over, and said in the story at most once a minute."""
 
     stream: str
@@ -84,17 +90,26 @@ class Unreadable:
 # ---- records: nodes -------------------------------------------------------------------------------------------------
 
 NodeStateName = Literal[
-    "absent",  # expected, its agent was never started
-    "joining",  # its agent was started and has not joined
-    "checking",  # has joined, and must pass its checks before it may take ranks
+    # expected, its agent was never started
+    "absent",
+    # its agent was started and has not joined
+    "joining",
+    # has joined, and must pass its checks before it may take ranks
+    "checking",
     "spare",
     "active",
-    "suspect",  # nothing certain is known
-    "lost",  # out of reach, or dead; nobody says that it is bad
-    "quarantined",  # its hardware is bad, or may be: refused until somebody readmits it
-    "repair",  # taken out by a person or a notice, until it is readmitted
-    "left",  # its agent ended on purpose
-    "retired",  # out for good
+    # nothing certain is known
+    "suspect",
+    # out of reach, or dead; nobody says that it is bad
+    "lost",
+    # its hardware is bad, or may be: refused until somebody readmits it
+    "quarantined",
+    # taken out by a person or a notice, until it is readmitted
+    "repair",
+    # its agent ended on purpose
+    "left",
+    # out for good
+    "retired",
 ]
 
 
@@ -134,7 +149,7 @@ class JoinRefused:
 
 @message("node_leaving")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLeaving:
+class NodeDraining:
     """A node is to leave service at the next checkpoint, and to be in `to` from then on; it stays what it is until then.
 
     `spare`: who is to take its place, None for whoever fits. `by_time`: the controller's clock at which it goes in any case.
@@ -161,7 +176,7 @@ class HardwareSeen:
 
 @message("offence_noted")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffenceNoted:
+class HardwareFaultRecorded:
     """Something that counts against hardware for `lemon_days`."""
 
     hardware: str
@@ -179,12 +194,13 @@ class HardwareJudged:
     hardware: str
     verdict: Literal["", "quarantined", "retired"]
     reason: str = ""
-    by: str = ""  # a person; "" for Stoker
+    # a person; "" for Stoker
+    by: str = ""
 
 
 @message("pool_noted")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PoolNoted:
+class SparesRecorded:
     """The pool of spares is low, or no longer: `wanted` is the least there should be."""
 
     low: bool
@@ -194,14 +210,15 @@ class PoolNoted:
 
 @message("domain_noted")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DomainNoted:
+class DomainStateRecorded:
     """A failure domain is down, with these nodes; or, with none, all of them are heard or were dealt with one by one."""
 
     domain: str
     name: str
     nodes: tuple[str, ...] = ()
     incident: str | None = None
-    back: bool = False  # some of its nodes are heard again: the others are given time
+    # some of its nodes are heard again: the others are given time
+    back: bool = False
 
 
 @message("node_changed")
@@ -218,12 +235,13 @@ class NodeChanged:
     incident: str | None = None
     held: bool = False
     ended: bool = False
-    domain: str = ""  # "rack r2": it is lost with that failure domain, and not to blame
+    # "rack r2": it is lost with that failure domain, and not to blame
+    domain: str = ""
 
 
 @message("gang_advanced")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GangAdvanced:
+class GangSteppedOn:
     """The gang of these nodes, which are not heard, has made steps: their ranks live."""
 
     attempt: AttemptId
@@ -234,7 +252,7 @@ class GangAdvanced:
 
 @message("node_kept")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeKept:
+class NodeKeptInService:
     """A person was told that a node is out of reach and stays in service, since its gang makes steps."""
 
     node: str
@@ -261,7 +279,8 @@ class NodeCleared:
     attempt: AttemptId
     left_behind: tuple[int, ...] = ()
     seen_by: Literal["agent", "probe"] = "agent"
-    stands: tuple[Stand, ...] = ()  # where its ranks stood, if they hung
+    # where its ranks stood, if they hung
+    stands: tuple[RankStack, ...] = ()
 
 
 # ---- records: runs and attempts -------------------------------------------------------------------------------------
@@ -281,7 +300,8 @@ Outcome = Literal[
     "refused",
     "withdrawn",
     "reconfigured",
-    "moved",  # ended at a checkpoint, because a node is to leave
+    # ended at a checkpoint, because a node is to leave
+    "moved",
 ]
 
 
@@ -292,7 +312,8 @@ class RunAdmitted:
 
     run: int
     spec: RunSpec
-    user: str = ""  # whose ranks they are; "": the agents'
+    # whose ranks they are; "": the agents'
+    user: str = ""
 
 
 @message("run_changed")
@@ -340,7 +361,8 @@ class AttemptChanged:
     reason: str = ""
     outcome: Outcome | None = None
     incident: str | None = None
-    failed: bool = False  # withdrawn because it could not be prepared, not for somebody else's sake
+    # withdrawn because it could not be prepared, not for somebody else's sake
+    failed: bool = False
 
 
 @message("node_launched")
@@ -358,7 +380,7 @@ class NodeLaunched:
 
 @message("ranks_understand")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RanksUnderstand:
+class RankCapabilitiesRecorded:
     """What the attempt's ranks can be asked, and which remedies they apply."""
 
     attempt: AttemptId
@@ -379,7 +401,7 @@ class RankEnded:
 
 @message("advanced")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Advanced:
+class StepsAdvanced:
     """The attempt has finished `step`."""
 
     attempt: AttemptId
@@ -409,7 +431,7 @@ class SettingsRead:
 
 @message("checkpoint_noted")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointNoted:
+class CheckpointRecorded:
     """A checkpoint, or a new degree of trust in a known one."""
 
     run: int
@@ -418,7 +440,7 @@ class CheckpointNoted:
 
 @message("checkpoint_forgotten")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointForgotten:
+class CheckpointRemoved:
     """A checkpoint was deleted by policy."""
 
     run: int
@@ -453,10 +475,13 @@ class IncidentOpened:
     node: str | None = None
     rank: int | None = None
     fingerprint: str = ""
-    step: int | None = None  # furthest step of the run at that moment
+    # furthest step of the run at that moment
+    step: int | None = None
     detected_after_seconds: float | None = None
-    watched: bool = False  # the run goes on: it is told and followed, and governs nothing
-    onset: int | None = None  # the first step that was not as it should be
+    # the run goes on: it is told and followed, and governs nothing
+    watched: bool = False
+    # the first step that was not as it should be
+    onset: int | None = None
 
 
 @message("incident_amended")
@@ -484,23 +509,26 @@ class IncidentDiagnosed:
     cause: Cause
     matches: tuple[
         Match, ...
-    ] = ()  # that came with it, to be judged again with what other nodes find
+        # that came with it, to be judged again with what other nodes find
+    ] = ()
 
 
 @message("lines_kept")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinesKept:
+class EvidenceRecorded:
     """Lines of a gang that lives: should something strike it, they are judged with what is found then."""
 
     attempt: AttemptId
     matches: tuple[Match, ...]
-    step: int | None = None  # that a rank of their node had done by then
-    judge_at: float | None = None  # some tell of hardware: judge them then, if the gang lives on
+    # that a rank of their node had done by then
+    step: int | None = None
+    # some tell of hardware: judge them then, if the gang lives on
+    judge_at: float | None = None
 
 
 @message("lines_judged")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinesJudged:
+class EvidenceJudged:
     """The lines that were to be judged by now are."""
 
     attempt: AttemptId
@@ -550,16 +578,18 @@ class ActionEnded:
 
 @message("request_noted")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestNoted:
+class RequestRecorded:
     """A person's request and where it stands; publishing the answer is the effect of this record."""
 
     id: str
-    request: str  # its kind
+    # its kind
+    request: str
     by: str
     state: RequestStateName
     message: str = ""
     run: int | None = None
-    node: str = ""  # whom it is about
+    # whom it is about
+    node: str = ""
 
 
 @message("decision_failed")
@@ -572,7 +602,7 @@ class DecisionFailed:
 
 @message("closing")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Closing:
+class ClusterClosing:
     """The cluster shuts down: runs are stopped, agents are ended, then the supervisor leaves."""
 
     by: str
@@ -581,13 +611,13 @@ class Closing:
 
 @message("opened")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opened:
+class ClusterReopened:
     """A cluster that had shut down is led again: its nodes are expected anew."""
 
 
 @message("mass_silence_noted")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MassSilenceNoted:
+class CorrelatedSilenceRecorded:
     """Nodes that fell silent together: the store or the fabric is blamed; empty when it is over."""
 
     nodes: tuple[str, ...] = ()

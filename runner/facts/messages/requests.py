@@ -23,7 +23,8 @@ class StartRun(Request):
     """Start a run with this spec."""
 
     spec: RunSpec
-    user: str = ""  # whose ranks they will be; "": the agents'
+    # whose ranks they will be; "": the agents'
+    user: str = ""
 
 
 @message("stop_run")
@@ -31,7 +32,8 @@ class StartRun(Request):
 class StopRun(Request):
     """Stop a run for good, sealing a checkpoint first if its ranks can."""
 
-    run: str  # name or number
+    # name or number
+    run: str
 
 
 @message("change_lr")
@@ -53,7 +55,8 @@ class Drill(Request):
     fault: Literal["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks"]
     rank: int | None = None
     node: str | None = None
-    point: str = ""  # ask-ranks only: where in the step or save the victim rank dies
+    # ask-ranks only: where in the step or save the victim rank dies
+    point: str = ""
 
 
 @message("shut_down")

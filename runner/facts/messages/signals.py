@@ -12,10 +12,11 @@ from typing import Any, Literal
 
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match, Step
-from runner.facts.messages.rank_stacks import Stand
+from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.wire import message
 
-MAX_COLD = 300  # characters of RanksStarted.cold that are sent and kept; chosen, not measured
+# characters of RanksStarted.cold that are sent and kept; chosen, not measured
+MAX_COLD = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,10 +25,10 @@ class Signal:
 
     node: str
     incarnation: int
-    sequence: int = 0  # within the incarnation, from 1; 0: not counted
-    life: str = (
-        ""  # of the agent that says it: two agents of one name, or of one folder copied, differ
-    )
+    # within the incarnation, from 1; 0: not counted
+    sequence: int = 0
+    # of the agent that says it: two agents of one name, or of one folder copied, differ
+    life: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +49,8 @@ class StepRecord:
     step_seconds_max: float | None = None
     local_grad_norm_max: float | None = None
     local_grad_norm_max_rank: int | None = None
-    num_nonfinite: int | None = None  # ranks here whose own gradient norm was NaN or infinite
+    # ranks here whose own gradient norm was NaN or infinite
+    num_nonfinite: int | None = None
     data_wait_seconds_max: float | None = None
     peak_memory_bytes_max: int | None = None
     first_nonfinite_layer: str | None = None
@@ -85,7 +87,7 @@ class RankBlocked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankHoldings:
+class RankResources:
     """What a rank holds, the processes it has started included.
 
     `memory_bytes`: anonymous and shared memory, in RAM or swapped out, without the page cache. `descriptors` are open in that
@@ -109,28 +111,36 @@ class Heartbeat(Signal):
     epoch: int = 0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
-    ranks_stopped: tuple[int, ...] = ()  # state T for `stopped_seconds` or longer
-    ranks_blocked: tuple[RankBlocked, ...] = ()  # looked for only while no rank here makes a step
+    # state T for `stopped_seconds` or longer
+    ranks_stopped: tuple[int, ...] = ()
+    # looked for only while no rank here makes a step
+    ranks_blocked: tuple[RankBlocked, ...] = ()
     # rank -> phase (start, step, evaluate, checkpoint)
     phases: Mapping[str, str] = field(default_factory=dict)
-    steps: tuple[StepRecord, ...] = ()  # steps finished since the last heartbeat, oldest first
+    # steps finished since the last heartbeat, oldest first
+    steps: tuple[StepRecord, ...] = ()
     last_step: int | None = None
     # ranks that report no steps: those that their output tells of, in the order in which they stand there
     read_steps: tuple[StepRecord, ...] = ()
-    log_bytes_skipped: int = 0  # of this gang's output, in floods: nobody has read them
+    # of this gang's output, in floods: nobody has read them
+    log_bytes_skipped: int = 0
     # ranks that report no steps: how often one of them was seen to have written to its output since the launch
     writes: int = 0
-    writing_seconds: float = 0.0  # from the first of these writes to the last
-    longest_quiet_seconds: float = 0.0  # between two of them
-    computed: tuple[RankCompute, ...] = ()  # now and then; empty: not due, or no step since
-    holdings: tuple[RankHoldings, ...] = ()  # now and then
-    memory_free_bytes: int = (
-        0  # that the node could still give when `holdings` were taken; 0: not known
-    )
+    # from the first of these writes to the last
+    writing_seconds: float = 0.0
+    # between two of them
+    longest_quiet_seconds: float = 0.0
+    # now and then; empty: not due, or no step since
+    computed: tuple[RankCompute, ...] = ()
+    # now and then
+    holdings: tuple[RankResources, ...] = ()
+    # that the node could still give when `holdings` were taken; 0: not known
+    memory_free_bytes: int = 0
     agent_resident_bytes: int = 0
     # the slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on
     start: Mapping[str, StartPhase] = field(default_factory=dict)
-    warm: str = ""  # the warm process: "", importing, ready, or why ranks are started without one
+    # the warm process: "", importing, ready, or why ranks are started without one
+    warm: str = ""
     warm_resident_bytes: int = 0
     # what it has imported that must be the same on all nodes of a run: python, torch, ...
     warm_versions: Mapping[str, str] = field(default_factory=dict)
@@ -162,7 +172,8 @@ class Notice(Signal):
 
     notice: Literal["maintenance", "preemption"]
     reason: str = ""
-    deadline_seconds: float | None = None  # from when it was read; None: not said
+    # from when it was read; None: not said
+    deadline_seconds: float | None = None
 
 
 @message("ranks_started")
@@ -175,7 +186,8 @@ class RanksStarted(Signal):
 
     epoch: int
     attempt: AttemptId
-    pids: Mapping[str, int] = field(default_factory=dict)  # rank -> pid
+    # rank -> pid
+    pids: Mapping[str, int] = field(default_factory=dict)
     cold: str = ""
 
 
@@ -207,23 +219,29 @@ class RankExited(Signal):
     epoch: int
     attempt: AttemptId
     rank: int
-    exit_code: int | None  # None: nobody saw it (its keeper died with it)
+    # None: nobody saw it (its keeper died with it)
+    exit_code: int | None
     last_step: int | None = None
-    stderr_tail: str = ""  # last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint
+    # last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint
+    stderr_tail: str = ""
 
 
 @message("ranks_gone")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RanksGone(Signal):
+class RanksTerminated(Signal):
     """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`)."""
 
-    epoch: int  # of the assignment that the ranks belonged to
+    # of the assignment that the ranks belonged to
+    epoch: int
     attempt: AttemptId
     last_step: int | None = None
     left_behind: tuple[int, ...] = ()
-    fenced: bool = False  # the agent killed them on its own, having lost the store and seen no step
-    stacks: int = 0  # ranks whose stacks were written down before, in the folder `stacks`
-    stands: tuple[Stand, ...] = ()  # where they stood by these stacks, MAX_STANDS at most
+    # the agent killed them on its own, having lost the store and seen no step
+    fenced: bool = False
+    # ranks whose stacks were written down before, in the folder `stacks`
+    stacks: int = 0
+    # where they stood by these stacks, MAX_STANDS at most
+    stands: tuple[RankStack, ...] = ()
 
 
 @message("lines_matched")
@@ -238,9 +256,11 @@ class LinesMatched(Signal):
     epoch: int
     attempt: AttemptId
     matches: tuple[Match, ...] = ()
-    steps: tuple[Step, ...] = ()  # the furthest step that each of these logs tells of
+    # the furthest step that each of these logs tells of
+    steps: tuple[Step, ...] = ()
     living: bool = False
-    last_step: int | None = None  # that a rank of this node had done by then
+    # that a rank of this node had done by then
+    last_step: int | None = None
 
 
 @message("replicas_disagree")
@@ -250,7 +270,8 @@ class ReplicasDisagree(Signal):
 
     attempt: AttemptId
     step: int
-    what: str  # weight, master, moment, gradient
+    # weight, master, moment, gradient
+    what: str
     ranks: tuple[int, ...] = ()
     detail: str = ""
 
@@ -277,11 +298,13 @@ class Progress(Signal):
     """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with."""
 
     attempt: AttemptId
-    step: int  # last finished step, counted from 1: step N is done when N steps contribute to the weights
+    # last finished step, counted from 1: step N is done when N steps contribute to the weights
+    step: int
     loss: float | None = None
     timings: Mapping[str, float] = field(
         default_factory=dict
-    )  # first one only: seconds by start phase, slowest rank
+        # first one only: seconds by start phase, slowest rank
+    )
 
 
 @message("checkpoint_sealed")
@@ -300,7 +323,8 @@ class SettingsInEffect(Signal):
     """What the trainer read back after loading: sent once per start. Values, not wishes."""
 
     attempt: AttemptId
-    step: int  # steps already done when these took effect
+    # steps already done when these took effect
+    step: int
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -310,13 +334,14 @@ class RequestTaken(Signal):
     """The ranks agreed on the step at which a request (stop, checkpoint, drill) takes effect."""
 
     attempt: AttemptId
-    request: str  # id
+    # id
+    request: str
     step: int
 
 
 @message("junk")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Junk(Signal):
+class MalformedMessage(Signal):
     """Something that was no message arrived; said once, counted, never obeyed."""
 
     reason: str

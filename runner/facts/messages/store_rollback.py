@@ -18,14 +18,15 @@ class StoreStopped:
 
     reason: str
     holder: str
-    wall: float  # seconds since the epoch, by the clock of whoever noticed
+    # seconds since the epoch, by the clock of whoever noticed
+    wall: float
     acknowledged: int = 0
     epoch: int = 0
 
 
 @message("accepted")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Accepted:
+class AcceptedRollbacks:
     """A register's value: how often a person took the store as it is for the truth, and the newest entry that says so."""
 
     count: int = 0
@@ -44,7 +45,7 @@ class StoreAccepted:
 
 @message("numbers_raised")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NumbersRaised:
+class CountersRaised:
     """A record: what may have been given out before the store forgot is not given out again.
 
     Runs that go on are launched under a new configuration, so that no attempt has the name of a forgotten one. `cursors`: how far

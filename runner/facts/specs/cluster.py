@@ -9,7 +9,8 @@ from typing import Annotated
 from runner.facts.specs.setting import Setting
 from runner.facts.wire import message
 
-LONGEST_SECONDS = 366 * 24 * 3600.0  # a year; chosen, not measured
+# a year; chosen, not measured
+LONGEST_SECONDS = 366 * 24 * 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,8 @@ OWN_GROUPS: Mapping[str, str] = {
     "step_seconds": "step_seconds_max",
     "data_wait_seconds": "data_wait_seconds_max",
 }
-MAX_PATTERN = 2_000  # characters; chosen, not measured
+# characters; chosen, not measured
+MAX_PATTERN = 2_000
 # Logs are searched by an engine that reads every byte once, for all patterns together: it looks neither around nor back.
 _LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=)|\\[1-9]")
 

@@ -18,11 +18,12 @@ EXPECTED: Mapping[str, tuple[Metric, ...]] = {
     "batch": ALL_METRICS,
     "sequence_length": ALL_METRICS,
 }
-MAX_STEP = 2**53  # what every reader of JSON keeps exactly
+# what every reader of JSON keeps exactly
+MAX_STEP = 2**53
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class PlannedChange:
     """A change that people announced: from one step to another, both included, what is expected of it is no finding.
 
     `what` is a kind (lr, data, nodes, batch, sequence_length) or any words, which are taken for a change of everything.

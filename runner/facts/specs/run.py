@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from runner.facts.specs.planned_changes import Planned
+from runner.facts.specs.planned_changes import PlannedChange
 from runner.facts.specs.setting import Setting
 from runner.facts.wire import message
 
@@ -159,7 +159,7 @@ class RunSpec:
         ),
     ] = 64 * 1024 * 1024
     planned: Annotated[
-        tuple[Planned, ...],
+        tuple[PlannedChange, ...],
         Setting(
             "Changes that are expected to show in the metrics, each from one step to another, both included: nothing that "
             "the change explains is an incident meanwhile, and the detectors learn anew from what it leaves behind. `what`: "

@@ -8,12 +8,18 @@ from typing import Literal
 from runner.facts.faults import Fault
 
 RungVerb = Literal[
-    "restart",  # the same nodes, from the newest intact checkpoint
-    "swap",  # the culprit's node leaves, a spare takes its place
-    "start_agent",  # only the agent is gone: start another, it adopts the ranks
-    "quarantine",  # the culprit's hardware is refused until somebody readmits it; its node is out of service
-    "stop",  # end the run, keep everything, say why
-    "watch",  # nothing: the run goes on, and a later step proves that it could
+    # the same nodes, from the newest intact checkpoint
+    "restart",
+    # the culprit's node leaves, a spare takes its place
+    "swap",
+    # only the agent is gone: start another, it adopts the ranks
+    "start_agent",
+    # the culprit's hardware is refused until somebody readmits it; its node is out of service
+    "quarantine",
+    # end the run, keep everything, say why
+    "stop",
+    # nothing: the run goes on, and a later step proves that it could
+    "watch",
 ]
 Condition = Literal["always", "agent_only", "node_dead"]
 
@@ -25,7 +31,8 @@ class Rung:
     do: RungVerb
     tries: int = 1
     when: Condition = "always"
-    page: bool = False  # tell a person when this rung is taken
+    # tell a person when this rung is taken
+    page: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,9 @@ class Setting:
     meaning: str
     unit: str = ""
     default: str = ""
-    least: float | None = None  # inclusive
-    above: float | None = None  # exclusive
-    most: float | None = None  # inclusive
+    # inclusive
+    least: float | None = None
+    # exclusive
+    above: float | None = None
+    # inclusive
+    most: float | None = None

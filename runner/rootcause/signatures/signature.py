@@ -17,7 +17,8 @@ class Signature:
 
     name: str
     pattern: str
-    fault: str  # "": it only supports others
+    # "": it only supports others
+    fault: str
     layer: Layer
     scope: Scope
     source: str

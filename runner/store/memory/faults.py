@@ -14,10 +14,14 @@ class Crash(BaseException):
 class Fault(enum.Enum):
     """What happens to one operation."""
 
-    REFUSE = "refuse"  # not done, StoreUnavailable
-    LOSE = "lose"  # done, but the acknowledgment is lost: StoreUnavailable
-    CRASH_BEFORE = "crash_before"  # not done, the process dies
-    CRASH_AFTER = "crash_after"  # done, the process dies before it learns so
+    # not done, StoreUnavailable
+    REFUSE = "refuse"
+    # done, but the acknowledgment is lost: StoreUnavailable
+    LOSE = "lose"
+    # not done, the process dies
+    CRASH_BEFORE = "crash_before"
+    # done, the process dies before it learns so
+    CRASH_AFTER = "crash_after"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -208,7 +208,8 @@ class MemoryStore:
 
     def forget(self) -> None:
         """Believe the store as it is from now on; see `Store.forget`."""
-        return  # it remembers nothing of its own
+        # it remembers nothing of its own
+        return
 
     def wake(self) -> None:
         """End blocked reads of this handle; see `Store.wake`."""

@@ -21,7 +21,8 @@ from redis import exceptions
 
 Command = Sequence[bytes | str | int]
 
-_RESP2 = 2  # the protocol that every server speaks, and in which nothing comes unasked
+# the protocol that every server speaks, and in which nothing comes unasked
+_RESP2 = 2
 # After a handshake the server says whether it takes our certificate: its session tickets come, or an alert; chosen.
 _VERDICT_SECONDS = 0.2
 # The slowest network and disk that a large payload still gets through, in addition to the time-out; chosen, not measured.
@@ -139,7 +140,8 @@ class Names:
         try:
             found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
         except OSError:
-            return  # the one known stays, if there is any
+            # the one known stays, if there is any
+            return
         self._known[host] = str(found[0][4][0])
 
 
@@ -206,7 +208,8 @@ def _translated(error: exceptions.RedisError, otherwise: str) -> Exception:
         return NotRedis(f"it says what is no reply ({error})")
     cause = error.__context__
     if isinstance(cause, ssl.SSLError) and not isinstance(cause, TimeoutError):
-        return cause  # it says why, and the opener knows which setting is meant
+        # it says why, and the opener knows which setting is meant
+        return cause
     if "closed" in str(error):
         return LinkLost("it closed the connection")
     is_late = isinstance(error, exceptions.TimeoutError)

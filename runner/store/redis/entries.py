@@ -17,7 +17,8 @@ from runner.store.protocol import Item, Register
 
 _FIELD = re.compile(rb"crc:[0-9a-f]{8}")
 
-Entry = Sequence[Any]  # [id, [field, payload, ...]] as Redis has it
+# [id, [field, payload, ...]] as Redis has it
+Entry = Sequence[Any]
 
 
 def field_of(payload: bytes) -> bytes:
@@ -32,7 +33,8 @@ def items_of(stream: str, entries: Sequence[Entry], *, start: int | None) -> tup
     for entry in entries:
         found = _number(entry)
         if number is not None and found <= number:
-            continue  # `5-1` beside `5-0`: not ours, and there is no number for it
+            # `5-1` beside `5-0`: not ours, and there is no number for it
+            continue
         payload, is_ours = _opened("stream", stream, entry)
         if number is not None and found != number + 1 and is_ours:
             raise StoreCorrupt(

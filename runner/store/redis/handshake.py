@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import re
 
-from runner.errors import StoreCorrupt, StoreForgot, UserError
+from runner.errors import StoreCorrupt, StoreRolledBack, UserError
 from runner.store.redis.connection import Link, Refused
 from runner.store.redis.keys import Keys
 from runner.store.redis.scripts import BEGIN, HELLO
 from runner.store.redis.thread_connection import evaluate
 
 SCHEMA_VERSION = 1
-OLDEST = (7, 0)  # EVALSHA_RO, and keys of scripts that rights are checked for
+# EVALSHA_RO, and keys of scripts that rights are checked for
+OLDEST = (7, 0)
 
 
 class NeverStarted(UserError):
     """The server holds nothing of the cluster."""
 
 
-class Welcome:
+class Handshake:
     """Remembers which store a handle is on, and the highest life of its server."""
 
     def __init__(self, server: str, cluster: str, *, create: bool) -> None:
@@ -51,7 +52,7 @@ class Welcome:
                 f"{SCHEMA_VERSION}; use the newer Stoker"
             )
         if int(life) < self.life:
-            raise StoreForgot(
+            raise StoreRolledBack(
                 f"{self._server} came back with less than it acknowledged: it counts {int(life)} of its lives, "
                 f"{self.life} were seen; was an old copy put in its place?"
             )
@@ -65,7 +66,7 @@ class Welcome:
     def _check_same(self, store_id: str) -> None:
         if self._id and store_id != self._id:
             found = f"another one ({store_id})" if store_id else "nothing"
-            raise StoreForgot(
+            raise StoreRolledBack(
                 f"{self._server} came back with less than it acknowledged: it held the store {self._id} of cluster "
                 f"{self._cluster!r}, now it holds {found}; was it emptied, or its append-only file lost? Put back a copy"
             )

@@ -48,17 +48,19 @@ from runner.store.redis import scripts as scripts
 from runner.store.redis.access import Server
 from runner.store.redis.connection import Link, Names
 from runner.store.redis.entries import field_of, follow_each_other, items_of, register_of
-from runner.store.redis.handshake import Welcome
+from runner.store.redis.handshake import Handshake
 from runner.store.redis.keys import Keys, keys_of
-from runner.store.redis.thread_connection import Seat
-from runner.store.watermarks import Seen
+from runner.store.redis.thread_connection import RedisThreadConnection
+from runner.store.watermarks import Watermarks
 
-DEADLINE_SECONDS = 1.0  # how long the server may be silent in a call; chosen
-SLICE_SECONDS = 5.0  # a blocked read looks at everything anew this often; chosen
-VOLATILE_SECONDS = 24 * 3600.0  # what is volatile goes when nobody wrote it for so long; chosen
-_LIFE_BITS = (
-    32  # numbers of what is volatile begin anew in each life of the server, above all before
-)
+# how long the server may be silent in a call; chosen
+DEADLINE_SECONDS = 1.0
+# a blocked read looks at everything anew this often; chosen
+SLICE_SECONDS = 5.0
+# what is volatile goes when nobody wrote it for so long; chosen
+VOLATILE_SECONDS = 24 * 3600.0
+# numbers of what is volatile begin anew in each life of the server, above all before
+_LIFE_BITS = 32
 
 
 class RedisStore:
@@ -84,17 +86,18 @@ class RedisStore:
         self._clock = clock
         self._keys = keys_of(cluster)
         self._names = Names()
-        self._welcome = Welcome(str(self.server), cluster, create=create)
-        self._seen = Seen()
+        self._welcome = Handshake(str(self.server), cluster, create=create)
+        self._seen = Watermarks()
         self._num_wakes = 0
         self._is_opening = True
         self._is_closed = False
         self._local = threading.local()
         # Replaced, never changed, so that `wake` may be called from a signal handler and takes no lock.
-        self._seats: tuple[weakref.ref[Seat], ...] = ()
+        self._seats: tuple[weakref.ref[RedisThreadConnection], ...] = ()
         self._seats_lock = threading.Lock()
         with suppress(StoreUnavailable), self._seat():
-            pass  # the first call says what is wrong; an agent goes on with its ranks until the server is back
+            # the first call says what is wrong; an agent goes on with its ranks until the server is back
+            pass
         self._is_opening = False
 
     def __repr__(self) -> str:
@@ -266,7 +269,7 @@ class RedisStore:
 
     def _begin_wait(
         self,
-        seat: Seat,
+        seat: RedisThreadConnection,
         streams: Mapping[str, int],
         registers: Mapping[str, int],
         *,
@@ -289,7 +292,7 @@ class RedisStore:
 
     def _wait(
         self,
-        seat: Seat,
+        seat: RedisThreadConnection,
         streams: Mapping[str, int],
         registers: Mapping[str, int],
         *,
@@ -327,7 +330,12 @@ class RedisStore:
         return has_rung, Batch(items=items, registers=values)
 
     def _look(
-        self, seat: Seat, streams: Mapping[str, int], registers: Mapping[str, int], *, limit: int
+        self,
+        seat: RedisThreadConnection,
+        streams: Mapping[str, int],
+        registers: Mapping[str, int],
+        *,
+        limit: int,
     ) -> tuple[Batch, dict[str, int]]:
         """Return what is new, and where each stream ends; check that nothing seen before is missing."""
         seen_versions = {volatile: self._seen.version(volatile) for volatile in (False, True)}
@@ -373,7 +381,10 @@ class RedisStore:
         return Batch(items=items, registers=newer), ends
 
     def _remember(
-        self, seat: Seat, streams: Mapping[str, int], items: Mapping[str, tuple[Item, ...]]
+        self,
+        seat: RedisThreadConnection,
+        streams: Mapping[str, int],
+        items: Mapping[str, tuple[Item, ...]],
     ) -> None:
         """Keep in mind how far each stream was read, by this handle and by this connection."""
         if seat.known is None:
@@ -384,7 +395,9 @@ class RedisStore:
             if not is_volatile_stream(name):
                 self._seen.saw_end(name, number)
 
-    def _check_version(self, seat: Seat, version: int, *, volatile: bool, seen: int) -> None:
+    def _check_version(
+        self, seat: RedisThreadConnection, version: int, *, volatile: bool, seen: int
+    ) -> None:
         found = max(version, _base(seat)) if volatile else version
         check_still_there("the count of register versions", found=found, seen=seen)
         self._seen.saw_version(volatile, version)
@@ -451,16 +464,18 @@ class RedisStore:
         self.wake()
         for seat in self._own_seats():
             with seat.lock:
-                if not seat.is_waiting:  # else its thread does so on the way out
+                # else its thread does so on the way out
+                if not seat.is_waiting:
                     seat.hang_up()
 
     @contextmanager
-    def _seat(self) -> Iterator[Seat]:
+    def _seat(self) -> Iterator[RedisThreadConnection]:
         """Give the calling thread a seat of its own that is connected, locked against `close` from another thread."""
-        seat: Seat | None = getattr(self._local, "seat", None)
+        seat: RedisThreadConnection | None = getattr(self._local, "seat", None)
         if seat is None or seat.process != os.getpid():
-            self._local.left_to_parent = seat  # referred to, since forgetting would close it
-            seat = Seat(self._connected, self._meaning)
+            # referred to, since forgetting would close it
+            self._local.left_to_parent = seat
+            seat = RedisThreadConnection(self._connected, self._meaning)
             self._local.seat = seat
             with self._seats_lock:
                 alive = (ref for ref in self._seats if ref() is not None)
@@ -483,10 +498,10 @@ class RedisStore:
         is_known = self._welcome.life > 0
         return self.server.meaning(error, is_opening=self._is_opening, is_known=is_known)
 
-    def _keys_of(self, seat: Seat, volatile: bool) -> Keys:
+    def _keys_of(self, seat: RedisThreadConnection, volatile: bool) -> Keys:
         return self._keys.of_life(seat.life) if volatile else self._keys
 
-    def _own_seats(self) -> list[Seat]:
+    def _own_seats(self) -> list[RedisThreadConnection]:
         seats = [ref() for ref in self._seats]
         return [seat for seat in seats if seat is not None and seat.process == os.getpid()]
 
@@ -510,7 +525,7 @@ def _check(said: Sequence[Any], fence: Lease | None, what: str, *, seen: int = 0
         )
 
 
-def _base(seat: Seat) -> int:
+def _base(seat: RedisThreadConnection) -> int:
     """Return the number below all that is volatile in the server's present life."""
     return (seat.life - 1) << _LIFE_BITS
 

@@ -17,7 +17,7 @@ from runner.store.redis.scripts import Script
 _RAW_ERRORS = (LinkLost, NotRedis, Refused, ssl.SSLError)
 
 
-class Seat:
+class RedisThreadConnection:
     """A connection, made when first needed and made anew after an error, and a bell for `wake`.
 
     `lock` is held by whoever uses the seat: its thread during a call (not while blocked), or the thread that closes the
@@ -96,7 +96,8 @@ class Seat:
             if not ready:
                 raise LinkLost("it does not answer in time")
             if self._link.fileno() not in ready:
-                self.hang_up()  # the answer may still come, and nobody would want it
+                # the answer may still come, and nobody would want it
+                self.hang_up()
                 return True, None
             reply = self._link.receive(extra_seconds=seconds)
         except _RAW_ERRORS as error:

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from runner.errors import StoreCorrupt, StoreUnavailable
 
-APPLICATION_ID = 0x53746F6B  # "Stok" in the file's header: how we know a file of ours
+# "Stok" in the file's header: how we know a file of ours
+APPLICATION_ID = 0x53746F6B
 SCHEMA_VERSION = 1
 
 # An item's key is its stream's id and its number in one integer, so that appending touches one B-tree, at one end per stream.
@@ -51,12 +52,12 @@ _NOT_NOW = frozenset(
 # In a damaged file a name may be no text, a number may be text or too large: Python then raises what is not sqlite3's.
 _RAW_ERRORS = (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError)
 _OPENING_PAUSE_SECONDS = 0.005
-_LONGEST_PAUSE_SECONDS = (
-    0.002  # between tries for the write lock, which is held for one fsync; chosen
-)
+# between tries for the write lock, which is held for one fsync; chosen
+_LONGEST_PAUSE_SECONDS = 0.002
 _KEPT_LOG_BYTES = (
     64 * 1024 * 1024
-)  # beyond it, a burst of large entries gives its disk space back; chosen
+    # beyond it, a burst of large entries gives its disk space back; chosen
+)
 
 
 class Database:
@@ -85,7 +86,8 @@ class Database:
             yield connection
             connection.execute("COMMIT")
         except _RAW_ERRORS as error:
-            self.close()  # ends the transaction too; whatever state the connection is in, a new one does not share it
+            # ends the transaction too; whatever state the connection is in, a new one does not share it
+            self.close()
             raise meaning(error, self.path) from error
         except BaseException:
             self._undo()
@@ -190,7 +192,8 @@ def meaning(error: Exception, path: Path) -> StoreUnavailable | StoreCorrupt:
 
 def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     """Say whether the file is a store already; False if it is empty, StoreCorrupt if it is something else."""
-    connection.execute("BEGIN")  # one moment for all three, while another process may be creating
+    # one moment for all three, while another process may be creating
+    connection.execute("BEGIN")
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     num_tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]

@@ -12,7 +12,8 @@ import select
 import socket
 from collections.abc import Iterable
 
-_DATAGRAMS_AT_ONCE = 64  # drained per wait; what is left only causes one look too many
+# drained per wait; what is left only causes one look too many
+_DATAGRAMS_AT_ONCE = 64
 
 
 class Doorbell:
@@ -56,7 +57,8 @@ class Ringer:
             except ConnectionRefusedError:
                 gone.append(address)
             except OSError:
-                continue  # mostly a queue full of rings not looked at yet; else the reader looks by itself, later
+                # mostly a queue full of rings not looked at yet; else the reader looks by itself, later
+                continue
         return gone
 
     def close(self) -> None:

@@ -35,11 +35,13 @@ from runner.store.protocol import (
 )
 from runner.store.sqlite import tables
 from runner.store.sqlite.notify import Ringer
-from runner.store.sqlite.thread_connection import Seat
-from runner.store.watermarks import Seen
+from runner.store.sqlite.thread_connection import SqliteThreadConnection
+from runner.store.watermarks import Watermarks
 
-DEADLINE_SECONDS = 1.0  # how long a call waits for other users of the files; chosen
-POLL_SECONDS = 1.0  # how late a reader sees what nobody could ring for; chosen
+# how long a call waits for other users of the files; chosen
+DEADLINE_SECONDS = 1.0
+# how late a reader sees what nobody could ring for; chosen
+POLL_SECONDS = 1.0
 
 
 class SqliteStore:
@@ -65,12 +67,12 @@ class SqliteStore:
         self._boot = boot or boot_id()
         self._durable_path = self.folder / "store.db"
         self._volatile_path = self.folder / f"volatile-{self._boot[:8]}.db"
-        self._seen = Seen()
+        self._seen = Watermarks()
         self._num_wakes = 0
         self._is_closed = False
         self._local = threading.local()
         # Replaced, never changed, so that `wake` may be called from a signal handler and takes no lock.
-        self._seats: tuple[weakref.ref[Seat], ...] = ()
+        self._seats: tuple[weakref.ref[SqliteThreadConnection], ...] = ()
         self._seats_lock = threading.Lock()
         if not create and not self._durable_path.exists():
             raise PermanentError(
@@ -198,8 +200,9 @@ class SqliteStore:
         ringer.ring(bells)
         ringer.close()
 
-    def _wait(self, seat: Seat, timeout_seconds: float) -> None:
-        assert seat.bell is not None  # `listen` made it
+    def _wait(self, seat: SqliteThreadConnection, timeout_seconds: float) -> None:
+        # `listen` made it
+        assert seat.bell is not None
         try:
             has_rung = seat.bell.wait(timeout_seconds)
         finally:
@@ -212,7 +215,12 @@ class SqliteStore:
                 seat.check_listening()
 
     def _look(
-        self, seat: Seat, streams: Mapping[str, int], registers: Mapping[str, int], *, limit: int
+        self,
+        seat: SqliteThreadConnection,
+        streams: Mapping[str, int],
+        registers: Mapping[str, int],
+        *,
+        limit: int,
     ) -> Batch:
         items: dict[str, tuple[Item, ...]] = {}
         values: dict[str, Register] = {}
@@ -279,7 +287,8 @@ class SqliteStore:
                 if path.stem != self._volatile_path.stem and not path.name.startswith(
                     f"{self._volatile_path.name}-"
                 ):
-                    path.unlink(missing_ok=True)  # of an earlier life of the machine
+                    # of an earlier life of the machine
+                    path.unlink(missing_ok=True)
         except OSError as error:
             raise StoreUnavailable(f"store folder {self.folder} cannot be used: {error}") from error
         # Files that are not ours are refused here, before anything starts.
@@ -287,14 +296,13 @@ class SqliteStore:
             pass
 
     @contextmanager
-    def _seat(self) -> Iterator[Seat]:
+    def _seat(self) -> Iterator[SqliteThreadConnection]:
         """Give the calling thread a seat of its own, locked against `close` from another thread."""
-        seat: Seat | None = getattr(self._local, "seat", None)
+        seat: SqliteThreadConnection | None = getattr(self._local, "seat", None)
         if seat is None or seat.process != os.getpid():
-            self._local.left_to_parent = (
-                seat  # referred to, since forgetting it would close its connections
-            )
-            seat = Seat(
+            # referred to, since forgetting it would close its connections
+            self._local.left_to_parent = seat
+            seat = SqliteThreadConnection(
                 self._durable_path, self._volatile_path, deadline_seconds=self._deadline_seconds
             )
             self._local.seat = seat
@@ -306,7 +314,7 @@ class SqliteStore:
                 raise PermanentError(f"store {self.folder}: this handle is closed; open another")
             yield seat
 
-    def _own_seats(self) -> list[Seat]:
+    def _own_seats(self) -> list[SqliteThreadConnection]:
         seats = [ref() for ref in self._seats]
         return [seat for seat in seats if seat is not None and seat.process == os.getpid()]
 

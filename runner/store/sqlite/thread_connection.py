@@ -17,7 +17,7 @@ from runner.store.sqlite.database import Database
 from runner.store.sqlite.notify import Doorbell, Ringer
 
 
-class Seat:
+class SqliteThreadConnection:
     """Connections to both files, a bell once the thread waits, and the names that the bell is rung for.
 
     `lock` is held by whoever uses the seat: its thread during a call (not while blocked), or the thread that closes the
