@@ -6,14 +6,14 @@ making one.
 
 from __future__ import annotations
 
-import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from healthchecks.check import Evidence, Judge
 from runner.errors import UserError
+from runner.facts.wording import closest
 
 CHOSEN = "chosen, not measured"
 DEFINED = "by definition"
@@ -119,11 +119,10 @@ def parse_overrides(texts: Iterable[str]) -> dict[str, float]:
     return overrides
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: str, known: Collection[str]) -> str:
     """Say what could have been meant: the closest name, or all of them."""
-    names = list(known)
-    close = difflib.get_close_matches(word, names, n=1)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(names)}"
+    near = closest(word, known)
+    return f"did you mean {near!r}?" if near else f"known: {', '.join(known)}"
 
 
 def _refuse_senseless(name: str, value: float) -> None:

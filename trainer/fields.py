@@ -6,12 +6,13 @@ A field made with `metadata=about(...)` carries its meaning, unit and limits. Kn
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import json
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from runner.facts.wording import closest
 
 T = TypeVar("T")
 
@@ -83,8 +84,8 @@ def build(
 
 def nearest(name: str, known: Sequence[str], *, prefix: str = "") -> str:
     """Suggest the name that was probably meant, or list all; starts with its own punctuation."""
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f": did you mean {prefix}{close[0]}?" if close else f"; known: {', '.join(known)}"
+    near = closest(name, known)
+    return f": did you mean {prefix}{near}?" if near else f"; known: {', '.join(known)}"
 
 
 def _expected(hint: Any, value: Any, limits: Mapping[str, float]) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
+from runner.facts.wording import known_words
 from runner.serve.status_reader import read_view
 from runner.signer import CLUSTER_NAME, default_token_file, make_token, settle_token
 from runner.store.protocol import JOURNAL, Store
@@ -191,7 +191,7 @@ def pick_run(view: ClusterStatus, name: str | None) -> RunStatus:
             if name in (run.name, str(run.run)):
                 return run
         raise UserError(
-            f"no run {name!r} in cluster {view.cluster!r}; {known(name, [r.name for r in view.runs])}"
+            f"no run {name!r} in cluster {view.cluster!r}; {known_words(name, [r.name for r in view.runs])}"
         )
     candidates = [run for run in view.runs if run.state in LIVE] or list(view.runs)
     if len(candidates) == 1:
@@ -206,16 +206,6 @@ def pick_run(view: ClusterStatus, name: str | None) -> RunStatus:
     )
 
 
-def known(name: str, names: Sequence[str]) -> str:
-    """Say which names there are, and which was probably meant."""
-    if not names:
-        return "there is none"
-    unique = list(dict.fromkeys(names))
-    near = difflib.get_close_matches(name, unique, n=1)
-    shown = ", ".join(unique[:20]) + (", ..." if len(unique) > 20 else "")
-    return f"known: {shown}" + (f"; did you mean {near[0]!r}?" if near else "")
-
-
 def _named(where: str) -> ClusterSpec:
     path = Path(where)
     if path.is_file():
@@ -228,7 +218,7 @@ def _named(where: str) -> ClusterSpec:
     names = [spec.name for spec in made_clusters()]
     raise UserError(
         f"--cluster: {where!r} is neither a file nor a state folder, nor the name of a cluster in {STATES} "
-        f"({known(where, names)})"
+        f"({known_words(where, names)})"
     )
 
 

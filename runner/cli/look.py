@@ -12,7 +12,6 @@ from runner.cli import show
 from runner.cli.clusters import (
     Leader,
     find_cluster,
-    known,
     leader_of,
     need_view,
     pick_run,
@@ -26,6 +25,7 @@ from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.messages.records import JournalEntry
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.wording import known_words
 from runner.history.phrases import names, printable
 from runner.serve.status_reader import read_standbys, read_view
 from runner.store.protocol import Store
@@ -136,7 +136,7 @@ def explain(incident: str, where: str | None, *, as_json: bool) -> None:
     if found is None:
         names = [one.incident for one in view.incidents]
         raise UserError(
-            f"no incident {incident!r} in cluster {view.cluster!r}; {known(incident, names)}"
+            f"no incident {incident!r} in cluster {view.cluster!r}; {known_words(incident, names)}"
         )
     if as_json:
         show.print_json(found)
@@ -182,7 +182,7 @@ def story(
     if incident is not None and not lines:
         names = [i.incident for i in view.incidents] if view is not None else []
         raise UserError(
-            f"no incident {incident!r} in cluster {cluster.name!r}; {known(incident, names)}"
+            f"no incident {incident!r} in cluster {cluster.name!r}; {known_words(incident, names)}"
         )
     if as_json:
         show.print_json(lines)

@@ -11,6 +11,7 @@ import click
 from runner.cli import exit_codes
 from runner.cli.options import examples
 from runner.errors import StokerError, TemporaryError, UserError
+from runner.facts.wording import known_words
 
 # Name of each subcommand, and where it is. In the order of the help page.
 COMMANDS = {
@@ -62,10 +63,10 @@ class Stoker(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Answer a misspelt command with the nearest ones."""
-        from runner.cli.clusters import known
-
         if args and not args[0].startswith("-") and args[0] not in COMMANDS:
-            raise click.UsageError(f"no command {args[0]!r}; {known(args[0], list(COMMANDS))}", ctx)
+            raise click.UsageError(
+                f"no command {args[0]!r}; {known_words(args[0], list(COMMANDS))}", ctx
+            )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

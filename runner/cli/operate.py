@@ -13,7 +13,6 @@ from runner.cli.asking import ask, asker, new_request_id, parse_lr
 from runner.cli.clusters import (
     LIVE,
     find_cluster,
-    known,
     leader_of,
     need_leader,
     need_view,
@@ -25,6 +24,7 @@ from runner.errors import TemporaryError, UserError
 from runner.facts.messages.cluster_status import RunStatus
 from runner.facts.messages.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.wording import known_words
 from runner.store.protocol import Store
 
 DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent", "kill-supervisor")
@@ -158,7 +158,7 @@ def drill_request(
         raise UserError(f"--rank: {fault} takes a node, not a rank; give --node")
     if node is not None and node not in run.nodes:
         raise UserError(
-            f"--node: no node {node!r} in run {run.name!r}; {known(node, list(run.nodes))}"
+            f"--node: no node {node!r} in run {run.name!r}; {known_words(node, list(run.nodes))}"
         )
     if of_rank and num_ranks and rank is not None and rank >= num_ranks:
         raise UserError(

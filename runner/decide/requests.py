@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 
 from runner.decide.decision import Decision
@@ -27,6 +26,7 @@ from runner.facts.messages.requests import (
 )
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import kind_of
+from runner.facts.wording import join_words, known_words
 
 # chosen, not measured
 MAX_GROUPS_NAMED = 4
@@ -115,9 +115,7 @@ def _torn(spec: RunSpec) -> str:
     groups = torn_groups(spec.tensor, spec.ranks_per_node, spec.world_size)
     if not groups:
         return ""
-    named = ", ".join(f"{first}-{last}" for first, last in groups[:MAX_GROUPS_NAMED])
-    more = len(groups) - MAX_GROUPS_NAMED
-    named += f" and {more} more" if more > 0 else ""
+    named = join_words([f"{first}-{last}" for first, last in groups], most=MAX_GROUPS_NAMED)
     return (
         f"; tensor groups span nodes: ranks {named} (tensor {spec.tensor} does not divide {spec.ranks_per_node} ranks "
         "per node, so each step waits for the network between them)"
@@ -157,11 +155,8 @@ def _find(draft: Decision, request: Request, name: str) -> Run | None:
     runs = [run for run in draft.state.runs.values() if _is_live(run)]
     found = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
     if found is None:
-        names = [run.spec.name for run in runs]
-        near = difflib.get_close_matches(name, names, n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else ""
-        known = ", ".join(names) or "none"
-        _answer(draft, request, "refused", f"no live run {name!r}; live runs: {known}{hint}")
+        known = known_words(name, [run.spec.name for run in runs], label="live runs")
+        _answer(draft, request, "refused", f"no live run {name!r}; {known}")
     return found
 
 

@@ -26,6 +26,7 @@ from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchedAttempt, WatchList
+from runner.facts.wording import join_words
 
 # Of a window, at least; it lasts until most ranks have told of a step in it. Chosen: three words of each node.
 WINDOW_SECONDS = 30.0
@@ -247,9 +248,7 @@ def _evidence(record: _Record, ranks: Sequence[int], now: float) -> str:
         peers = f"its only peer{stage}"
     more = f"{(_excess(record) - 1) * 100:.0f} % more"
     where = f"rank {told.rank} on {told.node}"
-    shown = ", ".join(map(str, ranks[:MAX_RANKS_SHOWN]))
-    if len(ranks) > MAX_RANKS_SHOWN:
-        shown += f" and {len(ranks) - MAX_RANKS_SHOWN} more"
+    shown = join_words(ranks, most=MAX_RANKS_SHOWN)
     others = f"; slow there: ranks {shown}" if len(ranks) > 1 else ""
     return (
         f"{where} computes {told.seconds:.4g} s a step, {peers} {newest.median:.4g} s ({more}), "

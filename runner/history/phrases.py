@@ -23,11 +23,10 @@ from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
+from runner.facts.wording import join_words
 
 # characters of one piece of foreign text; chosen, not measured
 MAX_TEXT = 240
-# nodes told by name in one sentence; chosen, not measured
-MAX_NAMES = 16
 
 
 def printable(text: str, limit: int = MAX_TEXT) -> str:
@@ -60,8 +59,7 @@ def duration(seconds: float) -> str:
 
 def names(some: Sequence[str]) -> str:
     """List names, the first few of many: "n1, n2, n3 and 1997 more"."""
-    shown = ", ".join(printable(name, 60) for name in some[:MAX_NAMES])
-    return f"{shown} and {len(some) - MAX_NAMES} more" if len(some) > MAX_NAMES else shown
+    return join_words([printable(name, 60) for name in some])
 
 
 def hardware_name(hardware: str) -> str:

@@ -7,7 +7,8 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from runner.load.problems import Problems, nearest, shown
+from runner.facts.wording import known_words
+from runner.load.problems import Problems, shown
 
 # What `{...}` may name in a command, and what it stands for. The agent fills them in for each rank.
 PLACEHOLDERS = {
@@ -62,7 +63,7 @@ def wrong_braces(argument: str) -> Iterator[str]:
             if match.group() in "{}":
                 yield f"{shown(argument)}: a lone {match.group()!r}; write it twice to mean the brace itself"
         elif name not in PLACEHOLDERS:
-            way_out = nearest(name, PLACEHOLDERS)
+            way_out = known_words(name, PLACEHOLDERS)
             yield f"unknown placeholder {match.group()!r}; {way_out}; write {{{{ and }}}} for braces"
 
 

@@ -11,8 +11,9 @@ from functools import cache
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from runner.facts.specs.setting import Setting
+from runner.facts.wording import known_words
 from runner.load.documents import Where
-from runner.load.problems import Problems, nearest, shown
+from runner.load.problems import Problems, shown
 
 T = TypeVar("T")
 
@@ -76,7 +77,10 @@ def known_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -
     kept: dict[str, Any] = {}
     for key, value in plain.items():
         if key not in known:
-            problems.add((*where, key), f"unknown field {shown(key)}; {nearest(key, known)}")
+            problems.add(
+                (*where, key),
+                f"unknown field {shown(key)}; {known_words(key, known, most=len(known))}",
+            )
             continue
         nested = known[key].nested
         kept[key] = known_fields(nested, value, problems, (*where, key)) if nested else value

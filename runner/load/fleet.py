@@ -9,8 +9,9 @@ import re
 from typing import Any
 
 from runner.facts.checks import CHECK_NAMES
+from runner.facts.wording import known_words
 from runner.load.documents import Where
-from runner.load.problems import Problems, nearest, shown
+from runner.load.problems import Problems, shown
 
 # of one domain, what its ranges stand for; chosen, not measured
 MAX_DOMAIN_NODES = 100_000
@@ -183,7 +184,10 @@ def checks(given: Any, problems: Problems) -> Any:
         if not isinstance(name, str):
             continue
         if name not in CHECK_NAMES:
-            problems.add(where, f"{shown(name)} is no check; {nearest(name, CHECK_NAMES)}")
+            problems.add(
+                where,
+                f"{shown(name)} is no check; {known_words(name, CHECK_NAMES, most=len(CHECK_NAMES))}",
+            )
         elif name in names[:index]:
             problems.add(where, f"{shown(name)} is named twice; remove one")
     return names

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 from runner.errors import SpecError
 from runner.load.documents import Document, Where
 
@@ -70,11 +67,3 @@ def shown(value: object) -> str:
     """Quote a value from a file, cut to a readable length."""
     text = repr(value)
     return text if len(text) <= MAX_SHOWN_VALUE else text[: MAX_SHOWN_VALUE - 3] + "..."
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Name the known word that was probably meant, and all known ones."""
-    words = list(known)
-    close = difflib.get_close_matches(word, words, n=1, cutoff=0.5)
-    meant = f"did you mean {close[0]!r}? " if close else ""
-    return f"{meant}known: {', '.join(words)}"

@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from runner.cli import show
-from runner.cli.clusters import find_cluster, known, need_view, store_of
+from runner.cli.clusters import find_cluster, need_view, store_of
 from runner.cli.nodes.tables import (
     FEW,
     domains_of,
@@ -26,6 +26,7 @@ from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus
 from runner.facts.messages.records import NodeStateName
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.wording import known_words
 from runner.serve.status_reader import read_view
 from runner.store.protocol import Store
 
@@ -123,7 +124,7 @@ def known_node(view: ClusterStatus, name: str) -> NodeStatus:
     found = next((node for node in view.nodes if node.node == name), None)
     if found is None:
         names = [node.node for node in view.nodes]
-        raise UserError(f"no node {name!r} in cluster {view.cluster!r}; {known(name, names)}")
+        raise UserError(f"no node {name!r} in cluster {view.cluster!r}; {known_words(name, names)}")
     return found
 
 
@@ -166,7 +167,7 @@ def _known_hardware(every: list[Hardware], name: str) -> Hardware:
     found = next((each for each in every if each.hardware == name), None)
     if found is None:
         raise UserError(
-            f"no hardware {name!r} was seen; {known(name, [h.hardware for h in every])}"
+            f"no hardware {name!r} was seen; {known_words(name, [h.hardware for h in every])}"
         )
     return found
 

@@ -7,7 +7,6 @@ another supervisor changes nothing about where it ends.
 
 from __future__ import annotations
 
-import difflib
 from typing import Literal
 
 from runner.decide.decision import Decision
@@ -26,6 +25,7 @@ from runner.facts.messages.requests import (
 )
 from runner.facts.messages.signals import Notice
 from runner.facts.wire import kind_of
+from runner.facts.wording import join_words, known_words
 
 Out = Literal["repair", "quarantined", "retired"]
 NodeRequest = SwapNode | DrainNode | QuarantineNode | RetireNode | ReadmitNode
@@ -36,8 +36,6 @@ WAYS_OUT: dict[type, Out] = {
     RetireNode: "retired",
 }
 SEVERITY: dict[str, int] = {"repair": 1, "quarantined": 2, "retired": 3}
-# nodes named in a refusal; chosen, not measured
-MAX_NAMED = 16
 # who gave no name: not Stoker itself
 SOMEBODY = "a person"
 
@@ -170,7 +168,7 @@ def _ways(draft: Decision, node: Node, run: Run) -> str:
         if other.node != node.node and _fits(draft, other, run)
     ]
     if spares:
-        return f"usable spares: {_listed(spares)}"
+        return f"usable spares: {join_words(spares)}"
     return "add a node, or readmit one that is out"
 
 
@@ -296,15 +294,7 @@ def _find(draft: Decision, request: Request, name: str) -> Node | None:
 
 
 def _unknown(draft: Decision, name: str) -> str:
-    names = list(draft.state.nodes)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"no node {name!r}; known: {_listed(names) or 'none'}{hint}"
-
-
-def _listed(names: list[str]) -> str:
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return f"no node {name!r}; {known_words(name, draft.state.nodes)}"
 
 
 def _where(state: str) -> str:

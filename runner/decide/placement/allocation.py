@@ -15,6 +15,7 @@ from runner.decide.placement.launch_plans import is_usable
 from runner.decide.placement.topology import Domains, Map, fill, shape_of
 from runner.decide.state.cluster_state import Attempt, Node, Run, State
 from runner.facts.specs.run import RunSpec
+from runner.facts.wording import join_words
 
 # attempts that have nodes and have not told them yet
 PLANNED = ("preparing", "prepared")
@@ -223,5 +224,4 @@ def called(run: Run) -> str:
 
 def listed(names: list[str]) -> str:
     """Name some nodes, and count the others."""
-    more = len(names) - MAX_NAMED
-    return ", ".join(names[:MAX_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return join_words(names, most=MAX_NAMED)

@@ -1,0 +1,31 @@
+"""Lists and suggestions for messages that people read."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+
+# Of one list in one sentence. Chosen, not measured.
+MAX_WORDS = 16
+
+
+def join_words(words: Sequence[object], *, most: int = MAX_WORDS) -> str:
+    """List the first few of many: `n1, n2, n3 and 1997 more`; "" for none."""
+    more = len(words) - most
+    shown = ", ".join(str(word) for word in words[:most])
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the known word that was probably meant; "" when none is near."""
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), "")
+
+
+def known_words(
+    word: str, known: Iterable[str], *, label: str = "known", most: int = MAX_WORDS
+) -> str:
+    """Write which words are known, and which was meant: `known: n1, n2; did you mean 'n1'?`."""
+    unique = list(dict.fromkeys(known))
+    near = closest(word, unique)
+    hint = f"; did you mean {near!r}?" if near else ""
+    return f"{label}: {join_words(unique, most=most) or 'none'}{hint}"
