@@ -18,34 +18,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.collect.lines import decoded, unwrapped
+from runner.collect.lines import decoded, unix_seconds, unwrapped
 from runner.collect.tails.tail import Position, Tail
+from runner.rootcause.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, parse_kernel_line
 
 DEVICE = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# a read of /dev/kmsg returns one whole record and refuses shorter buffers
-MAX_RECORD_BYTES = 8192
-# per look: more than any ring buffer holds; chosen
-MAX_RECORDS = 100_000
 # CPUs do not agree to the microsecond: a clock that falls back by more than this was set to zero by a boot; chosen, not measured
 FALL_BACK_MICROSECONDS = 10_000_000
 # By which the kernel's clock may be ahead of ours: nobody sets it right, so it drifts; chosen.
 SLACK_MICROSECONDS, SLACK_SHARE = 10_000_000, 1e-3
 
-_KMSG = re.compile(r"(?P<priority>\d+),(?P<sequence>\d+),(?P<micros>\d+),[^;]*;(?P<text>.*)")
-_LEVELS = ("emerg", "alert", "crit", "err", "warn", "notice", "info", "debug")
-# dmesg -x
-_FACILITY = rf"(?P<facility>[a-z0-9]+) *:(?P<level>{'|'.join(_LEVELS)}) *: ?"
-_STAMP = r"\[ *(?P<seconds>\d+)\.(?P<micros>\d{6})\](?:\[ *[TC]\d+\])? ?"
-_DMESG = re.compile(rf" *(?:{_FACILITY})?(?:<(?P<priority>\d+)>)?(?:{_STAMP})?(?P<text>.*)")
 # kmsg adds lines on the device that a record is about
 _DEVICE_OF = re.compile(r" [A-Z_]+=")
-# A line of syslog whose program is another than the kernel.
-_FOREIGN = re.compile(
-    r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) \S+ (?!kernel: )[\w.\-/()@]+(?:\[\d+\])?: "
-)
-_SYSLOG = re.compile(r"(?:[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d|\d{4}-\d\d-\d\dT\S+) \S+ kernel: ")
-_ESCAPED = re.compile(r"\\x([0-9a-f]{2})")
 _TIMES = re.compile(
     r"\[ *\d+\.\d{3,9}\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?|\b\d\d:\d\d:\d\d(?:\.\d+)?\b"
 )
@@ -59,7 +44,6 @@ class KernelRecord:
     one before and this one that nobody can read any more.
     """
 
-    boot_id: str
     text: str
     microseconds: int | None = None
     at: float | None = None
@@ -68,6 +52,7 @@ class KernelRecord:
     num_alike: int = 1
     last_microseconds: int | None = None
     num_lost_before: int = 0
+    is_from_kernel: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +147,7 @@ class KernelLog:
                 continue
             if not raw:
                 return
-            record = parse(raw.decode(errors="replace"), self.boot_id)
+            record = parse(raw.decode(errors="replace"))
             record = None if record is None else self._counted(record)
             if record is not None:
                 yield record
@@ -184,7 +169,7 @@ class KernelLog:
     def _of_this_boot(self, lines: Iterable[str], now: float) -> list[KernelRecord]:
         found: list[KernelRecord] = []
         for line in lines:
-            record = parse(line, self.boot_id)
+            record = parse(line)
             if record is None:
                 self.num_foreign += 1
                 continue
@@ -206,7 +191,7 @@ class KernelLog:
 
     def _since_then(self, records: Iterable[KernelRecord]) -> Iterator[KernelRecord]:
         for record in records:
-            if record.level is not None and record.level < 0:
+            if not record.is_from_kernel:
                 self.num_foreign += 1
             elif self._is_before(record):
                 self.num_earlier += 1
@@ -219,57 +204,23 @@ class KernelLog:
         return record.at is not None and self._since is not None and record.at < self._since
 
 
-def parse(line: str, boot_id: str) -> KernelRecord | None:
-    """Read a record in the form of kmsg, of dmesg (-x and -T too) or of syslog; None: the kernel did not write it."""
-    match = _KMSG.match(line)
-    if match is not None:
-        return _of_kmsg(match, boot_id)
-    if _FOREIGN.match(line):
+def parse(line: str) -> KernelRecord | None:
+    """Read one line of any form; None: a program wrote it. Only a program's record of kmsg is returned, to count its number."""
+    parsed = parse_kernel_line(line)
+    if not parsed.is_from_kernel and parsed.sequence is None:
         return None
-    at = None
-    syslog = _SYSLOG.match(line)
-    if syslog is not None:
-        at, line = unwrapped(line).at, line[syslog.end() :]
-    match = _DMESG.match(line)
-    if match is None or (match["facility"] or "kern") != "kern":
-        return None
-    priority = None if match["priority"] is None else int(match["priority"])
-    if priority is not None and priority > 7:
-        return None
-    if match["level"]:
-        priority = _LEVELS.index(match["level"])
-    known = unwrapped(match["text"])
-    stamped = match["seconds"] is not None
+    text, at = parsed.text, unix_seconds(parsed.wall_time)
+    if parsed.microseconds is None:
+        inner = unwrapped(text)
+        text, at = inner.text.rstrip(), inner.at if at is None else at
     return KernelRecord(
-        boot_id=boot_id,
-        text=match["text"].rstrip() if stamped else known.text.rstrip(),
-        microseconds=int(match["seconds"]) * 1_000_000 + int(match["micros"]) if stamped else None,
-        at=at if stamped or at is not None else known.at,
-        level=priority,
+        text=text,
+        microseconds=parsed.microseconds,
+        at=at,
+        level=parsed.level,
+        sequence=parsed.sequence,
+        is_from_kernel=parsed.is_from_kernel,
     )
-
-
-def _of_kmsg(match: re.Match[str], boot_id: str) -> KernelRecord:
-    """Make a record of one of kmsg; the level of one that the kernel did not write is -1, so that its number still counts."""
-    priority = int(match["priority"])
-    return KernelRecord(
-        boot_id=boot_id,
-        text=_plain(match["text"]).rstrip(),
-        microseconds=int(match["micros"]),
-        level=priority if priority <= 7 else -1,
-        sequence=int(match["sequence"]),
-    )
-
-
-def _plain(text: str) -> str:
-    """Undo kmsg's escapes: what cannot be printed, and the end of a line within a record, stand there as hexadecimal bytes."""
-    if "\\x" not in text:
-        return text
-    raw = _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text)
-    try:
-        return raw.encode("latin-1").decode(errors="replace")
-    except UnicodeEncodeError:
-        return raw
 
 
 def fold(records: Iterable[KernelRecord]) -> list[KernelRecord]:

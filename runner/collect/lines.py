@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from runner.rootcause.kernel_lines import CTIME, ISO_TIME, MONTHS, iso_of_ctime
+
 # of a line that are looked at, the first ones; chosen, not measured
 MAX_LINE_BYTES = 64 * 1024
 # wrappings around one line; chosen
@@ -36,8 +38,8 @@ ANSI = re.compile(
 )
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 _HOST = r"[A-Za-z0-9][\w.\-]*"
-_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z| ?[+-]\d\d:?\d\d)?"
-_MONTHS = "Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec"
+_ISO = ISO_TIME
+_MONTHS = "|".join(MONTHS)
 _LEVELS = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"
 _DIGITS = rf"\d{{1,{MAX_RANK_DIGITS}}}"
 
@@ -70,7 +72,7 @@ WRAPPINGS: tuple[re.Pattern[str], ...] = tuple(
         # rsyslog
         rf"(?:<\d+>1 )?(?P<time>{_ISO}) (?!{_LEVELS})(?P<node>{_HOST}) (?:kernel: |(?=[\w.\-/]+\[\d+\]: ))",
         # dmesg -T
-        rf"\[(?P<ctime>\w{{3}} (?:{_MONTHS}) [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?",
+        rf"\[(?P<ctime>{CTIME})\] ?",
         # dmesg
         r"(?:<\d+>)?\[ *\d+\.\d{6}\](?:\[ *[TC]\d+\])? ?",
         # log4j, Python's logging, everybody
@@ -158,7 +160,7 @@ def unwrapped(text: str, bare: Bare | None = None) -> Line:
         rank=None if rank is None else int(rank),
         local_rank=int(said["local"]) if "local" in said else None,
         node=said.get("node"),
-        at=_moment(said),
+        at=unix_seconds(said.get("time", "")),
     )
 
 
@@ -173,6 +175,8 @@ def _wrapping(rest: str, bare: Bare | None) -> re.Match[str] | None:
 def _note(match: re.Match[str], said: dict[str, str]) -> None:
     """Keep what a wrapping says: of ranks the innermost, of all else the outermost."""
     for name, value in match.groupdict().items():
+        if name == "ctime" and value is not None:
+            name, value = "time", iso_of_ctime(value)
         if value is not None and (name == "rank" or name not in said):
             said[name] = value
 
@@ -190,17 +194,9 @@ def _docker(rest: str, said: dict[str, str]) -> str:
     return plain(log.rstrip("\r\n"))
 
 
-def _moment(said: dict[str, str]) -> float | None:
+def unix_seconds(iso_time: str) -> float | None:
+    """Return the moment that an ISO 8601 time names; None: it only looks like one, such as 2025-13-45."""
     try:
-        if "time" in said:
-            text = (
-                re.sub(r"([.,]\d{6})\d+", r"\1", said["time"]).replace(",", ".").replace(" +", "+")
-            )
-            return datetime.fromisoformat(text).timestamp()
-        if "ctime" in said:
-            words = " ".join(said["ctime"].split())
-            return datetime.strptime(words, "%a %b %d %H:%M:%S %Y").astimezone().timestamp()
+        return datetime.fromisoformat(iso_time.replace(" +", "+")).timestamp()
     except (ValueError, OverflowError):
-        # it looks like a time and is none: 2025-13-45
-        pass
-    return None
+        return None

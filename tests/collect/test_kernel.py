@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.collect.kernel import DEVICE, KernelLog, KernelRecord, fold, parse, this_boot
+from runner.rootcause.kernel_lines import parse_kernel_line
 
 BOOT = "b1"
 # seconds since boot: later than all samples
@@ -27,27 +28,27 @@ def texts(records: list[KernelRecord]) -> list[str]:
     [
         (
             "3,812,5000123,-;EXT4-fs error (device sda1): bad block\n SUBSYSTEM=block\n DEVICE=b8:1",
-            KernelRecord(boot_id=BOOT, text="EXT4-fs error (device sda1): bad block", microseconds=5000123, level=3, sequence=812),
+            KernelRecord(text="EXT4-fs error (device sda1): bad block", microseconds=5000123, level=3, sequence=812),
         ),
-        ("[    5.000123] oops", KernelRecord(boot_id=BOOT, text="oops", microseconds=5000123)),
-        ("[    5.000123][  T17] oops", KernelRecord(boot_id=BOOT, text="oops", microseconds=5000123)),
-        ("<4>[    5.000123] oops", KernelRecord(boot_id=BOOT, text="oops", microseconds=5000123, level=4)),
-        ("kern  :err   : [    5.000123] oops", KernelRecord(boot_id=BOOT, text="oops", microseconds=5000123, level=3)),
-        ("Jan  2 03:04:05 node7 kernel: [    5.000123] oops", KernelRecord(boot_id=BOOT, text="oops", microseconds=5000123)),
+        ("[    5.000123] oops", KernelRecord(text="oops", microseconds=5000123)),
+        ("[    5.000123][  T17] oops", KernelRecord(text="oops", microseconds=5000123)),
+        ("<4>[    5.000123] oops", KernelRecord(text="oops", microseconds=5000123, level=4)),
+        ("kern  :err   : [    5.000123] oops", KernelRecord(text="oops", microseconds=5000123, level=3)),
+        ("Jan  2 03:04:05 node7 kernel: [    5.000123] oops", KernelRecord(text="oops", microseconds=5000123)),
         (
             "2025-01-02T03:04:05+00:00 node7 kernel: oops",
-            KernelRecord(boot_id=BOOT, text="oops", at=1735787045.0),
+            KernelRecord(text="oops", at=1735787045.0),
         ),
-        ("NVRM: oops", KernelRecord(boot_id=BOOT, text="NVRM: oops")),
+        ("NVRM: oops", KernelRecord(text="NVRM: oops")),
         (
             r"6,1,7,-;two\x0alines \x5c and \xc3\xa9",
-            KernelRecord(boot_id=BOOT, text="two\nlines \\ and é", microseconds=7, level=6, sequence=1),
+            KernelRecord(text="two\nlines \\ and é", microseconds=7, level=6, sequence=1),
         ),
     ],
 )  # fmt: skip
 def test_a_record_in_each_of_its_forms(line: str, record: KernelRecord) -> None:
     """kmsg, dmesg with and without levels, and syslog say the same thing."""
-    assert parse(line, BOOT) == record
+    assert parse(line) == record
 
 
 @pytest.mark.parametrize(
@@ -61,12 +62,27 @@ def test_a_record_in_each_of_its_forms(line: str, record: KernelRecord) -> None:
 )
 def test_what_programs_say_is_not_the_kernels_word(line: str) -> None:
     """A fault that a program pretends in the log is not believed."""
-    assert parse(line, BOOT) is None
+    assert parse(line) is None
+
+
+@pytest.mark.parametrize(
+    ("line", "wall_time", "text"),
+    [
+        ("[Thu Jan  2 03:04:05 2025] oops", "2025-01-02T03:04:05", "oops"),
+        ("2025-01-02T03:04:05,000001+00:00 oops", "2025-01-02T03:04:05,000001+00:00", "oops"),
+        ("2025-01-02T03:04:05Z node7 kernel: [    5.000123] oops", "2025-01-02T03:04:05Z", "oops"),
+        ("[    5.000123] oops", "", "oops"),
+    ],
+)
+def test_a_wall_clock_time_is_read_as_iso_8601(line: str, wall_time: str, text: str) -> None:
+    """The pure parser names the moment; its caller, who knows the time zone, makes seconds of it."""
+    parsed = parse_kernel_line(line)
+    assert (parsed.wall_time, parsed.text, parsed.is_from_kernel) == (wall_time, text, True)
 
 
 def test_a_wall_clock_time_is_kept_as_such() -> None:
     """What dmesg -T prints bears no microseconds since boot."""
-    record = parse("[Thu Jan  2 03:04:05 2025] oops", BOOT)
+    record = parse("[Thu Jan  2 03:04:05 2025] oops")
     assert record is not None
     assert (record.text, record.microseconds) == ("oops", None)
     assert record.at == time.mktime((2025, 1, 2, 3, 4, 5, 0, 0, -1))
@@ -183,5 +199,5 @@ def test_the_device_of_this_machine() -> None:
 @given(st.text(max_size=200))
 def test_any_line_is_survived(text: str) -> None:
     """Hostile text never raises, and folding keeps the count of what was said."""
-    records = [record for line in text.splitlines() if (record := parse(line, BOOT))]
+    records = [record for line in text.splitlines() if (record := parse(line))]
     assert sum(record.num_alike for record in fold(records)) == len(records)
