@@ -1,4 +1,4 @@
-"""ARCHITECTURE.md says what the code says."""
+"""docs/design/lifecycles.md shows the life cycles that the code runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runner.decide.nodes import lifecycle
 from runner.decide.runs import attempts, reconcile
 from runner.facts import actions, incidents
 
-PAGE = Path(__file__).parent.parent / "ARCHITECTURE.md"
+PAGE = Path(__file__).parent.parent / "docs" / "design" / "lifecycles.md"
 START, END = "<!-- lifecycles -->\n", "<!-- /lifecycles -->"
 
 
