@@ -17,7 +17,7 @@ from typing import Any
 
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.keeper.keeper import NOTE_NAME
-from tests.e2e.stand import SHARED_MEMORY, RankStack, newest_run
+from tests.e2e.cluster_harness import SHARED_MEMORY, ClusterHarness, newest_run
 
 NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1
 # as shipped
@@ -92,28 +92,28 @@ SHIPPED = Shape()
 @contextmanager
 def running(
     shape: Shape = SHIPPED, *, scripts: Mapping[str, str] | None = None, **run: Any
-) -> Iterator[RankStack]:
-    """Run run.yaml's fields on all nodes but the spares; give the stand, and end all of it. Raises RuntimeError for processes left.
+) -> Iterator[ClusterHarness]:
+    """Run run.yaml on all nodes except the spares; yield the harness, then end everything. Raises RuntimeError for leftovers.
 
     `scripts` are laid beside run.yaml, by name.
     """
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
-        stand = RankStack(Path(folder))
+        harness = ClusterHarness(Path(folder))
         try:
             for name, text in {"speaker.py": SPEAKER, **(scripts or {})}.items():
-                stand.write_script(text, name)
-            stand.write_cluster(
+                harness.write_script(text, name)
+            harness.write_cluster(
                 nodes=shape.nodes,
                 slots=shape.ranks_per_node,
                 spares=shape.spares,
                 limits={"heartbeat_seconds": HEARTBEAT_SECONDS, **shape.limits},
             )
-            stand.write_run(nodes=shape.nodes, ranks_per_node=shape.ranks_per_node, **run)
-            _typed(stand, "run", "run.yaml", "--detach")
-            yield stand
-            _typed(stand, "shutdown")
+            harness.write_run(nodes=shape.nodes, ranks_per_node=shape.ranks_per_node, **run)
+            _typed(harness, "run", "run.yaml", "--detach")
+            yield harness
+            _typed(harness, "shutdown")
         finally:
-            left = stand.end()
+            left = harness.end()
         # A file in shared memory does not say whose it is: on a machine with other users it may be theirs. Tests judge that.
         shared = [name for name in left if name.startswith(str(SHARED_MEMORY))]
         if shared:
@@ -133,11 +133,11 @@ def ended(view: ClusterStatus) -> RunStatus | None:
     return run if run is not None and run.state in ("finished", "stopped", "failed") else None
 
 
-def team_of(stand: RankStack, view: ClusterStatus) -> Team:
+def team_of(harness: ClusterHarness, view: ClusterStatus) -> Team:
     """Find Stoker's own processes; nodes without a keeper, or a reader, have no rank yet."""
     keepers = {}
     for node in view.nodes:
-        note = stand.state / "nodes" / node.node / NOTE_NAME
+        note = harness.state / "nodes" / node.node / NOTE_NAME
         if note.exists():
             keepers[node.node] = int(json.loads(note.read_text())["pid"])
     agents = {node.node: node.agent_pid for node in view.nodes}
@@ -172,9 +172,9 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return int(sizes["Rss"]) * 1024 / 1e6, int(sizes["Pss"]) * 1024 / 1e6
 
 
-def _typed(stand: RankStack, *words: str) -> None:
-    done = stand.stoker(*words, seconds=SHUTDOWN_SECONDS)
+def _typed(harness: ClusterHarness, *words: str) -> None:
+    done = harness.stoker(*words, seconds=SHUTDOWN_SECONDS)
     if done.returncode != 0:
         raise RuntimeError(
-            f"stoker {' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}\n{stand.report()}"
+            f"stoker {' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}\n{harness.report()}"
         )

@@ -31,8 +31,8 @@ from runner.agent.checks.hardware_parts import find
 from runner.agent.event_loop import Loop
 from runner.agent.launch.devices import Devices
 from runner.facts.messages.cluster_status import RunStatus
+from tests.e2e.cluster_harness import ClusterHarness
 from tests.e2e.reference import outcome_of
-from tests.e2e.stand import RankStack
 
 NUM_STEPS = 400
 NUM_ROUNDS = 5
@@ -104,28 +104,28 @@ def tell_hardware(report: Report) -> None:
 # ---- disturbed and not
 
 
-def finished(stand: RankStack) -> RunStatus:
+def finished(harness: ClusterHarness) -> RunStatus:
     """Wait for the run's end. Raises RuntimeError when it has not reached its goal."""
-    run = stand.wait(ended, "the end of the run", seconds=WAIT_SECONDS)
+    run = harness.wait(ended, "the end of the run", seconds=WAIT_SECONDS)
     if run.state != "finished":
-        raise RuntimeError(f"the run is {run.state}: {run.reason}\n{stand.report()}")
+        raise RuntimeError(f"the run is {run.state}: {run.reason}\n{harness.report()}")
     return run
 
 
 def compare_disturbed(report: Report, num_steps: int, num_rounds: int, seed: int) -> None:
     """Train once undisturbed and once with kills; one of the restarts finds its GPU held by a stranger."""
     trainer = {**TRAINER, "steps": num_steps, "repeatable": True}
-    with running(SHAPE, trainer=trainer) as stand:
-        run = finished(stand)
-        expected = outcome_of(stand, steps=num_steps, ranks=1)
+    with running(SHAPE, trainer=trainer) as harness:
+        run = finished(harness)
+        expected = outcome_of(harness, steps=num_steps, ranks=1)
         repeatable_ms = step_ms(said_by(run))
     series = Series("kill -9 of the rank")
     with run_of_ours(SHAPE, trainer=trainer) as ours:
         for number in range(num_rounds):
             one_round(ours, series, "kill-rank", Draw(seed, "gpu", number))
         held, released = held_up(ours)
-        finished(ours.stand)
-        again = outcome_of(ours.stand, steps=num_steps, ranks=1)
+        finished(ours.harness)
+        again = outcome_of(ours.harness, steps=num_steps, ranks=1)
     series.print(report)
     series.print_phases(report)
     report.figure("GPU held by a stranger: ranks launched meanwhile", held, "ranks", at_most=0)
@@ -163,7 +163,7 @@ def held_up(ours: Ours) -> tuple[int, float]:
         ended = time.monotonic()
     while max(pids) <= run.attempt:
         if time.monotonic() > ended + WAIT_SECONDS:
-            raise RuntimeError(f"no launch within {WAIT_SECONDS:g} s:\n{ours.stand.report()}")
+            raise RuntimeError(f"no launch within {WAIT_SECONDS:g} s:\n{ours.harness.report()}")
         ours.reader.read(1.0)
     return launched, time.monotonic() - ended
 
@@ -218,8 +218,8 @@ def bare_ms(settings: dict[str, Any]) -> float:
 
 def supervised_ms(settings: dict[str, Any]) -> float:
     """Run the same under Stoker."""
-    with running(SHAPE, trainer=settings) as stand:
-        return step_ms(said_by(finished(stand)))
+    with running(SHAPE, trainer=settings) as harness:
+        return step_ms(said_by(finished(harness)))
 
 
 def compare_supervised(report: Report, num_pairs: int) -> None:

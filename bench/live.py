@@ -17,7 +17,7 @@ from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.signals import LinesMatched
 from runner.rootcause.signatures import SIGNATURES
-from tests.e2e.stand import RankStack, newest_run
+from tests.e2e.cluster_harness import ClusterHarness, newest_run
 
 MEASURED_SECONDS = 30.0
 # a second, of all ranks of a node
@@ -55,11 +55,13 @@ def up(view: ClusterStatus) -> ClusterStatus | None:
     return view if run is not None and run.attempt_state == "running" else None
 
 
-def told(stand: RankStack, cursor: int, seconds: float) -> Iterator[tuple[int, float, Match]]:
+def told(
+    harness: ClusterHarness, cursor: int, seconds: float
+) -> Iterator[tuple[int, float, Match]]:
     """Yield lines as they come into the journal: number of the entry, when it was seen (monotonic seconds), line."""
     deadline = time.monotonic() + seconds
     while (left := deadline - time.monotonic()) > 0:
-        batch = stand.store.read(
+        batch = harness.store.read(
             streams={"journal": cursor}, registers={}, timeout_seconds=min(left, 1.0)
         )
         seen = time.monotonic()
@@ -77,10 +79,10 @@ def measure_cost(report: Report, seconds: float) -> None:
     for name, rate in (("nothing is written", 1.0), ("1 MB/s", RATE_BYTES / 2)):
         shape = Shape(nodes=1, spares=0)
         scripts = {"talker.py": TALKER, "talk.log": log.decode()}
-        with running(shape, scripts=scripts, command=f"{{python}} talker.py {rate}") as stand:
-            view = stand.wait(up, "the ranks")
+        with running(shape, scripts=scripts, command=f"{{python}} talker.py {rate}") as harness:
+            view = harness.wait(up, "the ranks")
             time.sleep(FOLLOW_SECONDS + 5.0)
-            team = team_of(stand, view)
+            team = team_of(harness, view)
             agent, reader = team.agents["n1"], team.readers["n1"]
             begun, before = time.monotonic(), (cpu_seconds(reader), cpu_seconds(agent))
             time.sleep(seconds)
@@ -98,20 +100,20 @@ def measure_cost(report: Report, seconds: float) -> None:
 def measure_delay(report: Report) -> None:
     """Write a line that each signature knows, one after the other, and see when the journal has it."""
     known = [one for one in SIGNATURES if one.weight == "names" and one.fault]
-    with running(Shape(nodes=1, spares=0), command=["{python}", "-c", SILENT]) as stand:
-        view = stand.wait(up, "the ranks")
+    with running(Shape(nodes=1, spares=0), command=["{python}", "-c", SILENT]) as harness:
+        view = harness.wait(up, "the ranks")
         run = newest_run(view)
         assert run is not None
         time.sleep(FOLLOW_SECONDS + 2.0)
-        errors = stand.state / "runs" / run.name / "attempts" / str(run.attempt) / "rank0.err"
-        errors = errors if errors.exists() else next(stand.state.rglob("rank0.err"))
+        errors = harness.state / "runs" / run.name / "attempts" / str(run.attempt) / "rank0.err"
+        errors = errors if errors.exists() else next(harness.state.rglob("rank0.err"))
         delays, num_lost = [], 0
         for signature in known:
-            cursor = stand.store.last("journal")
+            cursor = harness.store.last("journal")
             with errors.open("a") as file:
                 file.write(signature.sample + "\n")
             written_at = time.monotonic()
-            seen = next(iter(told(stand, cursor, 2.0)), None)
+            seen = next(iter(told(harness, cursor, 2.0)), None)
             if seen is None:
                 num_lost += 1
             else:
@@ -135,21 +137,21 @@ def measure_flood(report: Report) -> None:
     scripts = {"talker.py": TALKER, "talk.log": log.decode()}
     command = f"{{python}} talker.py {FLOOD_BYTES} {FIRST_ERROR}"
     limit = 2**33
-    with running(shape, scripts=scripts, command=command, output_limit_bytes=limit) as stand:
-        view = stand.wait(up, "the ranks")
+    with running(shape, scripts=scripts, command=command, output_limit_bytes=limit) as harness:
+        view = harness.wait(up, "the ranks")
         cursor, begun = 0, time.monotonic()
         told_ranks: dict[int | None, float] = {}
-        for _, seen, match in told(stand, cursor, LOOK_SECONDS):
+        for _, seen, match in told(harness, cursor, LOOK_SECONDS):
             if match.signature == "cuda-oom":
                 told_ranks.setdefault(match.rank, seen - begun)
             if len(told_ranks) == FLOOD_RANKS:
                 break
         time.sleep(FLOOD_SECONDS)
-        written = sum(path.stat().st_size for path in stand.state.rglob("rank*.out"))
+        written = sum(path.stat().st_size for path in harness.state.rglob("rank*.out"))
         wall_seconds = time.monotonic() - begun
-        memory = memory_mb(team_of(stand, view).readers["n1"])[0]
-        beats = stand.store.read(
-            streams={"beats": max(0, stand.store.last("beats") - 1)},
+        memory = memory_mb(team_of(harness, view).readers["n1"])[0]
+        beats = harness.store.read(
+            streams={"beats": max(0, harness.store.last("beats") - 1)},
             registers={},
             timeout_seconds=3.0,
         )

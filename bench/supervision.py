@@ -25,7 +25,7 @@ from bench.clusters import (
 )
 from bench.report import Report
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
-from tests.e2e.stand import RankStack, newest_run
+from tests.e2e.cluster_harness import ClusterHarness, newest_run
 
 MEASURED_SECONDS = 60.0
 # done before measuring begins, so that starting is not measured
@@ -56,9 +56,9 @@ def cpu_by_kind(team: Team) -> dict[str, float]:
 
 def measure_processes(report: Report, seconds: float) -> None:
     """Watch a cluster whose ranks make a step a second and need no processor themselves."""
-    with running(command=speaker(1.0)) as stand:
-        view = stand.wait(lambda view: past_step(view, SETTLE_STEPS), "the first steps")
-        team = team_of(stand, view)
+    with running(command=speaker(1.0)) as harness:
+        view = harness.wait(lambda view: past_step(view, SETTLE_STEPS), "the first steps")
+        team = team_of(harness, view)
         started, before = time.monotonic(), cpu_by_kind(team)
         time.sleep(seconds)
         after, wall_seconds = cpu_by_kind(team), time.monotonic() - started
@@ -95,18 +95,18 @@ def measure_rank(report: Report, num_steps: int) -> None:
         "validate_every": 0,
     }
     environment = {"OMP_NUM_THREADS": "1"}
-    with running(Shape(spares=0), trainer=trainer, environment=environment) as stand:
-        run = stand.wait(ended, "the end of training")
-        words = own_words(stand, run)
+    with running(Shape(spares=0), trainer=trainer, environment=environment) as harness:
+        run = harness.wait(ended, "the end of training")
+        words = own_words(harness, run)
     report.figure("in a rank, per step", words, "us", at_most=IN_RANK_LIMIT_US)
 
 
-def own_words(stand: RankStack, run: RunStatus) -> float:
+def own_words(harness: ClusterHarness, run: RunStatus) -> float:
     """Return the microseconds that rank 0 counted."""
     said = Path(run.folder, "attempts", str(run.attempt), "rank0.out").read_text()
     found = OWN_WORDS.search(said)
     if found is None:
-        raise RuntimeError(f"rank 0 said nothing of what supervision cost:\n{stand.report()}")
+        raise RuntimeError(f"rank 0 said nothing of what supervision cost:\n{harness.report()}")
     return float(found.group(1))
 
 

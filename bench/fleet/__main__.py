@@ -35,38 +35,38 @@ class Point:
 
 def measure_fleet(report: Report, given: argparse.Namespace) -> None:
     """Measure a fleet in gangs of eight nodes: cost, decisions, deaths."""
-    with stage(given.nodes, heartbeat_seconds=given.heartbeat) as stand:
-        report.figure(f"{given.nodes} nodes join and pass their checks", stand.join(), "s")
+    with stage(given.nodes, heartbeat_seconds=given.heartbeat) as harness:
+        report.figure(f"{given.nodes} nodes join and pass their checks", harness.join(), "s")
         report.figure(
-            "all of them in gangs of 8, up and at their first step", start_runs(stand), "s"
+            "all of them in gangs of 8, up and at their first step", start_runs(harness), "s"
         )
-        found = steady(stand, given.seconds)
+        found = steady(harness, given.seconds)
         _note_load(report, found)
         report.figure("supervisor", found.cores["supervisor"], "cores", at_most=MAX_CORES)
         report.figure("redis-server", found.cores["redis"], "cores")
         report.figure("all agents together", found.cores["agents"], "cores")
         report.figure("heartbeats that got through", found.beats_ratio * 100, "%")
-        decisions = crash_rounds(stand, given.rounds)
+        decisions = crash_rounds(harness, given.rounds)
         _figures_of(report, decisions)
-        limit = stand.cluster.silence_seconds + 1.0
+        limit = harness.cluster.silence_seconds + 1.0
         name = "a dead node: from its last word to its incident, slowest"
-        report.figure(name, max(deaths(stand, given.deaths)), "s", at_most=limit)
+        report.figure(name, max(deaths(harness, given.deaths)), "s", at_most=limit)
         report.figure(
-            "supervisor, most memory ever resident", stand.peak_mb(), "MB", at_most=MAX_MB
+            "supervisor, most memory ever resident", harness.peak_mb(), "MB", at_most=MAX_MB
         )
 
 
 def measure_gang(report: Report, given: argparse.Namespace) -> None:
     """Measure one gang that takes nearly all nodes: each decision writes thousands of registers."""
-    with stage(given.nodes, heartbeat_seconds=given.heartbeat) as stand:
-        stand.join()
+    with stage(given.nodes, heartbeat_seconds=given.heartbeat) as harness:
+        harness.join()
         size = max(1, int(given.nodes * 0.98))
         report.figure(
             f"one gang of {size} nodes, from the request to its first step",
-            start_runs(stand, nodes_per_run=size),
+            start_runs(harness, nodes_per_run=size),
             "s",
         )
-        decisions = crash_rounds(stand, given.gang_rounds)
+        decisions = crash_rounds(harness, given.gang_rounds)
         report.figure_of(
             "a rank's death to the last idle assignment written", decisions.idle_ms, "ms"
         )
@@ -80,11 +80,11 @@ def measure_curve(report: Report, sizes: list[int], *, heartbeat_seconds: float)
     points = []
     for nodes in sizes:
         try:
-            with stage(nodes, heartbeat_seconds=heartbeat_seconds) as stand:
-                joined = stand.join()
-                up = start_runs(stand)
-                found = steady(stand, CURVE_SECONDS)
-                points.append(_point(stand, nodes, found))
+            with stage(nodes, heartbeat_seconds=heartbeat_seconds) as harness:
+                joined = harness.join()
+                up = start_runs(harness)
+                found = steady(harness, CURVE_SECONDS)
+                points.append(_point(harness, nodes, found))
         except RuntimeError as error:
             report.miss(f"{nodes} nodes", str(error).splitlines()[0])
             break
@@ -125,8 +125,8 @@ def bend(points: list[Point]) -> str:
     return f"nothing, up to {points[-1].nodes} nodes"
 
 
-def _point(stand: Stage, nodes: int, found: Steady) -> Point:
-    return Point(nodes=nodes, steady=found, decisions=crash_rounds(stand, CURVE_ROUNDS))
+def _point(harness: Stage, nodes: int, found: Steady) -> Point:
+    return Point(nodes=nodes, steady=found, decisions=crash_rounds(harness, CURVE_ROUNDS))
 
 
 def _p99(point: Point) -> float:

@@ -176,8 +176,8 @@ def stage(count: int, *, heartbeat_seconds: float = 1.0) -> Iterator[Stage]:
         tempfile.TemporaryDirectory(prefix="stoker-fleet-") as name,
         RedisServer(Path(name) / "redis") as redis,
     ):
-        stand = Stage(Path(name), redis, count, heartbeat_seconds=heartbeat_seconds)
+        harness = Stage(Path(name), redis, count, heartbeat_seconds=heartbeat_seconds)
         try:
-            yield stand
+            yield harness
         finally:
-            stand.end()
+            harness.end()

@@ -31,7 +31,7 @@ from bench.recovery.watching import Reader, first_in_line
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.signer import load_signer
 from runner.store.sqlite.store import SqliteStore
-from tests.e2e.stand import RankStack, newest_run
+from tests.e2e.cluster_harness import ClusterHarness, newest_run
 
 WAIT_SECONDS = 120.0
 WARM_STATES_TO_WAIT_FOR = ("", "importing")
@@ -41,7 +41,7 @@ WARM_STATES_TO_WAIT_FOR = ("", "importing")
 class Ours:
     """One run on a cluster of `shape`: of `train_ddp.py`, which leaves stamps, or else of the trainer, which reports."""
 
-    stand: RankStack
+    harness: ClusterHarness
     reader: Reader
     shape: Shape
     is_script: bool
@@ -51,10 +51,10 @@ class Ours:
     def settled(self) -> RunStatus:
         """Wait until nothing is amiss and nothing is under way any more: gang, warm processes, spares."""
         self.reader.catch_up()
-        run = self.stand.wait(self._healthy_run, "a run whose incidents are all resolved")
+        run = self.harness.wait(self._healthy_run, "a run whose incidents are all resolved")
         if self.is_script:
             wait_until(
-                lambda: is_settled(self.stand.folder, len(self.shape.ranks)),
+                lambda: is_settled(self.harness.folder, len(self.shape.ranks)),
                 "steps of the script",
                 seconds=WAIT_SECONDS,
             )
@@ -66,7 +66,7 @@ class Ours:
         assert run.attempt is not None
         self.reader.catch_up()
         seen = Watermarks(frozenset(run.nodes), run.attempt)
-        before = gang_of(self.stand.folder, len(self.shape.ranks)) if self.is_script else ()
+        before = gang_of(self.harness.folder, len(self.shape.ranks)) if self.is_script else ()
         with first_in_line():
             fault(seen)
             self._watch(seen, before)
@@ -76,13 +76,15 @@ class Ours:
         """Look until the first new step, and until it is known of all new processes that they were started."""
         while seen.first_step is None or not seen.is_started():
             if time.monotonic() > seen.broken_at + WAIT_SECONDS:
-                raise RuntimeError(f"no recovery within {WAIT_SECONDS:g} s:\n{self.stand.report()}")
+                raise RuntimeError(
+                    f"no recovery within {WAIT_SECONDS:g} s:\n{self.harness.report()}"
+                )
             facts = self.reader.read(LOOK_SECONDS if self.is_script else 1.0)
             now = time.monotonic()
             for fact in facts:
                 seen.note(fact, now)
             if self.is_script and seen.first_step is None:
-                stamp = first_new_step(self.stand.folder, before)
+                stamp = first_new_step(self.harness.folder, before)
                 seen.first_step = stamp.at if stamp is not None else None
 
     def pid_of(self, run: RunStatus, rank: int) -> int:
@@ -92,9 +94,9 @@ class Ours:
 
     def kill_node(self, node: str, seen: Watermarks) -> None:
         """SIGKILL everything that a node consists of: agent, keeper, warm process, ranks and whatever they started."""
-        view = self.stand.view()
+        view = self.harness.view()
         assert view is not None
-        team = team_of(self.stand, view)
+        team = team_of(self.harness, view)
         heads = [team.agents[node], team.keepers[node]]
         pids = dict.fromkeys(heads)
         for head in heads:
@@ -108,14 +110,14 @@ class Ours:
 
     def bring_back(self, node: str) -> None:
         """Start an agent on a node that was killed, as one would after a reboot, and wait until it stands by."""
-        command = ("agent", "--cluster", str(self.stand.state), "--node", node)
+        command = ("agent", "--cluster", str(self.harness.state), "--node", node)
         self.reader.warm[node] = ""
-        self._agents[node] = self.stand.start(*command)
+        self._agents[node] = self.harness.start(*command)
 
         def is_spare(view: ClusterStatus) -> bool:
             return any(n.node == node and n.state == "spare" for n in view.nodes)
 
-        self.stand.wait(is_spare, f"{node} as a spare")
+        self.harness.wait(is_spare, f"{node} as a spare")
 
     def _is_warm(self) -> bool:
         self.reader.catch_up()
@@ -139,12 +141,12 @@ def run_of_ours(shape: Shape, **fields: Any) -> Iterator[Ours]:
     """Run run.yaml's `fields`, `train_ddp.py` beside it, on a cluster of its own."""
     with ExitStack() as stack:
         scripts = {SCRIPT.name: SCRIPT.read_text()}
-        stand = stack.enter_context(running(shape, scripts=scripts, **fields))
-        store = stack.enter_context(closing(SqliteStore(stand.state / "store", create=False)))
+        harness = stack.enter_context(running(shape, scripts=scripts, **fields))
+        store = stack.enter_context(closing(SqliteStore(harness.state / "store", create=False)))
         is_script = "command" in fields
         wants_warm = bool(fields.get("preload", not is_script))
-        reader = Reader(store, shape.names, load_signer(str(stand.state / "cluster.token")))
-        yield Ours(stand, reader, shape, is_script, wants_warm)
+        reader = Reader(store, shape.names, load_signer(str(harness.state / "cluster.token")))
+        yield Ours(harness, reader, shape, is_script, wants_warm)
 
 
 def send(pid: int, number: signal.Signals, seen: Watermarks) -> None:

@@ -13,9 +13,9 @@ AGENT_LIMIT_MB = 80.0
 
 def weigh(report: Report, name: str, ours: Ours) -> None:
     """Print resident memory of each agent, and of each warm process the share that is its own as well."""
-    view = ours.stand.view()
+    view = ours.harness.view()
     assert view is not None
-    team = team_of(ours.stand, view)
+    team = team_of(ours.harness, view)
     for node, pid in sorted(team.agents.items()):
         resident, _ = memory_mb(pid)
         report.figure(f"{name}: resident, agent of {node}", resident, "MB", at_most=AGENT_LIMIT_MB)

@@ -11,7 +11,7 @@ from typing import IO, Any
 
 import click
 
-from runner.cli import exit_codes, show
+from runner.cli import exit_codes, output
 from runner.cli.options import examples, json_option
 from runner.errors import StokerError, UserError
 
@@ -72,9 +72,9 @@ def check(*, as_json: bool, **asked: Any) -> None:
             found = _follow(child.stdout, as_json=as_json)
         total = _total(found, child.returncode, errors)
     if as_json:
-        show.print_json({"overall": total, "checks": found[:-1]})
+        output.print_json({"overall": total, "checks": found[:-1]})
     else:
-        show.print_text(f"\n{_summary(total)}")
+        output.print_text(f"\n{_summary(total)}")
     click.get_current_context().exit(EXIT_CODES[total["outcome"]])
 
 
@@ -106,9 +106,9 @@ def _follow(lines: IO[str], *, as_json: bool) -> list[dict[str, Any]]:
         found.append(one)
         if one["kind"] == "check" and not as_json:
             if len(found) == 1:
-                show.print_text(_row("CHECK", "OUTCOME", "TIME", "WHY"))
-            show.print_text(
-                _row(one["check"], one["outcome"], show.seconds(one["seconds"]), one["reason"])
+                output.print_text(_row("CHECK", "OUTCOME", "TIME", "WHY"))
+            output.print_text(
+                _row(one["check"], one["outcome"], output.seconds(one["seconds"]), one["reason"])
             )
     return found
 

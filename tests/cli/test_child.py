@@ -9,7 +9,12 @@ from pathlib import Path
 import pytest
 
 from runner.cli.clusters import keep_spec, store_of
-from runner.cli.foreground.child import Budget, SupervisorChild, SupervisorLost, SupervisorRefused
+from runner.cli.foreground.supervisor_child import (
+    Budget,
+    SupervisorChild,
+    SupervisorLost,
+    SupervisorRefused,
+)
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
 from tests.cli.conftest import Cluster

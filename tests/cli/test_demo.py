@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from runner.cli.demo import make_run
+from runner.cli.runs.demo import make_run
 from runner.load.specs import load_run
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.clusters import cluster_for_run, make_cluster
-from runner.cli.run import check_trainer, exit_code_of, with_changes
+from runner.cli.runs.run import check_trainer, exit_code_of, with_changes
 from runner.errors import SpecError, UserError
 from runner.facts.specs.run import RunSpec
 from tests.cli.conftest import Cluster, stoker

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from runner.cli import show
+from runner.cli import output
 from runner.cli.foreground.changes import changes, progress
 from runner.cli.foreground.screen import LiveScreen, PlainScreen, figures, headline
 from runner.cli.foreground.summary import summarize, summary_text
@@ -46,28 +46,28 @@ def view(
 
 def test_durations_are_written_as_people_say_them() -> None:
     """Fractions for short ones, minutes, hours and days for long ones."""
-    told = [show.seconds(value) for value in (None, 0.05, 12.34, 245.2, 3600 * 3.5, 86400 * 2.5)]
+    told = [output.seconds(value) for value in (None, 0.05, 12.34, 245.2, 3600 * 3.5, 86400 * 2.5)]
     assert told == ["-", "0.05 s", "12.3 s", "4 min 05 s", "3 h 30 min", "2 d 12 h"]
 
 
 def test_sparklines_bear_every_number() -> None:
     """Lowest to highest, constant, NaN, infinity, nothing."""
-    assert show.sparkline([1, 2, 3]) == "▁▅█"
-    assert show.sparkline([5, 5]) == "▁▁"
-    assert show.sparkline([1, float("nan"), 2, float("inf")]) == "▁!█!"
-    assert show.sparkline([float("nan")]) == "!"
-    assert show.sparkline([]) == ""
-    assert len(show.sparkline(list(range(500)))) == 60
+    assert output.sparkline([1, 2, 3]) == "▁▅█"
+    assert output.sparkline([5, 5]) == "▁▁"
+    assert output.sparkline([1, float("nan"), 2, float("inf")]) == "▁!█!"
+    assert output.sparkline([float("nan")]) == "!"
+    assert output.sparkline([]) == ""
+    assert len(output.sparkline(list(range(500)))) == 60
 
 
 def test_tables_align_their_columns() -> None:
     """Columns are as wide as their widest cell, and lines end without blanks."""
-    assert show.table(("a", "bb"), [("1", "2"), ("333", "")]) == "a    bb\n1    2\n333"
+    assert output.table(("a", "bb"), [("1", "2"), ("333", "")]) == "a    bb\n1    2\n333"
 
 
 def test_json_prints_every_field(capsys: pytest.CaptureFixture[str]) -> None:
     """Nested facts, ids, infinities and empty fields all arrive."""
-    show.print_json({"run": replace(RUN, last=StepRecord(step=3, loss=float("inf")))})
+    output.print_json({"run": replace(RUN, last=StepRecord(step=3, loss=float("inf")))})
     plain = json.loads(capsys.readouterr().out)["run"]
     assert plain["last"]["loss"] == "Infinity"
     assert plain["attempt"] == "1.1.0"

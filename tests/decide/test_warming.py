@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from runner.act.registers import Registers
-from runner.cli.tables import how_ranks_started
+from runner.cli.reports.tables import how_ranks_started
 from runner.decide.placement.launch_plans import Preloads, assignment_of
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Node, Run, State

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.cluster_harness import ClusterHarness
 from tests.e2e.reference import Reference, undisturbed_run
-from tests.e2e.stand import RankStack
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -19,28 +19,28 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def make_stand(tmp_path: Path) -> Iterator[Callable[[], RankStack]]:
-    """Give a maker of stands; afterwards what the observer saw is judged, and nothing may be left."""
-    stands: list[RankStack] = []
+def make_stand(tmp_path: Path) -> Iterator[Callable[[], ClusterHarness]]:
+    """Give a maker of harnesses; afterwards what the observer saw is judged, and nothing may be left."""
+    harnesses: list[ClusterHarness] = []
 
-    def make() -> RankStack:
-        stands.append(RankStack(tmp_path / f"stand{len(stands)}"))
-        stands[-1].observer.__enter__()
-        return stands[-1]
+    def make() -> ClusterHarness:
+        harnesses.append(ClusterHarness(tmp_path / f"harness{len(harnesses)}"))
+        harnesses[-1].observer.__enter__()
+        return harnesses[-1]
 
     yield make
     left = []
-    for stand in stands:
-        left += stand.end()
-        stand.observer.__exit__(None, None, None)
+    for harness in harnesses:
+        left += harness.end()
+        harness.observer.__exit__(None, None, None)
     assert not left, f"left behind: {left}"
-    for stand in stands:
-        stand.observer.check()
+    for harness in harnesses:
+        harness.observer.check()
 
 
 @pytest.fixture
-def stand(make_stand: Callable[[], RankStack]) -> RankStack:
-    """Give one stand."""
+def harness(make_stand: Callable[[], ClusterHarness]) -> ClusterHarness:
+    """Give one harness."""
     return make_stand()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.checkpoints import sealed_folder
-from tests.e2e.stand import RankStack, run_of
+from tests.e2e.cluster_harness import ClusterHarness, run_of
 
 # enough for all faults on a machine whose steps take a twentieth of a second
 STEPS = 130
@@ -38,31 +38,33 @@ class Reference:
 
 def undisturbed_run(folder: Path) -> Reference:
     """Run it in a folder of its own; raise AssertionError when it is anything but undisturbed."""
-    stand = RankStack(folder)
-    with stand.observer:
-        prepare(stand)
+    harness = ClusterHarness(folder)
+    with harness.observer:
+        prepare(harness)
         try:
-            code, said = stand.finish(stand.start("run", "run.yaml"))
+            code, said = harness.finish(harness.start("run", "run.yaml"))
             assert code == 0, said
-            ended = outcome_of(stand)
-            assert stand.observer.starts() == {"1.1.0": NODES * RANKS}
+            ended = outcome_of(harness)
+            assert harness.observer.starts() == {"1.1.0": NODES * RANKS}
         finally:
-            left = stand.end()
+            left = harness.end()
     assert not left, f"left behind: {left}"
-    stand.observer.check()
+    harness.observer.check()
     return ended
 
 
-def prepare(stand: RankStack, *, spares: int = 0, **fields: Any) -> None:
+def prepare(harness: ClusterHarness, *, spares: int = 0, **fields: Any) -> None:
     """Write what every run on this layout has in common."""
-    stand.write_cluster(nodes=NODES, slots=RANKS, spares=spares)
-    stand.write_run(trainer=TRAINER, nodes=NODES, ranks_per_node=RANKS, **fields)
+    harness.write_cluster(nodes=NODES, slots=RANKS, spares=spares)
+    harness.write_run(trainer=TRAINER, nodes=NODES, ranks_per_node=RANKS, **fields)
 
 
-def outcome_of(stand: RankStack, *, steps: int = STEPS, ranks: int = NODES * RANKS) -> Reference:
+def outcome_of(
+    harness: ClusterHarness, *, steps: int = STEPS, ranks: int = NODES * RANKS
+) -> Reference:
     """Return what a finished run of so many ranks ended with: the last step's loss as published, and its last checkpoint."""
-    run = run_of(stand.view())
-    assert run.state == "finished", stand.report()
+    run = run_of(harness.view())
+    assert run.state == "finished", harness.report()
     assert run.last is not None
     assert run.last.step == run.step == steps
     assert run.last.loss is not None
@@ -74,9 +76,9 @@ def outcome_of(stand: RankStack, *, steps: int = STEPS, ranks: int = NODES * RAN
     return Reference(run.last.loss, tuple(manifest.metrics), shards)
 
 
-def assert_equal(stand: RankStack, undisturbed: Reference) -> None:
+def assert_equal(harness: ClusterHarness, undisturbed: Reference) -> None:
     """Compare a run's end with the undisturbed one's: not nearly equal, equal."""
-    ended = outcome_of(stand)
+    ended = outcome_of(harness)
     assert ended.loss == undisturbed.loss
     shared = min(len(ended.metrics), len(undisturbed.metrics))
     assert shared > 0

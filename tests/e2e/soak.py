@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from runner.facts.messages.cluster_status import ClusterStatus
+from tests.e2e.cluster_harness import ClusterHarness, Process, Training, kill, node_of
 from tests.e2e.observer import environment_of, stat_of
-from tests.e2e.stand import Process, RankStack, Training, kill, node_of
 
 # Two ranks that need each other in every step, as in training: the state after a step hangs on both and on all steps before.
 # Rank 0 saves for itself, in one move, every fifth step; each start goes on from there. They end when the file `enough` is there.
@@ -150,9 +150,9 @@ class Books:
 
     held: dict[tuple[str, int], list[Holding]] = field(default_factory=dict)
 
-    def note(self, stand: RankStack) -> None:
+    def note(self, harness: ClusterHarness) -> None:
         """Look at every process."""
-        for process in stand.processes():
+        for process in harness.processes():
             kind = kind_of(process)
             if kind != "rank":
                 self.held.setdefault((kind, process.pid), []).append(holding_of(process.pid))
@@ -180,7 +180,7 @@ def holding_of(pid: int) -> Holding:
 
 
 def kind_of(process: Process) -> str:
-    """Say what a process of a stand is."""
+    """Say what a process of a harness is."""
     if "RANK" in environment_of(process.pid):
         return "rank"
     for part, kind in (
@@ -207,8 +207,8 @@ def zombies_below(pids: list[int]) -> list[int]:
 class Rounds:
     """Kills, one a round, and what must hold after each. Node n1's own processes are spared, so that a leak in them shows."""
 
-    def __init__(self, stand: RankStack, seed: int) -> None:
-        self.stand = stand
+    def __init__(self, harness: ClusterHarness, seed: int) -> None:
+        self.harness = harness
         self.books = Books()
         self.rng = random.Random(seed)
         self.pack: list[str] = []
@@ -220,40 +220,40 @@ class Rounds:
     def begin(self) -> None:
         """Start a cluster of two nodes with one rank each, forked from warm processes."""
         limits = {"silence_seconds": 2.0, "stopped_seconds": 0.2, "lease_seconds": 1.0}
-        self.stand.write_cluster(nodes=2, slots=1, limits=limits)
-        self.stand.write_script(CHAIN)
-        self.stand.write_run(
+        self.harness.write_cluster(nodes=2, slots=1, limits=limits)
+        self.harness.write_script(CHAIN)
+        self.harness.write_run(
             command="{python} train.py",
             nodes=2,
             python=sys.executable,
             preload=list(PYTHON_IMPORTS),
-            working_directory=str(self.stand.folder),
+            working_directory=str(self.harness.folder),
         )
-        self.supervisor = self.stand.start("supervise")
-        self.stand.until(self.stand.view, "a first View")
-        handed = self.stand.stoker("run", "run.yaml", "--detach")
+        self.supervisor = self.harness.start("supervise")
+        self.harness.until(self.harness.view, "a first View")
+        handed = self.harness.stoker("run", "run.yaml", "--detach")
         assert handed.returncode == 0, handed
-        self.settle(self.stand.training(past_step=1))
+        self.settle(self.harness.training(past_step=1))
 
     def round(self, *, may_lead_anew: bool) -> None:
         """Kill something, wait until all is as before and the gang has gone on, and note what is held."""
         what = self._draw()
         while what == "supervisor" and not may_lead_anew:
             what = self._draw()
-        before = self.stand.training(past_step=1)
+        before = self.harness.training(past_step=1)
         self.done.append(what)
         if what in ("rank", "stop"):
             rank = self.rng.randrange(2)
             kill(before.pids[rank], signal.SIGSTOP if what == "stop" else signal.SIGKILL)
-            self.settle(self.stand.training(past_step=before.step, after=before.attempt))
+            self.settle(self.harness.training(past_step=before.step, after=before.attempt))
         elif what == "keeper":
             # its ranks die with it
             kill(self.pid_on_n2("keeper"))
-            self.settle(self.stand.training(past_step=before.step, after=before.attempt))
+            self.settle(self.harness.training(past_step=before.step, after=before.attempt))
         elif what == "supervisor":
             self.supervisor.kill()
             self.supervisor.wait()
-            self.supervisor = self.stand.start("supervise")
+            self.supervisor = self.harness.start("supervise")
             self.goes_on(before)
         else:
             kill(self.pid_on_n2(what))
@@ -269,28 +269,28 @@ class Rounds:
     def goes_on(self, before: Training) -> None:
         """Wait until all is as before with the same ranks, and see that they have gone on."""
         self.settle(before)
-        after = self.stand.training(past_step=before.step)
+        after = self.harness.training(past_step=before.step)
         assert after.pids == before.pids
 
     def settle(self, now: Training) -> None:
         """Wait until every process is there once, nodes are well and warm, and note what they hold."""
 
         def is_whole() -> bool:
-            view = self.stand.view()
+            view = self.harness.view()
             if view is None or not self.leads(view):
                 return False
             nodes = [node_of(view, name) for name in ("n1", "n2")]
-            found = [kind_of(process) for process in self.stand.processes()]
+            found = [kind_of(process) for process in self.harness.processes()]
             return (
                 {kind: found.count(kind) for kind in dict.fromkeys(found)} == self.wanted
                 and all(node.state == "active" and node.warm == "ready" for node in nodes)
-                and {node.agent_pid for node in nodes} <= {p.pid for p in self.stand.processes()}
+                and {node.agent_pid for node in nodes} <= {p.pid for p in self.harness.processes()}
             )
 
-        self.stand.until(is_whole, f"all processes once, after {self.done[-1:]}")
-        pids = [process.pid for process in self.stand.processes()]
-        self.stand.until(lambda: not zombies_below(pids), "all zombies reaped")
-        self.books.note(self.stand)
+        self.harness.until(is_whole, f"all processes once, after {self.done[-1:]}")
+        pids = [process.pid for process in self.harness.processes()]
+        self.harness.until(lambda: not zombies_below(pids), "all zombies reaped")
+        self.books.note(self.harness)
 
     def leads(self, view: ClusterStatus) -> bool:
         """Whether a supervisor that lives has drawn this View."""
@@ -298,8 +298,8 @@ class Rounds:
 
     def pid_on_n2(self, kind: str) -> int:
         """Find a process of node n2."""
-        view = self.stand.view()
-        folder = self.stand.state / "nodes" / "n2"
+        view = self.harness.view()
+        folder = self.harness.state / "nodes" / "n2"
         keeper = int(json.loads((folder / "keeper.json").read_text())["pid"])
         if kind == "keeper":
             return keeper
@@ -307,7 +307,7 @@ class Rounds:
             return node_of(view, "n2").agent_pid
         return next(
             process.pid
-            for process in self.stand.processes()
+            for process in self.harness.processes()
             if kind_of(process) == "warm" and _parent_of(process.pid) == keeper
         )
 

@@ -8,27 +8,27 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.cluster_harness import ClusterHarness, incidents_of, kill, node_of, run_of
 from tests.e2e.scripts import ENDING, STEPPING
-from tests.e2e.stand import RankStack, incidents_of, kill, node_of, run_of
 
 pytestmark = pytest.mark.timeout(300)
 
 
 def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(
-    stand: RankStack,
+    harness: ClusterHarness,
 ) -> None:
     """The same error at every start: three attempts, exit code 1, the reason, and the output of every attempt kept."""
-    code, said = run_script(stand, exit_code=3, words="no such thing as luck")
+    code, said = run_script(harness, exit_code=3, words="no such thing as luck")
     print(said)
     assert code == 1
-    assert stand.observer.starts() == {"1.1.0": 2, "1.1.1": 2, "1.1.2": 2}
-    run = run_of(stand.view())
+    assert harness.observer.starts() == {"1.1.0": 2, "1.1.1": 2, "1.1.2": 2}
+    run = run_of(harness.view())
     assert run.state == "failed"
     assert "exit code 3" in said
     assert "no such thing as luck" in said
     assert run.reason
     assert run.reason in said
-    (incident,) = incidents_of(stand.view())
+    (incident,) = incidents_of(harness.view())
     assert (incident.fault, incident.state) == ("rank_crash", "gave_up")
     assert incident.rungs == ("restart", "restart", "stop")
     for attempt in ("1.1.0", "1.1.1", "1.1.2"):
@@ -37,72 +37,72 @@ def test_a_script_that_always_fails_is_started_three_times_and_then_stopped(
         assert any("no such thing as luck" in path.read_text() for path in errors)
 
 
-def test_exit_code_78_stops_the_run_at_once(stand: RankStack) -> None:
+def test_exit_code_78_stops_the_run_at_once(harness: ClusterHarness) -> None:
     """Settings that cannot work are not tried twice, and the script's own words are told."""
-    code, said = run_script(stand, exit_code=78, words="width 7 is no multiple of heads 2")
+    code, said = run_script(harness, exit_code=78, words="width 7 is no multiple of heads 2")
     print(said)
     assert code == 1
-    assert stand.observer.starts() == {"1.1.0": 2}
+    assert harness.observer.starts() == {"1.1.0": 2}
     assert "width 7 is no multiple of heads 2" in said
-    assert [i.fault for i in incidents_of(stand.view())] == ["settings_refused"]
+    assert [i.fault for i in incidents_of(harness.view())] == ["settings_refused"]
 
 
 def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back(
-    stand: RankStack,
+    harness: ClusterHarness,
 ) -> None:
     """A node is killed and none stands by: nothing is given up, a person is told, and `stoker agent` heals it."""
-    stand.write_cluster(nodes=2, slots=1, limits={"silence_seconds": 2.0})
-    stand.write_script(STEPPING)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    run = stand.start("run", "run.yaml")
-    before = stand.training(past_step=1)
-    drilled = stand.stoker("drill", "kill-node", "--node", "n2")
+    harness.write_cluster(nodes=2, slots=1, limits={"silence_seconds": 2.0})
+    harness.write_script(STEPPING)
+    harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    run = harness.start("run", "run.yaml")
+    before = harness.training(past_step=1)
+    drilled = harness.stoker("drill", "kill-node", "--node", "n2")
     assert drilled.returncode == 0, drilled
-    stand.wait(lambda view: run_of(view).state == "waiting" or None, "a run that waits")
-    assert node_of(stand.view(), "n2").state == "lost"
-    assert "no spare left" in run_of(stand.view()).reason
-    stand.until(lambda: "no spare left" in stand.output() or None, "a word about it")
-    assert "PAGE" in (stand.state / "supervisor.log").read_text()
-    status = stand.stoker("status")
+    harness.wait(lambda view: run_of(view).state == "waiting" or None, "a run that waits")
+    assert node_of(harness.view(), "n2").state == "lost"
+    assert "no spare left" in run_of(harness.view()).reason
+    harness.until(lambda: "no spare left" in harness.output() or None, "a word about it")
+    assert "PAGE" in (harness.state / "supervisor.log").read_text()
+    status = harness.stoker("status")
     assert "waiting" in status.stdout
-    agent = stand.start("agent", "--node", "n2")
-    after = stand.training(past_step=before.step, after=before.attempt)
-    (stand.folder / "enough").touch()
-    code, said = stand.finish(run)
+    agent = harness.start("agent", "--node", "n2")
+    after = harness.training(past_step=before.step, after=before.attempt)
+    (harness.folder / "enough").touch()
+    code, said = harness.finish(run)
     assert code == 0, said
     assert agent.wait(10) == 0
     print(said)
-    assert stand.observer.starts() == {"1.1.0": 2, str(after.attempt): 2}
+    assert harness.observer.starts() == {"1.1.0": 2, str(after.attempt): 2}
 
 
-def test_a_second_interrupt_kills_everything_at_once(stand: RankStack) -> None:
+def test_a_second_interrupt_kills_everything_at_once(harness: ClusterHarness) -> None:
     """Ctrl-C asks for an orderly end; a second one does not wait for ranks that ignore it."""
-    stand.write_script(
+    harness.write_script(
         "import os, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
         "open('deaf-' + os.environ['RANK'], 'w').close()\ntime.sleep(600)\n"
     )
-    stand.write_run(command="{python} train.py", ranks_per_node=2, stop_grace_seconds=300)
-    run = stand.start("run", "run.yaml")
-    deaf = [stand.folder / f"deaf-{rank}" for rank in range(2)]
-    stand.until(lambda: all(path.exists() for path in deaf) or None, "ranks that ignore SIGTERM")
-    stand.wait(
+    harness.write_run(command="{python} train.py", ranks_per_node=2, stop_grace_seconds=300)
+    run = harness.start("run", "run.yaml")
+    deaf = [harness.folder / f"deaf-{rank}" for rank in range(2)]
+    harness.until(lambda: all(path.exists() for path in deaf) or None, "ranks that ignore SIGTERM")
+    harness.wait(
         lambda view: (view.runs and run_of(view).attempt_state == "running") or None, "a View"
     )
     kill(run.pid, signal.SIGINT)
-    stand.wait(
+    harness.wait(
         lambda view: run_of(view).attempt_state == "stopping" or None,
         "an orderly end that takes long",
     )
     kill(run.pid, signal.SIGINT)
-    code, said = stand.finish(run, seconds=20)
+    code, said = harness.finish(run, seconds=20)
     print(said)
     assert code == 130
 
 
-def run_script(stand: RankStack, *, exit_code: int, words: str) -> tuple[int, str]:
+def run_script(harness: ClusterHarness, *, exit_code: int, words: str) -> tuple[int, str]:
     """Run a script on two ranks that ends like this; return exit code and output of `stoker run`."""
-    stand.write_script(ENDING)
+    harness.write_script(ENDING)
     # Long enough for the observer to see it on a loaded machine.
     command = ["{python}", "train.py", str(exit_code), "1.5", words]
-    stand.write_run(command=command, ranks_per_node=2, python=sys.executable)
-    return stand.finish(stand.start("run", "run.yaml"))
+    harness.write_run(command=command, ranks_per_node=2, python=sys.executable)
+    return harness.finish(harness.start("run", "run.yaml"))

@@ -6,41 +6,41 @@ import signal
 
 import pytest
 
+from tests.e2e.cluster_harness import ClusterHarness, incidents_of, kill, node_of
 from tests.e2e.reference import Reference, assert_equal, prepare
-from tests.e2e.stand import RankStack, incidents_of, kill, node_of
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def test_a_run_that_loses_each_rank_a_stopped_rank_and_a_node_ends_as_if_nothing_had_happened(
-    stand: RankStack, undisturbed: Reference
+    harness: ClusterHarness, undisturbed: Reference
 ) -> None:
     """SIGKILL to each rank in turn, SIGSTOP to one, a whole node killed: the same last step, loss and weights."""
-    prepare(stand, spares=1)
-    run = stand.start("run", "run.yaml")
-    now = stand.training(past_step=5)
+    prepare(harness, spares=1)
+    run = harness.start("run", "run.yaml")
+    now = harness.training(past_step=5)
     for rank in range(4):
         print(f"step {now.step}: SIGKILL to rank {rank} (pid {now.pids[rank]}) of {now.attempt}")
         kill(now.pids[rank])
-        now = stand.training(past_step=now.step + 1, after=now.attempt)
+        now = harness.training(past_step=now.step + 1, after=now.attempt)
     print(f"step {now.step}: SIGSTOP to rank 2 of {now.attempt}")
     kill(now.pids[2], signal.SIGSTOP)
-    now = stand.training(past_step=now.step + 1, after=now.attempt)
+    now = harness.training(past_step=now.step + 1, after=now.attempt)
     print(f"step {now.step}: kill-node n2 of {now.attempt}")
-    drilled = stand.stoker("drill", "kill-node", "--node", "n2")
+    drilled = harness.stoker("drill", "kill-node", "--node", "n2")
     assert drilled.returncode == 0, drilled
-    code, said = stand.finish(run, seconds=300)
+    code, said = harness.finish(run, seconds=300)
     assert code == 0, said
 
-    assert_equal(stand, undisturbed)
-    assert list(stand.observer.starts().values()) == [4] * 7
-    assert [str(attempt) for attempt in stand.observer.attempts()] == [
+    assert_equal(harness, undisturbed)
+    assert list(harness.observer.starts().values()) == [4] * 7
+    assert [str(attempt) for attempt in harness.observer.attempts()] == [
         f"1.1.{restart}" for restart in range(7)
     ]
-    found = [(i.fault, i.state, i.rungs) for i in incidents_of(stand.view())]
+    found = [(i.fault, i.state, i.rungs) for i in incidents_of(harness.view())]
     assert found[:4] == [("rank_crash", "resolved", ("restart",))] * 4
     assert found[4] == ("rank_stopped", "resolved", ("restart",))
     assert [(fault, state) for fault, state, _ in found[5:]] == [("node_silent", "resolved")]
-    assert [i.rank for i in incidents_of(stand.view())][:5] == [0, 1, 2, 3, 2]
-    assert node_of(stand.view(), "n2").attempt is None
-    print(f"longest pause between two looks: {stand.observer.longest_pause_seconds * 1e3:.0f} ms")
+    assert [i.rank for i in incidents_of(harness.view())][:5] == [0, 1, 2, 3, 2]
+    assert node_of(harness.view(), "n2").attempt is None
+    print(f"longest pause between two looks: {harness.observer.longest_pause_seconds * 1e3:.0f} ms")

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
-from tests.e2e.fleet import redis_server, write_redis_cluster
+from tests.e2e.cluster_harness import ClusterHarness, kill, node_of
+from tests.e2e.fleet_harness import redis_server, write_redis_cluster
 from tests.e2e.scripts import STEPPING, steps_of
-from tests.e2e.stand import RankStack, kill, node_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -29,77 +29,83 @@ def steps_told(view: ClusterStatus) -> dict[str, int]:
     return {run.name: run.step for run in view.runs}
 
 
-def test_the_run_with_priority_gets_the_only_spare(stand: RankStack) -> None:
+def test_the_run_with_priority_gets_the_only_spare(harness: ClusterHarness) -> None:
     """Two runs lose their node while no supervisor looks: the more important one goes on, the other waits, and says for what.
 
     So both losses are found in the same moment; found one after the other, the first would have the spare by right.
     """
     limits = {"silence_seconds": 1.0, "checks": []}
-    stand.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
-    stand.write_script(STEPPING)
-    supervisor = stand.start("supervise")
-    stand.until(stand.view, "a first View")
+    harness.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
+    harness.write_script(STEPPING)
+    supervisor = harness.start("supervise")
+    harness.until(harness.view, "a first View")
     for name, priority in (("minor", 0), ("major", 5)):
-        (stand.folder / name).mkdir()
-        command = f"{sys.executable} {stand.folder / 'train.py'}"
-        where = str(stand.folder / name)
-        stand.write_run(name=name, command=command, working_directory=where, priority=priority)
-        handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+        (harness.folder / name).mkdir()
+        command = f"{sys.executable} {harness.folder / 'train.py'}"
+        where = str(harness.folder / name)
+        harness.write_run(name=name, command=command, working_directory=where, priority=priority)
+        handed = harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
         assert handed.returncode == 0, handed
-    stand.wait(
+    harness.wait(
         lambda view: all(steps_told(view).get(name, 0) > 3 for name in ("minor", "major")),
         "both runs step",
     )
-    view = stand.view()
+    view = harness.view()
     supervisor.kill()
     supervisor.wait()
     for name in ("minor", "major"):
         (node,) = run_named(view, name).nodes
-        folder = stand.state / "nodes" / node
-        pids = [process.pid for process in stand.processes() if str(folder) in process.command]
-        ranks = [seen.pid for seen in stand.observer.seen if seen.run == name and not seen.is_gone]
+        folder = harness.state / "nodes" / node
+        pids = [process.pid for process in harness.processes() if str(folder) in process.command]
+        ranks = [
+            seen.pid for seen in harness.observer.seen if seen.run == name and not seen.is_gone
+        ]
         for pid in (node_of(view, node).agent_pid, *pids, *ranks):
             kill(pid)
-    stand.start("supervise")
-    step = len(steps_of(stand.folder / "major", 0))
-    stand.wait(lambda view: run_named(view, "minor").state == "waiting", "the minor run waits")
-    stand.until(lambda: len(steps_of(stand.folder / "major", 0)) > step + 5, "the major run steps")
-    minor = run_named(stand.view(), "minor")
+    harness.start("supervise")
+    step = len(steps_of(harness.folder / "major", 0))
+    harness.wait(lambda view: run_named(view, "minor").state == "waiting", "the minor run waits")
+    harness.until(
+        lambda: len(steps_of(harness.folder / "major", 0)) > step + 5, "the major run steps"
+    )
+    minor = run_named(harness.view(), "minor")
     assert "needs 1 nodes" in minor.reason
     assert "major" in minor.reason
     for name in ("minor", "major"):
-        (stand.folder / name / "enough").touch()
-    stand.wait(lambda view: run_named(view, "major").state == "finished", "the major run ends")
+        (harness.folder / name / "enough").touch()
+    harness.wait(lambda view: run_named(view, "major").state == "finished", "the major run ends")
     # Its spare is free now, so the minor one goes on too.
-    stand.wait(lambda view: run_named(view, "minor").state == "finished", "the minor run ends")
-    assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
+    harness.wait(lambda view: run_named(view, "minor").state == "finished", "the minor run ends")
+    assert harness.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
 
 
-def test_no_outage_of_the_store_ends_ranks_that_advance(stand: RankStack, tmp_path: Path) -> None:
+def test_no_outage_of_the_store_ends_ranks_that_advance(
+    harness: ClusterHarness, tmp_path: Path
+) -> None:
     """Redis is down for ten fence times: every rank lives on and steps; back again, all that was missed is caught up with."""
     with redis_server(tmp_path / "redis") as redis:
         local = {"nodes": 2, "slots": 1}
-        write_redis_cluster(stand, redis, local=local, fence_seconds=FENCE_SECONDS)
-        stand.write_script(STEPPING)
+        write_redis_cluster(harness, redis, local=local, fence_seconds=FENCE_SECONDS)
+        harness.write_script(STEPPING)
         command = f"{sys.executable} train.py"
-        stand.write_run(command=command, nodes=2, working_directory=str(stand.folder))
-        supervisor = stand.start("supervise")
-        stand.until(stand.view, "a first View")
-        handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+        harness.write_run(command=command, nodes=2, working_directory=str(harness.folder))
+        supervisor = harness.start("supervise")
+        harness.until(harness.view, "a first View")
+        handed = harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
         assert handed.returncode == 0, handed
-        before = stand.training(past_step=5)
+        before = harness.training(past_step=5)
         redis.kill()
         time.sleep(10 * FENCE_SECONDS)
-        steps = [steps_of(stand.folder, rank)[-1] for rank in (0, 1)]
+        steps = [steps_of(harness.folder, rank)[-1] for rank in (0, 1)]
         redis.start()
-        after = stand.training(past_step=max(step.step for step in steps))
+        after = harness.training(past_step=max(step.step for step in steps))
         assert (after.attempt, after.pids) == (before.attempt, before.pids)
         assert min(step.step for step in steps) > before.step
         assert supervisor.poll() is None
         # What is asked and what dies now is dealt with as ever.
         kill(after.pids[1])
-        again = stand.training(past_step=after.step, after=after.attempt)
+        again = harness.training(past_step=after.step, after=after.attempt)
         assert again.attempt.restart == after.attempt.restart + 1
-        (stand.folder / "enough").touch()
-        stand.wait(lambda view: view.runs[0].state == "finished", "the end of the run")
-        assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
+        (harness.folder / "enough").touch()
+        harness.wait(lambda view: view.runs[0].state == "finished", "the end of the run")
+        assert harness.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.fleet import FleetRounds, redis_server
+from tests.e2e.cluster_harness import ClusterHarness, incidents_of, run_of
+from tests.e2e.fleet_harness import FleetRounds, redis_server
 from tests.e2e.soak import check_chain, expected_state
-from tests.e2e.stand import RankStack, incidents_of, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -18,7 +18,7 @@ NUM_ROUNDS = 300 if "STOKER_SOAK" in os.environ else 20
 
 
 def test_rounds_of_kills_in_a_fleet_leave_the_run_as_it_must_be(
-    stand: RankStack, tmp_path: Path
+    harness: ClusterHarness, tmp_path: Path
 ) -> None:
     """Each round, what was killed comes back and the gang goes on; its last loss is, bit for bit, that of an undisturbed run.
 
@@ -26,16 +26,16 @@ def test_rounds_of_kills_in_a_fleet_leave_the_run_as_it_must_be(
     """
     print(f"seed {SEED}, {NUM_ROUNDS} rounds")
     with redis_server(tmp_path / "redis") as redis:
-        rounds = FleetRounds(stand, redis, SEED)
+        rounds = FleetRounds(harness, redis, SEED)
         rounds.begin()
         for _ in range(NUM_ROUNDS):
             rounds.round()
         print({name: rounds.done.count(name) for name in dict.fromkeys(rounds.done)})
-        (stand.folder / "enough").touch()
-        view = stand.wait(
+        (harness.folder / "enough").touch()
+        view = harness.wait(
             lambda view: view if run_of(view).state == "finished" else None, "the end of the run"
         )
-        last = check_chain(stand.folder)
+        last = check_chain(harness.folder)
         told = run_of(view).last
         assert told is not None
         # What was told last may be a heartbeat older than the end, which the ranks wrote down themselves: `check_chain`.

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.e2e.cluster_harness import ClusterHarness, kill
 from tests.e2e.scripts import DDP
-from tests.e2e.stand import RankStack, kill
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_an_unchanged_ddp_script_survives_the_loss_of_each_of_its_ranks(
-    make_stand: Callable[[], RankStack],
+    make_stand: Callable[[], ClusterHarness],
 ) -> None:
     """SIGKILL to rank 1, then to rank 0: the script reaches its last step with the loss of an undisturbed run."""
     quiet, disturbed = make_stand(), make_stand()
@@ -26,27 +26,27 @@ def test_an_unchanged_ddp_script_survives_the_loss_of_each_of_its_ranks(
     assert disturbed.observer.starts() == {"1.1.0": 2, "1.1.1": 2, "1.1.2": 2}
 
 
-def train(stand: RankStack, *, victims: tuple[int, ...] = ()) -> int:
+def train(harness: ClusterHarness, *, victims: tuple[int, ...] = ()) -> int:
     """Run the script, killing ranks after its next checkpoints; return the exit code."""
-    stand.write_script(DDP)
-    lines = [f"name: {stand.name}", 'command: "{python} train.py"', f"python: {sys.executable}"]
+    harness.write_script(DDP)
+    lines = [f"name: {harness.name}", 'command: "{python} train.py"', f"python: {sys.executable}"]
     lines += ["nodes: 1", "ranks_per_node: 2"]
-    (stand.folder / "run.yaml").write_text("\n".join(lines) + "\n")
-    run = stand.start("run", "run.yaml")
-    checkpoint, seen = stand.folder / "checkpoint.pt", 0
+    (harness.folder / "run.yaml").write_text("\n".join(lines) + "\n")
+    run = harness.start("run", "run.yaml")
+    checkpoint, seen = harness.folder / "checkpoint.pt", 0
     for rank in victims:
 
         def is_newer(before: int = seen) -> bool:
             is_there = checkpoint.exists() and checkpoint.stat().st_mtime_ns > before
-            return is_there and bool(stand.observer.gang())
+            return is_there and bool(harness.observer.gang())
 
-        stand.until(is_newer, "a checkpoint of the script's own")
+        harness.until(is_newer, "a checkpoint of the script's own")
         seen = checkpoint.stat().st_mtime_ns
-        attempt = stand.observer.attempts()[-1]
+        attempt = harness.observer.attempts()[-1]
         print(f"SIGKILL to rank {rank} of {attempt}")
-        kill(stand.observer.gang()[rank])
-        stand.until(
-            lambda: stand.observer.attempts()[-1] != attempt and stand.observer.gang(),  # noqa: B023 - called at once
+        kill(harness.observer.gang()[rank])
+        harness.until(
+            lambda: harness.observer.attempts()[-1] != attempt and harness.observer.gang(),  # noqa: B023 - called at once
             "another gang",
         )
-    return stand.finish(run)[0]
+    return harness.finish(run)[0]

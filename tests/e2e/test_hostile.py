@@ -20,67 +20,69 @@ from runner.facts.messages.signals import Signal
 from runner.journal.journal import Journal
 from runner.signer import signer_of
 from runner.store.sqlite import tables
+from tests.e2e.cluster_harness import ClusterHarness, Training, incidents_of, kill, node_of, run_of
+from tests.e2e.minimal_run import led_run
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import RankStack, Training, incidents_of, kill, node_of, run_of
-from tests.e2e.stepping import led_run
 
 pytestmark = pytest.mark.timeout(900)
 
 NO_CHECKS: dict[str, object] = {"checks": []}
 
 
-def led(stand: RankStack, **limits: object) -> tuple[subprocess.Popen[bytes], Training]:
+def led(harness: ClusterHarness, **limits: object) -> tuple[subprocess.Popen[bytes], Training]:
     """Start a supervisor and a run, and wait until its ranks step."""
-    supervisor = led_run(stand, **{**NO_CHECKS, **limits})
-    return supervisor, stand.training(past_step=1)
+    supervisor = led_run(harness, **{**NO_CHECKS, **limits})
+    return supervisor, harness.training(past_step=1)
 
 
-def over(stand: RankStack, supervisor: subprocess.Popen[bytes], before: Training) -> None:
+def over(harness: ClusterHarness, supervisor: subprocess.Popen[bytes], before: Training) -> None:
     """Steps go on in the same processes, none was started beside them, and the cluster ends in order."""
-    assert stand.training(past_step=run_of(stand.view()).step + 5).pids == before.pids
-    assert stand.observer.starts() == {str(before.attempt): 2}
-    (stand.folder / "enough").touch()
-    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
-    ended = stand.stoker("shutdown")
+    assert harness.training(past_step=run_of(harness.view()).step + 5).pids == before.pids
+    assert harness.observer.starts() == {str(before.attempt): 2}
+    (harness.folder / "enough").touch()
+    harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    ended = harness.stoker("shutdown")
     assert ended.returncode == 0, ended
     assert supervisor.wait(30) == 0
 
 
-def await_refused(stand: RankStack, reason: str, count: int) -> None:
+def await_refused(harness: ClusterHarness, reason: str, count: int) -> None:
     """Wait until so many messages were passed over for this reason."""
-    stand.wait(
+    harness.wait(
         lambda view: view.refused_messages.get(reason, 0) >= count or None, f"{count} {reason}"
     )
 
 
-def said(stand: RankStack) -> list[MessageUnreadable]:
+def said(harness: ClusterHarness) -> list[MessageUnreadable]:
     """What the journal has to say of messages that were none."""
-    entries = Journal(stand.store).replay()
+    entries = Journal(harness.store).replay()
     return [entry.input for entry in entries if isinstance(entry.input, MessageUnreadable)]
 
 
-def test_a_request_without_the_token_is_not_obeyed(stand: RankStack) -> None:
+def test_a_request_without_the_token_is_not_obeyed(harness: ClusterHarness) -> None:
     """Unsigned, signed with another token, or signed for another stream: the cluster is not shut down, and it is said once."""
-    supervisor, before = led(stand)
-    signer = signer_of(find_cluster(str(stand.state)))
+    supervisor, before = led(harness)
+    signer = signer_of(find_cluster(str(harness.state)))
     assert signer.is_active
     for number in range(20):
         request = wire.encode(ShutDown(id=f"q-{number}", by="nobody"))
-        stand.store.append("requests", request)
-        stand.store.append("requests", signer.sign("signals", request))
-    await_refused(stand, "unsigned", 40)
-    view = stand.view()
+        harness.store.append("requests", request)
+        harness.store.append("requests", signer.sign("signals", request))
+    await_refused(harness, "unsigned", 40)
+    view = harness.view()
     assert view is not None
     assert not view.closing
     assert not view.unsigned
-    assert len(said(stand)) == 1
-    over(stand, supervisor, before)
+    assert len(said(harness)) == 1
+    over(harness, supervisor, before)
 
 
-def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(stand: RankStack) -> None:
+def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(
+    harness: ClusterHarness,
+) -> None:
     """Every signal and request there ever was, appended again and again: not one of them is taken twice."""
-    supervisor, before = led(stand)
-    signer, store = signer_of(find_cluster(str(stand.state))), stand.store
+    supervisor, before = led(harness)
+    signer, store = signer_of(find_cluster(str(harness.state))), harness.store
     for stream in ("signals", "requests"):
         items = store.read(streams={stream: 0}, registers={}, timeout_seconds=0).items[stream]
         for _ in range(3):
@@ -90,21 +92,21 @@ def test_what_agents_and_people_said_means_nothing_when_it_is_said_again(stand: 
     num_replayed = sum(isinstance(fact, Signal) for fact in facts) * 3 // 4
     # two joins, two starts, two settings at least
     assert num_replayed >= 6
-    await_refused(stand, "replayed", num_replayed)
-    view = stand.view()
+    await_refused(harness, "replayed", num_replayed)
+    view = harness.view()
     assert view is not None
     assert [node.state for node in view.nodes] == ["active", "active"]
     assert len(view.runs) == 1
-    over(stand, supervisor, before)
+    over(harness, supervisor, before)
 
 
 def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
-    stand: RankStack,
+    harness: ClusterHarness,
 ) -> None:
     """Its agent is killed; every heartbeat it ever sent comes again and again; it is found silent all the same."""
-    supervisor, before = led(stand, silence_seconds=1.0)
-    signer, store = signer_of(find_cluster(str(stand.state))), stand.store
-    agent = node_of(stand.view(), "n2").agent_pid
+    supervisor, before = led(harness, silence_seconds=1.0)
+    signer, store = signer_of(find_cluster(str(harness.state))), harness.store
+    agent = node_of(harness.view(), "n2").agent_pid
     kill(agent)
     items = store.read(streams={"beats": 0}, registers={}, timeout_seconds=0).items["beats"]
     mine = [
@@ -113,106 +115,110 @@ def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
         if wire.decode(signer.verify("beats", item.payload)).node == "n2"
     ]
     assert mine
-    with playing_back(stand, mine):
-        stand.wait(
+    with playing_back(harness, mine):
+        harness.wait(
             lambda view: [i.fault for i in view.incidents] == ["node_silent"] or None, "silence"
         )
-        await_refused(stand, "replayed", len(mine))
-    stand.wait(lambda view: node_of(view, "n2").agent_pid != agent or None, "another agent")
-    over(stand, supervisor, before)
-    assert [(i.fault, i.state) for i in incidents_of(stand.view())] == [("node_silent", "resolved")]
+        await_refused(harness, "replayed", len(mine))
+    harness.wait(lambda view: node_of(view, "n2").agent_pid != agent or None, "another agent")
+    over(harness, supervisor, before)
+    assert [(i.fault, i.state) for i in incidents_of(harness.view())] == [
+        ("node_silent", "resolved")
+    ]
 
 
-def test_an_assignment_put_back_starts_nothing_and_ends_nothing(stand: RankStack) -> None:
+def test_an_assignment_put_back_starts_nothing_and_ends_nothing(harness: ClusterHarness) -> None:
     """The register as it was before the launch, signed and all: its epoch is old, and the ranks go on."""
-    stand.write_cluster(nodes=2, slots=1, limits=NO_CHECKS)
-    stand.write_script(STEPPING)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    supervisor = stand.start("supervise")
-    stand.wait(
+    harness.write_cluster(nodes=2, slots=1, limits=NO_CHECKS)
+    harness.write_script(STEPPING)
+    harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    supervisor = harness.start("supervise")
+    harness.wait(
         lambda view: [node.state for node in view.nodes] == ["spare", "spare"] or None, "two spares"
     )
-    idle = stand.until(lambda: stand.store.get("assignment/n1"), "an idle assignment").payload
-    assert stand.stoker("run", "run.yaml", "--detach").returncode == 0
-    before = stand.training(past_step=1)
-    launch = stand.store.get("assignment/n1")
+    idle = harness.until(lambda: harness.store.get("assignment/n1"), "an idle assignment").payload
+    assert harness.stoker("run", "run.yaml", "--detach").returncode == 0
+    before = harness.training(past_step=1)
+    launch = harness.store.get("assignment/n1")
     assert launch is not None
     assert launch.payload != idle
     for _ in range(3):
-        stand.store.put("assignment/n1", idle)
-        stand.training(past_step=run_of(stand.view()).step + 10)
-    stand.store.put("assignment/n1", launch.payload.replace(b"train.py", b"other.py"))
-    stand.training(past_step=run_of(stand.view()).step + 10)
-    stand.store.put("assignment/n1", launch.payload)
-    over(stand, supervisor, before)
+        harness.store.put("assignment/n1", idle)
+        harness.training(past_step=run_of(harness.view()).step + 10)
+    harness.store.put("assignment/n1", launch.payload.replace(b"train.py", b"other.py"))
+    harness.training(past_step=run_of(harness.view()).step + 10)
+    harness.store.put("assignment/n1", launch.payload)
+    over(harness, supervisor, before)
 
 
-def test_streams_full_of_junk_keep_nobody_from_being_heard(stand: RankStack) -> None:
+def test_streams_full_of_junk_keep_nobody_from_being_heard(harness: ClusterHarness) -> None:
     """Thousands of lines of noise in every stream, some of them larger than any message: a person is answered, agents are heard."""
-    supervisor, before = led(stand)
+    supervisor, before = led(harness)
     noise = [bytes([n % 256]) * (n % 900) for n in range(1500)]
     noise += [b"[" * 20_000, b'{"kind":"heartbeat","node":"n1"}', b"\xff" * 60_000]
     for stream in ("signals", "requests", "beats"):
         for _ in range(2):
-            stand.store.append_many(stream, noise)
-    with closing(sqlite3.connect(stand.state / "store" / "store.db")) as rows, rows:
+            harness.store.append_many(stream, noise)
+    with closing(sqlite3.connect(harness.state / "store" / "store.db")) as rows, rows:
         tables.append(rows, "signals", [b"x" * 200_000, b"{" * 2_000_000], seen=0, at=None)
     # rings the bell that we could not
-    stand.store.append_many("signals", noise[:3])
-    await_refused(stand, "unsigned", 6 * len(noise))
-    await_refused(stand, "junk", 2)
-    journal = stand.store.last("journal")
-    answer = stand.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
+    harness.store.append_many("signals", noise[:3])
+    await_refused(harness, "unsigned", 6 * len(noise))
+    await_refused(harness, "junk", 2)
+    journal = harness.store.last("journal")
+    answer = harness.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
     assert answer.state == "refused"
-    assert len(said(stand)) <= 2
+    assert len(said(harness)) <= 2
     assert journal < 1000
-    assert [i.fault for i in incidents_of(stand.view())] == []
-    over(stand, supervisor, before)
+    assert [i.fault for i in incidents_of(harness.view())] == []
+    over(harness, supervisor, before)
 
 
-def test_of_two_supervisors_that_both_believe_to_lead_one_is_fenced(stand: RankStack) -> None:
+def test_of_two_supervisors_that_both_believe_to_lead_one_is_fenced(
+    harness: ClusterHarness,
+) -> None:
     """Its lease is taken from it without its knowledge: its next append is refused, it ends, and nothing is launched twice."""
-    first, before = led(stand)
-    view = stand.view()
+    first, before = led(harness)
+    view = harness.view()
     assert view is not None
-    assert stand.store.break_lease("supervisor", view.holder)
-    second = stand.start("supervise")
+    assert harness.store.break_lease("supervisor", view.holder)
+    second = harness.start("supervise")
     assert first.wait(60) == 1
-    stand.wait(lambda view: f":{second.pid}:" in view.holder or None, "a View of the second")
-    assert "lead" in stand.output()
-    over(stand, second, before)
+    harness.wait(lambda view: f":{second.pid}:" in view.holder or None, "a View of the second")
+    assert "lead" in harness.output()
+    over(harness, second, before)
 
 
-def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(stand: RankStack) -> None:
+def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(harness: ClusterHarness) -> None:
     """A cluster that was led with a token is not led without: the error names the file, and running ranks go on."""
-    supervisor, before = led(stand)
+    supervisor, before = led(harness)
     supervisor.kill()
     supervisor.wait()
-    token = stand.state / "cluster.token"
+    token = harness.state / "cluster.token"
     away = token.rename(token.with_name("away"))
-    refused = stand.stoker("supervise")
+    refused = harness.stoker("supervise")
     assert refused.returncode == 2
     assert str(token) in refused.stderr
-    made = stand.stoker("token", "--json")
+    made = harness.stoker("token", "--json")
     assert made.returncode == 2
     assert "shutdown" in made.stderr
     away.rename(token)
-    assert json.loads(stand.stoker("token", "--json").stdout) == {
+    assert json.loads(harness.stoker("token", "--json").stdout) == {
         "token_file": str(token),
         "made": False,
     }
-    again = stand.start("supervise")
-    over(stand, again, before)
+    again = harness.start("supervise")
+    over(harness, again, before)
 
 
 @contextmanager
-def playing_back(stand: RankStack, beats: list[bytes]) -> Iterator[None]:
+def playing_back(harness: ClusterHarness, beats: list[bytes]) -> Iterator[None]:
     """Append these again and again while the block runs."""
     ended = threading.Event()
 
     def play() -> None:
         while not ended.wait(0.05):
-            stand.store.append_many("beats", beats[-50:])
+            harness.store.append_many("beats", beats[-50:])
 
     thread = threading.Thread(target=play)
     thread.start()

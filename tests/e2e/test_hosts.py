@@ -11,11 +11,11 @@ import pytest
 
 from runner.facts.ids import AttemptId
 from runner.facts.messages.cluster_status import ClusterStatus
-from tests.e2e.fleet import HostStand, goes_on, redis_server, write_redis_cluster
+from tests.e2e.cluster_harness import Training, incidents_of, node_of, run_of
+from tests.e2e.fleet_harness import HostHarness, goes_on, redis_server, write_redis_cluster
 from tests.e2e.hosts import Host, network, why_not
 from tests.e2e.observer import RankSeen
 from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, check_chain
-from tests.e2e.stand import Training, incidents_of, node_of, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -23,7 +23,7 @@ NODES = ("h1", "h2", "h3", "h4")
 
 
 @pytest.fixture
-def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostStand]:
+def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostHarness]:
     """Give a cluster of four nodes on hosts of their own, led from c1 or c2, the other one standing by.
 
     Its parameter: other limits. By these, ranks that are cut off go on until they are told, so that a node that returns is seen
@@ -40,21 +40,21 @@ def hosts(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[HostStand]
         network(*NODES, "c1", "c2") as net,
         redis_server(tmp_path / "redis", bind=(net.address,)) as redis,
     ):
-        stand = HostStand(tmp_path / "stand", net, redis)
-        with stand.observer:
+        harness = HostHarness(tmp_path / "harness", net, redis)
+        with harness.observer:
             racks = {"rack": {"r1": ["h1", "h2"], "r2": ["h3", "h4"]}}
-            write_redis_cluster(stand, redis, local={"nodes": 0}, domains=racks, **limits)
+            write_redis_cluster(harness, redis, local={"nodes": 0}, domains=racks, **limits)
             for name in ("c1", "c2"):
-                stand.supervise(name)
+                harness.supervise(name)
             for name in NODES:
-                stand.agent(name)
-            stand.wait(lambda view: are(view, "spare", *NODES), "four spares")
-            yield stand
+                harness.agent(name)
+            harness.wait(lambda view: are(view, "spare", *NODES), "four spares")
+            yield harness
             for host in net.hosts.values():
                 host.kill()
-            left = stand.end()
+            left = harness.end()
         assert not left, f"left behind: {left}"
-        stand.observer.check(out_of_reach=True)
+        harness.observer.check(out_of_reach=True)
 
 
 def are(view: ClusterStatus, state: str, *names: str) -> bool:
@@ -63,57 +63,59 @@ def are(view: ClusterStatus, state: str, *names: str) -> bool:
     return all(found.get(name) == state for name in names)
 
 
-def begin(stand: HostStand) -> Training:
+def begin(harness: HostHarness) -> Training:
     """Start the run that needs both its ranks in every step."""
-    stand.write_script(CHAIN)
-    stand.write_run(
+    harness.write_script(CHAIN)
+    harness.write_run(
         command="{python} train.py",
         nodes=2,
         python=sys.executable,
         preload=list(PYTHON_IMPORTS),
-        working_directory=str(stand.folder),
+        working_directory=str(harness.folder),
     )
-    handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+    handed = harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
     assert handed.returncode == 0, handed
-    return stand.training(past_step=5)
+    return harness.training(past_step=5)
 
 
-def on(stand: HostStand, name: str, attempt: AttemptId) -> list[RankSeen]:
+def on(harness: HostHarness, name: str, attempt: AttemptId) -> list[RankSeen]:
     """Return the ranks of an attempt that the observer saw on a node's host."""
-    view = stand.view()
+    view = harness.view()
     assert view is not None
     index = run_of(view).nodes.index(name)
-    return [seen for seen in stand.observer.seen if seen.attempt == attempt and seen.rank == index]
+    return [
+        seen for seen in harness.observer.seen if seen.attempt == attempt and seen.rank == index
+    ]
 
 
-def swapped(stand: HostStand, gone: str, before: Training) -> Training:
+def swapped(harness: HostHarness, gone: str, before: Training) -> Training:
     """Wait until the gang goes on without a node."""
-    after = stand.training(past_step=before.step, after=before.attempt)
-    assert gone not in run_of(stand.view()).nodes
+    after = harness.training(past_step=before.step, after=before.attempt)
+    assert gone not in run_of(harness.view()).nodes
     return after
 
 
-def checked_and_spare(stand: HostStand, name: str) -> None:
+def checked_and_spare(harness: HostHarness, name: str) -> None:
     """Wait until a node is a spare again, and see in the story that it was checked on its way."""
-    stand.wait(lambda view: are(view, "spare", name), f"{name} is a spare again")
-    story = stand.stoker("story", "--cluster", "cluster.yaml").stdout
+    harness.wait(lambda view: are(view, "spare", name), f"{name} is a spare again")
+    story = harness.stoker("story", "--cluster", "cluster.yaml").stdout
     lines = [line for line in story.splitlines() if name in line]
     assert any("checking" in line for line in lines[-12:]), story
 
 
-def finish(stand: HostStand) -> None:
+def finish(harness: HostHarness) -> None:
     """Let the run end, see that every step came to what it must, and that a shutdown ends agents on other hosts too."""
-    (stand.folder / "enough").touch()
-    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
-    assert check_chain(stand.folder) > 0
-    assert {incident.state for incident in incidents_of(stand.view())} <= {"resolved"}
-    shut = stand.stoker("shutdown", "--cluster", "cluster.yaml")
+    (harness.folder / "enough").touch()
+    harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert check_chain(harness.folder) > 0
+    assert {incident.state for incident in incidents_of(harness.view())} <= {"resolved"}
+    shut = harness.stoker("shutdown", "--cluster", "cluster.yaml")
     assert shut.returncode == 0, shut
     for name in NODES:
-        assert set(stand.host(name).ended()) == {0}, stand.report()
+        assert set(harness.host(name).ended()) == {0}, harness.report()
 
 
-def test_a_host_that_dies_is_swapped_and_checked_when_it_is_back(hosts: HostStand) -> None:
+def test_a_host_that_dies_is_swapped_and_checked_when_it_is_back(hosts: HostHarness) -> None:
     """A spare takes its place; back again, it passes its checks before it is a spare. Then the leader's host dies as well."""
     before = begin(hosts)
     gone = run_of(hosts.view()).nodes[1]
@@ -134,7 +136,7 @@ def test_a_host_that_dies_is_swapped_and_checked_when_it_is_back(hosts: HostStan
     finish(hosts)
 
 
-def cut(hosts: HostStand, host: Host, how: str, peer: str) -> None:
+def cut(hosts: HostHarness, host: Host, how: str, peer: str) -> None:
     """Cut a host off, from everybody or from one address."""
     if how == "both ways":
         host.cut()
@@ -146,7 +148,7 @@ def cut(hosts: HostStand, host: Host, how: str, peer: str) -> None:
 
 @pytest.mark.parametrize("how", ["both ways", "not heard", "hears nothing"])
 def test_a_host_that_is_cut_off_is_swapped_and_clears_itself_when_it_is_back(
-    hosts: HostStand, how: str
+    hosts: HostHarness, how: str
 ) -> None:
     """The gang goes on elsewhere while its old rank still lives out there; that one is gone before the node is a spare."""
     before = begin(hosts)
@@ -164,7 +166,7 @@ def test_a_host_that_is_cut_off_is_swapped_and_clears_itself_when_it_is_back(
 
 @pytest.mark.parametrize("how", ["not heard", "hears nothing"])
 def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
-    hosts: HostStand, how: str
+    hosts: HostHarness, how: str
 ) -> None:
     """Its rank is seen to live by the steps of its gang: nothing is ended, a person is told, and mended it is in service again."""
     before = begin(hosts)
@@ -188,7 +190,7 @@ def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
 @pytest.mark.parametrize(
     "hosts", [{"fence_seconds": 2.0, "hard_cap_seconds": 8.0}], indirect=True, ids=["short cap"]
 )
-def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostStand) -> None:
+def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostHarness) -> None:
     """Its nodes go and come back without an offence to their names; the run, which was all in it, goes on in the other rack.
 
     Nobody can tell whether its ranks are dead, so it does that once the hard cap has passed, when they must have ended.
@@ -213,7 +215,7 @@ def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostStand) -> None:
     finish(hosts)
 
 
-def test_bad_hardware_is_refused_under_another_name(hosts: HostStand) -> None:
+def test_bad_hardware_is_refused_under_another_name(hosts: HostHarness) -> None:
     """A quarantined node whose agent comes back with a new name is recognised by its hardware, and given nothing to run."""
     agent = hosts.wait(lambda view: node_of(view, "h4").agent_pid, "the agent of h4")
     assert agent

@@ -13,9 +13,9 @@ import pytest
 import yaml
 
 from runner.facts.wire import to_plain
+from tests.e2e.cluster_harness import STOKER, ClusterHarness, kill, node_of, run_of
 from tests.e2e.scripts import STEPPING
 from tests.e2e.soak import CHAIN
-from tests.e2e.stand import STOKER, RankStack, kill, node_of, run_of
 from tests.store.redis_server import NoRedis, RedisServer
 
 pytestmark = pytest.mark.timeout(900)
@@ -33,18 +33,21 @@ LIMITS = {
 class Machines:
     """Folders that play machines: nothing of the supervisor's state is in them."""
 
-    def __init__(self, stand: RankStack, redis: RedisServer) -> None:
-        self.stand, self.redis = stand, redis
+    def __init__(self, harness: ClusterHarness, redis: RedisServer) -> None:
+        self.harness, self.redis = harness, redis
         self.agents: dict[str, subprocess.Popen[bytes]] = {}
         self.fields = {
-            "name": stand.name,
+            "name": harness.name,
             "local": {"nodes": 0, "slots": 1},
             "token_file": "token",
             **LIMITS,
         }
-        self._write(stand.folder)
-        made = stand.stoker("token", "--cluster", "cluster.yaml", "--json")
-        assert json.loads(made.stdout) == {"token_file": str(stand.folder / "token"), "made": True}
+        self._write(harness.folder)
+        made = harness.stoker("token", "--cluster", "cluster.yaml", "--json")
+        assert json.loads(made.stdout) == {
+            "token_file": str(harness.folder / "token"),
+            "made": True,
+        }
 
     def _write(self, folder: Path) -> None:
         """Put on a machine what it needs: the cluster's file, and the files that it names."""
@@ -56,9 +59,9 @@ class Machines:
 
     def start(self, node: str) -> subprocess.Popen[bytes]:
         """Start a node's agent on its own machine, by hand."""
-        folder = self.stand.folder / f"machine-{node}"
+        folder = self.harness.folder / f"machine-{node}"
         self._write(folder)
-        shutil.copy2(self.stand.folder / "token", folder / "token")
+        shutil.copy2(self.harness.folder / "token", folder / "token")
         with (folder / "log").open("ab") as log:
             self.agents[node] = subprocess.Popen(
                 [STOKER, "agent", "--cluster", "cluster.yaml", "--node", node],
@@ -72,27 +75,27 @@ class Machines:
 
     def note(self, node: str, name: str) -> int:
         """Return the pid that a node's agent or keeper has written down."""
-        state = self.stand.folder / f"machine-{node}" / ".stoker" / self.stand.name
+        state = self.harness.folder / f"machine-{node}" / ".stoker" / self.harness.name
         return int(json.loads((state / "nodes" / node / name).read_text())["pid"])
 
 
 @pytest.fixture
-def machines(stand: RankStack, tmp_path: Path) -> Iterator[Machines]:
+def machines(harness: ClusterHarness, tmp_path: Path) -> Iterator[Machines]:
     """A cluster with a Redis store that wants a password, and no node of its own."""
     try:
-        server = RedisServer(tmp_path / "redis", acl=True, cluster=stand.name)
+        server = RedisServer(tmp_path / "redis", acl=True, cluster=harness.name)
     except NoRedis as error:
         pytest.skip(str(error))
     with server:
-        found = Machines(stand, server)
+        found = Machines(harness, server)
         yield found
         for agent in found.agents.values():
             agent.poll()
 
 
-def await_states(stand: RankStack, *states: str) -> None:
+def await_states(harness: ClusterHarness, *states: str) -> None:
     """Wait until the nodes, by name, are in these states."""
-    stand.wait(
+    harness.wait(
         lambda view: (
             tuple(node.state for node in sorted(view.nodes, key=lambda node: node.node)) == states
             or None
@@ -103,32 +106,32 @@ def await_states(stand: RankStack, *states: str) -> None:
 
 def led(machines: Machines, script: str = STEPPING) -> subprocess.Popen[bytes]:
     """Start a supervisor and the agents of two machines, and hand in a run on both."""
-    stand = machines.stand
-    supervisor = stand.start("supervise")
-    stand.until(stand.view, "a first View")
+    harness = machines.harness
+    supervisor = harness.start("supervise")
+    harness.until(harness.view, "a first View")
     for node in ("m1", "m2"):
         machines.start(node)
-    await_states(stand, "spare", "spare")
-    assert node_of(stand.view(), "m1").address == "127.0.0.1"
-    stand.write_script(script)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    handed = stand.stoker("run", "run.yaml", "--detach")
+    await_states(harness, "spare", "spare")
+    assert node_of(harness.view(), "m1").address == "127.0.0.1"
+    harness.write_script(script)
+    harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    handed = harness.stoker("run", "run.yaml", "--detach")
     assert handed.returncode == 0, handed
     return supervisor
 
 
 def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: Machines) -> None:
     """An agent that dies is brought back and adopts; a machine that dies is waited for; a shutdown ends agents nobody can reach."""
-    stand = machines.stand
+    harness = machines.harness
     # whose ranks need each other
     supervisor = led(machines, CHAIN)
-    before = stand.training(past_step=1)
+    before = harness.training(past_step=1)
 
     # what an init system does next:
     kill(machines.note("m1", "agent.lock"))
     machines.agents["m1"].wait()
     machines.start("m1")
-    pid = stand.wait(
+    pid = harness.wait(
         lambda view: (
             (
                 node_of(view, "m1").agent_pid == machines.agents["m1"].pid
@@ -139,22 +142,24 @@ def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: 
         "another agent on m1",
     )
     assert pid
-    after = stand.training(past_step=run_of(stand.view()).step + 10)
+    after = harness.training(past_step=run_of(harness.view()).step + 10)
     assert after.pids == before.pids
 
     agent, keeper = machines.note("m2", "agent.lock"), machines.note("m2", "keeper.json")
     kill(agent)
     kill(keeper)
     machines.agents["m2"].wait()
-    stand.wait(lambda view: node_of(view, "m2").state in ("suspect", "lost") or None, "m2 is gone")
-    stand.wait(lambda view: run_of(view).state == "waiting" or None, "the run waits for a node")
+    harness.wait(
+        lambda view: node_of(view, "m2").state in ("suspect", "lost") or None, "m2 is gone"
+    )
+    harness.wait(lambda view: run_of(view).state == "waiting" or None, "the run waits for a node")
     machines.start("m2")
-    last = stand.training(after=before.attempt)
+    last = harness.training(after=before.attempt)
     assert last.pids[0] != before.pids[0]
 
-    (stand.folder / "enough").touch()
-    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
-    ended = stand.stoker("shutdown")
+    (harness.folder / "enough").touch()
+    harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    ended = harness.stoker("shutdown")
     assert ended.returncode == 0, ended
     assert supervisor.wait(60) == 0
     for node in ("m1", "m2"):
@@ -163,31 +168,31 @@ def test_a_cluster_of_other_machines_runs_loses_one_and_ends_in_order(machines: 
 
 def test_without_the_token_nobody_leads_joins_or_asks(machines: Machines) -> None:
     """The token is missing: supervisor, agent and request are refused in one line that names the file and the way out."""
-    stand = machines.stand
-    (stand.folder / "token").unlink()
+    harness = machines.harness
+    (harness.folder / "token").unlink()
     for words in (("supervise",), ("agent", "--node", "m1")):
-        refused = stand.stoker(*words)
+        refused = harness.stoker(*words)
         assert refused.returncode == 2, refused
-        assert str(stand.folder / "token") in refused.stderr
+        assert str(harness.folder / "token") in refused.stderr
         assert "stoker token" in refused.stderr
         assert len(refused.stderr.splitlines()) == 1
 
 
 def test_an_agent_with_another_clusters_token_is_not_heard(machines: Machines) -> None:
     """It reaches the store, and what it says is passed over: no node of that name ever joins."""
-    stand = machines.stand
-    supervisor = stand.start("supervise")
-    stand.until(stand.view, "a first View")
-    token = (stand.folder / "token").read_text()
-    (stand.folder / "token").write_text("somebody else's token, long enough\n")
+    harness = machines.harness
+    supervisor = harness.start("supervise")
+    harness.until(harness.view, "a first View")
+    token = (harness.folder / "token").read_text()
+    (harness.folder / "token").write_text("somebody else's token, long enough\n")
     stranger = machines.start("m1")
-    stand.wait(lambda view: view.refused_messages.get("unsigned", 0) >= 3 or None, "refusals")
-    view = stand.view()
+    harness.wait(lambda view: view.refused_messages.get("unsigned", 0) >= 3 or None, "refusals")
+    view = harness.view()
     assert view is not None
     assert not view.nodes
     kill(stranger.pid)
     stranger.wait()
     kill(machines.note("m1", "keeper.json"))
-    (stand.folder / "token").write_text(token)
-    assert stand.stoker("shutdown").returncode == 0
+    (harness.folder / "token").write_text(token)
+    assert harness.stoker("shutdown").returncode == 0
     assert supervisor.wait(60) == 0

@@ -7,8 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+from tests.e2e.cluster_harness import ClusterHarness
 from tests.e2e.observer import Observer, is_same_process, stat_of
-from tests.e2e.stand import RankStack
 
 MARKS = {
     "STOKER_ATTEMPT": "1.1.0",
@@ -21,23 +21,23 @@ MARKS = {
 
 def test_what_a_rank_starts_is_no_rank_whoever_its_parent_is(tmp_path: Path) -> None:
     """Children of a rank carry its marks, those too that were given up by their parent; a rank is what leads a session."""
-    stand = RankStack(tmp_path)
+    harness = ClusterHarness(tmp_path)
     script = "(sleep 1000 & echo $!); sleep 1000 & echo $!; exec sleep 1000"
-    with Observer(stand.name) as observer:
+    with Observer(harness.name) as observer:
         rank = subprocess.Popen(
             ["sh", "-c", script],
-            env={**os.environ, **MARKS, "STOKER_CLUSTER": stand.name},
+            env={**os.environ, **MARKS, "STOKER_CLUSTER": harness.name},
             stdout=subprocess.PIPE,
             start_new_session=True,
         )
         try:
             assert rank.stdout is not None
             orphan, child = int(rank.stdout.readline()), int(rank.stdout.readline())
-            stand.until(lambda: observer.gang() == {0: rank.pid}, "the rank is seen")
-            stand.until(lambda: parent_of(orphan) != rank.pid, "the orphan has another parent")
+            harness.until(lambda: observer.gang() == {0: rank.pid}, "the rank is seen")
+            harness.until(lambda: parent_of(orphan) != rank.pid, "the orphan has another parent")
             assert parent_of(child) == rank.pid
             looked = observer.num_sweeps
-            stand.until(lambda: observer.num_sweeps >= looked + 3, "all have been looked at")
+            harness.until(lambda: observer.num_sweeps >= looked + 3, "all have been looked at")
         finally:
             os.killpg(rank.pid, signal.SIGKILL)
             rank.communicate()

@@ -14,79 +14,79 @@ from typing import Any
 import pytest
 
 from runner.checkpoints import sealed_folder
+from tests.e2e.cluster_harness import ClusterHarness, kill, run_of
 from tests.e2e.reference import NODES, RANKS, TRAINER
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import RankStack, kill, run_of
 
 
 @pytest.mark.trainer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_again(
-    stand: RankStack,
+    harness: ClusterHarness,
 ) -> None:
     """`lr x0.9` is answered with the value read back; `stop` seals; a second start goes on there; Ctrl-C leaves nothing."""
-    stand.write_cluster(nodes=NODES, slots=RANKS)
+    harness.write_cluster(nodes=NODES, slots=RANKS)
     trainer = {**TRAINER, "steps": 5000, "checkpoint_every": 0}
-    stand.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
-    run = stand.start("run", "run.yaml")
-    first = stand.training(past_step=2)
+    harness.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
+    run = harness.start("run", "run.yaml")
+    first = harness.training(past_step=2)
 
-    assert_lr_changes(stand)
-    second = stand.training(past_step=first.step, after=first.attempt)
+    assert_lr_changes(harness)
+    second = harness.training(past_step=first.step, after=first.attempt)
     assert str(second.attempt) == "1.2.0"
 
-    stopped = stand.stoker("stop", seconds=150)
+    stopped = harness.stoker("stop", seconds=150)
     assert stopped.returncode == 0, stopped
-    code, said = stand.finish(run)
+    code, said = harness.finish(run)
     assert code == 3, said
-    ended = run_of(stand.view())
+    ended = run_of(harness.view())
     newest = sealed_folder.list_sealed(ended.checkpoints)[0]
     print(f"stopped after step {ended.step}: {stopped.stdout.strip()}; newest is {newest.name}")
     assert newest.name == f"1.2.0-{ended.step:08d}"
 
     before = bytes_of(Path(ended.checkpoints))
-    again = stand.start("run", "run.yaml")
-    stand.wait(lambda view: len(view.runs) == 2 or None, "a second run")
-    third = stand.training(past_step=ended.step)
-    print(f"{third.attempt} resumed from {stand.observer.resumes()[str(third.attempt)]}")
+    again = harness.start("run", "run.yaml")
+    harness.wait(lambda view: len(view.runs) == 2 or None, "a second run")
+    third = harness.training(past_step=ended.step)
+    print(f"{third.attempt} resumed from {harness.observer.resumes()[str(third.attempt)]}")
     assert third.attempt.run == 2
-    assert stand.observer.resumes()[str(third.attempt)] == newest.name
+    assert harness.observer.resumes()[str(third.attempt)] == newest.name
     now = bytes_of(Path(ended.checkpoints))
     assert {name: now.get(name) for name in before} == before
 
     kill(again.pid, signal.SIGINT)
-    code, said = stand.finish(again)
+    code, said = harness.finish(again)
     print(said)
     assert code == 130
-    stand.until(lambda: not stand.processes() or None, "the end of every process")
+    harness.until(lambda: not harness.processes() or None, "the end of every process")
     final = sealed_folder.list_sealed(ended.checkpoints)[0]
-    assert final.name == f"{third.attempt}-{run_of(stand.view()).step:08d}"
+    assert final.name == f"{third.attempt}-{run_of(harness.view()).step:08d}"
 
 
-def test_a_detached_run_can_be_looked_at_by_programs_and_people(stand: RankStack) -> None:
+def test_a_detached_run_can_be_looked_at_by_programs_and_people(harness: ClusterHarness) -> None:
     """Every way to look answers while it runs, as tables and as JSON; `/metrics` has the step and the nodes."""
     with socket.socket() as probe:
         probe.bind(("", 0))
         port = probe.getsockname()[1]
-    stand.write_cluster(nodes=2, slots=1, spares=1, limits={"metrics_port": port})
-    stand.write_script(STEPPING)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    detached = stand.stoker("run", "run.yaml", "--detach", "--json")
+    harness.write_cluster(nodes=2, slots=1, spares=1, limits={"metrics_port": port})
+    harness.write_script(STEPPING)
+    harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    detached = harness.stoker("run", "run.yaml", "--detach", "--json")
     assert detached.returncode == 0, detached
     assert json.loads(detached.stdout)["run"] == 1
-    before = stand.training(past_step=1)
+    before = harness.training(past_step=1)
     kill(before.pids[1])
-    after = stand.training(past_step=before.step + 50, after=before.attempt)
+    after = harness.training(past_step=before.step + 50, after=before.attempt)
 
-    plain = {command: look(stand, command) for command in COMMANDS}
+    plain = {command: look(harness, command) for command in COMMANDS}
     assert plain["status"]["view"]["runs"][0]["attempt"] == str(after.attempt)
     assert plain["status"]["view"]["runs"][0]["step"] >= after.step
     assert [node["node"] for node in plain["nodes"]] == ["n1", "n2", "n3"]
     assert [incident["fault"] for incident in plain["incidents"]] == ["rank_crash"]
     assert [row["attempt"] for row in plain["lineage"]] == ["1.1.0", "1.1.1"]
     assert plain["story"]
-    told = stand.stoker("story", "i1")
+    told = harness.stoker("story", "i1")
     assert told.returncode == 0
     assert "rank 1" in told.stdout
 
@@ -95,41 +95,41 @@ def test_a_detached_run_can_be_looked_at_by_programs_and_people(stand: RankStack
     print(step)
     assert float(step.split()[-1]) >= after.step
     assert 'state="active"' in metrics
-    assert stand.stoker("metrics").returncode == 0
+    assert harness.stoker("metrics").returncode == 0
 
-    stopped = stand.stoker("stop")
+    stopped = harness.stoker("stop")
     assert stopped.returncode == 0, stopped
-    ended = stand.stoker("shutdown")
+    ended = harness.stoker("shutdown")
     assert ended.returncode == 0, ended
-    stand.until(lambda: not stand.processes() or None, "the end of every process")
-    assert look(stand, "status")["view"]["runs"][0]["state"] == "stopped"
+    harness.until(lambda: not harness.processes() or None, "the end of every process")
+    assert look(harness, "status")["view"]["runs"][0]["state"] == "stopped"
 
 
 COMMANDS = ("status", "runs", "nodes", "incidents", "story", "lineage")
 
 
-def assert_lr_changes(stand: RankStack) -> None:
+def assert_lr_changes(harness: ClusterHarness) -> None:
     """Ask for nine tenths of the learning rate; the trainer's own reading of it comes back."""
-    bare = stand.stoker("lr", "0.9")
+    bare = harness.stoker("lr", "0.9")
     assert bare.returncode == 2
     assert "x0.9" in bare.stderr
-    changed = stand.stoker("lr", "x0.9", seconds=320)
+    changed = harness.stoker("lr", "x0.9", seconds=320)
     print(changed.stdout, changed.stderr)
     assert changed.returncode == 0, changed
     assert "1.2.0" in changed.stdout
     assert "factor 0.9" in changed.stdout
-    status = look(stand, "status")["view"]["runs"][0]
+    status = look(harness, "status")["view"]["runs"][0]
     assert status["remedies"] == {"lr_factor": 0.9}
     assert status["settings"]["lr_factor"] == 0.9
     assert status["settings"]["lr_peak"] == 1e-3
 
 
-def look(stand: RankStack, command: str) -> Any:
+def look(harness: ClusterHarness, command: str) -> Any:
     """Type a command that looks, as a person and as a program; return what the program gets."""
-    shown = stand.stoker(command)
+    shown = harness.stoker(command)
     assert shown.returncode == 0, shown
     assert shown.stdout.strip()
-    answered = stand.stoker(command, "--json")
+    answered = harness.stoker(command, "--json")
     assert answered.returncode == 0, answered
     return json.loads(answered.stdout)
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.cluster_harness import ClusterHarness
 from tests.e2e.scripts import ENDING
-from tests.e2e.stand import RankStack
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -69,79 +69,81 @@ FOUR_RANKS: dict[str, Any] = {"nodes": 2, "ranks_per_node": 2}
     ],
 )
 def test_a_run_that_cannot_work_is_refused_before_anything_starts(
-    stand: RankStack, fields: dict[str, Any], words: tuple[str, ...]
+    harness: ClusterHarness, fields: dict[str, Any], words: tuple[str, ...]
 ) -> None:
     """Exit code 2 and one message that names field and value; no process, no cluster, no folder."""
-    stand.write_run(**fields)
-    refused = stand.stoker("run", "run.yaml")
+    harness.write_run(**fields)
+    refused = harness.stoker("run", "run.yaml")
     assert_refused(refused, *words)
-    assert not (stand.folder / ".stoker").exists()
-    assert stand.observer.attempts() == []
+    assert not (harness.folder / ".stoker").exists()
+    assert harness.observer.attempts() == []
 
 
-def test_paths_are_those_of_the_folder_of_run_yaml(stand: RankStack) -> None:
+def test_paths_are_those_of_the_folder_of_run_yaml(harness: ClusterHarness) -> None:
     """Data beside run.yaml is found from wherever the command is typed: what is refused here is the missing node."""
-    stand.write_cluster(nodes=1, slots=2)
-    path = stand.write_run(
+    harness.write_cluster(nodes=1, slots=2)
+    path = harness.write_run(
         trainer={**TINY, "data": {"source": "text", "path": "text.txt"}}, **FOUR_RANKS
     )
-    below = stand.folder / "below"
+    below = harness.folder / "below"
     below.mkdir()
     path.rename(below / "run.yaml")
     (below / "text.txt").write_text("to be or not to be\n" * 10_000)
-    assert_refused(stand.stoker("run", "below/run.yaml"), "nodes x ranks_per_node", "2 x 2")
+    assert_refused(harness.stoker("run", "below/run.yaml"), "nodes x ranks_per_node", "2 x 2")
 
 
 @pytest.mark.parametrize("place", ["a file in its place", "a file above it"])
-def test_checkpoints_that_cannot_be_written_are_refused(stand: RankStack, place: str) -> None:
+def test_checkpoints_that_cannot_be_written_are_refused(
+    harness: ClusterHarness, place: str
+) -> None:
     """A folder for checkpoints that is none: field, path and reason, before anything starts."""
-    (stand.folder / "taken").write_text("not a folder")
+    (harness.folder / "taken").write_text("not a folder")
     folder = "taken" if place == "a file in its place" else "taken/below"
-    stand.write_run(trainer=TINY, checkpoints=folder, **FOUR_RANKS)
-    refused = stand.stoker("run", "run.yaml")
-    assert_refused(refused, "checkpoints", str(stand.folder / "taken"))
-    assert not (stand.folder / ".stoker").exists()
-    assert (stand.folder / "taken").read_text() == "not a folder"
+    harness.write_run(trainer=TINY, checkpoints=folder, **FOUR_RANKS)
+    refused = harness.stoker("run", "run.yaml")
+    assert_refused(refused, "checkpoints", str(harness.folder / "taken"))
+    assert not (harness.folder / ".stoker").exists()
+    assert (harness.folder / "taken").read_text() == "not a folder"
 
 
-def test_too_few_slots_are_refused_and_nothing_stays(stand: RankStack) -> None:
+def test_too_few_slots_are_refused_and_nothing_stays(harness: ClusterHarness) -> None:
     """A run that no node can hold: what is asked for, what there is, and what to do; nothing is started."""
-    stand.write_cluster(nodes=2, slots=1)
-    stand.write_script(ENDING)
-    stand.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
-    refused = stand.stoker("run", "run.yaml")
+    harness.write_cluster(nodes=2, slots=1)
+    harness.write_script(ENDING)
+    harness.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
+    refused = harness.stoker("run", "run.yaml")
     assert_refused(refused, "nodes x ranks_per_node", "2 x 2", "1 slots each", "local.slots")
-    assert stand.observer.attempts() == []
-    assert not (stand.state / "supervisor.log").exists()
+    assert harness.observer.attempts() == []
+    assert not (harness.state / "supervisor.log").exists()
 
 
-def test_a_cluster_that_is_led_refuses_too_few_slots_too(stand: RankStack) -> None:
+def test_a_cluster_that_is_led_refuses_too_few_slots_too(harness: ClusterHarness) -> None:
     """The supervisor knows its nodes: the same refusal, and the cluster goes on."""
-    stand.write_cluster(nodes=2, slots=1)
-    supervisor = stand.start("supervise")
-    stand.until(stand.view, "a first View")
-    stand.write_script(ENDING)
-    stand.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
-    refused = stand.stoker("run", "run.yaml")
+    harness.write_cluster(nodes=2, slots=1)
+    supervisor = harness.start("supervise")
+    harness.until(harness.view, "a first View")
+    harness.write_script(ENDING)
+    harness.write_run(command="{python} train.py 0 0 done", nodes=2, ranks_per_node=2)
+    refused = harness.stoker("run", "run.yaml")
     assert_refused(refused, "nodes x ranks_per_node", "2 x 2", "largest node: 1")
-    assert stand.observer.attempts() == []
+    assert harness.observer.attempts() == []
     assert supervisor.poll() is None
-    assert stand.stoker("shutdown").returncode == 0
+    assert harness.stoker("shutdown").returncode == 0
 
 
-def test_a_metrics_port_in_use_is_refused_before_anything_starts(stand: RankStack) -> None:
+def test_a_metrics_port_in_use_is_refused_before_anything_starts(harness: ClusterHarness) -> None:
     """The field, the port, and what to do about it; no agent, no rank."""
     with socket.socket() as taken:
         taken.bind(("", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        stand.write_cluster(nodes=1, slots=1, limits={"metrics_port": port})
-        stand.write_script(ENDING)
-        stand.write_run(command="{python} train.py 0 0 done")
-        refused = stand.stoker("run", "run.yaml")
+        harness.write_cluster(nodes=1, slots=1, limits={"metrics_port": port})
+        harness.write_script(ENDING)
+        harness.write_run(command="{python} train.py 0 0 done")
+        refused = harness.stoker("run", "run.yaml")
     assert_refused(refused, "metrics_port", str(port))
-    assert stand.observer.attempts() == []
-    assert not list(Path(stand.state).glob("nodes/*/agent.log"))
+    assert harness.observer.attempts() == []
+    assert not list(Path(harness.state).glob("nodes/*/agent.log"))
 
 
 def assert_refused(refused: subprocess.CompletedProcess[str], *words: str) -> None:

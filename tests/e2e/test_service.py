@@ -7,8 +7,8 @@ import json
 import pytest
 
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus
+from tests.e2e.cluster_harness import ClusterHarness, run_of
 from tests.e2e.reference import NODES, RANKS, TRAINER
-from tests.e2e.stand import RankStack, run_of
 
 
 def node_in(view: ClusterStatus, name: str) -> NodeStatus:
@@ -16,9 +16,9 @@ def node_in(view: ClusterStatus, name: str) -> NodeStatus:
     return next(node for node in view.nodes if node.node == name)
 
 
-def ask(stand: RankStack, *words: str) -> str:
+def ask(harness: ClusterHarness, *words: str) -> str:
     """Type a command, which must be done; return its answer."""
-    done = stand.stoker(*words, seconds=200)
+    done = harness.stoker(*words, seconds=200)
     assert done.returncode == 0, done
     return done.stdout.strip()
 
@@ -26,44 +26,44 @@ def ask(stand: RankStack, *words: str) -> str:
 @pytest.mark.trainer
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(stand: RankStack) -> None:
+def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(harness: ClusterHarness) -> None:
     """A swap loses no step and blames nobody; refused hardware stays out until it is readmitted, retired hardware for good."""
-    stand.write_cluster(nodes=NODES, slots=RANKS, spares=1)
+    harness.write_cluster(nodes=NODES, slots=RANKS, spares=1)
     trainer = {**TRAINER, "steps": 5000, "checkpoint_every": 0}
-    stand.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
-    ask(stand, "run", "run.yaml", "--detach")
-    first = stand.training(past_step=2)
+    harness.write_run(trainer=trainer, nodes=NODES, ranks_per_node=RANKS)
+    ask(harness, "run", "run.yaml", "--detach")
+    first = harness.training(past_step=2)
 
-    print(ask(stand, "swap", "n2", "--reason", "loud fans"))
-    second = stand.training(past_step=first.step, after=first.attempt)
-    view = stand.view()
+    print(ask(harness, "swap", "n2", "--reason", "loud fans"))
+    second = harness.training(past_step=first.step, after=first.attempt)
+    view = harness.view()
     assert view is not None
     assert run_of(view).nodes == ("n1", "n3")
     assert node_in(view, "n2").state == "repair"
     assert view.incidents == ()
-    account = json.loads(ask(stand, "lineage", "--json"))
+    account = json.loads(ask(harness, "lineage", "--json"))
     assert [row["outcome"] for row in account[:-1]] == ["moved"]
     assert account[-1]["resume_step"] == account[0]["last_step"] > 0
     assert "requested" in run_of(view).lost_seconds
     assert "rework" not in run_of(view).lost_seconds
-    assert "done already" in ask(stand, "swap", "n2")
+    assert "done already" in ask(harness, "swap", "n2")
 
-    print(ask(stand, "readmit", "n2"))
-    stand.wait(lambda view: node_in(view, "n2").state == "spare" or None, "n2 checked, a spare")
-    print(ask(stand, "quarantine", "n2", "--reason", "bit flips"))
-    refused = json.loads(ask(stand, "nodes", "n2", "--json"))["hardware_history"]
+    print(ask(harness, "readmit", "n2"))
+    harness.wait(lambda view: node_in(view, "n2").state == "spare" or None, "n2 checked, a spare")
+    print(ask(harness, "quarantine", "n2", "--reason", "bit flips"))
+    refused = json.loads(ask(harness, "nodes", "n2", "--json"))["hardware_history"]
     assert refused["verdict"] == "quarantined"
     assert "bit flips" in refused["reason"]
-    no_spare = stand.stoker("swap", "n3")
+    no_spare = harness.stoker("swap", "n3")
     assert no_spare.returncode == 2, no_spare
     assert "stoker drain n3" in no_spare.stderr
 
-    print(ask(stand, "retire", "n2", "--yes"))
-    never = stand.stoker("readmit", "n2")
+    print(ask(harness, "retire", "n2", "--yes"))
+    never = harness.stoker("readmit", "n2")
     assert never.returncode == 2, never
-    assert second.attempt == run_of(stand.view()).attempt
-    told = ask(stand, "story")
+    assert second.attempt == run_of(harness.view()).attempt
+    told = ask(harness, "story")
     for words in ("asks to swap n2: loud fans", "is refused from now on, under any name"):
         assert words in told
-    ask(stand, "shutdown")
-    stand.until(lambda: not stand.processes() or None, "the end of every process")
+    ask(harness, "shutdown")
+    harness.until(lambda: not harness.processes() or None, "the end of every process")

@@ -7,48 +7,48 @@ import sys
 import pytest
 import yaml
 
+from tests.e2e.cluster_harness import ClusterHarness
 from tests.e2e.scripts import STEPPING
-from tests.e2e.stand import RankStack
 
 pytestmark = pytest.mark.timeout(900)
 
 
-def test_two_runs_started_at_once_share_one_supervisor(stand: RankStack) -> None:
+def test_two_runs_started_at_once_share_one_supervisor(harness: ClusterHarness) -> None:
     """Both find nobody who leads and start a supervisor: one is refused in silence, both runs train, each ends by itself."""
-    stand.write_cluster(nodes=2, slots=1, limits={"checks": []})
+    harness.write_cluster(nodes=2, slots=1, limits={"checks": []})
     runs = {}
     for name in ("one", "two"):
-        folder = stand.folder / name
+        folder = harness.folder / name
         folder.mkdir()
         (folder / "train.py").write_text(STEPPING)
         spec = {"name": name, "command": "{python} train.py", "python": sys.executable}
-        (stand.folder / f"{name}.yaml").write_text(
+        (harness.folder / f"{name}.yaml").write_text(
             yaml.safe_dump({**spec, "working_directory": str(folder)})
         )
-        runs[name] = stand.start("run", f"{name}.yaml")
-    stand.wait(
+        runs[name] = harness.start("run", f"{name}.yaml")
+    harness.wait(
         lambda view: [run.step > 5 for run in view.runs] == [True, True] or None, "both runs step"
     )
-    view = stand.view()
+    view = harness.view()
     assert view is not None
-    supervisors = [p for p in stand.processes() if " supervise " in f"{p.command} "]
+    supervisors = [p for p in harness.processes() if " supervise " in f"{p.command} "]
     assert len(supervisors) == 1
     assert f":{supervisors[0].pid}:" in view.holder
     steps = {run.name: run.step for run in view.runs}
 
-    (stand.folder / "one" / "enough").touch()
-    assert runs["one"].wait(120) == 0, stand.report()
-    stand.wait(
+    (harness.folder / "one" / "enough").touch()
+    assert runs["one"].wait(120) == 0, harness.report()
+    harness.wait(
         lambda view: (
             next(run for run in view.runs if run.name == "two").step > steps["two"] + 20 or None
         ),
         "the other goes on",
     )
-    (stand.folder / "two" / "enough").touch()
-    assert runs["two"].wait(120) == 0, stand.report()
-    if any(" supervise " in f"{p.command} " for p in stand.processes()):
+    (harness.folder / "two" / "enough").touch()
+    assert runs["two"].wait(120) == 0, harness.report()
+    if any(" supervise " in f"{p.command} " for p in harness.processes()):
         # Whoever had started it ended first, and left it to the other.
-        assert "the supervisor stays for" in stand.output()
-        assert stand.stoker("shutdown").returncode == 0
-    assert "was refused" not in stand.output()
-    assert sorted(stand.observer.starts().values()) == [1, 1]
+        assert "the supervisor stays for" in harness.output()
+        assert harness.stoker("shutdown").returncode == 0
+    assert "was refused" not in harness.output()
+    assert sorted(harness.observer.starts().values()) == [1, 1]

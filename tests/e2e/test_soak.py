@@ -6,8 +6,8 @@ import os
 
 import pytest
 
+from tests.e2e.cluster_harness import ClusterHarness, incidents_of, run_of
 from tests.e2e.soak import Rounds, check_chain
-from tests.e2e.stand import RankStack, incidents_of, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(7200)]
 
@@ -24,13 +24,13 @@ MAX_BYTES = 5 << 19
 MAX_BYTES_PER_ROUND = 32 << 10
 
 
-def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: RankStack) -> None:
+def test_rounds_of_kills_leave_the_run_as_it_must_be(harness: ClusterHarness) -> None:
     """Every step of every attempt is what it must be, each round ends with each process there once, and none holds ever more.
 
     One a round is struck: a rank (killed or stopped), a warm process, a keeper, an agent, or the supervisor.
     """
     print(f"seed {SEED}, {NUM_ROUNDS} rounds")
-    rounds = Rounds(stand, SEED)
+    rounds = Rounds(harness, SEED)
     rounds.begin()
     for number in range(NUM_ROUNDS):
         # Then one supervisor stays, so that its own growth shows.
@@ -38,13 +38,13 @@ def test_rounds_of_kills_leave_the_run_as_it_must_be(stand: RankStack) -> None:
     struck = {name: rounds.done.count(name) for name in dict.fromkeys(rounds.done)}
     growth = rounds.books.growth(warm_up=WARM_UP_ROUNDS)
     print(f"struck {struck}; growth (rounds, descriptors, bytes) {growth}")
-    assert "up, slowest rank in each phase: start " in stand.stoker("story").stdout
-    (stand.folder / "enough").touch()
-    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
-    assert stand.stoker("shutdown").returncode == 0
+    assert "up, slowest rank in each phase: start " in harness.stoker("story").stdout
+    (harness.folder / "enough").touch()
+    harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert harness.stoker("shutdown").returncode == 0
     assert rounds.supervisor.wait(30) == 0
-    assert check_chain(stand.folder) > NUM_ROUNDS
-    assert {incident.state for incident in incidents_of(stand.view())} <= {"resolved"}
+    assert check_chain(harness.folder) > NUM_ROUNDS
+    assert {incident.state for incident in incidents_of(harness.view())} <= {"resolved"}
     assert {"supervisor", "agent", "reader", "keeper", "warm"} <= set(growth)
     for kind, (num_rounds, descriptors, size) in growth.items():
         assert descriptors <= MAX_DESCRIPTORS, f"{kind}: {growth[kind]}"

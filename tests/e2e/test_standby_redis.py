@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.fleet import goes_on, redis_server, write_redis_cluster
+from tests.e2e.cluster_harness import ClusterHarness, Training, incidents_of
+from tests.e2e.fleet_harness import goes_on, redis_server, write_redis_cluster
 from tests.e2e.scripts import STEPPING, steps_of
-from tests.e2e.stand import RankStack, Training, incidents_of
 from tests.e2e.test_standby import await_standby, tokens
 from tests.store.redis_server import RedisServer
 
@@ -25,64 +25,66 @@ Supervisors = tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]
 
 
 @contextmanager
-def at_work(stand: RankStack, folder: Path) -> Iterator[tuple[RedisServer, Supervisors, Training]]:
+def at_work(
+    harness: ClusterHarness, folder: Path
+) -> Iterator[tuple[RedisServer, Supervisors, Training]]:
     """Have a run of two nodes train under a leader, with a standby, on a Redis server."""
     with redis_server(folder / "redis") as redis:
         local = {"nodes": 2, "slots": 1}
-        write_redis_cluster(stand, redis, local=local, lease_seconds=LEASE_SECONDS, checks=[])
-        stand.write_script(STEPPING)
+        write_redis_cluster(harness, redis, local=local, lease_seconds=LEASE_SECONDS, checks=[])
+        harness.write_script(STEPPING)
         command = f"{sys.executable} train.py"
-        stand.write_run(command=command, nodes=2, working_directory=str(stand.folder))
-        leader = stand.start("supervise")
-        stand.until(stand.view, "a first View")
-        standby = stand.start("supervise", "--standby")
-        await_standby(stand, standby)
-        handed = stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+        harness.write_run(command=command, nodes=2, working_directory=str(harness.folder))
+        leader = harness.start("supervise")
+        harness.until(harness.view, "a first View")
+        standby = harness.start("supervise", "--standby")
+        await_standby(harness, standby)
+        handed = harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
         assert handed.returncode == 0, handed
-        yield redis, (leader, standby), stand.training(past_step=3)
-        (stand.folder / "enough").touch()
-        stand.wait(lambda view: view.runs[0].state == "finished", "the end of the run")
-        assert stand.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
+        yield redis, (leader, standby), harness.training(past_step=3)
+        (harness.folder / "enough").touch()
+        harness.wait(lambda view: view.runs[0].state == "finished", "the end of the run")
+        assert harness.stoker("shutdown", "--cluster", "cluster.yaml").returncode == 0
 
 
-def steps_heard_of(stand: RankStack, before: Training) -> None:
+def steps_heard_of(harness: ClusterHarness, before: Training) -> None:
     """The same ranks of the same attempt make steps that a supervisor hears of; nobody is blamed."""
-    newest = max(steps_of(stand.folder, rank)[-1].step for rank in before.pids)
-    goes_on(stand, replace(before, step=newest))
-    assert not incidents_of(stand.view())
+    newest = max(steps_of(harness.folder, rank)[-1].step for rank in before.pids)
+    goes_on(harness, replace(before, step=newest))
+    assert not incidents_of(harness.view())
 
 
 def test_a_store_that_stands_still_beyond_the_lease_leaves_one_leader_and_the_run_as_it_was(
-    stand: RankStack, tmp_path: Path
+    harness: ClusterHarness, tmp_path: Path
 ) -> None:
     """SIGSTOP of Redis for three times the lease: leader and standby are cut off alike; after SIGCONT one of them leads."""
-    with at_work(stand, tmp_path) as (redis, supervisors, before):
-        steps = len(steps_of(stand.folder, 0))
+    with at_work(harness, tmp_path) as (redis, supervisors, before):
+        steps = len(steps_of(harness.folder, 0))
         redis.pause()
         time.sleep(3 * LEASE_SECONDS)
         redis.resume()
         # they had stepped on meanwhile
-        assert len(steps_of(stand.folder, 0)) > steps
-        steps_heard_of(stand, before)
-        view = stand.view()
+        assert len(steps_of(harness.folder, 0)) > steps
+        steps_heard_of(harness, before)
+        view = harness.view()
         assert view is not None
         leads = [each for each in supervisors if f":{each.pid}:" in view.holder]
         assert len(leads) == 1
         ended = [each for each in supervisors if each.poll() is not None]
         assert not set(leads) & set(ended)
-        assert tokens(stand)[-1][0] == leads[0].pid
+        assert tokens(harness)[-1][0] == leads[0].pid
 
 
 def test_a_standby_leads_after_leader_and_store_died_together(
-    stand: RankStack, tmp_path: Path
+    harness: ClusterHarness, tmp_path: Path
 ) -> None:
     """SIGKILL to both in one moment: the server comes back from its disk, the standby leads, every step goes on."""
-    with at_work(stand, tmp_path) as (redis, (leader, standby), before):
+    with at_work(harness, tmp_path) as (redis, (leader, standby), before):
         leader.kill()
         redis.kill()
         leader.wait()
         time.sleep(LEASE_SECONDS)
         redis.start()
-        stand.wait(lambda view: f":{standby.pid}:" in view.holder or None, "the standby leads")
-        steps_heard_of(stand, before)
-        assert [pid for pid, _ in tokens(stand)] == [leader.pid, standby.pid]
+        harness.wait(lambda view: f":{standby.pid}:" in view.holder or None, "the standby leads")
+        steps_heard_of(harness, before)
+        assert [pid for pid, _ in tokens(harness)] == [leader.pid, standby.pid]

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.cluster_harness import STOKER, ClusterHarness, incidents_of, kill, run_of
+from tests.e2e.minimal_run import finish, led_run
 from tests.e2e.scripts import steps_of
-from tests.e2e.stand import STOKER, RankStack, incidents_of, kill, run_of
-from tests.e2e.stepping import finish, led_run
 from tests.small_disk import fill, small_disk
 
 pytestmark = pytest.mark.timeout(900)
@@ -62,71 +62,71 @@ time_t time(time_t *now) {
 """
 
 
-def await_steps(stand: RankStack, more: int) -> None:
+def await_steps(harness: ClusterHarness, more: int) -> None:
     """Wait until rank 0 has made so many more steps, whoever looks on."""
-    goal = len(steps_of(stand.folder, 0)) + more
-    stand.until(lambda: len(steps_of(stand.folder, 0)) >= goal or None, f"step {goal}")
+    goal = len(steps_of(harness.folder, 0)) + more
+    harness.until(lambda: len(steps_of(harness.folder, 0)) >= goal or None, f"step {goal}")
 
 
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to make a clock")
-def test_a_wall_clock_that_jumps_by_hours_changes_nothing(stand: RankStack) -> None:
+def test_a_wall_clock_that_jumps_by_hours_changes_nothing(harness: ClusterHarness) -> None:
     """The supervisor's clock alone is set an hour on, two back, and on again: no incident, no node suspected, the same ranks."""
-    first = led_run(stand, checks=[], silence_seconds=2.0)
-    before = stand.training(past_step=1)
+    first = led_run(harness, checks=[], silence_seconds=2.0)
+    before = harness.training(past_step=1)
     first.kill()
     # its agents have the machine's own clock, and keep it
     first.wait()
-    shift = stand.folder / "shift"
+    shift = harness.folder / "shift"
     shift.write_text("+0\n")
-    supervisor = _with_clock(stand, shift)
-    stand.wait(lambda view: f":{supervisor.pid}:" in view.holder or None, "a View")
+    supervisor = _with_clock(harness, shift)
+    harness.wait(lambda view: f":{supervisor.pid}:" in view.holder or None, "a View")
     for jump in ("+3600", "-3600", "+7200", "+0"):
         shift.write_text(f"{jump}\n")
-        await_steps(stand, 150)
-        stand.wait(
+        await_steps(harness, 150)
+        harness.wait(
             lambda view, jump=jump: (  # type: ignore[misc]
                 abs(view.wall - time.time() - int(jump)) < 600 or None
             ),
             f"a View by a clock that is {jump} s off",
         )
-        view = stand.view()
+        view = harness.view()
         assert view is not None
         assert [node.state for node in view.nodes] == ["active", "active"], jump
-    stand.training(past_step=run_of(stand.view()).step + 5)
-    assert stand.observer.starts() == {str(before.attempt): 2}
+    harness.training(past_step=run_of(harness.view()).step + 5)
+    assert harness.observer.starts() == {str(before.attempt): 2}
     assert supervisor.poll() is None
-    assert incidents_of(stand.view()) == ()
-    finish(stand, supervisor)
+    assert incidents_of(harness.view()) == ()
+    finish(harness, supervisor)
 
 
-def test_a_full_disk_under_the_store_is_waited_for(stand: RankStack) -> None:
+def test_a_full_disk_under_the_store_is_waited_for(harness: ClusterHarness) -> None:
     """Ranks go on while nothing can be written; one that dies meanwhile is recovered once there is room; nothing is lost."""
-    with small_disk(stand.state / "store", size_bytes=DISK_BYTES) as disk:
-        supervisor = led_run(stand, checks=[], silence_seconds=4.0)
-        before = stand.training(past_step=1)
+    with small_disk(harness.state / "store", size_bytes=DISK_BYTES) as disk:
+        supervisor = led_run(harness, checks=[], silence_seconds=4.0)
+        before = harness.training(past_step=1)
         filled = fill(
             disk
             # a store's log has room of its own at first: it is full when the store says so
         )
-        stand.until(lambda: "disk is full" in stand.output() or None, "a word of the full disk")
-        await_steps(stand, 150)
-        assert stand.observer.gang() == before.pids
+        harness.until(lambda: "disk is full" in harness.output() or None, "a word of the full disk")
+        await_steps(harness, 150)
+        assert harness.observer.gang() == before.pids
         assert supervisor.poll() is None
         kill(before.pids[1])
-        stand.until(lambda: not stand.observer.gang() or None, "a broken gang")
-        assert len(stand.observer.starts()) == 1
+        harness.until(lambda: not harness.observer.gang() or None, "a broken gang")
+        assert len(harness.observer.starts()) == 1
         filled.unlink()
-        after = stand.training(past_step=1, after=before.attempt)
-        assert stand.observer.starts() == {str(before.attempt): 2, str(after.attempt): 2}
-        finish(stand, supervisor)
-        found = [(i.fault, i.state) for i in incidents_of(stand.view())]
+        after = harness.training(past_step=1, after=before.attempt)
+        assert harness.observer.starts() == {str(before.attempt): 2, str(after.attempt): 2}
+        finish(harness, supervisor)
+        found = [(i.fault, i.state) for i in incidents_of(harness.view())]
         assert found == [("rank_crash", "resolved")]
-        stand.store.close()
+        harness.store.close()
 
 
-def _with_clock(stand: RankStack, shift: Path) -> subprocess.Popen[bytes]:
+def _with_clock(harness: ClusterHarness, shift: Path) -> subprocess.Popen[bytes]:
     """Start a supervisor whose wall clock is off by what a file says, read anew each time."""
-    source, library = stand.folder / "clock.c", stand.folder / "clock.so"
+    source, library = harness.folder / "clock.c", harness.folder / "clock.so"
     source.write_text(CLOCK)
     compiler = shutil.which("cc")
     assert compiler is not None
@@ -135,10 +135,10 @@ def _with_clock(stand: RankStack, shift: Path) -> subprocess.Popen[bytes]:
     )
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
     environment |= {"LD_PRELOAD": str(library), "CLOCK_SHIFT": str(shift)}
-    with (stand.folder / "output").open("ab") as output:
+    with (harness.folder / "output").open("ab") as output:
         return subprocess.Popen(
             [STOKER, "supervise"],
-            cwd=stand.folder,
+            cwd=harness.folder,
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,

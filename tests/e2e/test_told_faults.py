@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
-from tests.e2e.stand import RankStack
+from tests.e2e.cluster_harness import ClusterHarness
 from tests.memory_limit import memory_limit
 from tests.small_disk import fill, small_disk
 from trainer.injection_plan import VARIABLE
@@ -139,13 +139,13 @@ DEEDS = (
 class Range:
     """The cluster on which runs are broken, one after the other, beside the healthy ones."""
 
-    def __init__(self, stand: RankStack, plans: Path) -> None:
-        self.stand, self.plan_path = stand, plans
+    def __init__(self, harness: ClusterHarness, plans: Path) -> None:
+        self.harness, self.plan_path = harness, plans
         self.num_runs = 0
 
     def kernel_of(self, node: str) -> Path:
         """Return the stand-in of a node's kernel log."""
-        return self.stand.folder / f"kernel-{node}.log"
+        return self.harness.folder / f"kernel-{node}.log"
 
     def view_of(self, name: str, *, state: str) -> Callable[[ClusterStatus], ClusterStatus | None]:
         """Say whether a run is in a state of its attempt."""
@@ -158,19 +158,19 @@ class Range:
 
     def start(self, name: str, **fields: object) -> None:
         """Start a run, detached."""
-        path = self.stand.folder / f"{name}.yaml"
+        path = self.harness.folder / f"{name}.yaml"
         path.write_text(json.dumps({"name": name, "python": sys.executable, **fields}))
-        done = self.stand.stoker("run", path.name, "--detach")
+        done = self.harness.stoker("run", path.name, "--detach")
         assert done.returncode == 0, done
 
     def strike(self, deed: Deed, rank: int) -> tuple[Told, str]:
         """Break a run of its own in this way; return what was told of it, and the node that the rank was on."""
         self.num_runs += 1
-        name, stand = f"broken{self.num_runs}", self.stand
+        name, harness = f"broken{self.num_runs}", self.harness
         # nothing, in time
         plan = {"kind": "sleep", "rank": rank, "step": 90_000, "seconds": 1.0}
         if deed.plan is not None:
-            once = str(stand.folder / f"{name}.done")
+            once = str(harness.folder / f"{name}.done")
             plan = {**deed.plan, "rank": rank}
             if "last" not in plan:
                 plan |= {"step": FAULT_STEP, "once": once}
@@ -180,28 +180,28 @@ class Range:
         fields["progress_seconds"] = 15.0
         with ExitStack() as stack:
             if deed.name == "a full disk":
-                disk = stack.enter_context(small_disk(stand.folder / name, size_bytes=DISK_BYTES))
+                disk = stack.enter_context(small_disk(harness.folder / name, size_bytes=DISK_BYTES))
                 trainer |= {"checkpoint_every": 20}
                 fields["checkpoints"] = str(disk)
             self.start(name, trainer=trainer, **fields)
-            view = stand.wait(self.view_of(name, state="running"), f"{name} is up")
+            view = harness.wait(self.view_of(name, state="running"), f"{name} is up")
             run = next(one for one in view.runs if one.name == name)
             node = run.nodes[rank // RANKS_PER_NODE]
             if deed.name == "the kernel kills for memory":
                 group = stack.enter_context(memory_limit(MEMORY_BYTES))
-                pid = stand.until(stand.observer.gang, "its ranks")[rank]
+                pid = harness.until(harness.observer.gang, "its ranks")[rank]
                 kernel = stack.enter_context(open("/dev/kmsg", "rb", buffering=0, opener=_unwaited))
                 kernel.seek(0, os.SEEK_END)
                 group.write_text(str(pid))
-                stand.until(lambda: self._relay(kernel, node, pid), "the kernel's word")
+                harness.until(lambda: self._relay(kernel, node, pid), "the kernel's word")
             if deed.name == "a full disk":
                 fill(disk)
             if deed.name == "a GPU falls off the bus":
                 self._say_lost(node)
-            incident = stand.wait(
+            incident = harness.wait(
                 lambda view: _told_of(view, run.run), deed.name, seconds=TOLD_SECONDS
             )
-            stopped = stand.stoker("stop", name, seconds=150)
+            stopped = harness.stoker("stop", name, seconds=150)
             assert stopped.returncode in (0, 3), stopped
         cause = incident.cause.fault if incident.cause is not None else ""
         return Told(incident.fault, cause, incident.node, incident.rank, incident.evidence), node
@@ -239,21 +239,23 @@ def _told_of(view: ClusterStatus, run: int) -> IncidentStatus | None:
 
 
 @pytest.fixture
-def range_(stand: RankStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Range]:
+def range_(
+    harness: ClusterHarness, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Range]:
     """Give a cluster with ten healthy runs."""
     plans = tmp_path / "plan.json"
     plans.write_text('{"faults": []}')
     monkeypatch.setenv(VARIABLE, str(plans))
-    stand.write_cluster(
+    harness.write_cluster(
         nodes=NUM_NODES + NUM_HEALTHY,
         slots=RANKS_PER_NODE,
-        limits={"kernel_log": str(stand.folder / "kernel-{node}.log"), "checks": []},
+        limits={"kernel_log": str(harness.folder / "kernel-{node}.log"), "checks": []},
     )
-    stand.write_script(HEALTHY, "healthy.py")
+    harness.write_script(HEALTHY, "healthy.py")
     for index in range(1, NUM_NODES + NUM_HEALTHY + 1):
-        (stand.folder / f"kernel-n{index}.log").write_text("")
-    yield Range(stand, plans)
-    done = stand.stoker("shutdown", seconds=120)
+        (harness.folder / f"kernel-n{index}.log").write_text("")
+    yield Range(harness, plans)
+    done = harness.stoker("shutdown", seconds=120)
     assert done.returncode == 0, done
 
 
@@ -274,7 +276,7 @@ def test_faults_are_told_for_what_they_are_and_healthy_runs_have_none(range_: Ra
         is_right = deed.accepts(told, node, rank)
         print(f"{'right' if is_right else 'WRONG'}: {deed.name}, rank {rank} on {node}: {told}")
         wrong += [] if is_right else [deed.name]
-    view = range_.stand.view()
+    view = range_.harness.view()
     assert view is not None
     healthy = {run.run: run for run in view.runs if run.name.startswith("healthy")}
     alarms = [incident for incident in view.incidents if incident.run in healthy]

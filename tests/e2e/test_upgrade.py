@@ -14,8 +14,8 @@ import pytest
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import StopRun
 from runner.journal.journal import Journal
+from tests.e2e.cluster_harness import ClusterHarness, incidents_of, kill, run_of
 from tests.e2e.scripts import STEPPING, steps_of
-from tests.e2e.stand import RankStack, incidents_of, kill, run_of
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -42,17 +42,17 @@ def release(tmp_path: Path) -> Path:
 
 
 def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
-    stand: RankStack, release: Path
+    harness: ClusterHarness, release: Path
 ) -> None:
     """Old agents and ranks go on untouched; a request is answered, a rank that dies is recovered; the journal of both is one."""
-    stand.write_cluster(nodes=2, slots=1)
-    stand.write_script(STEPPING)
-    stand.write_run(command="{python} train.py", nodes=2, python=sys.executable)
-    old = _older(stand, release, "supervise")
-    stand.until(stand.view, "a first View")
+    harness.write_cluster(nodes=2, slots=1)
+    harness.write_script(STEPPING)
+    harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
+    old = _older(harness, release, "supervise")
+    harness.until(harness.view, "a first View")
     handed = subprocess.run(
         [sys.executable, "-P", "-m", "runner.cli.main", "run", "run.yaml", "--detach"],
-        cwd=stand.folder,
+        cwd=harness.folder,
         env={**os.environ, "PYTHONPATH": str(release)},
         capture_output=True,
         text=True,
@@ -60,8 +60,8 @@ def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
         check=False,
     )
     assert handed.returncode == 0, handed
-    before = stand.training(past_step=1)
-    view = stand.view()
+    before = harness.training(past_step=1)
+    view = harness.view()
     assert view is not None
     agents = {node.node: node.agent_pid for node in view.nodes}
     for pid in agents.values():
@@ -69,35 +69,37 @@ def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
 
     old.kill()
     old.wait()
-    new = stand.start("supervise")
-    stand.wait(lambda view: f":{new.pid}:" in view.holder or None, "a View of the new supervisor")
-    view = stand.view()
+    new = harness.start("supervise")
+    harness.wait(lambda view: f":{new.pid}:" in view.holder or None, "a View of the new supervisor")
+    view = harness.view()
     assert view is not None
     # those agents do not sign, and are heard all the same
     assert view.unsigned
-    after = stand.training(past_step=run_of(stand.view()).step + 20)
+    after = harness.training(past_step=run_of(harness.view()).step + 20)
     assert after.pids == before.pids
-    answer = stand.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
+    answer = harness.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
     assert answer.state == "refused"
 
     kill(after.pids[1])
-    recovered = stand.training(past_step=run_of(stand.view()).best_step, after=before.attempt)
+    recovered = harness.training(past_step=run_of(harness.view()).best_step, after=before.attempt)
     assert recovered.pids.keys() == before.pids.keys()
-    view = stand.view()
+    view = harness.view()
     assert view is not None
     assert {node.node: node.agent_pid for node in view.nodes} == agents
 
-    (stand.folder / "enough").touch()
-    stand.wait(lambda view: run_of(view).state == "finished", "the end of the run")
-    assert stand.stoker("shutdown").returncode == 0
+    (harness.folder / "enough").touch()
+    harness.wait(lambda view: run_of(view).state == "finished", "the end of the run")
+    assert harness.stoker("shutdown").returncode == 0
     assert new.wait(30) == 0
-    assert stand.observer.starts() == {str(before.attempt): 2, str(recovered.attempt): 2}
+    assert harness.observer.starts() == {str(before.attempt): 2, str(recovered.attempt): 2}
     for rank in (0, 1):
-        mine = [step for step in steps_of(stand.folder, rank) if step.pid == before.pids[rank]]
+        mine = [step for step in steps_of(harness.folder, rank) if step.pid == before.pids[rank]]
         assert [step.step for step in mine] == list(range(1, len(mine) + 1))
-    assert [(i.fault, i.state) for i in incidents_of(stand.view())] == [("rank_crash", "resolved")]
+    assert [(i.fault, i.state) for i in incidents_of(harness.view())] == [
+        ("rank_crash", "resolved")
+    ]
 
-    entries = list(Journal(stand.store).replay())
+    entries = list(Journal(harness.store).replay())
     assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
     led = [entry.input for entry in entries if isinstance(entry.input, r.SupervisorStarted)]
     assert [int(started.holder.split(":")[1]) for started in led] == [old.pid, new.pid]
@@ -106,16 +108,16 @@ def test_a_newer_supervisor_goes_on_where_the_release_before_it_was_killed(
         4,
         # each wrote in its own way
     ]
-    story = stand.stoker("story")
+    story = harness.stoker("story")
     assert story.returncode == 0, story
 
 
-def _older(stand: RankStack, release: Path, *words: str) -> subprocess.Popen[bytes]:
+def _older(harness: ClusterHarness, release: Path, *words: str) -> subprocess.Popen[bytes]:
     """Start a command of the release before; what it starts in turn is of that release, too."""
-    with (stand.folder / "output").open("ab") as output:
+    with (harness.folder / "output").open("ab") as output:
         return subprocess.Popen(
             [sys.executable, "-P", "-m", "runner.cli.main", *words],
-            cwd=stand.folder,
+            cwd=harness.folder,
             env={**os.environ, "PYTHONPATH": str(release), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=output,

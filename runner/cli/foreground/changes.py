@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from runner.cli import show
-from runner.cli.tables import incident_place, step_of
+from runner.cli import output
+from runner.cli.reports.tables import incident_place, step_of
 from runner.facts.messages.cluster_status import (
     ClusterStatus,
     IncidentStatus,
@@ -42,9 +42,9 @@ def progress(run: RunStatus) -> str:
     last = run.last
     parts = [f"step {step_of(run)}"]
     if last is not None:
-        parts += [f"loss {show.number(last.loss)}"] if last.loss is not None else []
+        parts += [f"loss {output.number(last.loss)}"] if last.loss is not None else []
         if last.tokens_per_second is not None:
-            parts.append(f"{show.number(last.tokens_per_second, 3)} tok/s")
+            parts.append(f"{output.number(last.tokens_per_second, 3)} tok/s")
         parts += [f"lr {last.lr:.2e}"] if last.lr is not None else []
     if run.checkpoint_step is not None:
         parts.append(f"checkpoint {run.checkpoint_step}")
@@ -92,7 +92,7 @@ def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
 def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:
     if old is None:
         after = new.detected_after_seconds
-        noticed = f", noticed after {show.seconds(after)}" if after else ""
+        noticed = f", noticed after {output.seconds(after)}" if after else ""
         evidence = f": {printable(new.evidence[0])}" if new.evidence else ""
         yield f"{new.incident} {new.fault} on {incident_place(new)}{noticed}{evidence}"
     elif old.fault != new.fault:
@@ -102,7 +102,7 @@ def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:
     recovered = new.recovered_after_seconds
     if recovered is not None and (old is None or old.recovered_after_seconds is None):
         lost = "" if new.steps_lost is None else f", {new.steps_lost} steps lost"
-        yield f"{new.incident}: training again after {show.seconds(recovered)}{lost}"
+        yield f"{new.incident}: training again after {output.seconds(recovered)}{lost}"
     closed = new.state in ("resolved", "gave_up") and (old is None or old.state != new.state)
     if closed:
         yield f"{new.incident} {new.state}" + (f": {printable(new.reason)}" if new.reason else "")

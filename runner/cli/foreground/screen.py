@@ -8,10 +8,10 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
-from runner.cli import show
+from runner.cli import output
 from runner.cli.foreground.changes import changes, progress, run_in
 from runner.cli.nodes.tables import fleet_in_short
-from runner.cli.tables import incidents_table, step_of
+from runner.cli.reports.tables import incidents_table, step_of
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ class Screen(Protocol):
 def screen_for(run: int, *, as_json: bool = False) -> Screen:
     """Return the kind of screen that fits standard output; with `as_json` that is kept free for the answer."""
     if as_json:
-        return PlainScreen(run, out=show.print_note)
+        return PlainScreen(run, out=output.print_note)
     return LiveScreen(run) if sys.stdout.isatty() else PlainScreen(run)
 
 
 class PlainScreen:
     """One line per event, and one of progress every few seconds."""
 
-    def __init__(self, run: int, *, out: Callable[[str], None] = show.print_text) -> None:
+    def __init__(self, run: int, *, out: Callable[[str], None] = output.print_text) -> None:
         self._run = run
         self._out = out
         self._before: ClusterStatus | None = None
@@ -98,7 +98,7 @@ class PlainScreen:
 
     def say(self, text: str) -> None:
         """Print a line with the time of day."""
-        self._out(f"{show.clock(time.time())[:8]}  {text}")
+        self._out(f"{output.clock(time.time())[:8]}  {text}")
 
 
 class LiveScreen:
@@ -126,7 +126,7 @@ class LiveScreen:
         """Stop redrawing and leave the events on the terminal, since the screen itself goes."""
         self._live.__exit__(kind, error, trace)
         for event in self._events:
-            show.print_text(event)
+            output.print_text(event)
 
     def show(self, view: ClusterStatus) -> None:
         """Draw this View from now on."""
@@ -136,7 +136,7 @@ class LiveScreen:
 
     def say(self, text: str) -> None:
         """Add a line to the events."""
-        self._events.append(f"{show.clock(time.time())[:8]}  {text}")
+        self._events.append(f"{output.clock(time.time())[:8]}  {text}")
 
     def _draw(self) -> RenderableType:
         from rich.console import Group
@@ -163,7 +163,7 @@ class LiveScreen:
             first = f"{run.first_loss:.3f} " if run.first_loss is not None else ""
             lines.append(
                 Text(
-                    f"loss  {first}{show.sparkline(run.recent_losses)}",
+                    f"loss  {first}{output.sparkline(run.recent_losses)}",
                     style="magenta",
                     no_wrap=True,
                 )
@@ -201,11 +201,11 @@ def headline(run: RunStatus) -> str:
 def figures(run: RunStatus) -> str:
     """Say the figures of the last step."""
     last = run.last
-    parts = [f"loss {show.number(last.loss if last else None)}"]
+    parts = [f"loss {output.number(last.loss if last else None)}"]
     if last is not None:
-        parts.append(f"{show.number(last.tokens_per_second, 3)} tok/s")
-        parts.append(f"grad norm {show.number(last.grad_norm, 3)}")
+        parts.append(f"{output.number(last.tokens_per_second, 3)} tok/s")
+        parts.append(f"grad norm {output.number(last.grad_norm, 3)}")
         parts += [f"lr {last.lr:.2e}"] if last.lr is not None else []
     parts.append(f"checkpoint {'-' if run.checkpoint_step is None else run.checkpoint_step}")
-    parts.append(f"ETTR {show.ratio(run.ettr_ratio)}")
+    parts.append(f"ETTR {output.ratio(run.ettr_ratio)}")
     return "  ".join(parts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from runner.cli import show
-from runner.cli.tables import incidents_table, step_of
+from runner.cli import output
+from runner.cli.reports.tables import incidents_table, step_of
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.history.phrases import printable
 
@@ -61,14 +61,14 @@ def summary_text(summary: Summary) -> str:
         f"run {run.run} {run.name} {run.state}{why}",
         *_causes(summary),
         f"  steps       {step_of(run)} in {run.num_attempts} attempts",
-        f"  loss        {show.number(summary.first_loss)} at the start, {show.number(summary.last_loss)} at the end",
-        f"  wall time   {show.seconds(summary.wall_seconds)}",
-        f"  ETTR        {show.ratio(summary.ettr_ratio)} (time on steps that count / wall time)",
+        f"  loss        {output.number(summary.first_loss)} at the start, {output.number(summary.last_loss)} at the end",
+        f"  wall time   {output.seconds(summary.wall_seconds)}",
+        f"  ETTR        {output.ratio(summary.ettr_ratio)} (time on steps that count / wall time)",
     ]
     if run.lost_seconds:
         parts = sorted(run.lost_seconds.items(), key=lambda item: -item[1])
         lost = ", ".join(
-            f"{CAUSES_IN_WORDS.get(cause, cause)} {show.seconds(s)}" for cause, s in parts
+            f"{CAUSES_IN_WORDS.get(cause, cause)} {output.seconds(s)}" for cause, s in parts
         )
         lines.append(f"  lost time   {lost}")
     lines.append(f"  steps lost  {summary.steps_lost}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from runner.cli import show
+from runner.cli import output
 from runner.decide.nodes.hardware import offences_that_count
 from runner.decide.state.cluster_state import Hardware, Node
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, SparesStatus
@@ -22,11 +22,11 @@ PLAIN_STATES = ("active", "spare")
 _COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
     ("node", lambda n, _: n.node),
     ("state", lambda n, _: n.state),
-    ("since", lambda n, now: "-" if n.since is None else show.seconds(max(0.0, now - n.since))),
+    ("since", lambda n, now: "-" if n.since is None else output.seconds(max(0.0, now - n.since))),
     ("attempt", lambda n, _: str(n.attempt or "-")),
     ("ranks", lambda n, _: _ranks(n.ranks_alive)),
     ("heard", lambda n, _: _heard(n)),
-    ("memory", lambda n, _: show.size(n.agent_resident_bytes)),
+    ("memory", lambda n, _: output.size(n.agent_resident_bytes)),
     ("warm", lambda n, _: _warm(n)),
     ("hardware", lambda n, _: short_hardware(n.hardware)),
     ("offences", lambda n, _: str(n.offences) if n.offences else "-"),
@@ -47,7 +47,7 @@ def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
         if name not in _MAY_BE_LEFT_OUT or any(text != "-" for text in cells):
             kept.append((name, cells))
     rows = zip(*(cells for _, cells in kept), strict=True)
-    return show.table([name for name, _ in kept], list(rows))
+    return output.table([name for name, _ in kept], list(rows))
 
 
 def fleet_in_short(view: ClusterStatus) -> str:
@@ -126,7 +126,7 @@ def _heard(node: NodeStatus) -> str:
 
 def _warm(node: NodeStatus) -> str:
     """Say how a node's warm process is: "ready 480 MB"."""
-    size = show.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
+    size = output.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
     return f"{printable(node.warm, 60)} {size}".strip() or "-"
 
 
@@ -142,10 +142,10 @@ def leaving_in_words(node: NodeStatus, now: float) -> str:
     leaving = node.leaving
     if leaving is None:
         return ""
-    told = f"leaves for {leaving.to} since {show.seconds(max(0.0, now - leaving.since))}"
+    told = f"leaves for {leaving.to} since {output.seconds(max(0.0, now - leaving.since))}"
     told += f", {leaving.spare} takes its place" if leaving.spare else ""
     if leaving.by_time is not None:
-        told += f", within {show.seconds(max(0.0, leaving.by_time - now))} in any case"
+        told += f", within {output.seconds(max(0.0, leaving.by_time - now))} in any case"
     return told + (f": {leaving.reason}" if leaving.reason else "")
 
 
@@ -161,13 +161,13 @@ def node_in_full(
     now: float,
 ) -> str:
     """Tell all of one node: what it does, its agent, its hardware and what that did."""
-    since = "" if node.since is None else f" for {show.seconds(max(0.0, now - node.since))}"
+    since = "" if node.since is None else f" for {output.seconds(max(0.0, now - node.since))}"
     lines = [f"{node.node}: {node.state}{since}{_because(node.reason)}"]
     facts: dict[str, str] = {
         "serves": f"{node.attempt}, ranks {_ranks(node.ranks_alive)}" if node.attempt else "",
         "agent": _agent(node, known),
         "warm": _warm(node) if node.warm else "",
-        "unread": f"{show.size(node.log_bytes_skipped)} of its ranks' output, in floods"
+        "unread": f"{output.size(node.log_bytes_skipped)} of its ranks' output, in floods"
         if node.log_bytes_skipped
         else "",
         "domains": ", ".join(domains_of(cluster, node.node)),
@@ -196,7 +196,7 @@ def hardware_in_full(hardware: Hardware, *, cluster: ClusterSpec, now: float) ->
     for offence in hardware.offences:
         incident = f" ({offence.incident})" if offence.incident else ""
         told = f"{offence.fault} as {offence.node}{_because(offence.evidence)}{incident}"
-        lines.append(f"    {show.moment(offence.at)}  {told}")
+        lines.append(f"    {output.moment(offence.at)}  {told}")
     return lines
 
 
@@ -209,12 +209,12 @@ def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float
             names(known.nodes),
             known.verdict or "-",
             str(offences_that_count(known, cluster, now) or "-"),
-            show.moment(known.offences[-1].at) if known.offences else "-",
+            output.moment(known.offences[-1].at) if known.offences else "-",
             printable(known.reason or (known.offences[-1].fault if known.offences else ""), 80),
         )
         for known in some
     ]
-    return show.table(columns, rows)
+    return output.table(columns, rows)
 
 
 def is_remarkable(hardware: Hardware) -> bool:
@@ -226,7 +226,7 @@ def verdict_in_words(hardware: Hardware) -> str:
     """Say whether hardware may serve, since when, who said so and why."""
     if not hardware.verdict:
         return "welcome"
-    since = "" if hardware.judged_at is None else f" since {show.moment(hardware.judged_at)}"
+    since = "" if hardware.judged_at is None else f" since {output.moment(hardware.judged_at)}"
     by = f" by {printable(hardware.by, 60)}" if hardware.by else ""
     return f"{hardware.verdict}{since}{by}{_because(hardware.reason)}"
 
@@ -243,7 +243,7 @@ def domains_of(cluster: ClusterSpec, node: str) -> list[str]:
 
 def _agent(node: NodeStatus, known: Node | None) -> str:
     parts = [f"pid {node.agent_pid}"] if node.agent_pid else []
-    parts += [f"{show.size(node.agent_resident_bytes)}"] if node.agent_resident_bytes else []
+    parts += [f"{output.size(node.agent_resident_bytes)}"] if node.agent_resident_bytes else []
     parts += [f"at {printable(node.address, 60)}"] if node.address else []
     parts += [f"incarnation {known.incarnation}"] if known is not None and known.incarnation else []
     parts += [f"{node.slots} slots"] if node.slots else []
@@ -255,7 +255,7 @@ def _agent(node: NodeStatus, known: Node | None) -> str:
 def _checked(known: Node | None, now: float) -> str:
     if known is None or known.checked is None:
         return ""
-    ago = show.seconds(max(0.0, now - known.checked.at))
+    ago = output.seconds(max(0.0, now - known.checked.at))
     said = "" if known.checked.said == known.checked.outcome else known.checked.said
     return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(said)}"
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from runner.cli import show
-from runner.cli.asking import asker
+from runner.cli import output
 from runner.cli.clusters import find_cluster, store_of
 from runner.cli.options import cluster_option, examples, json_option
+from runner.cli.request_client import asker
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 
@@ -45,7 +45,7 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
         known = loss(cluster, opened, signer_of(cluster))
         if as_json:
             more = {"lost": known.lost, "is_any": known.is_any}
-            show.print_json({"cluster": cluster.name, **show.plain(known), **more})
+            output.print_json({"cluster": cluster.name, **output.plain(known), **more})
             if not yes:
                 return
         if not known.is_any:
@@ -54,12 +54,12 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
                 f"({known.ends_at} entries): there is nothing to accept"
             )
         if not as_json:
-            show.print_text(_in_words(cluster, known))
+            output.print_text(_in_words(cluster, known))
         _confirm(yes)
         with LeaseKeeper(cluster, opened) as lead:
             number = do_accept(cluster, opened, lead.lease, known, by=asker())
     if not as_json:
-        show.print_text(f"accepted, as journal entry {number}; now start `stoker supervise`")
+        output.print_text(f"accepted, as journal entry {number}; now start `stoker supervise`")
 
 
 def _in_words(cluster: ClusterSpec, known: Loss) -> str:

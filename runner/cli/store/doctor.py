@@ -8,7 +8,7 @@ from contextlib import closing
 
 import click
 
-from runner.cli import exit_codes, show
+from runner.cli import exit_codes, output
 from runner.cli.clusters import find_cluster
 from runner.cli.options import cluster_option, examples, json_option
 from runner.cli.store.accept import accept
@@ -54,8 +54,8 @@ def doctor(*, where: str | None, as_json: bool) -> None:
     for verdict in _verdicts(find_cluster(where)):
         if not as_json:
             if not found:
-                show.print_text(_row("CHECK", "OUTCOME", "WHY"))
-            show.print_text(_row(verdict.check, verdict.outcome, verdict.reason))
+                output.print_text(_row("CHECK", "OUTCOME", "WHY"))
+            output.print_text(_row(verdict.check, verdict.outcome, verdict.reason))
         found.append(verdict)
     outcome = overall(found)
     by_outcome = {
@@ -64,10 +64,10 @@ def doctor(*, where: str | None, as_json: bool) -> None:
     }
     if as_json:
         checks = [dataclasses.asdict(verdict) for verdict in found]
-        show.print_json({"overall": {"outcome": outcome, **by_outcome}, "checks": checks})
+        output.print_json({"overall": {"outcome": outcome, **by_outcome}, "checks": checks})
     else:
         said = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
-        show.print_text("\n" + "; ".join([outcome, *said]))
+        output.print_text("\n" + "; ".join([outcome, *said]))
     click.get_current_context().exit(OUTCOME_CODES[outcome])
 
 

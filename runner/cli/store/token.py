@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from runner.cli import show
+from runner.cli import output
 from runner.cli.clusters import find_cluster, is_led
 from runner.cli.options import cluster_option, examples, json_option
 from runner.errors import UserError
@@ -44,10 +44,10 @@ def token(*, where: str | None, as_json: bool) -> None:
     # one that is there and will not do is said now, not by every agent
     load_signer(token_file)
     if as_json:
-        show.print_json({"token_file": token_file, "made": made})
+        output.print_json({"token_file": token_file, "made": made})
         return
-    show.print_text(token_file)
-    show.print_note(
+    output.print_text(token_file)
+    output.print_note(
         "made; copy it to the same place on every machine of the cluster"
         if made
         else "there is one already, which is left as it is"

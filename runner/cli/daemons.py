@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from runner.cli import show
+from runner.cli import output
 from runner.cli.clusters import SPEC, find_cluster, is_led, keep_spec, store_of, with_token
 from runner.cli.options import cluster_option, examples
 from runner.errors import UserError
@@ -53,7 +53,7 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     cluster = with_token(find_cluster(where))
     # it is there for when others fail, also when the store is back before them
     if standby:
-        open_store_in_time(cluster, show.print_note).close()
+        open_store_in_time(cluster, output.print_note).close()
     with store_of(cluster, create=True) as store:
         if not volatile_store:
             check_durable(store)
@@ -162,7 +162,7 @@ def metrics(*, port: int | None, where: str | None) -> None:
             click.echo(metrics_of(store).decode(), nl=False)
             return
         server = MetricsServer(store, port=port)
-        show.print_note(f"serving http://localhost:{server.port}/metrics; Ctrl-C ends it")
+        output.print_note(f"serving http://localhost:{server.port}/metrics; Ctrl-C ends it")
         ended = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: ended.set())
         try:

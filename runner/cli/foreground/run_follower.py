@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from types import FrameType, TracebackType
 from typing import Self
 
-from runner.cli import show
-from runner.cli.asking import asker, await_answer, new_request_id, send, submitting_user
+from runner.cli import output
 from runner.cli.clusters import LIVE
 from runner.cli.foreground.changes import run_in
-from runner.cli.foreground.child import SupervisorChild
 from runner.cli.foreground.leftovers import Leftover, kill_all, processes_of
 from runner.cli.foreground.screen import Screen
+from runner.cli.foreground.supervisor_child import SupervisorChild
+from runner.cli.request_client import asker, await_answer, new_request_id, send, submitting_user
 from runner.errors import StokerError, StoreUnavailable, TemporaryError, UserError
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.requests import ShutDown, StartRun, StopRun
@@ -98,7 +98,7 @@ class Foreground:
             try:
                 return self._follow()
             finally:
-                self.child.say_to(show.print_note)
+                self.child.say_to(output.print_note)
 
     def _follow(self) -> ClusterStatus:
         version, view = 0, None

@@ -228,5 +228,5 @@ def test_a_mixture_of_two_states_is_not_accepted(cluster: ClusterSpec) -> None:
 def test_the_exit_code_is_the_one_that_is_documented() -> None:
     """Unit files and whoever keeps a supervisor go by it."""
     assert EXIT_CODE == exit_codes.STORE_FORGOT
-    unit = (Path(__file__).parents[1] / "deploy" / "stoker-supervise.service").read_text()
+    unit = (Path(__file__).parents[2] / "deploy" / "stoker-supervise.service").read_text()
     assert f"RestartPreventExitStatus={EXIT_CODE}\n" in unit

@@ -10,12 +10,16 @@ from pathlib import Path
 
 import click
 
-from runner.cli import exit_codes, show
-from runner.cli.asking import send
+from runner.cli import exit_codes, output
 from runner.cli.clusters import SPEC, make_cluster, store_of
 from runner.cli.foreground.changes import run_in
-from runner.cli.foreground.child import SupervisorChild
-from runner.cli.foreground.follow import (
+from runner.cli.foreground.leftovers import (
+    SHARED_MEMORY,
+    new_shared_memory,
+    processes_of,
+    shared_memory,
+)
+from runner.cli.foreground.run_follower import (
     Foreground,
     Interrupts,
     KilledAtOnce,
@@ -23,17 +27,13 @@ from runner.cli.foreground.follow import (
     kill_everything,
     start_run,
 )
-from runner.cli.foreground.leftovers import (
-    SHARED_MEMORY,
-    new_shared_memory,
-    processes_of,
-    shared_memory,
-)
 from runner.cli.foreground.screen import Screen, screen_for
 from runner.cli.foreground.summary import Summary, summarize
-from runner.cli.operate import drill_request
+from runner.cli.foreground.supervisor_child import SupervisorChild
 from runner.cli.options import examples, json_option
-from runner.cli.run import check_trainer, exit_code_of, report
+from runner.cli.request_client import send
+from runner.cli.runs.operations import drill_request
+from runner.cli.runs.run import check_trainer, exit_code_of, report
 from runner.errors import StokerError, TemporaryError, UserError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
@@ -162,14 +162,16 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
         )
     if summary is not None:
         report(summary, as_json=as_json)
-        code = code or _judge(summary, faults, say=show.print_note if as_json else show.print_text)
+        code = code or _judge(
+            summary, faults, say=output.print_note if as_json else output.print_text
+        )
     left = _left_behind(cluster, before)
     if left:
-        show.print_note(f"LEFT BEHIND: {', '.join(left)}")
+        output.print_note(f"LEFT BEHIND: {', '.join(left)}")
         code = code or exit_codes.FAILED
     elif not as_json:
-        show.print_text("nothing is left behind: no process, no file in shared memory")
-        show.print_text(
+        output.print_text("nothing is left behind: no process, no file in shared memory")
+        output.print_text(
             f"look again with: stoker story --cluster {folder}; stoker lineage --cluster {folder}"
         )
     click.get_current_context().exit(code)
@@ -183,7 +185,7 @@ def _perform(
         Fault("kill-rank", "now a rank is killed: SIGKILL to one training process"),
         Fault("kill-node", "now a node is killed: SIGKILL to its agent, keeper and ranks at once"),
     ]
-    child = SupervisorChild(cluster, store, say=show.print_note)
+    child = SupervisorChild(cluster, store, say=output.print_note)
     try:
         child.start()
         number = start_run(store, cluster, spec)

@@ -8,8 +8,7 @@ import time
 
 import click
 
-from runner.cli import exit_codes, show
-from runner.cli.asking import ask, asker, new_request_id, parse_lr
+from runner.cli import exit_codes, output
 from runner.cli.clusters import (
     LIVE,
     find_cluster,
@@ -20,6 +19,7 @@ from runner.cli.clusters import (
     store_of,
 )
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
+from runner.cli.request_client import ask, asker, new_request_id, parse_lr
 from runner.errors import TemporaryError, UserError
 from runner.facts.messages.cluster_status import RunStatus
 from runner.facts.messages.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
@@ -226,7 +226,7 @@ def report(
     try:
         answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
     except KeyboardInterrupt:
-        show.print_note(
+        output.print_note(
             f"request {request.id} stands, nobody waits for it now; see `stoker status`"
         )
         raise
@@ -234,16 +234,16 @@ def report(
 
 
 def _said(answer: Answer) -> None:
-    show.print_note(answer.message or "accepted")
+    output.print_note(answer.message or "accepted")
 
 
 def _finish(answer: Answer, *, as_json: bool) -> None:
     if as_json:
-        show.print_json(answer)
+        output.print_json(answer)
     elif answer.state == "done":
-        show.print_text(answer.message or "done")
+        output.print_text(answer.message or "done")
     else:
-        show.print_note(f"stoker: {answer.state}: {answer.message}")
+        output.print_note(f"stoker: {answer.state}: {answer.message}")
     if answer.state != "done":
         code = exit_codes.BAD_INPUT if answer.state == "refused" else exit_codes.FAILED
         click.get_current_context().exit(code)

@@ -18,9 +18,9 @@ from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import NodeChanged
 from runner.facts.wire import to_plain
 from runner.journal.journal import Journal
+from tests.e2e.cluster_harness import STOKER, ClusterHarness, Training, kill
 from tests.e2e.hosts import Host, Network
 from tests.e2e.soak import CHAIN, PYTHON_IMPORTS, Rounds
-from tests.e2e.stand import STOKER, RankStack, Training, kill
 from tests.store.redis_server import NoRedis, RedisServer
 
 # How often each is struck in one pack of rounds; chosen.
@@ -45,25 +45,25 @@ AWAY_SECONDS = 3.0
 
 
 def write_redis_cluster(
-    stand: RankStack, redis: RedisServer, *, local: Mapping[str, int], **limits: Any
+    harness: ClusterHarness, redis: RedisServer, *, local: Mapping[str, int], **limits: Any
 ) -> Path:
     """Write a cluster.yaml with a Redis store, and make its token."""
     fields = {
-        "name": stand.name,
-        "state": str(stand.state),
+        "name": harness.name,
+        "state": str(harness.state),
         "local": dict(local),
         "store": to_plain(redis.spec()),
         **LIMITS,
         **limits,
     }
-    path = stand.folder / "cluster.yaml"
+    path = harness.folder / "cluster.yaml"
     path.write_text(yaml.safe_dump(fields))
-    made = stand.stoker("token", "--cluster", "cluster.yaml")
+    made = harness.stoker("token", "--cluster", "cluster.yaml")
     assert made.returncode == 0, made
     return path
 
 
-class HostStand(RankStack):
+class HostHarness(ClusterHarness):
     """A cluster whose supervisors and nodes are on hosts of their own; the hosts share this machine's disk."""
 
     def __init__(self, folder: Path, network: Network, redis: RedisServer) -> None:
@@ -110,38 +110,38 @@ class HostStand(RankStack):
 class FleetRounds(Rounds):
     """Kills, one a round, of whatever keeps a run going: the store, leader and standby, agents, ranks."""
 
-    def __init__(self, stand: RankStack, redis: RedisServer, seed: int) -> None:
-        super().__init__(stand, seed)
+    def __init__(self, harness: ClusterHarness, redis: RedisServer, seed: int) -> None:
+        super().__init__(harness, seed)
         self.redis, self.targets = redis, TARGETS
         self.wanted = {**self.wanted, "supervisor": 2}
         self.supervisors: list[subprocess.Popen[bytes]] = []
 
     def begin(self) -> None:
         """Start Redis' cluster: two nodes with one rank each, two supervisors of which one leads."""
-        write_redis_cluster(self.stand, self.redis, local={"nodes": 2, "slots": 1})
-        self.stand.write_script(CHAIN)
-        self.stand.write_run(
+        write_redis_cluster(self.harness, self.redis, local={"nodes": 2, "slots": 1})
+        self.harness.write_script(CHAIN)
+        self.harness.write_run(
             command="{python} train.py",
             nodes=2,
             python=sys.executable,
             preload=list(PYTHON_IMPORTS),
-            working_directory=str(self.stand.folder),
+            working_directory=str(self.harness.folder),
         )
         self.supervisors = [self._supervise(), self._supervise()]
-        self.stand.until(self.stand.view, "a first View")
-        handed = self.stand.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
+        self.harness.until(self.harness.view, "a first View")
+        handed = self.harness.stoker("run", "run.yaml", "--detach", "--cluster", "cluster.yaml")
         assert handed.returncode == 0, handed
-        self.settle(self.stand.training(past_step=1))
+        self.settle(self.harness.training(past_step=1))
 
     def round(self, *, may_lead_anew: bool = True) -> None:
         """Kill something, wait until all is as before, and see that the gang has gone on."""
         what = self._draw()
-        before = self.stand.training(past_step=1)
+        before = self.harness.training(past_step=1)
         self.done.append(what)
         if what in ("rank", "stop"):
             number = signal.SIGSTOP if what == "stop" else signal.SIGKILL
             kill(before.pids[self.rng.randrange(2)], number)
-            self.settle(self.stand.training(past_step=before.step, after=before.attempt))
+            self.settle(self.harness.training(past_step=before.step, after=before.attempt))
             return
         if what == "redis":
             self.redis.kill()
@@ -158,7 +158,7 @@ class FleetRounds(Rounds):
     def leads(self, view: ClusterStatus) -> bool:
         """Whether one of our supervisors has drawn this View, and the other one stands by."""
         leading = [process for process in self.supervisors if f":{process.pid}:" in view.holder]
-        standing_by = self.stand.store.registers("view.standby.")
+        standing_by = self.harness.store.registers("view.standby.")
         others = [process for process in self.supervisors if process not in leading]
         return len(leading) == len(others) == 1 and any(
             f":{others[0].pid}:" in name for name in standing_by
@@ -166,7 +166,7 @@ class FleetRounds(Rounds):
 
     def end(self) -> None:
         """End the supervisors that are left, in order."""
-        shut = self.stand.stoker("shutdown", "--cluster", "cluster.yaml")
+        shut = self.harness.stoker("shutdown", "--cluster", "cluster.yaml")
         assert shut.returncode == 0, shut
         for process in self.supervisors:
             process.send_signal(signal.SIGTERM)
@@ -174,15 +174,15 @@ class FleetRounds(Rounds):
             process.wait(30)
 
     def _supervise(self) -> subprocess.Popen[bytes]:
-        return self.stand.start("supervise", "--standby", "--cluster", "cluster.yaml")
+        return self.harness.start("supervise", "--standby", "--cluster", "cluster.yaml")
 
     def _leader(self) -> subprocess.Popen[bytes]:
         def look() -> subprocess.Popen[bytes] | None:
-            current = self.stand.store.lease_holder("supervisor")
+            current = self.harness.store.lease_holder("supervisor")
             held = f":{current.holder}:" if current is not None else ""
             return next((p for p in self.supervisors if f":{p.pid}:" in held), None)
 
-        return self.stand.until(look, "a leader that lives")
+        return self.harness.until(look, "a leader that lives")
 
     def _kill_supervisor(self, *, leads: bool) -> None:
         leader = self._leader()
@@ -196,16 +196,16 @@ class FleetRounds(Rounds):
         """Stop the leader for longer than its lease: the standby leads, and the old one ends when it sees that."""
         leader = self._leader()
         leader.send_signal(signal.SIGSTOP)
-        self.stand.until(lambda: self._leader() is not leader, "the standby leads")
+        self.harness.until(lambda: self._leader() is not leader, "the standby leads")
         leader.send_signal(signal.SIGCONT)
         leader.wait(60)
         self.supervisors.remove(leader)
         self.supervisors.append(self._supervise())
 
 
-def goes_on(stand: RankStack, before: Training) -> Training:
+def goes_on(harness: ClusterHarness, before: Training) -> Training:
     """Wait until the gang has gone on past `before`, in the same attempt with the same ranks."""
-    after = stand.training(past_step=before.step)
+    after = harness.training(past_step=before.step)
     assert (after.attempt, after.pids) == (before.attempt, before.pids)
     return after
 

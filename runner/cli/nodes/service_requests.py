@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 
 import click
 
-from runner.cli.asking import asker, new_request_id
 from runner.cli.clusters import find_cluster, need_leader, need_view, store_of
-from runner.cli.nodes.show import known_node
-from runner.cli.operate import report
+from runner.cli.nodes.inventory import known_node
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
+from runner.cli.request_client import asker, new_request_id
+from runner.cli.runs.operations import report
 from runner.errors import UserError
 from runner.facts.messages.requests import (
     DrainNode,

@@ -6,7 +6,7 @@ from typing import get_args
 
 import click
 
-from runner.cli import show
+from runner.cli import output
 from runner.cli.clusters import find_cluster, need_view, store_of
 from runner.cli.nodes.tables import (
     FEW,
@@ -73,16 +73,16 @@ def nodes(
             _one_node(store, cluster, view, node, as_json=as_json)
             return
     if as_json:
-        show.print_json([n for n in view.nodes if not states or n.state in states])
+        output.print_json([n for n in view.nodes if not states or n.state in states])
         return
     shown = shown_nodes(view, states=states, everything=everything)
-    show.print_text(fleet_in_short(view))
+    output.print_text(fleet_in_short(view))
     rest = left_out(view, shown, states=states)
     if rest:
-        show.print_text(rest)
+        output.print_text(rest)
     if shown or not rest:
-        show.print_text()
-        show.print_text(nodes_table(shown, view.now))
+        output.print_text()
+        output.print_text(nodes_table(shown, view.now))
 
 
 @click.command(
@@ -110,11 +110,11 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
     if name is not None:
         every = [_known_hardware(every, name)]
     if as_json:
-        show.print_json(every)
+        output.print_json(every)
     elif name is not None:
-        show.print_text("\n".join(hardware_in_full(every[0], cluster=cluster, now=now)))
+        output.print_text("\n".join(hardware_in_full(every[0], cluster=cluster, now=now)))
     elif not every:
-        show.print_text("no hardware was seen yet")
+        output.print_text("no hardware was seen yet")
     else:
         _list_hardware(every, cluster=cluster, now=now, everything=everything)
 
@@ -154,13 +154,13 @@ def _one_node(
     durable = state.nodes.get(name)
     what = state.hardware.get(found.hardware)
     if not as_json:
-        show.print_text(node_in_full(found, durable, what, cluster=cluster, now=view.now))
+        output.print_text(node_in_full(found, durable, what, cluster=cluster, now=view.now))
         return
-    plain = show.plain(found)
+    plain = output.plain(found)
     plain["domains"] = domains_of(cluster, name)
-    plain["checked"] = show.plain(durable.checked) if durable is not None else None
-    plain["hardware_history"] = show.plain(what)
-    show.print_json(plain)
+    plain["checked"] = output.plain(durable.checked) if durable is not None else None
+    plain["hardware_history"] = output.plain(what)
+    output.print_json(plain)
 
 
 def _known_hardware(every: list[Hardware], name: str) -> Hardware:
@@ -179,10 +179,10 @@ def _list_hardware(
     if len(every) > FEW and not everything:
         shown = [each for each in every if is_remarkable(each)]
     refused = sum(bool(each.verdict) for each in every)
-    show.print_text(f"{len(every)} pieces of hardware, {refused} of them refused")
+    output.print_text(f"{len(every)} pieces of hardware, {refused} of them refused")
     if len(shown) < len(every):
         rest = len(every) - len(shown)
-        show.print_text(f"{rest} have one name, no offence and no verdict: `--all` lists them")
+        output.print_text(f"{rest} have one name, no offence and no verdict: `--all` lists them")
     if shown:
-        show.print_text()
-        show.print_text(hardware_table(shown, cluster=cluster, now=now))
+        output.print_text()
+        output.print_text(hardware_table(shown, cluster=cluster, now=now))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from runner.cli import show
+from runner.cli import output
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.history.phrases import printable
 
@@ -21,7 +21,9 @@ def runs_table(view: ClusterStatus) -> str:
         "ETTR",
         "why",
     )
-    return show.table(columns, [_run_row(run) for run in view.runs]) if view.runs else "no run yet"
+    return (
+        output.table(columns, [_run_row(run) for run in view.runs]) if view.runs else "no run yet"
+    )
 
 
 def how_ranks_started(view: ClusterStatus) -> str:
@@ -61,16 +63,16 @@ def incidents_table(some: tuple[IncidentStatus, ...] | list[IncidentStatus]) -> 
             i.state,
             incident_fault(i),
             incident_place(i),
-            show.clock(i.opened_at)[:8],
-            show.seconds(i.detected_after_seconds),
-            show.seconds(i.recovered_after_seconds),
+            output.clock(i.opened_at)[:8],
+            output.seconds(i.detected_after_seconds),
+            output.seconds(i.recovered_after_seconds),
             "-" if i.steps_lost is None else str(i.steps_lost),
             ", ".join(i.rungs) or "-",
             printable(i.reason or (i.evidence[0] if i.evidence else ""), 80),
         )
         for i in some
     ]
-    return show.table(columns, rows)
+    return output.table(columns, rows)
 
 
 def incident_fault(incident: IncidentStatus) -> str:
@@ -130,9 +132,9 @@ def _run_row(run: RunStatus) -> tuple[str, ...]:
         doing,
         str(run.attempt or "-"),
         step_of(run),
-        show.number(last.loss if last else None),
-        show.number(last.tokens_per_second if last else None),
+        output.number(last.loss if last else None),
+        output.number(last.tokens_per_second if last else None),
         "-" if run.checkpoint_step is None else str(run.checkpoint_step),
-        show.ratio(run.ettr_ratio),
+        output.ratio(run.ettr_ratio),
         printable(run.reason, 100),
     )

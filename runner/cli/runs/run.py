@@ -11,11 +11,10 @@ from typing import Any
 
 import click
 
-from runner.cli import exit_codes, show
+from runner.cli import exit_codes, output
 from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of, with_token
 from runner.cli.foreground.changes import run_in
-from runner.cli.foreground.child import SupervisorChild, SupervisorLost, SupervisorRefused
-from runner.cli.foreground.follow import (
+from runner.cli.foreground.run_follower import (
     Foreground,
     Interrupts,
     KilledAtOnce,
@@ -26,6 +25,11 @@ from runner.cli.foreground.follow import (
 )
 from runner.cli.foreground.screen import screen_for
 from runner.cli.foreground.summary import Summary, summarize, summary_text
+from runner.cli.foreground.supervisor_child import (
+    SupervisorChild,
+    SupervisorLost,
+    SupervisorRefused,
+)
 from runner.cli.options import cluster_option, examples, json_option
 from runner.errors import SpecError, UserError
 from runner.facts.specs.cluster import ClusterSpec
@@ -169,15 +173,15 @@ def exit_code_of(state: str) -> int:
 
 
 def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> None:
-    child = SupervisorChild(cluster, store, say=show.print_note)
+    child = SupervisorChild(cluster, store, say=output.print_note)
     child.start()
     number = start_run(store, cluster, spec)
     if as_json:
-        show.print_json(
+        output.print_json(
             {"run": number, "name": spec.name, "cluster": cluster.name, "state": cluster.state}
         )
         return
-    show.print_text(
+    output.print_text(
         f"run {number} {spec.name} goes on by itself; see `stoker status`, end with `stoker shutdown`"
     )
 
@@ -185,7 +189,7 @@ def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: boo
 def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> int:
     """Follow the run; return the exit code."""
     with Interrupts(store) as interrupts:
-        child = SupervisorChild(cluster, store, say=show.print_note)
+        child = SupervisorChild(cluster, store, say=output.print_note)
         number = -1
         try:
             child.start()
@@ -208,13 +212,13 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
                 end_cluster(store, cluster, child, interrupts=interrupts)
             raise
         except SupervisorLost:
-            show.print_note("what still runs: " + (", ".join(_names(cluster)) or "nothing"))
+            output.print_note("what still runs: " + (", ".join(_names(cluster)) or "nothing"))
             raise
         others = others_live(view, number)
         if child.is_ours and not others:
             _ended(store, cluster, child, interrupts=interrupts)
         elif child.is_ours:
-            show.print_note(
+            output.print_note(
                 f"the supervisor stays for {', '.join(others)}; end all with `stoker shutdown`"
             )
     ended = run_in(view, number)
@@ -227,10 +231,10 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
 def report(summary: Summary, *, as_json: bool) -> None:
     """Print the summary."""
     if as_json:
-        show.print_json(summary)
+        output.print_json(summary)
     else:
-        show.print_text()
-        show.print_text(summary_text(summary))
+        output.print_text()
+        output.print_text(summary_text(summary))
 
 
 def _ended(
@@ -238,17 +242,19 @@ def _ended(
 ) -> None:
     ending = end_cluster(store, cluster, child, interrupts=interrupts)
     if ending.killed:
-        show.print_note(
+        output.print_note(
             f"killed what did not end in order: {', '.join(p.what for p in ending.killed)}"
         )
     if ending.left:
-        show.print_note(f"STILL THERE: {', '.join(f'{p.what} (pid {p.pid})' for p in ending.left)}")
+        output.print_note(
+            f"STILL THERE: {', '.join(f'{p.what} (pid {p.pid})' for p in ending.left)}"
+        )
 
 
 def _killed(cluster: ClusterSpec, child: SupervisorChild) -> int:
     left = kill_everything(cluster, child)
     named = ", ".join(f"{process.what} (pid {process.pid})" for process in left)
-    show.print_note(f"killed; still there: {named}" if left else "killed; nothing is left")
+    output.print_note(f"killed; still there: {named}" if left else "killed; nothing is left")
     return exit_codes.INTERRUPTED
 
 

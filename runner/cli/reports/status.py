@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import click
 
-from runner.cli import show
+from runner.cli import output
 from runner.cli.clusters import (
     Leader,
     find_cluster,
@@ -20,7 +20,7 @@ from runner.cli.clusters import (
 )
 from runner.cli.nodes.tables import FEW, fleet_in_short, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.tables import explanation, how_ranks_started, incidents_table, runs_table
+from runner.cli.reports.tables import explanation, how_ranks_started, incidents_table, runs_table
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.messages.records import JournalEntry
@@ -49,7 +49,7 @@ def status(where: str | None, *, as_json: bool) -> None:
         leader, view = leader_of(store), read_view(store)
         standbys = read_standbys(store, wall=time.time())
     if as_json:
-        show.print_json(
+        output.print_json(
             {
                 "cluster": cluster.name,
                 "leader": leader,
@@ -59,26 +59,26 @@ def status(where: str | None, *, as_json: bool) -> None:
             }
         )
         return
-    show.print_text(_head(cluster, leader, view))
+    output.print_text(_head(cluster, leader, view))
     for standby in standbys:
-        show.print_text(_standby(standby))
+        output.print_text(_standby(standby))
     if view is None:
         return
-    show.print_text()
-    show.print_text(runs_table(view))
+    output.print_text()
+    output.print_text(runs_table(view))
     started = how_ranks_started(view)
     if started:
-        show.print_text(started)
-    show.print_text()
-    show.print_text(fleet_in_short(view))
+        output.print_text(started)
+    output.print_text()
+    output.print_text(fleet_in_short(view))
     shown = shown_nodes(view, states=(), everything=False)
     if shown:
-        show.print_text(nodes_table(shown[:FEW], view.now))
+        output.print_text(nodes_table(shown[:FEW], view.now))
     if len(shown) > FEW:
-        show.print_text(f"and {len(shown) - FEW} more: `stoker nodes`")
+        output.print_text(f"and {len(shown) - FEW} more: `stoker nodes`")
     open_ones = [i for i in view.incidents if i.state not in ("resolved", "gave_up")]
-    show.print_text()
-    show.print_text(incidents_table(open_ones) if open_ones else _closed_in_short(view))
+    output.print_text()
+    output.print_text(incidents_table(open_ones) if open_ones else _closed_in_short(view))
 
 
 @click.command(
@@ -93,9 +93,9 @@ def runs(where: str | None, *, as_json: bool) -> None:
     """List the runs of the cluster, oldest first."""
     view = _view(where)
     if as_json:
-        show.print_json(view.runs)
+        output.print_json(view.runs)
     else:
-        show.print_text(runs_table(view))
+        output.print_text(runs_table(view))
 
 
 @click.command(
@@ -115,9 +115,9 @@ def incidents(run: str | None, where: str | None, *, as_json: bool) -> None:
         wanted = pick_run(view, run).run
         found = tuple(incident for incident in found if incident.run == wanted)
     if as_json:
-        show.print_json(found)
+        output.print_json(found)
     else:
-        show.print_text(incidents_table(found) if found else "no incident")
+        output.print_text(incidents_table(found) if found else "no incident")
 
 
 @click.command(
@@ -139,9 +139,9 @@ def explain(incident: str, where: str | None, *, as_json: bool) -> None:
             f"no incident {incident!r} in cluster {view.cluster!r}; {known_words(incident, names)}"
         )
     if as_json:
-        show.print_json(found)
+        output.print_json(found)
     else:
-        show.print_text(explanation(found))
+        output.print_text(explanation(found))
 
 
 @click.command(
@@ -185,19 +185,19 @@ def story(
             f"no incident {incident!r} in cluster {cluster.name!r}; {known_words(incident, names)}"
         )
     if as_json:
-        show.print_json(lines)
+        output.print_json(lines)
         return
     day = ""
     for line in lines:
-        if show.moment(line.now)[:10] != day:
-            day = show.moment(line.now)[:10]
-            show.print_text(day)
+        if output.moment(line.now)[:10] != day:
+            day = output.moment(line.now)[:10]
+            output.print_text(day)
         lead = line.heard or "then"
-        show.print_text(f"{show.clock(line.now)}  +{line.offset_seconds:9.3f} s  {lead}")
+        output.print_text(f"{output.clock(line.now)}  +{line.offset_seconds:9.3f} s  {lead}")
         for words in line.decided:
-            show.print_text(f"{'':28}-> {words}")
+            output.print_text(f"{'':28}-> {words}")
     if not lines:
-        show.print_text("nothing to tell")
+        output.print_text("nothing to tell")
 
 
 @click.command(
@@ -221,7 +221,7 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
         picked = pick_run(need_view(store, cluster), run)
         rows = trace(_entries(store, cluster), picked.run)
     if as_json:
-        show.print_json(rows)
+        output.print_json(rows)
         return
     columns = (
         "attempt",
@@ -235,8 +235,8 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
         "cause",
         "remedies",
     )
-    show.print_text(
-        show.table(
+    output.print_text(
+        output.table(
             columns,
             [
                 (
@@ -246,7 +246,7 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
                     "-" if row.last_step is None else str(row.last_step),
                     "none" if row.contributes is None else "{}-{}".format(*row.contributes),
                     ",".join(row.nodes),
-                    show.seconds(row.start_seconds),
+                    output.seconds(row.start_seconds),
                     row.outcome or "-",
                     printable(row.cause, 60) + (f" ({row.incident})" if row.incident else ""),
                     ", ".join(f"{name} {value:g}" for name, value in row.remedies.items()) or "-",
@@ -275,7 +275,7 @@ def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> s
     age = view_age_seconds(view)
     if age > OLD_VIEW_SECONDS or not leader.alive:
         lines.append(
-            f"what follows is {show.seconds(age)} old (published {show.moment(view.wall)})"
+            f"what follows is {output.seconds(age)} old (published {output.moment(view.wall)})"
         )
     if view.store_note:
         lines.append(f"store: {printable(view.store_note)}")
@@ -330,7 +330,7 @@ def _entries(
     if since is not None:
         begin = max(begin, journal.since(since))
     elif begin > 1:
-        show.print_note(
+        output.print_note(
             f"told from journal entry {begin} on: what was before is in {archive.folder}, which is not to be seen from here"
         )
     yield from journal.replay(begin)

@@ -1,4 +1,4 @@
-"""A test stand: a folder with run.yaml and cluster.yaml, the `stoker` command as people use it, and an observer."""
+"""A test harness: a folder with run.yaml and cluster.yaml, the `stoker` command as people use it, and an observer."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process of the stand, told from later ones with its pid by its start."""
+    """A process of the harness, told from later ones with its pid by its start."""
 
     pid: int
     start_ticks: int
     command: str
 
 
-class RankStack:
+class ClusterHarness:
     """One cluster in a folder of its own. `name` is the cluster's name and, unless said otherwise, the run's."""
 
     def __init__(self, folder: Path) -> None:
@@ -218,7 +218,7 @@ class RankStack:
 
     def ask(self, request: Request, *, seconds: float = 30.0) -> Answer:
         """Hand a request in that no command makes, and wait for the last word on it."""
-        from runner.cli.asking import ask
+        from runner.cli.request_client import ask
 
         return ask(self.store, self.spec, request, timeout_seconds=seconds)
 
@@ -258,7 +258,7 @@ class RankStack:
         return left + alarms
 
     def kill_everything(self) -> None:
-        """SIGKILL every process of this stand, again until none is found."""
+        """SIGKILL every process of this harness, again until none is found."""
         for _ in range(100):
             processes = self.processes()
             if not processes:
@@ -268,7 +268,7 @@ class RankStack:
             time.sleep(0.02)
 
     def processes(self) -> list[Process]:
-        """Find the stand's processes: they carry its name or its folder in environment, command, or working directory."""
+        """Find the harness's processes: they carry its name or its folder in environment, command, or working directory."""
         ours = {os.getpid(), os.getppid()}
         found = []
         for name in os.listdir("/proc"):

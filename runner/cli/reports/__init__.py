@@ -1,0 +1,1 @@
+"""Commands that only read: they take the published status or the journal from the store, with or without a supervisor."""
