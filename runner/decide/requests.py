@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from runner.decide.decision import Decision
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
@@ -24,14 +22,13 @@ from runner.facts.messages.requests import (
     StopRun,
     SwapNode,
 )
+from runner.facts.remedies import REMEDIES
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import kind_of
 from runner.facts.wording import join_words, known_words
 
 # chosen, not measured
 MAX_GROUPS_NAMED = 4
-# one request may at most double the learning rate; a typo must not ruin a run; chosen, not measured
-MAX_LR_FACTOR = 2.0
 
 
 def on_request(draft: Decision, request: Request) -> None:
@@ -45,7 +42,7 @@ def on_request(draft: Decision, request: Request) -> None:
     elif isinstance(request, StopRun):
         _stop_run(draft, request)
     elif isinstance(request, ChangeLr):
-        _change_lr(draft, request)
+        _add_remedy(draft, request)
     elif isinstance(request, Drill):
         _drill(draft, request)
     elif isinstance(request, SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode):
@@ -132,16 +129,13 @@ def _carry_over(draft: Decision, run: Run) -> str:
     ]
     if not before or not before[-1].remedies:
         return ""
-    kept = sorted(
-        before[-1].remedies.items(),
-        reverse=True,
-        # the peak first: setting it clears the factor
+    by, remedies = f"run {before[-1].run}", before[-1].remedies
+    for name, value in remedies.items():
+        remedy = REMEDIES[name]
+        draft.add(r.RemedyAdded(run=run.run, remedy=remedy.name, value=value, by=by))
+    return (
+        f"; goes on from {by}, with its {join_words([f'{k} {v:g}' for k, v in remedies.items()])}"
     )
-    by = f"run {before[-1].run}"
-    for name, value in kept:
-        remedy: r.RemedyName = "lr_peak" if name == "lr_peak" else "lr_factor"
-        draft.add(r.RemedyAdded(run=run.run, remedy=remedy, value=value, by=by))
-    return f"; goes on from {by}, with its {', '.join(f'{name} {value:g}' for name, value in kept)}"
 
 
 def _is_live(run: Run) -> bool:
@@ -171,53 +165,43 @@ def _stop_run(draft: Decision, request: StopRun) -> None:
     _answer(draft, request, "open", "stopping at the next step boundary", run=run.run)
 
 
-def _change_lr(draft: Decision, request: ChangeLr) -> None:
+def _add_remedy(draft: Decision, request: ChangeLr) -> None:
     run = _find(draft, request, request.run)
     if run is None:
         return
-    problem = _lr_problem(request, run)
+    problem = _remedy_problem(request, run)
     if problem:
         _answer(draft, request, "refused", problem, run=run.run)
         return
-    if request.factor is not None:
-        draft.add(
-            r.RemedyAdded(
-                run=run.run,
-                remedy="lr_factor",
-                value=request.factor,
-                by=request.by,
-                request=request.id,
-            )
+    (remedy,) = request.remedies
+    draft.add(
+        r.RemedyAdded(
+            run=run.run,
+            remedy=remedy.name,
+            value=remedy.value,
+            by=request.by,
+            request=request.id,
         )
-    elif request.peak is not None:
-        draft.add(
-            r.RemedyAdded(
-                run=run.run, remedy="lr_peak", value=request.peak, by=request.by, request=request.id
-            )
-        )
+    )
     text = "will be in effect after a checkpoint and a relaunch; answered with the value read back"
     _answer(draft, request, "open", text, run=run.run)
 
 
-def _lr_problem(request: ChangeLr, run: Run) -> str:
+def _remedy_problem(request: ChangeLr, run: Run) -> str:
     if run.state not in ("active", "waiting"):
         return f"lr: run {run.spec.name!r} is {run.state}"
-    values = [value for value in (request.factor, request.peak) if value is not None]
-    if len(values) != 1:
+    if len(request.remedies) != 1:
         return "lr: give exactly one of a factor (x0.9) and a peak (5.4e-5)"
-    if not math.isfinite(values[0]) or values[0] <= 0:
-        return f"lr: {values[0]} is no learning rate or factor; give a positive number such as x0.9 or 5.4e-5"
-    if request.factor is not None and request.factor > MAX_LR_FACTOR:
-        return f"lr: x{request.factor:g} is more than x{MAX_LR_FACTOR:g} in one request; raise it in steps"
+    (remedy,) = request.remedies
     understood = run.attempt.understood_remedies if run.attempt else []
-    remedy = "lr_factor" if request.factor is not None else "lr_peak"
-    if remedy not in understood:
-        have = ", ".join(understood) or "none"
-        return (
-            f"lr: the ranks of {run.spec.name!r} have not said that they understand {remedy} (remedies understood: {have}); "
-            "a trainer says so in its hello (docs/contract.md); if it is still starting, ask again"
-        )
-    return ""
+    if (problem := remedy.problem()) or remedy.name in understood:
+        return problem
+    have = ", ".join(understood) or "none"
+    return (
+        f"lr: the ranks of {run.spec.name!r} have not said that they understand {remedy.name} "
+        f"(remedies understood: {have}); a trainer says so in its hello (docs/contract.md); "
+        "if it is still starting, ask again"
+    )
 
 
 def _drill(draft: Decision, request: Drill) -> None:

@@ -61,22 +61,15 @@ class _Fold:
         self.ledger.apply(entry)
         for record in entry.records:
             if isinstance(record, r.RemedyAdded) and record.run == self.run:
-                self._add_remedy(record)
+                self.remedies = record.change.joined_to(self.remedies)
             elif isinstance(record, r.AttemptPlanned) and record.attempt.run == self.run:
                 self.drafts[record.attempt] = _Draft(
-                    planned=record, planned_at=entry.now, remedies=dict(self.remedies)
+                    planned=record, planned_at=entry.now, remedies=self.remedies
                 )
             elif isinstance(record, r.StepsAdvanced | r.AttemptChanged):
                 draft = self.drafts.get(record.attempt)
                 if draft is not None:
                     _note(draft, record, entry.now)
-
-    def _add_remedy(self, record: r.RemedyAdded) -> None:
-        """A factor multiplies those before it; a new peak replaces everything before it."""
-        if record.remedy == "lr_factor":
-            self.remedies["lr_factor"] = self.remedies.get("lr_factor", 1.0) * record.value
-        else:
-            self.remedies = {"lr_peak": record.value}
 
 
 def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:

@@ -23,6 +23,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
+from runner.facts.remedies import REMEDIES
 from runner.facts.wording import join_words
 
 # characters of one piece of foreign text; chosen, not measured
@@ -150,7 +151,7 @@ def _action_result(fact: ActionResult) -> str:
 
 
 def _change_lr(fact: q.ChangeLr) -> str:
-    wish = f"x{fact.factor:g}" if fact.factor is not None else f"peak {fact.peak:g}"
+    wish = join_words(fact.remedies)
     return f"{_who(fact)} asks for learning rate {wish} in run {printable(fact.run)}"
 
 
@@ -292,7 +293,7 @@ def _start_timed(record: r.StartTimed) -> str:
 
 
 def _settings_read(record: r.SettingsRead) -> str:
-    named = ("lr", "lr_peak", "lr_factor", "betas", "weight_decay")
+    named = ("lr", *REMEDIES, "betas", "weight_decay")
     told = [f"{key} {setting(record.values[key])}" for key in named if key in record.values]
     return f"settings in effect in {record.attempt}: {printable(', '.join(told))}" if told else ""
 
@@ -306,14 +307,8 @@ def _checkpoint_noted(record: r.CheckpointRecorded) -> str:
 
 
 def _remedy_added(record: r.RemedyAdded) -> str:
-    what = (
-        f"learning rate x{record.value:g}"
-        if record.remedy == "lr_factor"
-        else f"peak {record.value:g}"
-    )
-    return f"{what} from the next attempt on" + (
-        f", for {printable(record.by)}" if record.by else ""
-    )
+    by = f", for {printable(record.by)}" if record.by else ""
+    return f"learning rate {record.change} from the next attempt on{by}"
 
 
 def _incident_opened(record: r.IncidentOpened) -> str:

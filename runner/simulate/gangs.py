@@ -8,6 +8,7 @@ from typing import Any
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
+from runner.facts.remedies import REMEDIES
 from runner.simulate.node import SimNode
 from runner.simulate.training import Folder, Gang, Training
 from runner.simulate.virtual_time import Agenda
@@ -152,7 +153,7 @@ class Gangs:
     def _greet(self, gang: Gang) -> None:
         if not gang.training.reports or not self._is_whole(gang):
             return
-        remedies = ("lr_factor", "lr_peak")
+        remedies = tuple(sorted(REMEDIES))
         leader, source = self._leader(gang), self._source(gang)
         leader.say(
             s.RanksReady(**source, requests=("checkpoint", "stop", "drill"), remedies=remedies)

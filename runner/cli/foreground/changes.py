@@ -12,6 +12,7 @@ from runner.facts.messages.cluster_status import (
     NodeStatus,
     RunStatus,
 )
+from runner.facts.remedies import REMEDIES
 from runner.history.phrases import printable, setting
 
 QUIET_STATES = (
@@ -83,7 +84,7 @@ def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
     if new.cold and (old is None or old.cold != new.cold):
         yield f"ranks of {new.attempt} are fresh processes: {printable(new.cold)}"
     if new.settings and (old is None or old.settings != new.settings):
-        named = ("lr", "lr_peak", "lr_factor")
+        named = ("lr", *REMEDIES)
         told = [f"{key} {setting(new.settings[key])}" for key in named if key in new.settings]
         if told:
             yield f"settings in effect: {printable(', '.join(told))}"

@@ -27,6 +27,7 @@ from runner.facts.messages.signals import (
     RanksTerminated,
     SettingsInEffect,
 )
+from runner.facts.remedies import rate_in_words
 from runner.facts.specs.cluster import ClusterSpec
 from runner.rootcause.hang_analysis import note_missing, own_stands
 
@@ -284,10 +285,8 @@ def on_settings(draft: Decision, settings: SettingsInEffect) -> None:
         if request is None or request.state != "open" or run.reconfigured:
             continue
         wrong = _disagreement(attempt.remedies, settings)
-        text = f"in effect from step {settings.step + 1} of {settings.attempt}: lr {settings.values.get('lr')}"
-        text += (
-            f" (peak {settings.values.get('lr_peak')}, factor {settings.values.get('lr_factor')})"
-        )
+        rate = rate_in_words(settings.values)
+        text = f"in effect from step {settings.step + 1} of {settings.attempt}: {rate}"
         state: r.RequestStateName = "failed" if wrong else "done"
         message = f"{wrong}; {text}" if wrong else text
         draft.answer(request, state, message)

@@ -213,12 +213,7 @@ def _checkpoint_forgotten(state: State, record: r.CheckpointRemoved) -> None:
 
 def _remedy_added(state: State, record: r.RemedyAdded) -> None:
     run = state.runs[record.run]
-    if record.remedy == "lr_factor":
-        run.remedies["lr_factor"] = run.remedies.get("lr_factor", 1.0) * record.value
-    else:
-        run.remedies["lr_peak"] = record.value
-        # a new peak replaces earlier factors
-        run.remedies.pop("lr_factor", None)
+    run.remedies = record.change.joined_to(run.remedies)
     run.reconfigured = True
     if record.request is not None:
         run.settings_requests.append(record.request)

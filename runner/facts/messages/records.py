@@ -20,6 +20,7 @@ from runner.facts.matches import Match
 # A journal's inputs may be of any kind: whoever reads records must know them all.
 from runner.facts.messages import assignments, requests, signals, store_rollback  # noqa: F401
 from runner.facts.messages.rank_stacks import RankStack
+from runner.facts.remedies import REMEDIES, Remedy, RemedyName
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import message
 
@@ -289,7 +290,6 @@ RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
 AttemptStateName = Literal[
     "preparing", "prepared", "launching", "running", "asked", "stopping", "ended"
 ]
-RemedyName = Literal["lr_factor", "lr_peak"]
 RequestStateName = Literal["open", "done", "refused", "failed"]
 Outcome = Literal[
     "finished",
@@ -457,6 +457,11 @@ class RemedyAdded:
     value: float
     by: str = ""
     request: str | None = None
+
+    @property
+    def change(self) -> Remedy:
+        """Return the remedy itself."""
+        return REMEDIES[self.remedy](self.value)
 
 
 # ---- records: incidents, actions, requests --------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from runner.facts.remedies import LrFactor, LrPeak, Remedy
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import message
 
@@ -44,6 +45,12 @@ class ChangeLr(Request):
     run: str
     factor: float | None = None
     peak: float | None = None
+
+    @property
+    def remedies(self) -> tuple[Remedy, ...]:
+        """Return what is asked for; a request with more or less than one is refused."""
+        factor = () if self.factor is None else (LrFactor(self.factor),)
+        return factor if self.peak is None else (*factor, LrPeak(self.peak))
 
 
 @message("drill_request")
