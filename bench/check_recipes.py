@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bench.report import Report
-from trainer.settings import load_settings, recipe_names
+from trainer.config.settings import load_settings, recipe_names
 
 # Dash et al. 2023 (Frontier), recomputed: 12 L d^2 parameters, 20 bytes each, a bubble of 15 in 640 and in 655.
 PUBLISHED: dict[str, dict[str, tuple[float, str, Callable[[dict[str, Any]], float]]]] = {
@@ -48,8 +48,8 @@ def count_layers(name: str) -> int:
     """Count the parameters of the layers the trainer really builds, made on no device."""
     import torch
 
-    from trainer.collectives import Meter, TensorAxis
     from trainer.model.gpt import layers
+    from trainer.parallel.collectives import Meter, TensorAxis
 
     axis = TensorAxis(None, rank=0, size=1, meter=Meter(torch.device("cpu")))
     with torch.device("meta"):

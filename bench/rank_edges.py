@@ -13,9 +13,9 @@ from pathlib import Path
 from bench.report import Report, quantile
 from runner.checkpoints import sealed_folder
 from runner.facts.ids import AttemptId
-from trainer.channel import Channel
-from trainer.data import open_data
-from trainer.settings import load_settings
+from trainer.config.settings import load_settings
+from trainer.contract.channel import Channel
+from trainer.data.batches import open_data
 
 NUM_CALLS = 3000
 REPORT_LIMIT_US = 100.0

@@ -30,10 +30,10 @@ from torch.futures import Future
 from runner.checkpoints import sealed_folder
 from runner.errors import Fenced, PermanentError, StokerError
 from runner.facts.ids import AttemptId
-from trainer.drills import Drills
-from trainer.engine import Engine
-from trainer.parameters import kind_of
-from trainer.world import World
+from trainer.faults.drills import Drills
+from trainer.parallel.engine import Engine
+from trainer.parallel.parameters import kind_of
+from trainer.parallel.world import World
 
 # Said of a load that each rank does by itself, as is meant here.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
@@ -94,14 +94,14 @@ class Checkpoints:
         if (folder / sealed_folder.MANIFEST).exists():
             return None
         self._drills.at("before_shards")
-        if self._world.place.rank == 0 and folder.exists():
+        if self._world.coords.rank == 0 and folder.exists():
             # an unsealed rest of this very attempt
             shutil.rmtree(folder)
         # Not before that may anybody make it anew: rank 0 would take it for the rest.
         dist.barrier(group=self._world.side_group)
         save(
             self._state(step),
-            storage_writer=_Writer(folder, self._world.place.rank, self._drills),
+            storage_writer=_Writer(folder, self._world.coords.rank, self._drills),
             process_group=self._world.side_group,
         )
         files = self._settle(folder)
@@ -163,7 +163,7 @@ class Checkpoints:
         """Say which part of the whole parameter a tensor is; with one tensor rank it is the whole."""
         if self._mesh is None:
             return local
-        dim = kind_of(name).cut.dim
+        dim = kind_of(name).sharding.dim
         placement: Placement = Replicate() if dim is None else Shard(dim)
         return DTensor.from_local(local, self._mesh, [placement], run_check=False)
 
@@ -205,7 +205,7 @@ class Checkpoints:
 
     def _settle(self, folder: Path) -> dict[str, sealed_folder.FileSeal]:
         """Make this rank's shards durable; returns the seals of all files on rank 0, else nothing."""
-        rank, world_size = self._world.place.rank, self._world.layout.world_size
+        rank, world_size = self._world.coords.rank, self._world.layout.world_size
         mine = {path.name: sealed_folder.settle(path) for path in folder.glob(f"__{rank}_*.distcp")}
         everyone: list[Any] | None = [None] * world_size if rank == 0 else None
         dist.gather_object(mine, everyone, dst=0, group=self._world.side_group)
@@ -224,7 +224,7 @@ class Checkpoints:
     ) -> None:
         """Seal on rank 0 and let every rank know how it went; raises the same error on all."""
         error: Exception | None = None
-        if self._world.place.rank == 0:
+        if self._world.coords.rank == 0:
             origin = self._origin
             manifest = sealed_folder.Manifest(
                 run=origin.run,

@@ -15,9 +15,9 @@ from time import perf_counter
 from typing import Any
 
 from runner.errors import SpecError, StokerError
-from trainer.channel import Channel
-from trainer.launch import ALONE, REMEDIES, Launch, read_launch
-from trainer.settings import Settings, load_settings, recipe_names
+from trainer.config.settings import Settings, load_settings, recipe_names
+from trainer.contract.channel import Channel
+from trainer.contract.launch import ALONE, REMEDIES, Launch, read_launch
 
 # of the contract: a restart cannot help
 SETTINGS_REFUSED = 78
@@ -108,12 +108,12 @@ def _mapping(plain: Any, name: str) -> Mapping[str, Any]:
 
 def _check(options: argparse.Namespace) -> int:
     # a rank that trains has no use for it
-    from trainer import judge
+    from trainer.config import estimate
 
     try:
-        answer = judge.weigh(load_settings(*_given(options), world_size=options.world_size))
+        answer = estimate.estimate(load_settings(*_given(options), world_size=options.world_size))
     except SpecError as error:
-        answer = judge.refuse(str(error))
+        answer = estimate.refusal(str(error))
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
     return 0 if answer["ok"] else SETTINGS_REFUSED
 

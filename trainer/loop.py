@@ -14,20 +14,20 @@ import torch
 
 from runner.checkpoints import sealed_folder
 from runner.errors import SpecError
-from trainer.agreement import Agreement, Decision
-from trainer.channel import Channel
 from trainer.checkpoint import Checkpoints, Evidence, Origin
-from trainer.data import Batch, Corpus, open_data
-from trainer.drills import Drills
-from trainer.engine import Engine, MicroBatch
-from trainer.injection import Injection
-from trainer.injection_plan import read_plan
-from trainer.launch import Launch
-from trainer.replicas import ReplicaCheck
-from trainer.reports import Reporter
+from trainer.config.settings import Settings
+from trainer.contract.channel import Channel
+from trainer.contract.launch import Launch
+from trainer.contract.reports import Reporter
+from trainer.contract.request_agreement import Agreement, Decision
+from trainer.data.batches import Batch, Corpus, open_data
+from trainer.faults.drills import Drills
+from trainer.faults.injection import Injection
+from trainer.faults.injection_plan import read_plan
+from trainer.integrity.replicas import ReplicaCheck
+from trainer.parallel.engine import Engine, MicroBatch
+from trainer.parallel.world import World
 from trainer.schedule import learning_rate
-from trainer.settings import Settings
-from trainer.world import World
 
 GOAL_REACHED = 0
 STOPPED = 75
@@ -66,7 +66,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     if launch.resume is not None:
         done = checkpoints.load(launch.resume)
     else:
-        engine.fill()
+        engine.init_parameters()
     timings.lap("load")
 
     loop = Loop(settings, launch, channel, engine=engine, data=data, checkpoints=checkpoints)
@@ -123,7 +123,7 @@ class Loop:
         self._checkpoints = checkpoints
         self._replicas = ReplicaCheck(engine)
         self._reporter = Reporter(settings, engine, channel)
-        self._first_place = engine.world.place.rank == 0
+        self._first_place = engine.world.coords.rank == 0
 
     def step(self, step: int, timings: Timings | None = None) -> None:
         """Train one step and report it; `timings` is given for the first one."""
@@ -243,7 +243,7 @@ class Loop:
             return []
         size = self._settings.batch.micro_batch
         share = size * self._settings.num_micro_batches
-        first = self._engine.world.place.data * share
+        first = self._engine.world.coords.data * share
         tokens, targets = (
             torch.from_numpy(part) for part in read(rows=slice(first, first + share))
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from trainer.settings import Settings
+from trainer.config.settings import Settings
 
 
 def learning_rate(settings: Settings, step: int, *, peak: float, factor: float) -> float:

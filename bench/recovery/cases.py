@@ -18,7 +18,7 @@ from bench.recovery.peer import (
 )
 from bench.recovery.rounds import one_round, one_round_of_peer
 from bench.recovery.series import Draw, Series
-from bench.recovery.weights import weigh
+from bench.recovery.weights import estimate
 from bench.report import Report
 
 # of either side before it is the other's turn
@@ -64,7 +64,7 @@ class Case:
                 one_round(ours, series, self.strike, Draw(plan.seed, self.key, number))
             if self.is_weighed:
                 ours.settled()
-                weigh(report, self.text, ours)
+                estimate(report, self.text, ours)
         series.print(report)
         series.print_phases(report, before_start_limit_ms=self.before_start_limit_ms)
         return [series]
@@ -156,7 +156,7 @@ def beside_peer(report: Report, plan: Plan) -> list[Series]:
                 one_round(run, ours, "kill-rank", Draw(plan.seed, "rank", number))
             if numbers[-1] == plan.rounds - 1:
                 run.settled()
-                weigh(report, text, run)
+                estimate(report, text, run)
     ratios = [a / b for a, b in zip(ours.seconds, theirs.seconds, strict=True)]
     for series in (ours, theirs):
         series.print(report)

@@ -11,7 +11,7 @@ from bench.report import Report
 AGENT_LIMIT_MB = 80.0
 
 
-def weigh(report: Report, name: str, ours: Ours) -> None:
+def estimate(report: Report, name: str, ours: Ours) -> None:
     """Print resident memory of each agent, and of each warm process the share that is its own as well."""
     view = ours.harness.view()
     assert view is not None

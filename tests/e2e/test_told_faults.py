@@ -23,7 +23,7 @@ from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus
 from tests.e2e.cluster_harness import ClusterHarness
 from tests.memory_limit import memory_limit
 from tests.small_disk import fill, small_disk
-from trainer.injection_plan import VARIABLE
+from trainer.faults.injection_plan import VARIABLE
 
 pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(1500)]
 

@@ -17,15 +17,15 @@ from time import perf_counter
 import torch
 import torch.distributed as dist
 
-from trainer.channel import Channel
 from trainer.checkpoint import PARTS
-from trainer.data import open_data
-from trainer.engine import Engine, MicroBatch
-from trainer.injection import Injection
-from trainer.injection_plan import Fault
-from trainer.replicas import GRADIENTS_EVERY, ReplicaCheck
-from trainer.settings import load_settings
-from trainer.world import World
+from trainer.config.settings import load_settings
+from trainer.contract.channel import Channel
+from trainer.data.batches import open_data
+from trainer.faults.injection import Injection
+from trainer.faults.injection_plan import Fault
+from trainer.integrity.replicas import GRADIENTS_EVERY, ReplicaCheck
+from trainer.parallel.engine import Engine, MicroBatch
+from trainer.parallel.world import World
 
 SEED = 20240607
 # steps and comparisons timed
@@ -44,7 +44,7 @@ class Ground:
         self.data = open_data(self.settings)
         self.world = World(self.settings)
         self.engine = Engine(self.settings, self.world)
-        self.engine.fill()
+        self.engine.init_parameters()
         # moments that are not zero
         self.train()
 
@@ -54,7 +54,7 @@ class Ground:
             return []
         size = self.settings.batch.micro_batch
         rows = size if shared else size * self.settings.num_micro_batches
-        first = 0 if shared else self.world.place.data * rows
+        first = 0 if shared else self.world.coords.data * rows
         parts = self.data.batch(1, rows=slice(first, first + rows))
         tokens, targets = map(torch.from_numpy, parts)
         return [(tokens[i : i + size], targets[i : i + size]) for i in range(0, rows, size)]

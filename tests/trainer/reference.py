@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F  # noqa: N812  the name everybody gives it
 
-from trainer.data import open_data
-from trainer.parameters import initial_values
-from trainer.settings import Settings
+from trainer.config.settings import Settings
+from trainer.data.batches import open_data
+from trainer.parallel.parameters import initial_values
 
 Weights = dict[str, torch.Tensor]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from trainer.channel import MAX_PACKET_BYTES, VARIABLE, Channel
+from trainer.contract.channel import MAX_PACKET_BYTES, VARIABLE, Channel
 
 STEP = {
     "step": 123,
@@ -158,7 +158,7 @@ def test_inherited_channel() -> None:
     """A rank started with the descriptor in its environment reports through it; its children do not inherit it."""
     rank, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     program = (
-        "import os, subprocess, sys; from trainer.channel import Channel\n"
+        "import os, subprocess, sys; from trainer.contract.channel import Channel\n"
         "channel = Channel.from_environment()\n"
         "number = int(os.environ['STOKER_CHANNEL'])\n"
         "look = f'import os; os.fstat({number})'\n"

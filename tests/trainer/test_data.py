@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import SpecError
-from trainer import sources
-from trainer.settings import Settings, load_settings
+from trainer.config.settings import Settings, load_settings
+from trainer.data import sources
 
 np = pytest.importorskip("numpy")
 
-from trainer.data import Corpus, Permutation, data_step, open_data  # noqa: E402  numpy is optional
+from trainer.data.batches import Corpus, Permutation, data_step, open_data  # noqa: E402  numpy is optional
 
 
 def settings_for(path: Path | None = None, *, windows: int = 50, **changes: Any) -> Settings:
@@ -105,7 +105,7 @@ def test_every_layout_sees_the_same(tmp_path: Path) -> None:
 def test_same_in_another_process() -> None:
     """Another process, with other hash seeds, reads the same batch and the same fingerprint."""
     program = (
-        "from trainer.settings import load_settings; from trainer.data import open_data\n"
+        "from trainer.config.settings import load_settings; from trainer.data.batches import open_data\n"
         "c = open_data(load_settings('tiny_cpu')); t = c.batch(123, [[7, 9]])[0]\n"
         "print(c.fingerprint, int((t * range(64)).sum()))"
     )

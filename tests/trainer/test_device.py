@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from trainer import device
+from trainer.parallel import device
 
 pytestmark = [
     pytest.mark.trainer,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.trainer.gangs import LAYOUTS, THREE_D, Gangs, Layout
 from tests.trainer.reference import Reference, ReferenceStep
-from trainer.settings import load_settings
+from trainer.config.settings import load_settings
 
 pytestmark = pytest.mark.trainer
 

@@ -17,7 +17,7 @@ import pytest
 from runner.errors import SpecError
 from tests.trainer.gangs import ROOT, Ended, Gangs, Layout
 from tests.trainer.test_replicas import SMALL
-from trainer.injection_plan import KINDS, VARIABLE, Fault, read_plan
+from trainer.faults.injection_plan import KINDS, VARIABLE, Fault, read_plan
 
 HOARD_BYTES = 96 * 1024**2
 NAMES = re.compile(rf"{VARIABLE}|injection|fault_plan", re.IGNORECASE)

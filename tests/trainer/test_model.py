@@ -8,14 +8,14 @@ import pytest
 import torch
 
 from tests.trainer.reference import shapes
-from trainer import judge
-from trainer.collectives import Meter, TensorAxis
-from trainer.flops import matrix_parameters
-from trainer.layout import layer_name, place_of, stage_bounds, tensor_groups
+from trainer.config import estimate
+from trainer.config.flops import matrix_parameters
+from trainer.config.settings import Layout, Model, Settings
 from trainer.model.gpt import layers
 from trainer.model.loss import CrossEntropy
-from trainer.parameters import Cut, full_shape, initial_values, kind_of, local_part
-from trainer.settings import Layout, Model, Settings
+from trainer.parallel.collectives import Meter, TensorAxis
+from trainer.parallel.layout import coords_of, layer_name, stage_bounds, tensor_groups
+from trainer.parallel.parameters import Sharding, full_shape, initial_values, kind_of, local_part
 
 pytestmark = pytest.mark.trainer
 
@@ -37,18 +37,18 @@ def test_parameters_are_as_counted(model: Model) -> None:
         layer = layer_name(index, model.layers)
         found |= {f"{layer}.{name}": p.shape for name, p in module.named_parameters()}
     assert found == shapes(Settings(model=model))
-    assert sum(shape.numel() for shape in found.values()) == judge.parameters(model)["total"]
+    assert sum(shape.numel() for shape in found.values()) == estimate.parameters(model)["total"]
 
 
 @pytest.mark.parametrize("model", [MODERN, GPT_2], ids=["modern", "gpt2"])
 def test_every_parameter_has_a_row(model: Model) -> None:
     """The table knows every parameter, and the parts of all tensor ranks make the whole again."""
     for name, shape in shapes(Settings(model=model)).items():
-        cut = kind_of(name).cut
+        sharding = kind_of(name).sharding
         whole = initial_values(name, shape, model=model, seed=1)
-        parts = [local_part(whole, cut, rank=rank, size=2) for rank in range(2)]
-        assert full_shape(parts[0].shape, cut, size=2) == shape
-        joined = parts[0] if cut.dim is None else torch.cat(parts, cut.dim)
+        parts = [local_part(whole, sharding, rank=rank, size=2) for rank in range(2)]
+        assert full_shape(parts[0].shape, sharding, size=2) == shape
+        joined = parts[0] if sharding.dim is None else torch.cat(parts, sharding.dim)
         assert torch.equal(joined, whole)
 
 
@@ -76,7 +76,7 @@ def test_weight_decay_spares_vectors() -> None:
     """Norms and biases are not decayed, matrices are."""
     for name, shape in shapes(Settings(model=GPT_2)).items():
         assert kind_of(name).decays == (len(shape) == 2)
-        if kind_of(name).cut is Cut.ROW:
+        if kind_of(name).sharding is Sharding.ROW:
             assert len(shape) == 2
 
 
@@ -89,7 +89,7 @@ def test_matrix_parameters_take_part_in_products() -> None:
 def test_places_follow_the_order_of_axes() -> None:
     """Ranks count through tensor, then data, then pipeline; every place is taken once."""
     layout = Layout(tensor=2, pipeline=3, data=2)
-    places = [place_of(rank, layout) for rank in range(12)]
+    places = [coords_of(rank, layout) for rank in range(12)]
     assert [(p.pipeline, p.data, p.tensor) for p in places] == [
         (pipeline, data, tensor)
         for pipeline in range(3)

@@ -12,9 +12,9 @@ import torch
 
 from runner.agent.ranks.reports import MAX_DETAIL, MAX_ODD_RANKS, Replicas, read_packet
 from tests.trainer.gangs import Gangs, Layout
-from trainer.digests import CHUNK_WORDS, WORD_BYTES, digest
-from trainer.injection import flip_bit
-from trainer.injection_plan import VARIABLE
+from trainer.faults.injection import flip_bit
+from trainer.faults.injection_plan import VARIABLE
+from trainer.integrity.digests import CHUNK_WORDS, WORD_BYTES, digest
 
 pytestmark = pytest.mark.trainer
 

@@ -17,7 +17,7 @@ import pytest
 from tests.trainer.gangs import LAYOUTS, ROOT, THREE_D, Gangs, Layout
 from tests.trainer.reference import Reference
 from tests.trainer.test_resume import SETTINGS
-from trainer.settings import load_settings
+from trainer.config.settings import load_settings
 
 pytestmark = pytest.mark.trainer
 

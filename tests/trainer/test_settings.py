@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.errors import SpecError
-from trainer.settings import Settings, conflicts, load_settings, recipe_names
+from trainer.config.settings import Settings, conflicts, load_settings, recipe_names
 
 
 def refusal(*arguments: Any, **options: Any) -> list[str]:
@@ -209,6 +209,6 @@ def test_loads_without_torch() -> None:
     """Settings load in an interpreter that has neither torch nor numpy."""
     program = (
         "import sys; sys.modules.update(torch=None, numpy=None, deepspeed=None); "
-        "from trainer.settings import load_settings; load_settings('tiny_cpu')"
+        "from trainer.config.settings import load_settings; load_settings('tiny_cpu')"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=30)

@@ -2,5 +2,5 @@
 
 The list is what a pipeline cuts into stages. Layers know the tensor axis they are spread over and
 nothing of pipelines, data parallelism, optimizers or DeepSpeed. They are made without values;
-`trainer.parameters` fills them.
+`trainer.parallel.parameters` fills them.
 """

@@ -14,9 +14,9 @@ import torch.nn.functional as F  # noqa: N812  the name everybody gives it
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from trainer.collectives import TensorAxis
+from trainer.config.settings import Model
 from trainer.model.tensor_parallel import ColumnParallelLinear, RowParallelLinear, sum_gradient
-from trainer.settings import Model
+from trainer.parallel.collectives import TensorAxis
 
 # As in the papers of RMSNorm models and of rotary positions (Llama; Su et al., 2021).
 NORM_EPS = 1e-5

@@ -11,10 +11,10 @@ import torch
 import torch.nn.functional as F  # noqa: N812  the name everybody gives it
 from torch import nn
 
-from trainer.collectives import TensorAxis
+from trainer.config.settings import Model
 from trainer.model.block import Block, make_norm
 from trainer.model.tensor_parallel import VocabularyParallelEmbedding, sum_gradient
-from trainer.settings import Model
+from trainer.parallel.collectives import TensorAxis
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from trainer.collectives import TensorAxis
+from trainer.parallel.collectives import TensorAxis
 
 
 class _VocabularyParallelCrossEntropy(torch.autograd.Function):

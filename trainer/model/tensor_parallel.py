@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812  the name everybody gives it
 from torch import nn
 
-from trainer.collectives import TensorAxis
+from trainer.parallel.collectives import TensorAxis
 
 
 class _SumGradient(torch.autograd.Function):

@@ -2,7 +2,8 @@
 
 torch keeps the last collectives of each rank in memory. Where NCCL is used, a thread of torch's own looks once a second at a named
 pipe, and writes the record to a file when something was written there; the built-in trainer does the same with gloo
-(`trainer/flight.py`). A launch gives ranks the names of both, in the attempt's folder, unless the run has names of its own.
+(`trainer/contract/flight_recorder.py`). A launch gives ranks the names of both, in the attempt's folder, unless the run has
+names of its own.
 
 A record is a pickle that a rank wrote, so it is hostile: a child of little memory reads it, and makes nothing but numbers and text
 of it (`flight_records`).

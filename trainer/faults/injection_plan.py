@@ -1,4 +1,4 @@
-"""What a plan of faults may say (`trainer.injection` carries it out). Standard library only, so that tests read it without torch.
+"""The format of a fault plan (`trainer.faults.injection` executes it). Standard library only: tests read it without torch.
 
 {"faults": [{"kind": "sleep", "rank": 1, "first": 20, "last": 60, "seconds": 0.3},
             {"kind": "kill", "rank": 0, "step": 70, "once": "/tmp/killed"}]}
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from runner.errors import SpecError
-from trainer.fields import about, build
+from trainer.config.fields import about, build
 
 VARIABLE = "TRAINER_FAULT_PLAN"
 # Kind -> the fields it needs, beside rank and steps, and those it may have.

@@ -15,10 +15,10 @@ from enum import Enum
 
 import torch
 
-from trainer.settings import Model
+from trainer.config.settings import Model
 
 
-class Cut(Enum):
+class Sharding(Enum):
     """How a parameter is spread over the tensor axis."""
 
     # along dim 0: each rank makes a part of the outputs
@@ -30,10 +30,10 @@ class Cut(Enum):
     @property
     def dim(self) -> int | None:
         """The dim that is cut; None when every rank holds the whole."""
-        return {Cut.COLUMN: 0, Cut.ROW: 1, Cut.REPLICATED: None}[self]
+        return {Sharding.COLUMN: 0, Sharding.ROW: 1, Sharding.REPLICATED: None}[self]
 
 
-class Start(Enum):
+class Init(Enum):
     """How a parameter is filled before the first step."""
 
     NORMAL = "normal"
@@ -46,16 +46,16 @@ class Start(Enum):
 class Kind:
     """One row of the table. `decays`: weight decay applies."""
 
-    cut: Cut
-    start: Start
+    sharding: Sharding
+    init: Init
     decays: bool
 
 
-_MATRIX = Kind(Cut.COLUMN, Start.NORMAL, True)
-_INTO_RESIDUAL = Kind(Cut.ROW, Start.NORMAL_BY_DEPTH, True)
-_SPLIT_BIAS = Kind(Cut.COLUMN, Start.ZEROS, False)
-_BIAS = Kind(Cut.REPLICATED, Start.ZEROS, False)
-_GAIN = Kind(Cut.REPLICATED, Start.ONES, False)
+_MATRIX = Kind(Sharding.COLUMN, Init.NORMAL, True)
+_INTO_RESIDUAL = Kind(Sharding.ROW, Init.NORMAL_BY_DEPTH, True)
+_SPLIT_BIAS = Kind(Sharding.COLUMN, Init.ZEROS, False)
+_BIAS = Kind(Sharding.REPLICATED, Init.ZEROS, False)
+_GAIN = Kind(Sharding.REPLICATED, Init.ONES, False)
 
 # A name without its layer -> its kind. The rows of `qkv` are ordered head by head (query, key,
 # value of head 0, then of head 1, ...), so that cutting them gives every rank whole heads and a
@@ -63,7 +63,7 @@ _GAIN = Kind(Cut.REPLICATED, Start.ONES, False)
 TABLE: dict[str, Kind] = {
     # the embedding's and the head's: rows are words
     "tokens.weight": _MATRIX,
-    "positions.weight": Kind(Cut.REPLICATED, Start.NORMAL, True),
+    "positions.weight": Kind(Sharding.REPLICATED, Init.NORMAL, True),
     "attention_norm.weight": _GAIN,
     "attention_norm.bias": _BIAS,
     "attention.qkv.weight": _MATRIX,
@@ -94,30 +94,30 @@ def kind_of(name: str) -> Kind:
     return TABLE[key]
 
 
-def local_part(full: torch.Tensor, cut: Cut, *, rank: int, size: int) -> torch.Tensor:
+def local_part(full: torch.Tensor, sharding: Sharding, *, rank: int, size: int) -> torch.Tensor:
     """Return the part of a full tensor that one of `size` tensor ranks holds (a view)."""
-    if cut.dim is None or size == 1:
+    if sharding.dim is None or size == 1:
         return full
-    return full.chunk(size, cut.dim)[rank]
+    return full.chunk(size, sharding.dim)[rank]
 
 
-def full_shape(local: torch.Size, cut: Cut, *, size: int) -> torch.Size:
+def full_shape(local: torch.Size, sharding: Sharding, *, size: int) -> torch.Size:
     """Return the shape of the whole parameter, given one rank's part."""
     shape = list(local)
-    if cut.dim is not None:
-        shape[cut.dim] *= size
+    if sharding.dim is not None:
+        shape[sharding.dim] *= size
     return torch.Size(shape)
 
 
 def initial_values(name: str, shape: torch.Size, *, model: Model, seed: int) -> torch.Tensor:
     """Return the whole parameter's initial values (fp32, CPU): a function of seed, name and shape."""
-    start = kind_of(name).start
-    if start is Start.ONES:
+    init = kind_of(name).init
+    if init is Init.ONES:
         return torch.ones(shape)
-    if start is Start.ZEROS:
+    if init is Init.ZEROS:
         return torch.zeros(shape)
     deviation = model.init_std
-    if start is Start.NORMAL_BY_DEPTH:
+    if init is Init.NORMAL_BY_DEPTH:
         deviation /= math.sqrt(2 * model.layers)
     digest = hashlib.sha256(f"{seed}/{name}".encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "big"))

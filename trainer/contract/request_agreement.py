@@ -17,8 +17,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainer.channel import Channel
-from trainer.drills import FAULTS, POINTS, Drill
+from trainer.contract.channel import Channel
+from trainer.faults.drills import FAULTS, POINTS, Drill
 
 # One number per kind of request: the id's hash above, what the request says below.
 KINDS = ("checkpoint", "stop", "drill")

@@ -7,7 +7,7 @@ What this module takes care of, because DeepSpeed does not:
 - ZeRO stage 1 always, also without data parallelism: stage 0 clips by a norm that leaves out the
   later pipeline stages;
 - what a step report needs and the engine does not tell: the seconds inside collectives, this
-  rank's own gradients (`trainer.watch`), and the layer where numbers stopped being finite.
+  rank's own gradients (`trainer.parallel.gradient_watch`), and the layer where numbers stopped being finite.
 
 The imports below are all that a rank will ever need from DeepSpeed: building an engine would
 import the marked ones anyway, seconds later, and a process that forks ranks has them ready.
@@ -31,7 +31,7 @@ import torch
 import torch._dynamo
 import torch.distributed as dist
 
-from trainer.device import has_gpu
+from trainer.parallel.device import has_gpu
 
 # DeepSpeed would ask the driver which accelerator there is.
 if has_gpu():
@@ -54,13 +54,13 @@ from deepspeed.runtime.bf16_optimizer import BF16_Optimizer
 from deepspeed.runtime.pipe import schedule
 from deepspeed.runtime.pipe.topology import PipeModelDataParallelTopology
 
-from trainer.layout import layer_name, stage_bounds
+from trainer.config.settings import Settings
 from trainer.model.gpt import layers
 from trainer.model.loss import CrossEntropy
-from trainer.parameters import Cut, full_shape, initial_values, kind_of, local_part
-from trainer.settings import Settings
-from trainer.watch import GradientWatch
-from trainer.world import World
+from trainer.parallel.gradient_watch import GradientWatch
+from trainer.parallel.layout import layer_name, stage_bounds
+from trainer.parallel.parameters import Sharding, full_shape, initial_values, kind_of, local_part
+from trainer.parallel.world import World
 
 # DeepSpeed gathers by a name that torch will drop one day; both versions are pinned.
 warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*", category=FutureWarning)
@@ -148,7 +148,7 @@ class Engine:
         for name, parameter in self.parameters.items():
             # DeepSpeed counts a parameter without this mark once per tensor group, one with it on
             # every rank: the norm is wrong if it does not say exactly what the table says.
-            split = axis.size > 1 and kind_of(name).cut is not Cut.REPLICATED
+            split = axis.size > 1 and kind_of(name).sharding is not Sharding.REPLICATED
             parameter.tensor_model_parallel = split  # type: ignore[attr-defined]
             parameter.data.zero_()
         return module
@@ -158,7 +158,7 @@ class Engine:
             index, _, rest = name.partition(".")
             yield f"{layer_name(int(index), self.settings.model.layers)}.{rest}", parameter
 
-    def fill(self) -> None:
+    def init_parameters(self) -> None:
         """Give every parameter its initial values; not called when a checkpoint is loaded.
 
         Done when the optimizer exists, so that its fp32 master weights are exact also where the
@@ -167,14 +167,14 @@ class Engine:
         axis = self.world.tensor_axis
         with torch.no_grad():
             for name, parameter in self.parameters.items():
-                cut = kind_of(name).cut
+                sharding = kind_of(name).sharding
                 full = initial_values(
                     name,
-                    full_shape(parameter.shape, cut, size=axis.size),
+                    full_shape(parameter.shape, sharding, size=axis.size),
                     model=self.settings.model,
                     seed=self.settings.seed,
                 )
-                local = local_part(full, cut, rank=axis.rank, size=axis.size)
+                local = local_part(full, sharding, rank=axis.rank, size=axis.size)
                 parameter.copy_(local)
                 self.set_fragment(parameter, None, local)
 
@@ -293,7 +293,7 @@ class Engine:
     @property
     def reads_data(self) -> bool:
         """Whether this rank's stage takes tokens or targets."""
-        stage = self.world.place.pipeline
+        stage = self.world.coords.pipeline
         return stage in (0, self.world.layout.pipeline - 1)
 
     # ---- state of the optimizer ---------------------------------------------------------------

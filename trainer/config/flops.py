@@ -7,7 +7,7 @@ Work done again under activation checkpointing is not counted; the embedding is 
 
 from __future__ import annotations
 
-from trainer.settings import Model, Settings
+from trainer.config.settings import Model, Settings
 
 
 def matrix_parameters(model: Model) -> int:

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from runner.errors import SpecError
-from trainer.fields import about, build, merged, nearest, read_override
+from trainer.config.fields import about, build, merged, nearest, read_override
 
-RECIPES = Path(__file__).parent / "recipes"
+RECIPES = Path(__file__).parents[1] / "recipes"
 # text is read as bytes: so many token ids
 NUM_BYTES = 256
 

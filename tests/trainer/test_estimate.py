@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from trainer import judge
-from trainer.settings import Settings, load_settings, recipe_names
+from trainer.config import estimate
+from trainer.config.settings import Settings, load_settings, recipe_names
 
 SHAPES = [
     *recipe_names(),
@@ -52,7 +52,7 @@ def elements(shape: tuple[int, ...]) -> int:
 def test_parameters(source: Any) -> None:
     """The count equals the sum over a list of all parameters written out one by one."""
     model = load_settings(source).model
-    count = judge.parameters(model)
+    count = estimate.parameters(model)
     assert count["total"] == sum(elements(shape) for shape in named_shapes(model).values())
     parts = ("embedding", "positions", "blocks", "final_norm", "head")
     assert count["total"] == sum(count[part] for part in parts)
@@ -64,9 +64,9 @@ def test_parameters(source: Any) -> None:
 def test_against_real_layers(source: Any) -> None:
     """Whole model and each pipeline stage have the parameters of the layers that are really built, on no device."""
     torch = pytest.importorskip("torch")
-    from trainer.collectives import Meter, TensorAxis
-    from trainer.layout import stage_bounds
     from trainer.model.gpt import layers
+    from trainer.parallel.collectives import Meter, TensorAxis
+    from trainer.parallel.layout import stage_bounds
 
     def count(settings: Settings, tensor: int) -> list[int]:
         axis = TensorAxis(None, rank=0, size=tensor, meter=Meter(torch.device("cpu")))
@@ -76,12 +76,12 @@ def test_against_real_layers(source: Any) -> None:
         return [sum(p.numel() for p in layer.parameters()) for layer in built]
 
     settings = load_settings(source)
-    assert judge.parameters(settings.model)["total"] == sum(count(settings, 1))
+    assert estimate.parameters(settings.model)["total"] == sum(count(settings, 1))
     parts = count(settings, settings.layout.tensor)
     bounds = stage_bounds(settings.model.layers, settings.layout.pipeline)
     for stage in range(settings.layout.pipeline):
         held = sum(parts[bounds[stage] : bounds[stage + 1]])
-        assert judge.rank_parameters(settings, stage) == held
+        assert estimate.rank_parameters(settings, stage) == held
 
 
 @pytest.mark.parametrize("source", SHAPES, ids=str)
@@ -90,20 +90,20 @@ def test_no_parameter_is_lost(source: Any) -> None:
     settings = load_settings(source)
     model, layout = settings.model, settings.layout
     held = layout.tensor * sum(
-        judge.rank_parameters(settings, stage) for stage in range(layout.pipeline)
+        estimate.rank_parameters(settings, stage) for stage in range(layout.pipeline)
     )
     vectors = [
         elements(shape)
         for name, shape in named_shapes(model).items()
         if "norm" in name or name == "positions" or name.endswith(("o.bias", "down.bias"))
     ]
-    assert held == judge.parameters(model)["total"] + (layout.tensor - 1) * sum(vectors)
+    assert held == estimate.parameters(model)["total"] + (layout.tensor - 1) * sum(vectors)
 
 
 def test_frontier_figures() -> None:
     """175B on Frontier: the published parameters, bytes per parameter and pipeline bubble."""
     settings = load_settings("gpt_175b_frontier")
-    answer = judge.weigh(settings)
+    answer = estimate.estimate(settings)
     assert answer["world_size"] == 64
     assert answer["parameters"]["blocks"] == pytest.approx(12 * 96 * 12288**2, rel=1e-3)
     assert answer["parameters"]["total"] == pytest.approx(173.9e9, rel=0.01)
@@ -123,7 +123,8 @@ def test_frontier_figures() -> None:
 def test_zero_shards_the_optimizer_alone() -> None:
     """More replicas divide the optimizer's bytes and leave parameters, gradients and activations as they are."""
     one, four = (
-        judge.rank_bytes(load_settings("tiny_cpu", [f"layout.data={data}"]), 0) for data in (1, 4)
+        estimate.rank_bytes(load_settings("tiny_cpu", [f"layout.data={data}"]), 0)
+        for data in (1, 4)
     )
     assert one.optimizer == 4 * four.optimizer
     assert (one.parameters, one.gradients) == (four.parameters, four.gradients)
@@ -134,9 +135,9 @@ def test_zero_shards_the_optimizer_alone() -> None:
 def test_bytes_per_parameter(dtype: str, states: int) -> None:
     """Weights, gradients with their fp32 sum, and Adam's three numbers make 20 bytes in each precision."""
     settings = load_settings("tiny_cpu", [f"precision.dtype={dtype}"])
-    held = judge.rank_bytes(settings, 1)
+    held = estimate.rank_bytes(settings, 1)
     total = held.parameters + held.gradients + held.optimizer
-    assert total == states * judge.rank_parameters(settings, 1)
+    assert total == states * estimate.rank_parameters(settings, 1)
 
 
 def test_activation_formula() -> None:
@@ -145,7 +146,7 @@ def test_activation_formula() -> None:
         "gpt_175b_frontier", ["layout.pipeline=1", "layout.tensor=8", "batch.global_batch=1"]
     )
     model = settings.model
-    bytes_kept = judge.rank_bytes(settings, 0).activations_if_kept
+    bytes_kept = estimate.rank_bytes(settings, 0).activations_if_kept
     head = 2 * 2 * model.width + model.vocabulary // 8 * (2 + 8)
     per_token = bytes_kept / model.sequence - head
     # Two copies of attention's output are kept here where the paper counts one: 2/t more.
@@ -154,16 +155,18 @@ def test_activation_formula() -> None:
 
 def test_checkpointing_saves() -> None:
     """Checkpointing costs fewer bytes than it keeps; the answer gives both and uses the one in effect."""
-    kept = judge.rank_bytes(load_settings("tiny_cpu"), 0)
-    saved = judge.rank_bytes(load_settings("tiny_cpu", ["activation_checkpointing=true"]), 0)
+    kept = estimate.rank_bytes(load_settings("tiny_cpu"), 0)
+    saved = estimate.rank_bytes(load_settings("tiny_cpu", ["activation_checkpointing=true"]), 0)
     assert kept.activations == kept.activations_if_kept == saved.activations_if_kept
     assert saved.activations == saved.activations_if_checkpointed < kept.activations
 
 
 def test_worst_stage_is_reported() -> None:
     """The bytes are those of the stage that holds most: the first by activations, the last by a huge vocabulary."""
-    first = judge.weigh(load_settings("gpt_175b_frontier"))["bytes_per_rank"]
-    last = judge.weigh(load_settings("tiny_cpu", ["model.vocabulary=65536"]))["bytes_per_rank"]
+    first = estimate.estimate(load_settings("gpt_175b_frontier"))["bytes_per_rank"]
+    last = estimate.estimate(load_settings("tiny_cpu", ["model.vocabulary=65536"]))[
+        "bytes_per_rank"
+    ]
     assert (first["stage"], last["stage"]) == (0, 1)
     parts = ("parameters", "gradients", "optimizer", "activations")
     assert first["total"] == sum(first[part] for part in parts)

@@ -1,4 +1,4 @@
-"""This rank among the others: its place, its device and the process groups it talks through."""
+"""This rank among the others: its coordinates, its device and the process groups it talks through."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import os
 import torch.distributed as dist
 
 from runner.errors import SpecError
-from trainer import flight
-from trainer.collectives import Meter, TensorAxis
-from trainer.device import own_device
-from trainer.layout import Place, place_of, tensor_groups
-from trainer.settings import Settings
+from trainer.config.settings import Settings
+from trainer.contract.flight_recorder import answer_requests
+from trainer.parallel.collectives import Meter, TensorAxis
+from trainer.parallel.device import own_device
+from trainer.parallel.layout import RankCoords, coords_of, tensor_groups
 
 
 class World:
@@ -32,7 +32,7 @@ class World:
                 f"{self.layout.pipeline} x data {self.layout.data}), WORLD_SIZE is {world_size}: "
                 "change the layout or start that many ranks"
             )
-        self.place: Place = place_of(rank, self.layout)
+        self.coords: RankCoords = coords_of(rank, self.layout)
         self.timeout = datetime.timedelta(seconds=settings.group_timeout_seconds)
         self.device = own_device(repeatable=settings.repeatable)
         self.meter = Meter(self.device)
@@ -43,7 +43,7 @@ class World:
         )
         # NCCL's own is asked in the same way
         if not on_gpu:
-            flight.answer_requests(rank)
+            answer_requests(rank)
         self.tensor_axis = self._join_tensor_axis()
         self.side_group = dist.new_group(backend="gloo", timeout=self.timeout)
 
@@ -52,8 +52,8 @@ class World:
         if self.layout.tensor > 1:
             for ranks in tensor_groups(self.layout):
                 group = dist.new_group(ranks, timeout=self.timeout)
-                mine = group if self.place.rank in ranks else mine
-        return TensorAxis(mine, rank=self.place.tensor, size=self.layout.tensor, meter=self.meter)
+                mine = group if self.coords.rank in ranks else mine
+        return TensorAxis(mine, rank=self.coords.tensor, size=self.layout.tensor, meter=self.meter)
 
     def leave(self) -> None:
         """Wait for the others and take the process groups down."""

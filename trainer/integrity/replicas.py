@@ -25,11 +25,20 @@ from typing import Any, TypeAlias
 import torch
 import torch.distributed as dist
 
-from trainer.digests import bits, digest, digests, fold
-from trainer.engine import Engine, MicroBatch
-from trainer.layout import Place, place_of
-from trainer.parameters import Cut, kind_of
-from trainer.votes import GRADIENT, MASTER, MOMENT, WEIGHT, Verdict, Vote, judge, odd_ranks
+from trainer.integrity.digests import bits, digest, digests, fold
+from trainer.integrity.majority import (
+    GRADIENT,
+    MASTER,
+    MOMENT,
+    WEIGHT,
+    Verdict,
+    Vote,
+    odd_ranks,
+    verdicts_of,
+)
+from trainer.parallel.engine import Engine, MicroBatch
+from trainer.parallel.layout import RankCoords, coords_of
+from trainer.parallel.parameters import Sharding, kind_of
 
 # Of so many comparisons one compares gradients too, which costs a micro-batch. Chosen; `Settings.sdc_every` has the cost.
 GRADIENTS_EVERY = 10
@@ -68,9 +77,11 @@ class ReplicaCheck:
         self._engine = engine
         self._world = engine.world
         layout = engine.world.layout
-        self._places = [place_of(rank, layout) for rank in range(layout.world_size)]
+        self._all_coords = [coords_of(rank, layout) for rank in range(layout.world_size)]
         self._whole = [
-            i for i, name in enumerate(engine.parameters) if kind_of(name).cut is Cut.REPLICATED
+            i
+            for i, name in enumerate(engine.parameters)
+            if kind_of(name).sharding is Sharding.REPLICATED
         ]
         # Kernels on a GPU add in whatever order unless told otherwise: there, bits say nothing about health.
         same_bits = engine.world.device.type == "cpu" or engine.settings.repeatable
@@ -160,10 +171,10 @@ class ReplicaCheck:
         return [((name, start, values.numel()), values.to(parameter.dtype))]
 
     def _exchange(self, summary: Summary) -> list[Summary]:
-        if len(self._places) == 1:
+        if len(self._all_coords) == 1:
             return [summary]
         mine = torch.tensor(summary, dtype=torch.int64)
-        table = [torch.empty_like(mine) for _ in self._places]
+        table = [torch.empty_like(mine) for _ in self._all_coords]
         dist.all_gather(table, mine, group=self._world.side_group)
         return [row.tolist() for row in table]
 
@@ -173,9 +184,9 @@ class ReplicaCheck:
 
     def _apart(self, table: Sequence[Summary], column: int, *, across_tensor: bool = False) -> bool:
         """Whether ranks that must have the same number in a column do not."""
-        said: dict[Place, set[int]] = {}
-        for place, row in zip(self._places, table, strict=True):
-            said.setdefault(_family(place, across_tensor=across_tensor), set()).add(row[column])
+        said: dict[RankCoords, set[int]] = {}
+        for coords, row in zip(self._all_coords, table, strict=True):
+            said.setdefault(_family(coords, across_tensor=across_tensor), set()).add(row[column])
         return any(len(numbers) > 1 for numbers in said.values())
 
     # ---- the closer look ----------------------------------------------------------------------
@@ -188,26 +199,26 @@ class ReplicaCheck:
             for address, master in self._own_part(name)
         }
         owned = self._gather(own)
-        stage = self._world.place.pipeline
+        stage = self._world.coords.pipeline
         parameters = self._engine.parameters
         copies = {
             address: int(digest(_part(parameters[address[0]], address)))
-            for place, theirs in zip(self._places, owned, strict=True)
-            if place.pipeline == stage
+            for coords, theirs in zip(self._all_coords, owned, strict=True)
+            if coords.pipeline == stage
             for address in theirs
         }
         held = self._gather(copies)
-        votes: dict[tuple[Place, Address], list[Vote]] = {}
-        for place, *both in zip(self._places, owned, held, strict=True):
+        votes: dict[tuple[RankCoords, Address], list[Vote]] = {}
+        for coords, *both in zip(self._all_coords, owned, held, strict=True):
             for is_master, said in zip((True, False), both, strict=True):
                 for address, number in said.items():
-                    whole = kind_of(address[0]).cut is Cut.REPLICATED
-                    family = _family(place, across_tensor=whole)
-                    vote = Vote(place.rank, place.tensor, is_master, number)
+                    whole = kind_of(address[0]).sharding is Sharding.REPLICATED
+                    family = _family(coords, across_tensor=whole)
+                    vote = Vote(coords.rank, coords.tensor, is_master, number)
                     votes.setdefault((family, address), []).append(vote)
         places: dict[Verdict, list[Address]] = {}
         for (_, address), cast in votes.items():
-            for verdict in judge(cast):
+            for verdict in verdicts_of(cast):
                 places.setdefault(verdict, []).append(address)
         if not places:
             return [
@@ -220,9 +231,9 @@ class ReplicaCheck:
     ) -> list[Finding]:
         """Compute the micro-batch once more: who contradicts himself is odd, even of two."""
         rounds = [self._gather(dict(said)) for said in (first, self._gradient_digests(batch))]
-        families: dict[Place, list[int]] = {}
-        for place in self._places:
-            families.setdefault(_family(place, across_tensor=False), []).append(place.rank)
+        families: dict[RankCoords, list[int]] = {}
+        for coords in self._all_coords:
+            families.setdefault(_family(coords, across_tensor=False), []).append(coords.rank)
         found = []
         for ranks in families.values():
             odd = odd_ranks((r, tuple(said[r].values())) for said in rounds for r in ranks)
@@ -244,15 +255,15 @@ class ReplicaCheck:
         return dict(zip(self._engine.parameters, numbers, strict=True))
 
     def _gather(self, mine: Any) -> list[Any]:
-        everyone: list[Any] = [mine] * len(self._places)
-        if len(self._places) > 1:
+        everyone: list[Any] = [mine] * len(self._all_coords)
+        if len(self._all_coords) > 1:
             dist.all_gather_object(everyone, mine, group=self._world.side_group)
         return everyone
 
 
-def _family(place: Place, *, across_tensor: bool) -> Place:
-    """Name the ranks that hold the same numbers as the one at `place`."""
-    return replace(place, rank=0, data=0, tensor=0 if across_tensor else place.tensor)
+def _family(coords: RankCoords, *, across_tensor: bool) -> RankCoords:
+    """Name the ranks that hold the same numbers as the one at `coords`."""
+    return replace(coords, rank=0, data=0, tensor=0 if across_tensor else coords.tensor)
 
 
 def _part(parameter: torch.Tensor, address: Address) -> torch.Tensor:

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
-from trainer.channel import Channel
-from trainer.engine import Engine, StepResult
-from trainer.flops import model_flops_per_token, tokens_per_step
-from trainer.settings import Settings
+from trainer.config.flops import model_flops_per_token, tokens_per_step
+from trainer.config.settings import Settings
+from trainer.contract.channel import Channel
+from trainer.parallel.engine import Engine, StepResult
 
 # Steps whose loss and gradient norm go into a checkpoint's manifest, as evidence of its health.
 EVIDENCE_STEPS = 20
@@ -84,7 +84,7 @@ class Reporter:
             "tokens_per_second": self._tokens / step_seconds,
             "model_tflops_per_second": rate,
             "peak_memory_bytes": self._peak_memory_bytes,
-            "stage": self._engine.world.place.pipeline,
+            "stage": self._engine.world.coords.pipeline,
         }
         if self._settings.peak_tflops:
             fields["mfu_ratio"] = rate / self._settings.peak_tflops
@@ -109,7 +109,7 @@ class Reporter:
         every = self._settings.log_every
         step = fields["step"]
         last = step == self._settings.steps
-        if self._engine.world.place.rank != 0 or not every or (step % every and not last):
+        if self._engine.world.coords.rank != 0 or not every or (step % every and not last):
             return
         note = "  skipped" if fields["skipped"] else ""
         self.say(
@@ -120,7 +120,7 @@ class Reporter:
 
     def say(self, text: str) -> None:
         """Write a line for people, on rank 0's output alone."""
-        if self._engine.world.place.rank == 0:
+        if self._engine.world.coords.rank == 0:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainer.settings import Layout
+from trainer.config.settings import Layout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """Where one rank stands on each axis, counted from 0."""
+class RankCoords:
+    """One rank's index on each axis, counted from 0."""
 
     rank: int
     pipeline: int
@@ -22,11 +22,11 @@ class Place:
     tensor: int
 
 
-def place_of(rank: int, layout: Layout) -> Place:
-    """Return the place of a rank; `rank` must be below the world size of the layout."""
+def coords_of(rank: int, layout: Layout) -> RankCoords:
+    """Return the coordinates of a rank; `rank` must be below the world size of the layout."""
     rest, tensor = divmod(rank, layout.tensor)
     pipeline, data = divmod(rest, layout.data)
-    return Place(rank=rank, pipeline=pipeline, data=data, tensor=tensor)
+    return RankCoords(rank=rank, pipeline=pipeline, data=data, tensor=tensor)
 
 
 def tensor_groups(layout: Layout) -> list[list[int]]:

@@ -29,7 +29,7 @@ class Verdict(NamedTuple):
     ranks: tuple[int, ...]
 
 
-def judge(votes: Sequence[Vote]) -> list[Verdict]:
+def verdicts_of(votes: Sequence[Vote]) -> list[Verdict]:
     """Say which copies or masters of one part of a parameter are odd; empty when all agree.
 
     A copy that agrees with an odd master of its own place on the tensor axis only followed it and is not blamed. A rank that

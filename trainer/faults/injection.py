@@ -1,9 +1,9 @@
 """Faults on purpose, for tests: a plan says which rank breaks at which step, and how. Without a plan nothing here is used.
 
-The plan is a JSON file that an environment variable of the trainer's own names. Nobody else is told: no report, no output,
-no manifest and no setting mentions it, so that whoever finds the fault has found it by what it did. For the same reason a
-rank that sleeps, spins, waits or hoards memory does so in a call of the interpreter's own, without a frame of ours on the
-stack, and a data loader that dies is a real one. A drill (`trainer.drills`) is the opposite: asked for openly, by the supervisor.
+The plan is a JSON file that an environment variable of the trainer's own names. No report, output,
+manifest or setting mentions it, so a diagnosis can only rest on the fault's effects. For the same reason a rank that
+sleeps, spins, waits or hoards memory does so inside a call of the interpreter, without a Stoker frame on the stack, and a data
+loader that dies is a real one. A drill (`trainer.faults.drills`) is the opposite: the supervisor requests it openly.
 
 A full disk needs no hook: a small file system is full by itself.
 """
@@ -24,10 +24,10 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from trainer.data import Batch, Corpus, Ranges, data_step
-from trainer.digests import bits
-from trainer.engine import Engine
-from trainer.injection_plan import EVERYBODY, Fault
+from trainer.data.batches import Batch, Corpus, Ranges, data_step
+from trainer.faults.injection_plan import EVERYBODY, Fault
+from trainer.integrity.digests import bits
+from trainer.parallel.engine import Engine
 
 # of hoarded memory. Chosen, not measured.
 CHUNK_BYTES = 16 * 1024**2
@@ -42,7 +42,7 @@ class Injection:
     def __init__(self, faults: Sequence[Fault], engine: Engine, data: Corpus) -> None:
         self._engine = engine
         self._data = data
-        self._rank = engine.world.place.rank
+        self._rank = engine.world.coords.rank
         self._faults = [fault for fault in faults if fault.rank in (self._rank, EVERYBODY)]
         self._step = 0
         self._begun: set[Fault] = set()
@@ -115,12 +115,12 @@ class Injection:
             for parameter in self._engine.parameters.values():
                 fragment = self._engine.fragment(parameter, _MOMENTS[fault.site])
                 parts += [] if fragment is None else [fragment[1]]
-        place = _draw(fault, sum(part.numel() for part in parts))
+        index = _draw(fault, sum(part.numel() for part in parts))
         for part in parts:
-            if place < part.numel():
-                flip_bit(part, place, fault.bit)
+            if index < part.numel():
+                flip_bit(part, index, fault.bit)
                 return
-            place -= part.numel()
+            index -= part.numel()
 
     def _change_gradient(self, flat: torch.Tensor) -> None:
         for fault in self._faults:
@@ -131,11 +131,11 @@ class Injection:
             elif fault not in self._touched:
                 # one element in all, not one of each bucket
                 self._touched.add(fault)
-                place = _draw(fault, flat.numel())
+                index = _draw(fault, flat.numel())
                 if fault.kind == "nan":
-                    flat[place] = torch.nan
+                    flat[index] = torch.nan
                 else:
-                    flip_bit(flat, place, fault.bit)
+                    flip_bit(flat, index, fault.bit)
 
     # ---- data ---------------------------------------------------------------------------------
 
@@ -177,14 +177,14 @@ class _Dying(Dataset[int]):
         os._exit(1)
 
 
-def flip_bit(flat: torch.Tensor, place: int, bit: int) -> None:
+def flip_bit(flat: torch.Tensor, index: int, bit: int) -> None:
     """Flip one bit of one element of a flat tensor of floats, in place; bit 0 is the lowest of the mantissa."""
     view = bits(flat)
     width = 8 * flat.element_size()
     mask = 1 << bit if bit < width - 1 else -(1 << bit)
-    view[place] ^= mask
+    view[index] ^= mask
 
 
 def _draw(fault: Fault, number: int) -> int:
-    """Draw a place among `number` by the fault's seed; the same in every process."""
+    """Draw an index below `number` by the fault's seed; the same in every process."""
     return int(np.random.default_rng(fault.seed).integers(number))

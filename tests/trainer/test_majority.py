@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.votes import Vote, judge, odd_ranks
+from trainer.integrity.majority import Vote, odd_ranks, verdicts_of
 
 GOOD, BAD, WORSE = 11, 22, 33
 
@@ -52,15 +52,15 @@ def test_the_minority_is_odd(
     votes: list[Vote], expected: list[tuple[str, tuple[int, ...]]]
 ) -> None:
     """More than half of the voters are right; without such a majority no rank is named, unless there is only one."""
-    assert judge(votes) == expected
+    assert verdicts_of(votes) == expected
 
 
 def test_tensor_ranks_that_drifted_apart() -> None:
     """An odd master leads the copies of its own place on the tensor axis; where two sides are equal, nobody is named."""
     side = [copy(0, GOOD), master(0, GOOD), copy(2, GOOD), copy(4, GOOD, 2), master(4, GOOD, 2)]
     odd = [copy(1, BAD, 1), copy(3, BAD, 1), master(1, BAD, 1)]
-    assert judge([*side, *odd]) == [("master", (1,))]
-    assert judge([copy(0, GOOD), master(0, GOOD), copy(1, BAD, 1), master(1, BAD, 1)]) == [
+    assert verdicts_of([*side, *odd]) == [("master", (1,))]
+    assert verdicts_of([copy(0, GOOD), master(0, GOOD), copy(1, BAD, 1), master(1, BAD, 1)]) == [
         ("weight", ())
     ]
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from runner.errors import SpecError
-from trainer.settings import DataSource, Settings
+from trainer.config.settings import DataSource, Settings
 
 TOKEN_BYTES = {"uint16": 2, "uint32": 4}
 # Folders of the standard library that distributions leave out, or that people install into.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainer.flops import model_flops_per_token, tokens_per_step
-from trainer.settings import Model, Settings
-from trainer.sources import find_source, split
+from trainer.config.flops import model_flops_per_token, tokens_per_step
+from trainer.config.settings import Model, Settings
+from trainer.data.sources import find_source, split
 
 WEIGHT_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 FP32_BYTES = 4
@@ -37,7 +37,7 @@ class RankBytes:
         return self.parameters + self.gradients + self.optimizer + self.activations
 
 
-def weigh(settings: Settings) -> dict[str, Any]:
+def estimate(settings: Settings) -> dict[str, Any]:
     """Answer a check of settings that were found to fit together; SpecError when their data cannot be read.
 
     Bytes are integers, ratios parts of 1, FLOPs those of the model's mathematics, for one step of the whole run.
@@ -73,7 +73,7 @@ def weigh(settings: Settings) -> dict[str, Any]:
     }
 
 
-def refuse(reason: str) -> dict[str, Any]:
+def refusal(reason: str) -> dict[str, Any]:
     """Answer a check of settings that cannot work; a line of the reason is one error."""
     return {"ok": False, "errors": reason.splitlines()}
 

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from runner.errors import SpecError
-from trainer.settings import Settings
-from trainer.sources import find_source, fingerprint, read_source, split
+from trainer.config.settings import Settings
+from trainer.data.sources import find_source, fingerprint, read_source, split
 
 Tokens: TypeAlias = npt.NDArray[np.int64]
 Batch: TypeAlias = tuple[Tokens, Tokens]

@@ -1,0 +1,1 @@
+"""Integrity: silent corruption is found because ranks hold copies of the same numbers; digests and majorities name the rank."""
