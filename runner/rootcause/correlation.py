@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 
 from runner.facts.causes import ACTION_CLASSES, ActionClass, Culprit, Verdict
 from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, Match, Role, Step
+from runner.rootcause.fingerprints import masked
 from runner.rootcause.line_context import in_context
-from runner.rootcause.line_masks import masked
 
 # How sure a fault is that only this layer speaks of; chosen, ordered by how often such lines were the cause in real logs.
 CONFIDENCE: dict[Layer, float] = {

@@ -1,13 +1,13 @@
-"""Dossier: who is missing in a gang that hangs, from where its ranks stood. Pure; names nobody it is not sure of.
+"""Find the missing ranks of a gang that hangs, from the stacks of its ranks. Pure; a doubtful case names no rank.
 
-1. Where torch's flight recorder was read of all ranks: those who wait for nothing, if they never came to a collective that others
-   wait in; or one that waits in another operation than most of its group, at the same place in its sequence.
-2. Ranks that wait for others in a function known for it (`waits`) are there. Whoever is not there while they wait is missing, be
-   the waiters in different calls: one rank, or fewer ranks than wait, all of one node.
-3. Where that tells nobody from the others, a rank that stands elsewhere than most others of its pipeline stage is missing: it
-   waits in another collective because it skipped one, or never came to any. Not when somebody waits for one peer only: ranks of a
-   pipeline stand in different places as a matter of course. Nor when it waits and the others are at work: they are late, not it.
-Else nobody is named, and the evidence says how the ranks divide.
+1. Lagging: torch's flight recorder was read on all ranks, and some wait for nothing and never reached a collective that others
+   block in. Mismatched: a rank blocks in another operation than most of its group, at the same place in its sequence.
+2. Absent: a rank in a function of `blocking_calls` waits for others. A rank absent while others block is missing, even if they
+   block in different calls: one rank, or fewer ranks than wait, all on one node.
+3. Stack outliers: where that separates no rank from the others, a rank whose stack differs from most of its pipeline stage is
+   missing: it skipped a collective, or never reached any. Not if a rank waits for one peer only, since ranks of a pipeline
+   normally differ. Nor if the outlier waits and the others work: they are late.
+Otherwise no rank is named, and the evidence says how the ranks divide.
 """
 
 from __future__ import annotations
@@ -15,24 +15,26 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from runner.decide.decision import Decision
-from runner.decide.state.cluster_state import Attempt
-from runner.facts.messages import records as r
-from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, PEERS, RankStack, merged
-from runner.facts.messages.signals import RanksTerminated
-from runner.rootcause.blocking_calls import blocking_of, caller_of, may_wait, split, wait_of
+from runner.facts.messages.rank_stacks import PEERS, RankStack
+from runner.rootcause.blocking_calls import (
+    blocking_frame,
+    file_and_function,
+    may_wait,
+    peers_awaited,
+    user_frame,
+)
 
-# that are told of ranks that divide; chosen
+# Groups that the evidence lists; chosen.
 MAX_GROUPS = 4
-# by number, of one group; chosen
-MAX_RANKS_TOLD = 8
-# characters of one place in words; chosen
-MAX_WORDS = 160
+# Spans of rank numbers that it lists of one group; chosen.
+MAX_SPANS = 8
+# Characters that describe one stack; chosen.
+MAX_DESCRIPTION = 160
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
-    """What the stands say. `node` is None when nobody is named; `rank` also when several ranks of a node are missing."""
+class MissingRanks:
+    """What the stacks show. `node` is None when no rank is named; `rank` also when several ranks of a node are missing."""
 
     evidence: str
     node: str | None = None
@@ -41,13 +43,13 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class _Gang:
-    """The ranks of a gang: who stood where, and which node each belongs to."""
+    """The ranks of a gang: the stack and the node of each."""
 
     nodes: Sequence[str]
     ranks_per_node: int
     stages: int
-    # of ranks that were read
-    stands: dict[int, RankStack]
+    # Of the ranks whose stacks were read.
+    stacks: dict[int, RankStack]
     has_gpus: bool = False
 
     @property
@@ -63,135 +65,79 @@ class _Gang:
         return first if all(self.node_of(rank) == first for rank in ranks) else None
 
 
-# ---- what nodes tell ------------------------------------------------------------------------------------------------
-
-
-def own_stands(draft: Decision, attempt: Attempt, gone: RanksTerminated) -> tuple[RankStack, ...]:
-    """Return where a node's ranks stood, of its own ranks only and no more than may be kept."""
-    if not gone.stands or gone.node not in attempt.nodes:
-        return ()
-    size = draft.run_of(attempt.attempt).spec.ranks_per_node
-    first = attempt.nodes.index(gone.node) * size
-    own = [
-        replace(stand, ranks=tuple(rank for rank in stand.ranks if first <= rank < first + size))
-        for stand in gone.stands[:MAX_STANDS]
-    ]
-    return tuple(stand for stand in own if stand.ranks)
-
-
-def note_missing(draft: Decision, attempt: Attempt, node: str, stands: Sequence[RankStack]) -> None:
-    """Once no other node of the gang is waited for, say who is missing. It explains; what is done stays done."""
-    incident = draft.state.incidents.get(attempt.incident or "")
-    if incident is None or not (stands or attempt.stands):
-        return
-    nodes = draft.state.nodes
-    if any(
-        name != node
-        and nodes[name].uncleared == attempt.attempt
-        # of one in doubt nobody knows when it will speak
-        and nodes[name].state == "active"
-        for name in attempt.nodes
-    ):
-        return
-    spec = draft.run_of(attempt.attempt).spec
-    missing = judge(
-        merged([*attempt.stands, *stands], most=MAX_STANDS_KEPT),
-        nodes=attempt.nodes,
-        ranks_per_node=spec.ranks_per_node,
-        pipeline=spec.pipeline,
-        has_gpus=any(_has_gpus(draft, name) for name in attempt.nodes),
-    )
-    if missing is None or missing.evidence in incident.evidence:
-        return
-    # Whoever was stopped, or was seen to be blocked, is known without this.
-    named = incident.fault == "no_progress" and incident.node is None
-    draft.add(
-        r.IncidentAmended(
-            incident=incident.incident,
-            evidence=missing.evidence,
-            node=missing.node if named else None,
-            rank=missing.rank if named else None,
-        )
-    )
-
-
-def _has_gpus(draft: Decision, name: str) -> bool:
-    hardware = draft.state.hardware.get(draft.state.nodes[name].hardware)
-    return hardware is not None and any(part.startswith("gpu:") for part in hardware.parts)
-
-
-# ---- who is missing -------------------------------------------------------------------------------------------------
-
-
-def judge(
-    stands: Sequence[RankStack],
+def find_missing_ranks(
+    stacks: Sequence[RankStack],
     *,
     nodes: Sequence[str],
     ranks_per_node: int,
     pipeline: int = 1,
     has_gpus: bool = False,
-) -> Missing | None:
-    """Say who is missing, or how the ranks divide; None when nothing was read.
+) -> MissingRanks | None:
+    """Return the missing ranks, or how the ranks divide; None when no stack was read.
 
     `nodes` in the order of their ranks; `pipeline`: stages, through which ranks count last. `has_gpus`: a rank that sleeps below
-    a line of the user's may wait for its GPU, and that for the others.
+    a line of user code may wait for its GPU, and the GPU for the other ranks.
     """
     num_ranks = len(nodes) * ranks_per_node
     stages = pipeline if pipeline > 0 and num_ranks % pipeline == 0 else 1
     read = {
-        rank: stand
-        for stand in stands
-        if stand.frames or stand.collectives or stand.state in ("T", "D")
-        for rank in stand.ranks
+        rank: stack
+        for stack in stacks
+        if stack.frames or stack.collectives or stack.state in ("T", "D")
+        for rank in stack.ranks
         if 0 <= rank < num_ranks
     }
     if not read:
         return None
     gang = _Gang(nodes, ranks_per_node, stages, dict(sorted(read.items())), has_gpus)
-    missing = _behind(gang) or _astray(gang) or _not_there(gang) or _elsewhere(gang)
+    missing = (
+        _lagging(gang) or _mismatched_collective(gang) or _absent(gang) or _stack_outliers(gang)
+    )
     if not missing:
-        return Missing(evidence=_divided(gang))
+        return MissingRanks(evidence=_describe_division(gang))
     rank = missing[0] if len(missing) == 1 else None
-    return Missing(evidence=_named(gang, missing), node=gang.node_of(missing[0]), rank=rank)
+    return MissingRanks(
+        evidence=_describe_missing(gang, missing), node=gang.node_of(missing[0]), rank=rank
+    )
 
 
-def _waits(stand: RankStack) -> bool:
-    """Whether a rank waits for others. One that was stopped does not, wherever it stands: it would not go on if they came."""
-    is_in_one = any(each.waits_at for each in stand.collectives)
-    return stand.state != "T" and (is_in_one or wait_of(stand.frames) is not None)
+def _is_waiting(stack: RankStack) -> bool:
+    """Whether a rank waits for others. A stopped rank does not, whatever its stack: it would not go on if they came."""
+    is_in_one = any(each.waits_at for each in stack.collectives)
+    return stack.state != "T" and (is_in_one or peers_awaited(stack.frames) is not None)
 
 
 def _are_all_known(gang: _Gang) -> bool:
-    """Whether of each rank it is known in which collectives it is, or else that it waits."""
-    return len(gang.stands) == gang.num_ranks and all(
-        stand.collectives or _waits(stand) for stand in gang.stands.values()
+    """Whether each rank either has a flight record or is known to wait."""
+    return len(gang.stacks) == gang.num_ranks and all(
+        stack.collectives or _is_waiting(stack) for stack in gang.stacks.values()
     )
 
 
-def _behind(gang: _Gang) -> list[int]:
-    """Return those who never came to a collective that others of its group wait in, if they are all who wait for nothing."""
+def _lagging(gang: _Gang) -> list[int]:
+    """Return the ranks that wait for nothing, if each is behind in a collective that others of its group wait in."""
     furthest: dict[str, int] = {}
-    for stand in gang.stands.values():
-        for each in stand.collectives:
+    for stack in gang.stacks.values():
+        for each in stack.collectives:
             furthest[each.group] = max(furthest.get(each.group, 0), each.waits_at)
-    idle = [rank for rank, stand in gang.stands.items() if not _waits(stand)]
+    idle = [rank for rank, stack in gang.stacks.items() if not _is_waiting(stack)]
     if not idle or not _are_all_known(gang) or gang.common_node(idle) is None:
         return []
-    are_behind = all(
-        any(each.sequence < furthest[each.group] for each in gang.stands[rank].collectives)
+    are_lagging = all(
+        any(each.sequence < furthest[each.group] for each in gang.stacks[rank].collectives)
         for rank in idle
     )
-    return idle if are_behind else []
+    return idle if are_lagging else []
 
 
-def _astray(gang: _Gang) -> list[int]:
-    """Return those who wait in another operation than most ranks that are as far in the same group: they left one out."""
+def _mismatched_collective(gang: _Gang) -> list[int]:
+    """Return ranks that wait in another operation than most at the same place of the group: they skipped one."""
     if not _are_all_known(gang):
         return []
     places: dict[tuple[str, int], dict[str, list[int]]] = {}
-    for rank, stand in gang.stands.items():
-        for each in stand.collectives:
-            if each.waits_at and each.group != PEERS and _waits(stand):
+    for rank, stack in gang.stacks.items():
+        for each in stack.collectives:
+            if each.waits_at and each.group != PEERS and _is_waiting(stack):
                 at = places.setdefault((each.group, each.waits_at), {})
                 at.setdefault(each.operation, []).append(rank)
     for operations in places.values():
@@ -202,14 +148,14 @@ def _astray(gang: _Gang) -> list[int]:
     return []
 
 
-def _not_there(gang: _Gang) -> list[int]:
-    """Return those who do not wait while the others do; nobody when that is not clear."""
-    absent = [rank for rank, stand in gang.stands.items() if not _waits(stand)]
-    num_waiting = len(gang.stands) - len(absent)
-    if not absent or not num_waiting or 2 * len(gang.stands) <= gang.num_ranks:
-        # of most ranks nothing is known
+def _absent(gang: _Gang) -> list[int]:
+    """Return the ranks that do not wait while the others do; empty when that is not clear."""
+    absent = [rank for rank, stack in gang.stacks.items() if not _is_waiting(stack)]
+    num_waiting = len(gang.stacks) - len(absent)
+    # The stacks of most ranks must be known.
+    if not absent or not num_waiting or 2 * len(gang.stacks) <= gang.num_ranks:
         return []
-    if any(_is_open(gang, rank) for rank in absent):
+    if any(_may_be_waiting(gang, rank) for rank in absent):
         return []
     is_few = len(absent) == 1 or (
         len(absent) < num_waiting and gang.common_node(absent) is not None
@@ -217,45 +163,45 @@ def _not_there(gang: _Gang) -> list[int]:
     return absent if is_few else []
 
 
-def _is_open(gang: _Gang, rank: int) -> bool:
-    """Whether a rank may wait all the same, where Python shows no frame: most of all for a GPU, which waits for the others."""
-    stand = gang.stands[rank]
-    sleeps = stand.state not in ("R", "D", "T")
-    if stand.state == "T" or _waits(stand):
+def _may_be_waiting(gang: _Gang, rank: int) -> bool:
+    """Whether a rank may wait where Python shows no frame, mostly for a GPU, which waits for other ranks."""
+    stack = gang.stacks[rank]
+    sleeps = stack.state not in ("R", "D", "T")
+    if stack.state == "T" or _is_waiting(stack):
         return False
-    return may_wait(stand.frames) or (gang.has_gpus and sleeps and not stand.collectives)
+    return may_wait(stack.frames) or (gang.has_gpus and sleeps and not stack.collectives)
 
 
-def _elsewhere(gang: _Gang) -> list[int]:
-    """Return those who stand elsewhere than most of their stage; nobody when that is not clear."""
-    if any(wait_of(stand.frames) == "peer" for stand in gang.stands.values()):
+def _stack_outliers(gang: _Gang) -> list[int]:
+    """Return the ranks whose stacks differ from most of their stage; empty when that is not clear."""
+    if any(peers_awaited(stack.frames) == "peer" for stack in gang.stacks.values()):
         return []
-    for place in (_line, _function):
-        apart = _apart(gang, place)
+    for key in (_line_key, _function_key):
+        apart = _minority(gang, key)
         if apart is not None:
-            return apart if apart and _are_to_blame(gang, apart) else []
+            return apart if apart and _are_missing(gang, apart) else []
     return []
 
 
-def _are_to_blame(gang: _Gang, apart: Sequence[int]) -> bool:
-    """Whether it is these who are missing: they are of one node, and do not wait while the others may be at work."""
+def _are_missing(gang: _Gang, apart: Sequence[int]) -> bool:
+    """Whether the outliers share a node, and do not wait while the others may be at work."""
     others_may_wait = all(
-        may_wait(stand.frames) for rank, stand in gang.stands.items() if rank not in apart
+        may_wait(stack.frames) for rank, stack in gang.stacks.items() if rank not in apart
     )
-    if any(_is_open(gang, rank) for rank in apart):
+    if any(_may_be_waiting(gang, rank) for rank in apart):
         return False
-    waiting = any(_waits(gang.stands[rank]) for rank in apart)
+    waiting = any(_is_waiting(gang.stacks[rank]) for rank in apart)
     return gang.common_node(apart) is not None and (others_may_wait or not waiting)
 
 
-def _apart(gang: _Gang, place: Callable[[RankStack], tuple[str, ...]]) -> list[int] | None:
-    """Return the ranks that are not with the majority of their stage; None where a stage has none."""
+def _minority(gang: _Gang, key: Callable[[RankStack], tuple[str, ...]]) -> list[int] | None:
+    """Return the ranks outside the majority of their stage; None where a stage has no majority."""
     size, apart = gang.num_ranks // gang.stages, list[int]()
     for first in range(0, gang.num_ranks, size):
         groups: dict[tuple[str, ...], list[int]] = {}
         for rank in range(first, first + size):
-            if rank in gang.stands:
-                groups.setdefault(place(gang.stands[rank]), []).append(rank)
+            if rank in gang.stacks:
+                groups.setdefault(key(gang.stacks[rank]), []).append(rank)
         most = max(groups.values(), key=len, default=[])
         if 2 * len(most) <= size:
             return None
@@ -263,107 +209,108 @@ def _apart(gang: _Gang, place: Callable[[RankStack], tuple[str, ...]]) -> list[i
     return sorted(apart)
 
 
-def _line(stand: RankStack) -> tuple[str, ...]:
-    """Return what ranks at the same line of the same call have in common."""
-    if not stand.frames or stand.state == "T":
-        return stand.state, stand.wchan
-    return _innermost(stand), caller_of(stand.frames)
+def _line_key(stack: RankStack) -> tuple[str, ...]:
+    """Return the key of ranks at the same line of the same call."""
+    if not stack.frames or stack.state == "T":
+        return stack.state, stack.wchan
+    return _innermost(stack), user_frame(stack.frames)
 
 
-def _function(stand: RankStack) -> tuple[str, ...]:
-    """Return what ranks in the same function have in common, at whatever line."""
-    if not stand.frames or stand.state == "T":
-        return stand.state, stand.wchan
-    return split(_innermost(stand)) + split(caller_of(stand.frames))
+def _function_key(stack: RankStack) -> tuple[str, ...]:
+    """Return the key of ranks in the same function, at any line."""
+    if not stack.frames or stack.state == "T":
+        return stack.state, stack.wchan
+    return file_and_function(_innermost(stack)) + file_and_function(user_frame(stack.frames))
 
 
-def _innermost(stand: RankStack) -> str:
-    return blocking_of(stand.frames) or stand.frames[0]
+def _innermost(stack: RankStack) -> str:
+    return blocking_frame(stack.frames) or stack.frames[0]
 
 
-# ---- in words -------------------------------------------------------------------------------------------------------
+# ---- evidence
 
 
-def _named(gang: _Gang, missing: Sequence[int]) -> str:
-    others = {rank: stand for rank, stand in gang.stands.items() if rank not in missing}
+def _describe_missing(gang: _Gang, missing: Sequence[int]) -> str:
+    others = {rank: stack for rank, stack in gang.stacks.items() if rank not in missing}
     node = gang.node_of(missing[0])
-    apart = _groups({rank: gang.stands[rank] for rank in missing})
+    apart = _by_description({rank: gang.stacks[rank] for rank in missing})
     if len(missing) == 1:
         (place, _), *_ = apart
         who = f"rank {missing[0]} on {node} stands in {place}"
     else:
-        who = f"{_ranks(missing)} on {node} stand{_places(apart)}"
-    groups = _groups(others)
-    verb = "wait" if all(_waits(stand) for stand in others.values()) else "stand"
+        who = f"{_describe_ranks(missing)} on {node} stand{_describe_groups(apart)}"
+    groups = _by_description(others)
+    verb = "wait" if all(_is_waiting(stack) for stack in others.values()) else "stand"
     if len(others) == 1:
         (place, (other,)), *_ = groups
         rest = f"rank {other} on {gang.node_of(other)} {verb}s in {place}"
     else:
-        rest = f"the other {len(others)} {verb}{_places(groups)}"
-    return f"{who}, {rest}{_unread(gang)}"
+        rest = f"the other {len(others)} {verb}{_describe_groups(groups)}"
+    return f"{who}, {rest}{_describe_unread(gang)}"
 
 
-def _divided(gang: _Gang) -> str:
-    groups, num = _groups(gang.stands), len(gang.stands)
+def _describe_division(gang: _Gang) -> str:
+    groups, num = _by_description(gang.stacks), len(gang.stacks)
     if len(groups) > 1:
-        return f"the ranks divide, and nobody is named{_places(groups)}{_unread(gang)}"
-    verb = "wait" if all(_waits(stand) for stand in gang.stands.values()) else "stand"
-    who = f"all {num} ranks {verb}" if num > 1 else f"{_ranks(list(gang.stands))} {verb}s"
-    return f"{who}{_places(groups)}: who is missing does not show{_unread(gang)}"
+        return f"the ranks divide, and nobody is named{_describe_groups(groups)}{_describe_unread(gang)}"
+    verb = "wait" if all(_is_waiting(stack) for stack in gang.stacks.values()) else "stand"
+    who = f"all {num} ranks {verb}" if num > 1 else f"{_describe_ranks(list(gang.stacks))} {verb}s"
+    return f"{who}{_describe_groups(groups)}: who is missing does not show{_describe_unread(gang)}"
 
 
-def _groups(stands: dict[int, RankStack]) -> list[tuple[str, list[int]]]:
-    """Return places in words with their ranks, the most ranks first."""
+def _by_description(stacks: dict[int, RankStack]) -> list[tuple[str, list[int]]]:
+    """Return descriptions with their ranks, the most ranks first."""
     groups: dict[str, list[int]] = {}
-    # most ranks of a gang stand in the same way
-    words: dict[object, str] = {}
-    for rank, stand in stands.items():
-        where = replace(stand, ranks=())
-        said = words.get(where) or words.setdefault(where, _words(stand))
-        groups.setdefault(said, []).append(rank)
+    # Most ranks of a gang have the same stack.
+    descriptions: dict[object, str] = {}
+    for rank, stack in stacks.items():
+        key = replace(stack, ranks=())
+        text = descriptions.get(key) or descriptions.setdefault(key, _describe(stack))
+        groups.setdefault(text, []).append(rank)
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[1]))
 
 
-def _places(groups: Sequence[tuple[str, list[int]]]) -> str:
-    """Say in which place they are, or how many in which."""
+def _describe_groups(groups: Sequence[tuple[str, list[int]]]) -> str:
+    """Return the only description, or how many ranks share each."""
     if len(groups) == 1:
         return f" in {groups[0][0]}"
-    told = "; ".join(
-        f"{len(ranks)} in {place} ({_ranks(ranks)})" for place, ranks in groups[:MAX_GROUPS]
+    listed = "; ".join(
+        f"{len(ranks)} in {place} ({_describe_ranks(ranks)})"
+        for place, ranks in groups[:MAX_GROUPS]
     )
     more = sum(len(ranks) for _, ranks in groups[MAX_GROUPS:])
-    return f": {told}" + (f"; {more} elsewhere" if more else "")
+    return f": {listed}" + (f"; {more} elsewhere" if more else "")
 
 
-def _words(stand: RankStack) -> str:
-    """Say where a rank stands: its innermost frame, and the user's own line that led there."""
-    blocked = f"state {stand.state}" + (f" in {stand.wchan}" if stand.wchan else "")
-    within = _collective(stand)
-    if not stand.frames:
+def _describe(stack: RankStack) -> str:
+    """Return a rank's innermost frame, and the line of user code that led there."""
+    blocked = f"state {stack.state}" + (f" in {stack.wchan}" if stack.wchan else "")
+    within = _describe_collective(stack)
+    if not stack.frames:
         return f"{blocked}{within}"
-    inner, caller = _innermost(stand), caller_of(stand.frames)
-    called = f" from {_short(caller)}" if caller and caller != inner else ""
-    found_so = f" ({blocked})" if stand.state in ("T", "D") else ""
-    return f"{_short(inner)}{called}{found_so}"[:MAX_WORDS] + within
+    inner, caller = _innermost(stack), user_frame(stack.frames)
+    called = f" from {_without_folders(caller)}" if caller and caller != inner else ""
+    state = f" ({blocked})" if stack.state in ("T", "D") else ""
+    return f"{_without_folders(inner)}{called}{state}"[:MAX_DESCRIPTION] + within
 
 
-def _collective(stand: RankStack) -> str:
-    """Say which collective a rank waits in, or came to last; "" where no record was read."""
-    if not stand.collectives:
+def _describe_collective(stack: RankStack) -> str:
+    """Return the collective that a rank waits in, or reached last; "" without a flight record."""
+    if not stack.collectives:
         return ""
-    last = stand.collectives[0]
+    last = stack.collectives[0]
     if last.group == PEERS:
         return f", in {last.operation} with a peer"
     verb = "in" if last.waits_at else "after"
     return f", {verb} {last.operation} {last.waits_at or last.sequence} of group {last.group}"
 
 
-def _short(frame: str) -> str:
+def _without_folders(frame: str) -> str:
     file, _, rest = frame.partition(":")
     return f"{file.rpartition('/')[2]}:{rest}"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def _describe_ranks(ranks: Sequence[int]) -> str:
     """Name ranks: `rank 3`, `ranks 0-3, 8`."""
     spans: list[list[int]] = []
     for rank in ranks:
@@ -371,11 +318,11 @@ def _ranks(ranks: Sequence[int]) -> str:
             spans[-1][1] = rank
         else:
             spans.append([rank, rank])
-    told = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:MAX_RANKS_TOLD])
-    more = ", ..." if len(spans) > MAX_RANKS_TOLD else ""
-    return f"rank{'s' * (len(ranks) > 1)} {told}{more}"
+    listed = ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans[:MAX_SPANS])
+    more = ", ..." if len(spans) > MAX_SPANS else ""
+    return f"rank{'s' * (len(ranks) > 1)} {listed}{more}"
 
 
-def _unread(gang: _Gang) -> str:
-    unread = gang.num_ranks - len(gang.stands)
+def _describe_unread(gang: _Gang) -> str:
+    unread = gang.num_ranks - len(gang.stacks)
     return f"; {unread} could not be read" if unread else ""

@@ -15,7 +15,7 @@ from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
 from runner.facts.causes import Verdict
-from runner.rootcause.line_masks import masked
+from runner.rootcause.fingerprints import masked
 from runner.rootcause.signatures import SIGNATURES, Signature
 
 CASES = Path(__file__).parents[2] / "../shared/data/logs/cases.jsonl"

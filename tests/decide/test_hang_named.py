@@ -10,7 +10,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, RankStack
 from tests.decide.desk import Desk, training_desk
-from tests.decide.test_hang_dossier import REDUCE, WORK
+from tests.decide.test_hang_analysis import REDUCE, WORK
 
 ATTEMPT = AttemptId(1, 1, 0)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.facts.messages.rank_stacks import MAX_STANDS_KEPT, Collective, RankStack, merged
-from runner.rootcause.hang_analysis import judge
+from runner.rootcause.hang_analysis import find_missing_ranks
 
 WORK = ("loop.py:step:77", "train.py:main:9")
 
@@ -65,7 +65,7 @@ def test_what_ranks_recorded_names_who_is_missing_where_frames_do_not(
     """Eight ranks that all stand at the same line, as ranks that wait for their GPU do."""
     own = {stand.ranks[0]: stand for stand in apart}
     stands = [own.get(rank) or waiting(rank) for rank in range(8)]
-    said = judge(stands, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus)
+    said = find_missing_ranks(stands, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus)
     assert said is not None
     assert (said.node, said.rank) == (who or (None, None)), said.evidence
     assert "all_reduce 7 of group 0" in said.evidence
@@ -76,7 +76,7 @@ def named(
 ) -> tuple[str | None, int | None]:
     """Say whom a gang's stands name, on nodes with GPUs."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
-    said = judge(stands, nodes=names, ranks_per_node=size, pipeline=2, has_gpus=True)
+    said = find_missing_ranks(stands, nodes=names, ranks_per_node=size, pipeline=2, has_gpus=True)
     assert said is not None
     return said.node, said.rank
 

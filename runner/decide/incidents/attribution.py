@@ -14,16 +14,9 @@ from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.messages import records as r
-from runner.rootcause.line_masks import digest
+from runner.rootcause.fingerprints import fingerprint
 
 NODE_SCOPED = ("node_silent",)
-
-
-def fingerprint(fault: str, *, exit_code: int | None = None, stderr_tail: str = "") -> str:
-    """Name a failure so that its next occurrence gets the same name: fault, exit code, last line without numbers and paths."""
-    lines = [line.strip() for line in stderr_tail.splitlines() if line.strip()]
-    last = lines[-1][:400] if lines else ""
-    return f"{fault}:{exit_code}:{digest(last)}"
 
 
 def strike(

@@ -7,12 +7,13 @@ run has passed the step in a later attempt. A page that says anything else is an
 from __future__ import annotations
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.attribution import fingerprint, strike
+from runner.decide.incidents.attribution import strike
 from runner.decide.incidents.ladder import next_rung, respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
 from runner.facts.faults import Finding
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import ReplicasDisagree
+from runner.rootcause.fingerprints import fingerprint
 
 # words on one watched incident; chosen
 MAX_EVIDENCE = 6

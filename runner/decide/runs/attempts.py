@@ -6,7 +6,8 @@ import math
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
-from runner.decide.incidents.attribution import fingerprint, strike
+from runner.decide.incidents.attribution import strike
+from runner.decide.incidents.hangs import amend_with_missing_ranks, own_rank_stacks
 from runner.decide.incidents.ladder import end_attempt, end_run
 from runner.decide.nodes.hardware import offend
 from runner.decide.placement.allocation import listed
@@ -29,7 +30,7 @@ from runner.facts.messages.signals import (
 )
 from runner.facts.remedies import rate_in_words
 from runner.facts.specs.cluster import ClusterSpec
-from runner.rootcause.hang_analysis import note_missing, own_stands
+from runner.rootcause.fingerprints import fingerprint
 
 # docs/contract.md
 EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78
@@ -238,7 +239,7 @@ def on_ranks_gone(draft: Decision, gone: RanksTerminated) -> None:
         draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
         draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
         offend(draft, node, fault="rank_outlived_sigkill", evidence=reason)
-    stands = own_stands(draft, attempt, gone) if attempt is not None else ()
+    stands = own_rank_stacks(draft, attempt, gone) if attempt is not None else ()
     draft.add(
         r.NodeCleared(
             node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind, stands=stands
@@ -247,7 +248,7 @@ def on_ranks_gone(draft: Decision, gone: RanksTerminated) -> None:
     if attempt is not None and gone.stacks:
         _note_stacks(draft, attempt)
     if attempt is not None:
-        note_missing(draft, attempt, gone.node, stands)
+        amend_with_missing_ranks(draft, attempt, gone.node, stands)
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
         run = draft.run_of(attempt.attempt)

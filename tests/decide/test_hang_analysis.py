@@ -24,8 +24,8 @@ from runner.facts.messages.rank_stacks import (
     RankStack,
 )
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
-from runner.rootcause.blocking_calls import PERHAPS, WAITS
-from runner.rootcause.hang_analysis import Missing, judge
+from runner.rootcause.blocking_calls import BLOCKING_CALLS, MAYBE_BLOCKING
+from runner.rootcause.hang_analysis import MissingRanks, find_missing_ranks
 
 ATTEMPT = AttemptId(1, 1, 0)
 C10D = "torch/distributed/distributed_c10d.py"
@@ -62,7 +62,7 @@ Where = tuple[str, ...] | str
 
 def say(
     places: Mapping[int, Where], *, nodes: int = 2, size: int = 4, pipeline: int = 1
-) -> Missing | None:
+) -> MissingRanks | None:
     """Judge ranks, each at its place: 8 on two nodes unless told otherwise."""
     stands = [
         RankStack(ranks=(rank,), state=at, wchan="nfs_wait")
@@ -71,7 +71,7 @@ def say(
         for rank, at in places.items()
     ]
     names = [f"n{number}" for number in range(1, nodes + 1)]
-    return judge(stands, nodes=names, ranks_per_node=size, pipeline=pipeline)
+    return find_missing_ranks(stands, nodes=names, ranks_per_node=size, pipeline=pipeline)
 
 
 def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Where]:
@@ -164,7 +164,7 @@ def test_a_gang_of_which_nothing_was_read_says_nothing() -> None:
     """Stacks that could not be read are no evidence; a rank of nobody's is none either."""
     assert say(dict.fromkeys(range(8), "S")) is None
     assert say({8: WORK, -1: REDUCE}) is None
-    assert judge([], nodes=["n1"], ranks_per_node=1) is None
+    assert find_missing_ranks([], nodes=["n1"], ranks_per_node=1) is None
 
 
 def test_stages_of_a_pipeline_are_compared_each_with_itself() -> None:
@@ -235,11 +235,13 @@ def test_whatever_stands_are_told_the_verdict_is_bounded_and_names_a_minority(
         RankStack(ranks=(rank,), state=state, frames=tuple(at))
         for rank, (at, state) in places.items()
     ]
-    said = judge(stands, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
+    said = find_missing_ranks(stands, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
     if said is None:
         return
     assert len(said.evidence) < 2_000
-    assert said == judge(stands[::-1], nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
+    assert said == find_missing_ranks(
+        stands[::-1], nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline
+    )
     if said.rank is not None:
         assert said.rank in places
         assert said.node == ("n1" if said.rank < 4 else "n2")
@@ -248,7 +250,7 @@ def test_whatever_stands_are_told_the_verdict_is_bounded_and_names_a_minority(
 # ---- the table of functions that wait
 
 
-ROWS = [*((row.file, row.functions) for row in WAITS), *PERHAPS]
+ROWS = [*((row.file, row.functions) for row in BLOCKING_CALLS), *MAYBE_BLOCKING]
 
 
 @pytest.mark.parametrize(("file", "functions"), ROWS, ids=lambda told: str(told)[:60])
@@ -360,10 +362,10 @@ def test_a_rank_that_may_wait_below_python_is_not_named() -> None:
     ]
     # the rank that logs reads its loss: .item()
     for has_gpus, rank in ((True, None), (False, 3)):
-        found = judge(stands, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus)
+        found = find_missing_ranks(stands, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus)
         assert found is not None
         assert found.rank == rank
     spins = [replace(stand, state="R" if 3 in stand.ranks else "S") for stand in stands]
-    found = judge(spins, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=True)
+    found = find_missing_ranks(spins, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=True)
     assert found is not None
     assert found.rank == 3
