@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bench.report import Report, quantile
-from runner.checkpoints import sealed_folder
+from runner import checkpoints
 from runner.facts.ids import AttemptId
 from trainer.config.settings import load_settings
 from trainer.contract.channel import Channel
@@ -78,20 +78,18 @@ def measure_sealing(report: Report) -> None:
     """Time settling, sealing and verifying a checkpoint on the disk of the temporary folder."""
     attempt = AttemptId(run=1, configuration=1, restart=0)
     with tempfile.TemporaryDirectory() as root:
-        folder = sealed_folder.checkpoint_folder(root, attempt, 1)
+        folder = checkpoints.checkpoint_folder(root, attempt, 1)
         folder.mkdir()
         names = [f"__{number}_0.distcp" for number in range(CHECKPOINT_FILES)]
         for name in names:
             Path(folder, name).write_bytes(os.urandom(FILE_BYTES))
         started = time.perf_counter()
-        files = {name: sealed_folder.settle(folder / name) for name in names}
+        files = {name: checkpoints.flush_and_hash(folder / name) for name in names}
         settled = time.perf_counter()
-        manifest = sealed_folder.Manifest(
-            run="bench", attempt=attempt, epoch=0, step=1, files=files
-        )
-        sealed_folder.seal(folder, manifest, epoch=0)
+        manifest = checkpoints.Manifest(run="bench", attempt=attempt, epoch=0, step=1, files=files)
+        checkpoints.seal(folder, manifest, epoch=0)
         sealed = time.perf_counter()
-        sealed_folder.verify(folder)
+        checkpoints.verify(folder)
         verified = time.perf_counter()
     size_mb = CHECKPOINT_FILES * FILE_BYTES / 1e6
     report.figure("flush and hash", size_mb / (settled - started), "MB/s")

@@ -2,7 +2,7 @@
 
 It trains, saves, reports and obeys requests; it never restarts itself, never deletes a checkpoint
 and never decides what a loss spike means: that is the supervisor's work. Of Stoker it knows
-`runner.facts`, `runner.checkpoints.sealed_folder` and `runner.errors` only. DeepSpeed is imported by `engine` alone.
+`runner.facts`, `runner.checkpoints` and `runner.errors` only. DeepSpeed is imported by `engine` alone.
 Importing any module of this package runs no tensor operation and starts no thread, so that ranks
 may be forked from a process that has imported it.
 

@@ -2,7 +2,7 @@
 
 Keys are global layer names; values are the fp32 master weights and AdamW's two moments, which
 ZeRO-1 has cut over the replicas and which are put together here. A folder counts once rank 0 has
-sealed it (`runner.checkpoints.sealed_folder`), which happens after every rank has written, hashed and said so.
+sealed it (`runner.checkpoints`), which happens after every rank has written, hashed and said so.
 All collectives here run on the CPU, in a group apart from training.
 """
 
@@ -27,7 +27,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Placement, Replicate, Shard
 from torch.futures import Future
 
-from runner.checkpoints import sealed_folder
+from runner import checkpoints
 from runner.errors import Fenced, PermanentError, StokerError
 from runner.facts.ids import AttemptId
 from trainer.faults.drills import Drills
@@ -90,8 +90,8 @@ class Checkpoints:
         manifest and counts for nothing.
         """
         assert self._root is not None, "no folder for checkpoints: the loop must not ask for one"
-        folder = sealed_folder.checkpoint_folder(self._root, self._origin.attempt, step)
-        if (folder / sealed_folder.MANIFEST).exists():
+        folder = checkpoints.checkpoint_folder(self._root, self._origin.attempt, step)
+        if (folder / checkpoints.MANIFEST).exists():
             return None
         self._drills.at("before_shards")
         if self._world.coords.rank == 0 and folder.exists():
@@ -203,30 +203,33 @@ class Checkpoints:
 
     # ---- sealing ------------------------------------------------------------------------------
 
-    def _settle(self, folder: Path) -> dict[str, sealed_folder.FileSeal]:
+    def _settle(self, folder: Path) -> dict[str, checkpoints.FileSeal]:
         """Make this rank's shards durable; returns the seals of all files on rank 0, else nothing."""
         rank, world_size = self._world.coords.rank, self._world.layout.world_size
-        mine = {path.name: sealed_folder.settle(path) for path in folder.glob(f"__{rank}_*.distcp")}
+        mine = {
+            path.name: checkpoints.flush_and_hash(path)
+            for path in folder.glob(f"__{rank}_*.distcp")
+        }
         everyone: list[Any] | None = [None] * world_size if rank == 0 else None
         dist.gather_object(mine, everyone, dst=0, group=self._world.side_group)
         if everyone is None:
             return {}
         files = {name: entry for seals in everyone for name, entry in seals.items()}
-        return {**files, ".metadata": sealed_folder.settle(folder / ".metadata")}
+        return {**files, ".metadata": checkpoints.flush_and_hash(folder / ".metadata")}
 
     def _seal(
         self,
         folder: Path,
         step: int,
         *,
-        files: Mapping[str, sealed_folder.FileSeal],
+        files: Mapping[str, checkpoints.FileSeal],
         evidence: Evidence,
     ) -> None:
         """Seal on rank 0 and let every rank know how it went; raises the same error on all."""
         error: Exception | None = None
         if self._world.coords.rank == 0:
             origin = self._origin
-            manifest = sealed_folder.Manifest(
+            manifest = checkpoints.Manifest(
                 run=origin.run,
                 attempt=origin.attempt,
                 epoch=origin.epoch,
@@ -237,7 +240,7 @@ class Checkpoints:
                 settings=evidence.settings,
             )
             try:
-                sealed_folder.seal(folder, manifest, epoch=origin.epoch)
+                checkpoints.seal(folder, manifest, epoch=origin.epoch)
             except (StokerError, OSError) as caught:
                 error = caught
         told = [(isinstance(error, Fenced), str(error)) if error else None]

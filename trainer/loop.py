@@ -12,7 +12,7 @@ from time import perf_counter
 
 import torch
 
-from runner.checkpoints import sealed_folder
+from runner.checkpoints import read_manifest, verify
 from runner.errors import SpecError
 from trainer.checkpoint import Checkpoints, Evidence, Origin
 from trainer.config.settings import Settings
@@ -285,7 +285,7 @@ def refuse_foreign(folder: Path, settings: Settings, data: Corpus, *, supervised
     Raises CheckpointRefused for a folder that does not verify. A supervisor has verified what it
     names; by hand, every byte is read here.
     """
-    manifest = sealed_folder.read_manifest(folder) if supervised else sealed_folder.verify(folder)
+    manifest = read_manifest(folder) if supervised else verify(folder)
     saved = manifest.data.get("fingerprint")
     if saved != data.fingerprint:
         raise SpecError(

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from runner.act.executor import Outcome, Performance
+from runner.act.checkpoints import prepare_attempt, prune_checkpoints, verify_checkpoint
+from runner.act.executor import Performance
 from runner.act.pages import tell
-from runner.checkpoints.survey import prepare_attempt, prune_checkpoints, verify_checkpoint
 from runner.facts import wire
-from runner.facts.actions import Action
+from runner.facts.actions import Action, Outcome
 from runner.facts.messages.assignments import Task
 from runner.providers.local import NodeProvider
 from runner.signer import Signer

@@ -12,17 +12,15 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
 
 from runner.errors import StokerError, TemporaryError
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, Outcome
 
 # threads that wait for the next action; chosen: about as many as one decision makes
 MAX_IDLE = 8
 # for which they wait; chosen
 IDLE_SECONDS = 10.0
 
-Outcome = tuple[Literal["done", "failed"], Mapping[str, Any], str]
 Performance = Callable[[Action], Outcome | None]
 
 

@@ -1,4 +1,45 @@
-"""Checkpoints on disk: seal, verify, survey and prune.
+"""Checkpoints on disk: seal, verify, survey and prune. A folder counts once its manifest is in place.
 
-Ranks seal, the supervisor verifies and prunes. A folder counts once it is sealed and is trusted once every byte was verified.
+It is trusted once every byte agrees with the manifest:
+
+    checkpoints/EPOCH                      the number below which no process may seal
+    checkpoints/12.45.2-00000800/...       what the ranks wrote
+    checkpoints/12.45.2-00000800/manifest.json
+
+Each rank writes its files and calls `flush_and_hash` on them; one rank, when all are done, calls `seal`. The supervisor
+verifies and prunes. `docs/contract.md` is the authority on the form. Standard library only, so that a foreign trainer may
+import it. Needs a file system with rename, fsync and flock; on a shared one, each node must flush its own files, since no
+other node can flush its cache.
 """
+
+from runner.checkpoints.epoch_file import EPOCH, current_epoch, raise_epoch
+from runner.checkpoints.files import flush_and_hash, hash_file
+from runner.checkpoints.manifest import (
+    MANIFEST,
+    FileSeal,
+    Manifest,
+    checkpoint_folder,
+    read_folder_name,
+)
+from runner.checkpoints.sealed_folder import list_sealed, list_unsealed, remove, seal
+from runner.checkpoints.verification import read_manifest, survey, verify
+
+__all__ = [
+    "EPOCH",
+    "MANIFEST",
+    "FileSeal",
+    "Manifest",
+    "checkpoint_folder",
+    "current_epoch",
+    "flush_and_hash",
+    "hash_file",
+    "list_sealed",
+    "list_unsealed",
+    "raise_epoch",
+    "read_folder_name",
+    "read_manifest",
+    "remove",
+    "seal",
+    "survey",
+    "verify",
+]

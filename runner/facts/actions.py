@@ -33,6 +33,10 @@ ActionKind = Literal[
 ]
 
 
+# How a handler's action ended, its detail, and a message for people.
+Outcome = tuple[Literal["done", "failed"], Mapping[str, Any], str]
+
+
 class ActionState(StrEnum):
     """Where an action stands."""
 

@@ -11,8 +11,8 @@ import threading
 import time
 from collections.abc import Callable
 
-from runner.act.executor import Outcome
 from runner.facts import wire
+from runner.facts.actions import Outcome
 from runner.facts.messages.assignments import Task
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft, Signal
 from runner.facts.specs.cluster import ClusterSpec

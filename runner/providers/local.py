@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from runner.act.executor import Outcome
 from runner.errors import TemporaryError, UserError
+from runner.facts.actions import Outcome
 from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec
 from runner.keeper import keeper

@@ -12,7 +12,7 @@ import pytest
 
 from runner.agent.agent import Agent
 from runner.agent.launch.keeper_client import AgentConfig
-from runner.checkpoints import sealed_folder
+from runner.checkpoints import current_epoch, epoch_file, raise_epoch
 from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node
 
@@ -51,7 +51,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for name in ("fsync", "fdatasync", "mkdir"):
         count(os, name)
-    count(sealed_folder, "_try_lock")
+    count(epoch_file, "_try_lock")
     return counted
 
 
@@ -70,7 +70,7 @@ def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
         checkpoints=str(checkpoints),
     )
     os.makedirs(plan.output_folder)
-    sealed_folder.raise_epoch(checkpoints, 1)
+    raise_epoch(checkpoints, 1)
     num_said = len(node.said("NodeJoined"))
     node.heard.clear()
     calls.clear()
@@ -91,6 +91,6 @@ def test_a_folder_that_is_missing_is_made_and_an_epoch_that_is_old_is_raised(
     """On a node that shares no file system with the supervisor a launch prepares for itself: correct, only dearer."""
     checkpoints = node.state / "own" / "checkpoints"
     node.launch(node.plan(SPEAKER, {}, checkpoints=str(checkpoints)), 7)
-    assert sealed_folder.current_epoch(checkpoints) == 7
+    assert current_epoch(checkpoints) == 7
     assert calls["_try_lock"] == 1
     assert calls["mkdir"] > 0

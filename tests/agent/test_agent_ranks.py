@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from runner.checkpoints.sealed_folder import current_epoch
+from runner.checkpoints import current_epoch
 from runner.facts.ids import AttemptId
 from tests.agent.node import SILENT, SPEAKER, Node, is_alive, is_of, state_of, wait_until
 

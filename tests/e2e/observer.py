@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from runner.checkpoints import sealed_folder
+from runner import checkpoints
 from runner.errors import StokerError
 from runner.facts.ids import AttemptId
 
@@ -194,7 +194,7 @@ class Observer:
 
     def _believe(self, resume: str) -> None:
         try:
-            sealed_folder.verify(Path(resume))
+            checkpoints.verify(Path(resume))
         except StokerError as error:
             self.unsealed_resumes.append(f"{resume}: {error}")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runner.checkpoints import sealed_folder
+from runner import checkpoints
 from tests.e2e.cluster_harness import ClusterHarness, run_of
 
 # enough for all faults on a machine whose steps take a twentieth of a second
@@ -33,7 +33,7 @@ class Reference:
 
     loss: float
     metrics: tuple[Any, ...]
-    shards: dict[str, sealed_folder.FileSeal]
+    shards: dict[str, checkpoints.FileSeal]
 
 
 def undisturbed_run(folder: Path) -> Reference:
@@ -68,8 +68,8 @@ def outcome_of(
     assert run.last is not None
     assert run.last.step == run.step == steps
     assert run.last.loss is not None
-    newest = sealed_folder.list_sealed(Path(run.checkpoints))[0]
-    manifest = sealed_folder.verify(newest)
+    newest = checkpoints.list_sealed(Path(run.checkpoints))[0]
+    manifest = checkpoints.verify(newest)
     assert manifest.step == steps
     shards = {name: seal for name, seal in manifest.files.items() if name.endswith(".distcp")}
     assert len(shards) == ranks

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.checkpoints import sealed_folder
+from runner.checkpoints import list_sealed, read_folder_name
 from runner.facts.messages.requests import Drill
 from tests.e2e.cluster_harness import ClusterHarness, Training, incidents_of, kill, run_of
 from tests.e2e.reference import Reference, assert_equal, prepare
@@ -81,7 +81,7 @@ def test_a_checkpoint_with_a_flipped_byte_is_passed_over_for_the_one_before(
     kill(now.pids[1])
     after = harness.training(past_step=now.step, after=now.attempt)
     resumed = harness.observer.resumes()[str(after.attempt)]
-    sealed = [path.name for path in sealed_folder.list_sealed(root)]
+    sealed = [path.name for path in list_sealed(root)]
     older = [name for name in sealed if step_of(name) < step_of(newest)]
     print(f"flipped {newest}, resumed from {resumed}; sealed are {sealed}")
     assert resumed == older[0]
@@ -117,8 +117,8 @@ def strike(harness: ClusterHarness, now: Training, death: Death) -> None:
 
 def flip_a_bit_of_the_newest(root: Path, harness: ClusterHarness) -> str:
     """Change one bit in the middle of the newest sealed checkpoint's largest file; return the folder's name."""
-    harness.until(lambda: len(sealed_folder.list_sealed(root)) >= 2 or None, "two checkpoints")
-    newest = sealed_folder.list_sealed(root)[0]
+    harness.until(lambda: len(list_sealed(root)) >= 2 or None, "two checkpoints")
+    newest = list_sealed(root)[0]
     largest = max(newest.iterdir(), key=lambda path: path.stat().st_size)
     with largest.open("r+b") as file:
         file.seek(largest.stat().st_size // 2)
@@ -136,7 +136,7 @@ def checkpoints(harness: ClusterHarness) -> Path:
 def folders(harness: ClusterHarness) -> tuple[list[str], list[str]]:
     """Name the sealed checkpoints, newest first, and what was never sealed."""
     root = checkpoints(harness)
-    sealed = [path.name for path in sealed_folder.list_sealed(root)]
+    sealed = [path.name for path in list_sealed(root)]
     rests = [path.name for path in root.iterdir() if path.is_dir() and path.name not in sealed]
     return sealed, sorted(rests)
 
@@ -148,6 +148,6 @@ def furthest(harness: ClusterHarness) -> int:
 
 def step_of(name: str) -> int:
     """Return the step in a checkpoint's name."""
-    read = sealed_folder.read_folder_name(name)
+    read = read_folder_name(name)
     assert read is not None
     return read[1]

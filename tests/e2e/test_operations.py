@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.checkpoints import sealed_folder
+from runner import checkpoints
 from tests.e2e.cluster_harness import ClusterHarness, kill, run_of
 from tests.e2e.reference import NODES, RANKS, TRAINER
 from tests.e2e.scripts import STEPPING
@@ -41,7 +41,7 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
     code, said = harness.finish(run)
     assert code == 3, said
     ended = run_of(harness.view())
-    newest = sealed_folder.list_sealed(ended.checkpoints)[0]
+    newest = checkpoints.list_sealed(ended.checkpoints)[0]
     print(f"stopped after step {ended.step}: {stopped.stdout.strip()}; newest is {newest.name}")
     assert newest.name == f"1.2.0-{ended.step:08d}"
 
@@ -60,7 +60,7 @@ def test_a_run_takes_a_learning_rate_stops_with_a_checkpoint_and_is_started_agai
     print(said)
     assert code == 130
     harness.until(lambda: not harness.processes() or None, "the end of every process")
-    final = sealed_folder.list_sealed(ended.checkpoints)[0]
+    final = checkpoints.list_sealed(ended.checkpoints)[0]
     assert final.name == f"{third.attempt}-{run_of(harness.view()).step:08d}"
 
 
@@ -144,6 +144,6 @@ def bytes_of(root: Path) -> dict[str, str]:
     """Hash every file of every sealed checkpoint."""
     return {
         str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for folder in sealed_folder.list_sealed(root)
+        for folder in checkpoints.list_sealed(root)
         for path in sorted(folder.iterdir())
     }

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.checkpoints import sealed_folder
+from runner import checkpoints
 from runner.facts.ids import AttemptId
 from tests.trainer.gangs import Ended, Gangs, Layout
 from tests.trainer.test_resume import SETTINGS
@@ -41,8 +41,8 @@ def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
         environment=environment(tmp_path, STOKER_EPOCH="7", STOKER_RUN="r"),
     )
     saved = [Path(report["path"]) for report in ended.of_kind("checkpoint")]
-    assert saved == sorted(sealed_folder.list_sealed(tmp_path))
-    manifest = sealed_folder.verify(saved[-1])
+    assert saved == sorted(checkpoints.list_sealed(tmp_path))
+    manifest = checkpoints.verify(saved[-1])
     assert (manifest.run, str(manifest.attempt), manifest.epoch, manifest.step) == (
         "r",
         "1.0.0",
@@ -57,18 +57,18 @@ def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
 
 def test_a_rest_of_the_same_attempt_gives_way(gangs: Gangs, tmp_path: Path) -> None:
     """What an earlier process of this attempt left unsealed at a step is cleared by rank 0 before anybody writes there."""
-    rest = sealed_folder.checkpoint_folder(tmp_path, AttemptId(1, 0, 0), 3)
+    rest = checkpoints.checkpoint_folder(tmp_path, AttemptId(1, 0, 0), 3)
     rest.mkdir()
     (rest / "__9_0.distcp").write_bytes(b"torn")
     settings = {**SETTINGS, "steps": 3, "checkpoint_every": 3}
     gangs.run(settings, layout=LAYOUT, environment=environment(tmp_path))
-    sealed_folder.verify(rest)
+    checkpoints.verify(rest)
     assert not (rest / "__9_0.distcp").exists()
 
 
 def test_old_epoch_cannot_seal(gangs: Gangs, tmp_path: Path) -> None:
     """Once a newer epoch has begun, an old gang's checkpoint is refused, and the gang ends."""
-    sealed_folder.raise_epoch(tmp_path, 5)
+    checkpoints.raise_epoch(tmp_path, 5)
     ended = gangs.run(
         SETTINGS,
         layout=LAYOUT,
@@ -78,7 +78,7 @@ def test_old_epoch_cannot_seal(gangs: Gangs, tmp_path: Path) -> None:
     )
     assert "epoch 5 has begun" in ended.errors()
     assert list(ended.steps()) == [1, 2, 3, 4]
-    assert sealed_folder.list_sealed(tmp_path) == []
+    assert checkpoints.list_sealed(tmp_path) == []
     assert not list(tmp_path.rglob("manifest.json*"))
 
 
@@ -96,8 +96,8 @@ def test_sealed_checkpoint_is_left_alone(gangs: Gangs, tmp_path: Path) -> None:
     for _ in range(2):
         gangs.run(SETTINGS, layout=Layout(), environment=environment(tmp_path))
         sealed = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.distcp")}
-    for folder in sealed_folder.list_sealed(tmp_path):
-        sealed_folder.verify(folder)
+    for folder in checkpoints.list_sealed(tmp_path):
+        checkpoints.verify(folder)
     assert len(sealed) == 2
 
 
@@ -117,7 +117,7 @@ def test_failing_inside_a_save(
     """A rank that fails inside a save leaves a checkpoint that counts wholly, or not at all."""
     ended = drill(gangs, tmp_path, fault=fault, rank=rank, point=point)
     assert ended.exit_codes[rank] == (-9 if fault == "die" else 1), ended.errors()
-    sealed = sealed_folder.list_sealed(tmp_path)
+    sealed = checkpoints.list_sealed(tmp_path)
     newest = tmp_path / f"1.0.0-{max(ended.steps()):08d}"
     assert (newest in sealed) == (point == "after_seal")
     if point == "between_shards":
@@ -125,7 +125,7 @@ def test_failing_inside_a_save(
         assert shards
         assert f"__{rank}_0.distcp" not in shards
     for folder in sealed:
-        sealed_folder.verify(folder)
+        checkpoints.verify(folder)
 
 
 def test_drill_at_a_step(gangs: Gangs, tmp_path: Path) -> None:
@@ -174,4 +174,4 @@ def test_stop_without_a_checkpoint(gangs: Gangs, tmp_path: Path) -> None:
         expect=75,
     )
     assert ended.of_kind("checkpoint") == []
-    assert sealed_folder.list_sealed(tmp_path) == []
+    assert checkpoints.list_sealed(tmp_path) == []

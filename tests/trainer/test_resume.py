@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from runner.checkpoints import sealed_folder
+from runner import checkpoints
 from tests.trainer.gangs import LAYOUTS, THREE_D, Ended, Gangs, Layout
 
 pytestmark = pytest.mark.trainer
@@ -29,7 +29,7 @@ def first_run(
     """Run to the goal; return the gang and the checkpoint made halfway."""
     environment = {"STOKER_CHECKPOINTS": str(folder), "STOKER_ATTEMPT": "1.0.0"}
     ended = gangs.run(settings, layout=layout, environment=environment)
-    return ended, sealed_folder.checkpoint_folder(folder, "1.0.0", SAVED)
+    return ended, checkpoints.checkpoint_folder(folder, "1.0.0", SAVED)
 
 
 def resumed(

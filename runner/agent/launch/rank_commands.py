@@ -16,7 +16,7 @@ from runner.agent.launch.program import NoPythonProgram, Program, read_command
 from runner.agent.launch.users import RankUser
 from runner.agent.ranks import output_files
 from runner.attempt_folders import FLIGHT, make_output_folder
-from runner.checkpoints.sealed_folder import EPOCH, raise_epoch
+from runner.checkpoints import EPOCH, raise_epoch
 from runner.errors import SpecError
 from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from runner.act import executor
-from runner.act.executor import ActionExecutor, Outcome
+from runner.act.executor import ActionExecutor
 from runner.errors import StoreUnavailable
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, Outcome
 
 WAIT_SECONDS = 30.0
 DONE: Outcome = ("done", {}, "")

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
-from runner.checkpoints import sealed_folder
-from runner.checkpoints.sealed_folder import FileSeal, Manifest, seal, verify
+from runner import checkpoints
+from runner.checkpoints import FileSeal, Manifest, epoch_file, seal, verification, verify
 from runner.errors import CheckpointRefused, Fenced, PermanentError, TemporaryError
 from runner.facts.ids import AttemptId
 
@@ -32,7 +32,7 @@ def write(
     root: Path, step: int, *, attempt: AttemptId = ATTEMPT, epoch: int = 0
 ) -> tuple[Path, Manifest]:
     """Write the files of a checkpoint and its manifest's content, unsealed."""
-    folder = sealed_folder.checkpoint_folder(root, attempt, step)
+    folder = checkpoints.checkpoint_folder(root, attempt, step)
     values = random.Random(f"{attempt}/{step}")
     for name in SHARDS:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -42,7 +42,7 @@ def write(
         attempt=attempt,
         epoch=epoch,
         step=step,
-        files={name: sealed_folder.settle(folder / name) for name in SHARDS},
+        files={name: checkpoints.flush_and_hash(folder / name) for name in SHARDS},
         data={"fingerprint": "sha256:00", "position": step},
         metrics=[{"step": step, "loss": 2.5e-7, "grad_norm": float("nan"), "text": "ü"}],
         settings={"optimizer": {"lr": 1e-3, "betas": [0.9, 0.95]}},
@@ -59,7 +59,7 @@ def sealed(root: Path, step: int, *, attempt: AttemptId = ATTEMPT, epoch: int = 
 
 def newest_intact(root: Path) -> Path:
     """Take the newest checkpoint that verifies, as whoever resumes does."""
-    for folder in sealed_folder.list_sealed(root):
+    for folder in checkpoints.list_sealed(root):
         try:
             verify(folder)
         except CheckpointRefused:
@@ -70,11 +70,11 @@ def newest_intact(root: Path) -> Path:
 
 def test_names() -> None:
     """A folder's name carries attempt and step both ways; what looks alike is none."""
-    folder = sealed_folder.checkpoint_folder("/ckpt", "12.45.2", 800)
+    folder = checkpoints.checkpoint_folder("/ckpt", "12.45.2", 800)
     assert folder == Path("/ckpt/12.45.2-00000800")
-    assert sealed_folder.read_folder_name(folder.name) == (AttemptId.parse("12.45.2"), 800)
-    large = sealed_folder.checkpoint_folder("/ckpt", AttemptId(1, 0, 0), 10**9)
-    assert sealed_folder.read_folder_name(large.name) == (AttemptId(1, 0, 0), 10**9)
+    assert checkpoints.read_folder_name(folder.name) == (AttemptId.parse("12.45.2"), 800)
+    large = checkpoints.checkpoint_folder("/ckpt", AttemptId(1, 0, 0), 10**9)
+    assert checkpoints.read_folder_name(large.name) == (AttemptId(1, 0, 0), 10**9)
     for name in (
         "12.45.2-800",
         "12.45-00000800",
@@ -82,10 +82,10 @@ def test_names() -> None:
         "1.02.3-00000800",
         "EPOCH",
     ):
-        assert sealed_folder.read_folder_name(name) is None
+        assert checkpoints.read_folder_name(name) is None
     for attempt, step in (("12.45", 1), ("12.45.2", -1)):
         with pytest.raises(ValueError, match=r"attempt id|negative"):
-            sealed_folder.checkpoint_folder("/ckpt", attempt, step)
+            checkpoints.checkpoint_folder("/ckpt", attempt, step)
 
 
 def rewrite_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -144,8 +144,8 @@ def test_later_fields_are_ignored(tmp_path: Path) -> None:
     [
         (lambda body: body.update(v=2), "version 2"),
         (lambda body: body.update(kind="step"), "kind 'step'"),
-        (lambda body: body.update(step=-5), "-5 is no count"),
-        (lambda body: body.update(step=True), "True is no count"),
+        (lambda body: body.update(step=-5), "-5 is not a count"),
+        (lambda body: body.update(step=True), "True is not a count"),
         (lambda body: body.update(attempt="3.1"), "'3.1' is no attempt id"),
         (lambda body: body.pop("files"), "files"),
         (lambda body: body["files"].update(x=3), "manifest.json is damaged"),
@@ -202,7 +202,7 @@ def test_sealing_what_is_not_there(
     spoil(folder)
     with pytest.raises(CheckpointRefused, match=words):
         seal(folder, manifest, epoch=0)
-    assert sealed_folder.list_sealed(tmp_path) == []
+    assert checkpoints.list_sealed(tmp_path) == []
 
 
 @pytest.mark.parametrize(
@@ -213,23 +213,23 @@ def test_names_that_lead_outside(tmp_path: Path, name: str) -> None:
     folder, manifest = write(tmp_path, 5)
     files = {name: FileSeal(size_bytes=0, sha256="")}
     strange = Manifest(run="", attempt=ATTEMPT, epoch=0, step=5, files=files)
-    with pytest.raises(ValueError, match="is no name for a file"):
+    with pytest.raises(ValueError, match="cannot name a file"):
         seal(folder, strange, epoch=0)
     seal(folder, manifest, epoch=0)
     rewrite_manifest(folder, lambda body: body["files"].update({name: {"bytes": 0, "sha256": ""}}))
-    with pytest.raises(CheckpointRefused, match="is no name for a file"):
+    with pytest.raises(CheckpointRefused, match="cannot name a file"):
         verify(folder)
 
 
 def test_manifest_of_another_folder(tmp_path: Path) -> None:
     """A checkpoint copied over another's name is refused: its step would be a lie."""
     folder = sealed(tmp_path, 5)
-    other = sealed_folder.checkpoint_folder(tmp_path, ATTEMPT, 6)
+    other = checkpoints.checkpoint_folder(tmp_path, ATTEMPT, 6)
     shutil.copytree(folder, other)
     with pytest.raises(CheckpointRefused, match=r"holds step 5 .* renamed or copied"):
         verify(other)
     _, manifest = write(tmp_path, 8)
-    with pytest.raises(ValueError, match="is not what its manifest says"):
+    with pytest.raises(ValueError, match="does not match its manifest"):
         seal(other, manifest, epoch=0)
 
 
@@ -240,13 +240,13 @@ def test_order(tmp_path: Path) -> None:
     write(tmp_path, 999)
     (tmp_path / "notes").mkdir()
     (tmp_path / "3.1.0-00009999").write_text("a file")
-    assert [folder.name for folder in sealed_folder.list_sealed(tmp_path)] == [
+    assert [folder.name for folder in checkpoints.list_sealed(tmp_path)] == [
         "3.2.0-00000100",
         "3.10.0-00000020",
         "3.9.0-00000020",
         "3.10.1-00000003",
     ]
-    assert sealed_folder.list_sealed(tmp_path / "nowhere") == []
+    assert checkpoints.list_sealed(tmp_path / "nowhere") == []
 
 
 def test_extra_files_are_ignored(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     seen: set[str] = set()
     for number in range(1000):
         # Every tenth is hashed by several threads, as large checkpoints are.
-        monkeypatch.setattr(sealed_folder, "THREADED_BYTES", 0 if number % 10 == 0 else 2**20)
+        monkeypatch.setattr(verification, "THREADED_BYTES", 0 if number % 10 == 0 else 2**20)
         how = mutate(newest, values)
         seen.add(how)
         assert newest_intact(tmp_path) == good, f"mutation {number}: {how}"
@@ -331,25 +331,25 @@ def test_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 def test_epochs_only_rise(tmp_path: Path) -> None:
     """The epoch never falls, is 0 before anybody set one, and its folder is made when it is missing."""
     root = tmp_path / "a" / "b"
-    assert sealed_folder.current_epoch(root) == 0
-    assert sealed_folder.raise_epoch(root, 7) == 7
-    assert sealed_folder.raise_epoch(root, 3) == 7
-    assert sealed_folder.current_epoch(root) == 7
+    assert checkpoints.current_epoch(root) == 0
+    assert checkpoints.raise_epoch(root, 7) == 7
+    assert checkpoints.raise_epoch(root, 3) == 7
+    assert checkpoints.current_epoch(root) == 7
     assert int((root / "EPOCH").read_text()) == 7
     with pytest.raises(ValueError, match="epoch -1 is out of range"):
-        sealed_folder.raise_epoch(root, -1)
+        checkpoints.raise_epoch(root, -1)
 
 
 def test_old_epoch_is_fenced(tmp_path: Path) -> None:
     """Who writes in an older epoch than the folder's cannot seal; the same or a newer one can."""
     folder, manifest = write(tmp_path, 5, epoch=3)
-    sealed_folder.raise_epoch(tmp_path, 4)
+    checkpoints.raise_epoch(tmp_path, 4)
     with pytest.raises(Fenced, match="epoch 3, but epoch 4 has begun"):
         seal(folder, manifest, epoch=3)
-    assert sealed_folder.list_sealed(tmp_path) == []
+    assert checkpoints.list_sealed(tmp_path) == []
     sealed(tmp_path, 6, epoch=4)
     sealed(tmp_path, 7, epoch=5)
-    assert len(sealed_folder.list_sealed(tmp_path)) == 2
+    assert len(checkpoints.list_sealed(tmp_path)) == 2
 
 
 def test_damaged_epoch_refuses(tmp_path: Path) -> None:
@@ -358,8 +358,8 @@ def test_damaged_epoch_refuses(tmp_path: Path) -> None:
     (tmp_path / "EPOCH").write_text("seven")
     for act in (
         lambda: seal(folder, manifest, epoch=0),
-        lambda: sealed_folder.raise_epoch(tmp_path, 1),
-        lambda: sealed_folder.current_epoch(tmp_path),
+        lambda: checkpoints.raise_epoch(tmp_path, 1),
+        lambda: checkpoints.current_epoch(tmp_path),
     ):
         with pytest.raises(PermanentError, match="EPOCH holds b'seven', not a number"):
             act()
@@ -370,7 +370,7 @@ import sys, pathlib
 sys.path[:0] = [{tests!r}]
 from runner.errors import Fenced
 from test_sealing import ATTEMPT, write
-from runner.checkpoints import sealed_folder as sealing
+from runner import checkpoints as sealing
 root, first = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
 for step in range(first, first + 1000):
@@ -388,7 +388,7 @@ def test_race_of_sealing_and_raising(tmp_path: Path) -> None:
     program = SEALERS.format(tests=str(Path(__file__).parent))
     for attempt in range(5):
         root = tmp_path / str(attempt)
-        sealed_folder.raise_epoch(root, 1)
+        checkpoints.raise_epoch(root, 1)
         old = [
             subprocess.Popen(
                 [sys.executable, "-c", program, str(root), str(first)],
@@ -400,30 +400,30 @@ def test_race_of_sealing_and_raising(tmp_path: Path) -> None:
         for process in old:
             assert process.stdout is not None
             assert process.stdout.readline() == "ready\n"
-        while len(sealed_folder.list_sealed(root)) < 3 + attempt:
+        while len(checkpoints.list_sealed(root)) < 3 + attempt:
             time.sleep(0.001)
-        sealed_folder.raise_epoch(root, 2)
-        at_once = sealed_folder.list_sealed(root)
+        checkpoints.raise_epoch(root, 2)
+        at_once = checkpoints.list_sealed(root)
         assert [process.communicate(timeout=30)[0] for process in old] == ["fenced\n"] * 3
-        assert sealed_folder.list_sealed(root) == at_once
+        assert checkpoints.list_sealed(root) == at_once
         assert all(verify(folder).epoch == 1 for folder in at_once)
 
 
 def test_waits_for_a_sealing_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raising the epoch waits for the lock, and says who to look for when it does not come free."""
-    monkeypatch.setattr(sealed_folder, "LOCK_SECONDS", 0.05)
+    monkeypatch.setattr(epoch_file, "LOCK_SECONDS", 0.05)
     folder, manifest = write(tmp_path, 5)
     refusals = []
 
     def in_the_middle(name: str) -> None:
         if name == "manifest flushed":
             with pytest.raises(TemporaryError, match="EPOCH has been locked") as caught:
-                sealed_folder.raise_epoch(tmp_path, 1)
+                checkpoints.raise_epoch(tmp_path, 1)
             refusals.append(caught.value)
 
     seal(folder, manifest, epoch=0, boundary=in_the_middle)
     assert len(refusals) == 1
-    assert sealed_folder.raise_epoch(tmp_path, 1) == 1
+    assert checkpoints.raise_epoch(tmp_path, 1) == 1
 
 
 def boundaries(root: Path) -> list[str]:
@@ -438,7 +438,7 @@ KILLED = """
 import os, pathlib, signal, sys
 sys.path[:0] = [{tests!r}]
 from test_sealing import write
-from runner.checkpoints import sealed_folder as sealing
+from runner import checkpoints as sealing
 root, last = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 folder, manifest = write(root, 5)
 passed = 0
@@ -462,11 +462,11 @@ def test_killed_at_every_boundary(tmp_path: Path) -> None:
         sealed(root, 4)
         done = subprocess.run([sys.executable, "-c", program, str(root), str(number)], timeout=30)
         assert done.returncode == -signal.SIGKILL, name
-        found = sealed_folder.list_sealed(root)
+        found = checkpoints.list_sealed(root)
         assert newest_intact(root) == found[0], f"killed at {name!r}"
         counted.append(len(found) == 2)
         # Nothing is locked or in the way: the next attempt seals the same step, and raising works at once.
-        sealed_folder.raise_epoch(root, 1)
+        checkpoints.raise_epoch(root, 1)
         sealed(root, 5, attempt=ATTEMPT.restarted(), epoch=1)
         assert newest_intact(root).name == "3.1.1-00000005"
     # It counts from the rename on, and from nowhere else.
@@ -487,22 +487,22 @@ def test_killed_by_the_clock(tmp_path: Path) -> None:
         time.sleep(values.uniform(0, 0.2))
         process.kill()
         process.communicate(timeout=30)
-        for folder in sealed_folder.list_sealed(root):
+        for folder in checkpoints.list_sealed(root):
             verify(folder)
 
 
 def test_removal(tmp_path: Path) -> None:
     """A removed checkpoint is gone, its neighbours stay; what is no checkpoint is not touched."""
     folder, other = sealed(tmp_path, 5), sealed(tmp_path, 6)
-    sealed_folder.remove(folder)
-    sealed_folder.remove(folder)
+    checkpoints.remove(folder)
+    checkpoints.remove(folder)
     assert not folder.exists()
-    assert sealed_folder.list_sealed(tmp_path) == [other]
+    assert checkpoints.list_sealed(tmp_path) == [other]
     (tmp_path / "precious").mkdir()
     (tmp_path / "3.1.0-00000009").symlink_to(other)
     for path in (tmp_path / "precious", tmp_path / "3.1.0-00000009", tmp_path):
-        with pytest.raises(ValueError, match="is no checkpoint folder"):
-            sealed_folder.remove(path)
+        with pytest.raises(ValueError, match="is not a checkpoint folder"):
+            checkpoints.remove(path)
     assert verify(other).step == 6
 
 
@@ -516,9 +516,9 @@ def test_removal_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     with monkeypatch.context() as patch:
         patch.setattr(shutil, "rmtree", cut)
         with pytest.raises(OSError, match="stopped here"):
-            sealed_folder.remove(folder)
-    assert sealed_folder.list_sealed(tmp_path) == []
-    sealed_folder.remove(folder)
+            checkpoints.remove(folder)
+    assert checkpoints.list_sealed(tmp_path) == []
+    checkpoints.remove(folder)
     assert not folder.exists()
 
 
@@ -526,18 +526,18 @@ def test_standard_library_alone() -> None:
     """Sealing imports in an isolated interpreter that has no third-party package."""
     program = (
         "import sys; sys.path[:] = [p for p in sys.path if 'site-packages' not in p] + [sys.argv[1]]; "
-        "import runner.checkpoints.sealed_folder; "
+        "import runner.checkpoints; "
         "bad = {m.split('.')[0] for m in sys.modules} - set(sys.stdlib_module_names) - {'runner', '__main__'}; "
         "sys.exit(str(bad) if bad else 0)"
     )
-    root = str(Path(sealed_folder.__file__).parents[1])
+    root = str(Path(checkpoints.__file__).parents[2])
     subprocess.run([sys.executable, "-S", "-c", program, root], check=True, timeout=30)
 
 
 def test_an_epoch_in_force_is_not_locked_again(tmp_path: Path) -> None:
     """Nodes of a gang that all raise the same epoch only look at it, even while a sealing holds the lock."""
-    sealed_folder.raise_epoch(tmp_path, 5)
-    with (tmp_path / sealed_folder.EPOCH).open("r+b") as held:
+    checkpoints.raise_epoch(tmp_path, 5)
+    with (tmp_path / checkpoints.EPOCH).open("r+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert sealed_folder.raise_epoch(tmp_path, 5) == 5
-        assert sealed_folder.raise_epoch(tmp_path, 4) == 5
+        assert checkpoints.raise_epoch(tmp_path, 5) == 5
+        assert checkpoints.raise_epoch(tmp_path, 4) == 5

@@ -1,0 +1,88 @@
+"""The fence of a checkpoint folder: the file EPOCH holds the number below which no process may seal."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from runner.checkpoints.files import sync_folder
+from runner.errors import PermanentError, TemporaryError
+
+EPOCH = "EPOCH"
+# The lock is held for one small write. Chosen, not measured.
+LOCK_SECONDS = 10.0
+# A fixed width: raising the epoch overwrites the number in place, within one sector.
+_EPOCH_DIGITS = 20
+
+
+def current_epoch(root: str | Path) -> int:
+    """Return the epoch below which `seal` refuses; 0 when none was set. Takes no lock."""
+    try:
+        text = (Path(root) / EPOCH).read_bytes()
+    except FileNotFoundError:
+        return 0
+    return _read_epoch(text, root)
+
+
+def raise_epoch(root: str | Path, epoch: int) -> int:
+    """Refuse to seal with older epochs from now on; return the durable epoch in force, which never falls.
+
+    Makes `root` when it is missing. Raises TemporaryError when another process holds the lock for `LOCK_SECONDS`.
+    """
+    if not 0 <= epoch < 10**_EPOCH_DIGITS:
+        raise ValueError(f"epoch {epoch} is out of range")
+    # `prepare_attempt` raised the epoch under the lock before the nodes of a gang ask for it: reading is enough, and the
+    # number only grows. Two reads, since one may meet a write in progress.
+    known = current_epoch(root)
+    if 0 < epoch <= known == current_epoch(root):
+        return known
+    Path(root).mkdir(parents=True, exist_ok=True)
+    with locked(root) as (file, current):
+        if epoch > current:
+            os.pwrite(file, f"{epoch:0{_EPOCH_DIGITS}d}\n".encode(), 0)
+            os.fsync(file)
+            sync_folder(Path(root))
+    return max(epoch, current)
+
+
+@contextmanager
+def locked(root: str | Path) -> Iterator[tuple[int, int]]:
+    """Hold the lock on EPOCH; yield its descriptor and the epoch. The kernel frees a dead process's lock."""
+    path = Path(root) / EPOCH
+    # Not through a link: the folder may belong to another user, and this process may be root.
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        deadline = time.monotonic() + LOCK_SECONDS
+        while not _try_lock(descriptor):
+            if time.monotonic() > deadline:
+                raise TemporaryError(
+                    f"{path} has been locked by another process for {LOCK_SECONDS:g} s: a process that seals is "
+                    "suspended, or its disk hangs; resume or end that process",
+                    delay_seconds=5.0,
+                )
+            time.sleep(0.01)
+        yield descriptor, _read_epoch(os.pread(descriptor, 64, 0), root)
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _read_epoch(text: bytes, root: str | Path) -> int:
+    digits = text.strip()
+    if digits and not digits.isdigit():
+        raise PermanentError(
+            f"{Path(root) / EPOCH} holds {text[:40]!r}, not a number, so no checkpoint can be sealed; "
+            "write the epoch of the newest manifest into it"
+        )
+    return int(digits or b"0")
