@@ -26,6 +26,8 @@ from runner.facts.faults import (
     GangStartTimed,
     GangStillStepping,
     HeartbeatResumed,
+    JudgedBy,
+    fault_kind,
 )
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
@@ -154,12 +156,8 @@ def _end_action(draft: Decision, action: Action, result: ActionResult) -> None:
 
 
 def _on_finding(draft: Decision, finding: Finding) -> None:
-    if finding.fault == "node_silent":
-        probes.on_node_silent(draft, finding)
-    elif finding.fault in ("rank_stopped", "no_progress"):
-        attempts.on_hang(draft, finding)
-    else:
-        non_fatal.on_noted(draft, finding)
+    handler = _FINDINGS.get(fault_kind(finding.fault).judged_by, non_fatal.on_noted)
+    handler(draft, finding)
 
 
 def _on_lines(draft: Decision, said: s.LinesMatched) -> None:
@@ -177,6 +175,11 @@ def _on_task_ended(draft: Decision, action: Action, result: ActionResult) -> Non
     else:
         requests.on_task_ended(draft, action, result)
 
+
+_FINDINGS: dict[JudgedBy, Callable[[Decision, Finding], None]] = {
+    "probe": probes.on_node_silent,
+    "progress": attempts.on_hang,
+}
 
 _RESULTS: dict[str, Callable[[Decision, Action, ActionResult], None]] = {
     "prepare_attempt": attempts.on_prepared,

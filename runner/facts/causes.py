@@ -2,49 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from runner.facts.faults import ActionClass
 from runner.facts.matches import Match, Scope
 
-ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none"]
 CulpritKind = Literal["rank", "gpu", "node"]
-
-# What answers a fault when nothing else is known; a culprit and a lasting sign sharpen it (`decide/correlate.py`).
-ACTION_CLASSES: Mapping[str, ActionClass] = {
-    "gpu_ecc": "swap",
-    "gpu_lost": "swap",
-    "gpu_xid_other": "restart",
-    "nvlink_error": "swap",
-    "nccl_timeout": "restart",
-    "nccl_network": "restart",
-    # the same layout needs the same memory again
-    "cuda_oom": "stop",
-    "host_oom": "restart",
-    "cuda_illegal_access": "restart",
-    "nan_loss": "rewind",
-    "loss_scale_floor": "rewind",
-    # one that comes at once tends to recover (IDEFICS); what does not is a divergence
-    "loss_spike": "wait",
-    "divergence": "rewind",
-    "grad_norm_spike": "wait",
-    # what no rewind can mend goes to a person
-    "plateau": "page",
-    "skipped_steps": "page",
-    "throughput_drop": "page",
-    "validation_divergence": "page",
-    "activation_norm_drift": "page",
-    "data_error": "page",
-    "checkpoint_io": "page",
-    "rendezvous": "restart",
-    "config_error": "stop",
-    "hang_no_error": "restart",
-    "preemption": "wait",
-    "filesystem": "wait",
-    "thermal_power": "swap",
-    "unknown": "restart",
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

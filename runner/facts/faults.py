@@ -1,69 +1,191 @@
-"""Faults and findings. A finding is what a detector says of signals; a fault is its name, and names the runbook."""
+"""Faults and findings. A fault is a name, and a row of `FAULTS` says all that follows from it; a detector finds one.
+
+To add a fault: a row here, and the name on a runbook page.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from runner.facts.ids import AttemptId
+from runner.facts.matches import Scope
 from runner.facts.messages.signals import StartPhase
 from runner.facts.wire import message
 
-# What a run goes on with, so that a page may say `watch`.
-WatchedFault = Literal[
-    "gpu_ecc",
-    "gpu_lost",
-    "gpu_xid_other",
-    "nvlink_error",
-    "thermal_power",
-    "nccl_network",
-    "host_oom",
-    "filesystem",
-    "nan_loss",
-    "loss_scale_floor",
-    "loss_spike",
-    "grad_norm_spike",
-    "divergence",
-    "validation_divergence",
-    "activation_norm_drift",
-    "plateau",
-    "skipped_steps",
-    "throughput_drop",
-    # a rank computes more slowly than its peers, and all wait for it
-    "straggler",
-    # a rank's memory grows, and goes on growing
-    "host_memory_growth",
-    # so do its open files
-    "descriptor_growth",
-    # copies that must be equal are not: silent data corruption
-    "replicas_disagree",
+ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none"]
+JudgedBy = Literal[
+    # what an agent reports of its ranks and devices
+    "agent",
+    # a look at the node from outside
+    "probe",
+    # all nodes of a failure domain together
+    "domain",
+    # the admission checks
+    "checks",
+    # the detectors of hangs
+    "progress",
+    # signatures of log lines
+    "lines",
+    # the detectors of metrics
+    "metrics",
+    # comparing a rank with its peers or its own past
+    "peers",
+    # Stoker itself
+    "self",
 ]
-Fault = Literal[
-    # a rank ended with an error or a signal
-    "rank_crash",
-    # a node could not start its ranks
-    "launch_failed",
-    # the memory of a node's devices was not released before a launch
-    "devices_held",
-    # the trainer says its settings cannot work (exit code 78)
-    "settings_refused",
-    # no sign of life from a node
-    "node_silent",
-    # all nodes of a rack, a switch or a power supply fell silent together
-    "domain_silent",
-    # a node failed its checks, or is a lemon
-    "node_unfit",
-    # a rank is in state T
-    "rank_stopped",
-    # the gang is alive and makes no step
-    "no_progress",
-    WatchedFault,
-    # Stoker's own decision raised
-    "decision_failed",
-    # bytes that are no message
-    "junk",
-]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultKind:
+    """What follows from a fault's name alone."""
+
+    # What it is a fault of, where nothing says more.
+    scope: Scope
+    judged_by: JudgedBy
+    # It ends the gang. A page may say `watch` of the others only: of these nobody would start the gang again.
+    is_fatal: bool = True
+    # What answers it when nothing else is known; a culprit and a lasting sign sharpen it (`rootcause/correlation.py`).
+    action: ActionClass = "page"
+    # What an attempt that ends by it has ended as.
+    outcome: Literal["crashed", "hung", "lost", "refused"] = "crashed"
+    # A run goes on making steps while it has this: steps after it do not show that it is over.
+    outlasts_steps: bool = False
+    # A lasting sign of it at a named GPU or node makes its answer a swap.
+    swaps_culprit: bool = False
+    # An incident may open with it, and a page answers it. The others explain an incident, or are held against hardware.
+    has_page: bool = True
+
+
+def _line(scope: Scope, action: ActionClass, *, swaps_culprit: bool = False) -> FaultKind:
+    """Make a fault that a line of hardware tells of; the gang may live on."""
+    return FaultKind(
+        scope=scope,
+        judged_by="lines",
+        is_fatal=False,
+        action=action,
+        swaps_culprit=swaps_culprit,
+    )
+
+
+def _cause(scope: Scope, action: ActionClass, *, swaps_culprit: bool = False) -> FaultKind:
+    """Make a fault that lines of a dead gang explain its end by."""
+    return FaultKind(
+        scope=scope,
+        judged_by="lines",
+        action=action,
+        swaps_culprit=swaps_culprit,
+        has_page=False,
+    )
+
+
+def _metric(scope: Scope, action: ActionClass, *, outlasts_steps: bool = False) -> FaultKind:
+    """Make a fault of a run's numbers."""
+    return FaultKind(
+        scope=scope,
+        judged_by="metrics",
+        is_fatal=False,
+        action=action,
+        outlasts_steps=outlasts_steps,
+    )
+
+
+FAULTS: Mapping[str, FaultKind] = {
+    # A rank ended with an error or a signal.
+    "rank_crash": FaultKind(scope="rank", judged_by="agent", action="restart"),
+    # A node could not start its ranks.
+    "launch_failed": FaultKind(scope="node", judged_by="agent", action="restart"),
+    # The memory of a node's devices was not released before a launch.
+    "devices_held": FaultKind(scope="node", judged_by="agent", action="restart"),
+    # The trainer says that its settings cannot work (exit code 78).
+    "settings_refused": FaultKind(
+        scope="user", judged_by="agent", action="stop", outcome="refused"
+    ),
+    # No heartbeat from a node.
+    "node_silent": FaultKind(scope="node", judged_by="probe", action="swap", outcome="lost"),
+    # All nodes of a rack, a switch or a power supply fell silent together.
+    "domain_silent": FaultKind(scope="fabric", judged_by="domain", action="page"),
+    # A node failed its checks, or is a lemon.
+    "node_unfit": FaultKind(scope="node", judged_by="checks", action="swap"),
+    # A rank is in state T.
+    "rank_stopped": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
+    # The gang is alive and makes no step.
+    "no_progress": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
+    "gpu_ecc": _line("gpu", "swap"),
+    "gpu_lost": _line("gpu", "swap"),
+    "gpu_xid_other": _line("gpu", "restart", swaps_culprit=True),
+    "nvlink_error": _line("gpu", "swap"),
+    "thermal_power": FaultKind(
+        scope="gpu", judged_by="lines", is_fatal=False, action="swap", outlasts_steps=True
+    ),
+    "nccl_network": _line("fabric", "restart", swaps_culprit=True),
+    "host_oom": _line("node", "restart"),
+    "filesystem": _line("storage", "wait"),
+    # NaN or infinity in loss or gradient norm.
+    "nan_loss": _metric("rank", "rewind", outlasts_steps=True),
+    # The loss scale is at its floor, or falls towards it without recovery.
+    "loss_scale_floor": _metric("rank", "rewind", outlasts_steps=True),
+    # The loss jumped: one that comes at once tends to recover (IDEFICS); what does not is a divergence.
+    "loss_spike": _metric("user", "wait", outlasts_steps=True),
+    "grad_norm_spike": _metric("user", "wait"),
+    # The loss rose, at once or slowly, and does not come back.
+    "divergence": _metric("user", "rewind"),
+    # The rest no rewind mends: a person looks.
+    "validation_divergence": _metric("user", "page"),
+    "activation_norm_drift": _metric("user", "page"),
+    # The loss fell steadily and stopped at once.
+    "plateau": _metric("user", "page"),
+    # Steps are skipped one after the other.
+    "skipped_steps": _metric("rank", "page"),
+    # Slower than the run's own baseline.
+    "throughput_drop": _metric("user", "page"),
+    # A rank computes more slowly than its peers, and all wait for it.
+    "straggler": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
+    # A rank's memory grows, and goes on growing.
+    "host_memory_growth": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
+    # So do its open files.
+    "descriptor_growth": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
+    # Copies that must be equal are not: silent data corruption.
+    "replicas_disagree": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
+    # Stoker's own decision raised.
+    "decision_failed": FaultKind(scope="scheduler", judged_by="self"),
+    # Bytes that are no message.
+    "junk": FaultKind(scope="scheduler", judged_by="self"),
+    "nccl_timeout": _cause("rank", "restart"),
+    # The same layout needs the same memory again.
+    "cuda_oom": _cause("user", "stop"),
+    "cuda_illegal_access": _cause("rank", "restart"),
+    "data_error": _cause("user", "page"),
+    "checkpoint_io": _cause("storage", "page"),
+    "rendezvous": _cause("fabric", "restart"),
+    "config_error": _cause("user", "stop"),
+    "hang_no_error": _cause("rank", "restart"),
+    "preemption": _cause("scheduler", "wait"),
+    "unknown": _cause("rank", "restart", swaps_culprit=True),
+    # Processes that SIGKILL does not end hang in a driver.
+    "rank_outlived_sigkill": FaultKind(scope="node", judged_by="agent", has_page=False),
+}
+
+# A fault that opens an incident. Readers of files and messages refuse any other name; a test looks at the names in the code.
+if TYPE_CHECKING:
+    Fault = str
+else:
+    Fault = Literal[tuple(name for name, kind in FAULTS.items() if kind.has_page)]
+
+
+# Of a name that an agent of another release sent.
+_UNLISTED = FaultKind(scope="rank", judged_by="lines", has_page=False)
+
+
+def fault_kind(fault: str) -> FaultKind:
+    """Return what follows from a fault's name; a name that is not listed explains an incident, and a person is told."""
+    return FAULTS.get(fault, _UNLISTED)
+
+
+def awaits_probe(fault: str) -> bool:
+    """Whether a fault has ended nothing yet: a look from outside decides."""
+    return fault_kind(fault).judged_by == "probe"
 
 
 @message("finding")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import importlib.resources
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from runner.errors import SpecError
-from runner.facts.faults import Fault, WatchedFault
+from runner.facts.faults import FAULTS
 from runner.facts.specs.runbook import Runbook
 from runner.load.documents import Document, parse, read_text
 from runner.load.fields import build, check_limits, known_fields
@@ -74,7 +74,7 @@ def _check_watch(plain: dict[str, Any], problems: Problems) -> None:
     ending = [
         fault
         for fault in (faults if isinstance(faults, list) else [])
-        if fault in get_args(Fault) and fault not in get_args(WatchedFault)
+        if isinstance(fault, str) and fault in FAULTS and FAULTS[fault].is_fatal
     ]
     if watches and ending:
         where = ("ladder", watches[0], "do")

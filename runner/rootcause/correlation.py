@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from runner.facts.causes import ACTION_CLASSES, ActionClass, Culprit, Verdict
+from runner.facts.causes import Culprit, Verdict
+from runner.facts.faults import FAULTS, ActionClass, fault_kind
 from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, Match, Role, Step
 from runner.rootcause.fingerprints import masked
 from runner.rootcause.line_context import in_context
@@ -40,8 +41,6 @@ MAX_DIGITS = 19
 NEAR_SEQUENCES = 8
 # between a line that names a GPU and one that says what became of it; chosen
 NEAR_LINES = 3
-# A run goes on making steps while it is sick of these, or of anything that its numbers tell.
-SICK = ("nan_loss", "loss_scale_floor", "loss_spike", "thermal_power")
 _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 
 
@@ -75,10 +74,8 @@ def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verd
         deepest, root = raised, _first(raised)
     verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
     sick = [match for match in naming if match.layer == "numbers"]
-    if (
-        sick and root.layer != "numbers" and root.fault not in SICK
-        # it was sick before it died, or went on
-    ):
+    # It was sick before it died, or went on.
+    if sick and root.layer != "numbers" and not fault_kind(root.fault).outlasts_steps:
         first = _first(sick)
         verdicts.append(_verdict(first, _alike(naming, first), sick, sick))
     return verdicts
@@ -135,7 +132,7 @@ def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
         return match.layer in DEEP or match.fault == "checkpoint_io"
     over = log.ended_well or log.last_step
     lived_on = match.line < over
-    if match.fault in SICK and not log.ended_well:
+    if fault_kind(match.fault).outlasts_steps and not log.ended_well:
         return True
     return not lived_on or any(match.line < died < over for died in log.died)
 
@@ -262,13 +259,11 @@ def _evidence(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> tu
 
 
 def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> ActionClass:
-    usual = ACTION_CLASSES.get(root.fault, "page")
-    if usual == "swap" and not any(match.is_lasting for match in same):
-        return "restart"
-    if root.fault in ("gpu_xid_other", "nccl_network", "unknown") and culprit is not None:
-        lasts = any(match.is_lasting for match in same)
-        return "swap" if lasts and culprit.kind != "rank" else usual
-    return usual
+    kind, lasts = fault_kind(root.fault), any(match.is_lasting for match in same)
+    if kind.action == "swap":
+        return "swap" if lasts else "restart"
+    is_named = culprit is not None and culprit.kind != "rank"
+    return "swap" if kind.swaps_culprit and lasts and is_named else kind.action
 
 
 def _guess(placed: Sequence[Match], logs: Mapping[str, _Log]) -> list[Verdict]:
@@ -282,14 +277,15 @@ def _guess(placed: Sequence[Match], logs: Mapping[str, _Log]) -> list[Verdict]:
         return []
     imports = [match for match in frames if match.role == "frame-of-imports"]
     root = (imports or frames)[0]
+    fault = "config_error" if imports else "unknown"
     return [
         Verdict(
-            fault="config_error" if imports else "unknown",
-            scope="user" if imports else "rank",
+            fault=fault,
+            scope=FAULTS[fault].scope,
             culprit=None,
             confidence=0.3,
             evidence=tuple(frames[:MAX_EVIDENCE]),
-            action_class="stop" if imports else "restart",
+            action_class=FAULTS[fault].action,
             template="" if imports else masked(root.text),
         )
     ]

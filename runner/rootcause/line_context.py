@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runner.facts.matches import LAYERS, Match, Role, Scope
+from runner.facts.faults import FAULTS
+from runner.facts.matches import LAYERS, Match, Role
 
 # between a traceback's frames and its exception, other ranks' lines among them; chosen
 CONTEXT_LINES = 200
@@ -63,7 +64,7 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
             continue
         fault = _fault_at(match, around, paths.get(match.file, ""))
         if fault and fault != match.fault:
-            match = replace(match, fault=fault, layer="program", scope=_SCOPES[fault])
+            match = replace(match, fault=fault, layer="program", scope=FAULTS[fault].scope)
         placed.append(match)
     return _without_doubles(placed)
 
@@ -90,11 +91,6 @@ _FRAMES: dict[Role, str] = {
     "frame-of-imports": "imports",
     "traceback": "traceback",
     "ignored": "ignored",
-}
-_SCOPES: dict[str, Scope] = {
-    "data_error": "user",
-    "checkpoint_io": "storage",
-    "config_error": "user",
 }
 
 

@@ -9,7 +9,7 @@ import pytest
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine, ReEngine
 from runner.collect.scan import Scan, engine_for
-from runner.facts.causes import ACTION_CLASSES
+from runner.facts.faults import FAULTS
 from runner.facts.matches import LAYERS
 from runner.rootcause.signatures import SIGNATURES, Signature
 
@@ -86,9 +86,7 @@ def test_names_are_unique_and_faults_and_layers_are_known() -> None:
     assert len(dict.fromkeys(names)) == len(names)
     for signature in SIGNATURES:
         assert signature.layer in LAYERS
-        assert signature.fault in ACTION_CLASSES or (
-            signature.weight != "names" and not signature.fault
-        )
+        assert signature.fault in FAULTS or (signature.weight != "names" and not signature.fault)
 
 
 def test_both_engines_find_the_same(engine: Engine) -> None:

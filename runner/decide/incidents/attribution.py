@@ -13,10 +13,9 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident, Run
+from runner.facts.faults import awaits_probe
 from runner.facts.messages import records as r
 from runner.rootcause.fingerprints import fingerprint
-
-NODE_SCOPED = ("node_silent",)
 
 
 def strike(
@@ -32,7 +31,7 @@ def strike(
     best = max(run.best_step, attempt.last_step or 0, reached if isinstance(reached, int) else 0)
     if known is not None and known.is_live and known.attempt == attempt.attempt:
         _echo(draft, known, fault=fault, evidence=evidence, who=who)
-        if known.fault in NODE_SCOPED and fault not in NODE_SCOPED:
+        if awaits_probe(known.fault) and not awaits_probe(fault):
             # The diagnosis goes on, the gang cannot.
             end_attempt(draft, run, incident=known, outcome="crashed")
         return
@@ -72,7 +71,7 @@ def _echo(
 ) -> None:
     """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
     node = who.get("node")
-    if fault in NODE_SCOPED and known.fault not in NODE_SCOPED:
+    if awaits_probe(fault) and not awaits_probe(known.fault):
         draft.add(
             r.IncidentAmended(
                 incident=known.incident, evidence=evidence, fault=fault, node=str(node), rank=None
@@ -86,7 +85,7 @@ def _answer(
     draft: Decision, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
 ) -> None:
     """Answer what struck an attempt. Silence has ended nothing yet: a look from outside decides, not what an earlier one found."""
-    if incident.fault in NODE_SCOPED:
+    if awaits_probe(incident.fault):
         respond(draft, replace(incident, condition="always"), reason=reason)
     else:
         respond_or_stop(draft, run, attempt, incident, reason=reason, reached=reached)

@@ -8,15 +8,9 @@ from __future__ import annotations
 from runner.decide.decision import Decision
 from runner.decide.nodes.hardware import offend, quarantine
 from runner.decide.state.cluster_state import Attempt, Incident, Run
+from runner.facts.faults import fault_kind
 from runner.facts.messages import records as r
 from runner.facts.specs.runbook import Runbook, Rung
-
-OUTCOMES: dict[str, r.Outcome] = {
-    "no_progress": "hung",
-    "rank_stopped": "hung",
-    "node_silent": "lost",
-    "settings_refused": "refused",
-}
 
 
 def respond(draft: Decision, incident: Incident, *, reason: str = "") -> None:
@@ -100,7 +94,7 @@ def _carry_out(draft: Decision, incident: Incident, *, rung: Rung, reason: str) 
             fault, name = incident.fault, incident.incident
             offend(draft, node, fault=fault, evidence=reason or fault, incident=name)
     if run is not None:
-        end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
+        end_attempt(draft, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
 
 
 def give_up(draft: Decision, incident: Incident, *, reason: str) -> None:
@@ -108,7 +102,7 @@ def give_up(draft: Decision, incident: Incident, *, reason: str) -> None:
     draft.add(r.IncidentChanged(incident=incident.incident, state="gave_up", reason=reason))
     run = draft.state.runs.get(incident.run or 0)
     if run is not None and run.state in ("active", "waiting"):
-        end_attempt(draft, run, incident=incident, outcome=OUTCOMES.get(incident.fault, "crashed"))
+        end_attempt(draft, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
         end_run(draft, run, state="failed", reason=reason, gave_up=incident.incident)
     draft.page(
         f"{incident.incident} {incident.fault}: gave up: {reason}",

@@ -104,7 +104,7 @@ def _judge(
             )
             return
     finding = Finding(
-        fault=verdict.fault,  # type: ignore[arg-type]  # a page answers it, or it is passed over
+        fault=verdict.fault,
         evidence=f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300],
         attempt=attempt.attempt,
         node=node,

@@ -5,33 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from runner.facts.causes import ACTION_CLASSES, ActionClass
+from runner.facts.faults import FAULTS, ActionClass, Fault
 from runner.facts.specs.planned_changes import ALL_METRICS, Metric, PlannedChange
 
-__all__ = ["ALL_METRICS", "Metric", "NumericFault", "NumericFinding", "PlannedChange", "Severity"]
+__all__ = ["ALL_METRICS", "Metric", "NumericFinding", "PlannedChange", "Severity"]
 
-NumericFault = Literal[
-    # NaN or infinity in loss or gradient norm
-    "nan_loss",
-    # the loss jumped
-    "loss_spike",
-    # the loss rose, at once or slowly, and does not come back
-    "divergence",
-    # the gradient norm jumped
-    "grad_norm_spike",
-    # the loss fell steadily and stopped at once
-    "plateau",
-    # the loss scale is at its floor, or falls towards it without recovery
-    "loss_scale_floor",
-    # steps are skipped one after the other
-    "skipped_steps",
-    # slower than the run's own baseline
-    "throughput_drop",
-    # the validation loss rose and does not come back
-    "validation_divergence",
-    # activations grow
-    "activation_norm_drift",
-]
 Severity = Literal["note", "incident"]
 
 
@@ -42,7 +20,7 @@ class NumericFinding:
     `onset_step` is the first abnormal sample; with `recovered` the finding ends the one of the same fault and onset.
     """
 
-    fault: NumericFault
+    fault: Fault
     onset_step: int
     detected_step: int
     severity: Severity
@@ -52,7 +30,7 @@ class NumericFinding:
     @property
     def action_class(self) -> ActionClass:
         """What it asks for; a note asks for nothing."""
-        return ACTION_CLASSES[self.fault] if self.severity == "incident" else "none"
+        return FAULTS[self.fault].action if self.severity == "incident" else "none"
 
 
 def number(value: float) -> str:
@@ -60,14 +38,14 @@ def number(value: float) -> str:
     return f"{value:.4g}"
 
 
-def note(fault: NumericFault, onset_step: int, step: int, evidence: str) -> NumericFinding:
+def note(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
     """Say what is worth knowing and asks for nothing."""
     return NumericFinding(
         fault=fault, onset_step=onset_step, detected_step=step, severity="note", evidence=evidence
     )
 
 
-def incident(fault: NumericFault, onset_step: int, step: int, evidence: str) -> NumericFinding:
+def incident(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
     """Say what somebody must answer."""
     return NumericFinding(
         fault=fault,
@@ -78,7 +56,7 @@ def incident(fault: NumericFault, onset_step: int, step: int, evidence: str) -> 
     )
 
 
-def recovery(fault: NumericFault, onset_step: int, step: int, evidence: str) -> NumericFinding:
+def recovery(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
     """Say that what was found before is over."""
     return NumericFinding(
         fault=fault,

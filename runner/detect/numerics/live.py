@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
-from runner.facts.faults import Finding
+from runner.facts.faults import FAULTS, Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.watch import WatchedAttempt, WatchList
@@ -32,12 +32,6 @@ NAMING_SECONDS = 120.0
 MAX_IDLE_RUNS = 50
 # steps that the same rank alone has spoilt, to be called the one that it comes from; chosen
 LEAST_SKIPPED = 3
-_OF_A_RANK = (
-    "nan_loss",
-    "skipped_steps",
-    "loss_scale_floor",
-    # what one rank can bring about alone
-)
 
 
 @dataclass(slots=True)
@@ -161,7 +155,7 @@ class LiveNumerics:
         if one.severity != "incident" and not one.recovered:
             return []
         finding = _finding(run, one)
-        if one.fault in _OF_A_RANK:
+        if FAULTS[one.fault].scope == "rank":
             run.unnamed = None if one.recovered else finding
             run.look_at, run.unnamed_until = now, now + NAMING_SECONDS
         return [finding]

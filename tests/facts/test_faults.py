@@ -1,0 +1,56 @@
+"""The table of faults is the one place that names them."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from runner.facts.faults import FAULTS
+from runner.load.runbooks import load_runbooks
+
+RUNNER = Path(__file__).parent.parent.parent / "runner"
+ROOMS = ("decide", "detect", "rootcause", "facts", "collect")
+# Calls whose first argument is a fault.
+NAMING = ("note", "incident", "recovery", "open_incident", "fingerprint")
+
+
+def _names(file: Path) -> list[str]:
+    """Return every fault that a file names as a literal."""
+    found: list[str] = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Call):
+            given = [word.value for word in node.keywords if word.arg == "fault"]
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else node.func
+            name = called.id if isinstance(called, ast.Name) else called
+            given += node.args[:1] if name in NAMING else []
+            found += [
+                one.value
+                for one in given
+                if isinstance(one, ast.Constant) and isinstance(one.value, str)
+            ]
+    return [name for name in found if name]
+
+
+def test_every_fault_named_in_the_code_has_a_row() -> None:
+    """A misspelt fault would have no page and no answer."""
+    named = {
+        name: str(file)
+        for room in ROOMS
+        for file in (RUNNER / room).rglob("*.py")
+        for name in _names(file)
+    }
+    assert len(named) > 30
+    drills = ("kill", "die")
+    assert {name: file for name, file in named.items() if name not in (*FAULTS, *drills)} == {}
+
+
+def test_one_page_answers_each_fault_that_opens_an_incident() -> None:
+    """Stoker's own failures are told to a person at once."""
+    answered = sorted(fault for book in load_runbooks().values() for fault in book.faults)
+    expected = [name for name, kind in FAULTS.items() if kind.has_page and kind.judged_by != "self"]
+    assert answered == sorted(expected)
+
+
+def test_what_lines_explain_is_fatal_unless_a_page_answers_it() -> None:
+    """A cause without a page is only ever found when a gang has died."""
+    assert all(kind.is_fatal for kind in FAULTS.values() if not kind.has_page)
