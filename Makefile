@@ -66,6 +66,7 @@ soak: $(STAMP)
 
 docs: $(STAMP)
 	@$(BIN)/python -m runner.load --docs docs
+	@$(BIN)/python docs/capture.py
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .cache *.egg-info
