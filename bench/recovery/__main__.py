@@ -13,7 +13,14 @@ from types import FrameType
 
 import bench.recovery
 from bench.recovery.cases import CASES, KILLS_PER_LAUNCH, SCRIPT_PRELOAD, Plan, beside_peer
-from bench.recovery.peer import NAME, SETTINGS, VERSION, torch_version
+from bench.recovery.peer import (
+    NAME,
+    SETTINGS,
+    TORCHRUN_ENVIRONMENT,
+    TORCHRUN_SETTINGS,
+    VERSION,
+    torch_version,
+)
 from bench.recovery.plot import plot
 from bench.recovery.series import Series
 from bench.report import Report
@@ -31,9 +38,10 @@ def method(plan: Plan) -> str:
         f"the gang has made its steps, every incident is resolved and all warm processes are up; seconds from the fault to the "
         f"first step of a new process, median (smallest to largest); scripts stamp their steps themselves, the trainer's first "
         f"step is seen through the store; phases as another reader of the store sees them. Script: two-rank DDP under gloo, "
-        f"steps of 20 ms, its own checkpoint every 10 steps, {warm}. Peer: {NAME} {VERSION}, torch {torch_version()}, the same "
+        f"steps of 20 ms, its own checkpoint every 10 steps, {warm}. Peers: {NAME} {VERSION}, torch {torch_version()}, the same "
         f"script, ranks and pauses, {KILLS_PER_LAUNCH} kills a launch, then it is the other's turn; "
-        f"ft_launcher {' '.join(SETTINGS)}; "
+        f"ft_launcher {' '.join(SETTINGS)}; torchrun of the same torch {' '.join(TORCHRUN_SETTINGS)} with "
+        f"{' '.join(f'{name}={value}' for name, value in TORCHRUN_ENVIRONMENT.items())}; "
         f"{len(os.sched_getaffinity(0))} cores, OMP_NUM_THREADS=1, load at the start {os.getloadavg()[0]:.1f}"
     )
 

@@ -7,18 +7,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from bench.clusters import Shape
+from bench.recovery.memory import report_memory
 from bench.recovery.ours import run_of_ours, script_command
 from bench.recovery.peer import (
     NAME,
     VERSION,
+    Launcher,
+    Peer,
     PeerMissing,
-    environment_of_peer,
+    ft_launcher,
     peer_running,
-    torch_version,
+    torchrun,
 )
 from bench.recovery.rounds import one_round, one_round_of_peer
 from bench.recovery.series import Draw, Series
-from bench.recovery.weights import estimate
 from bench.report import Report
 
 # of either side before it is the other's turn
@@ -26,6 +28,8 @@ KILLS_PER_LAUNCH = 2
 # pause of the script in each step
 STEP_SECONDS = 0.02
 STOPPED_STEP_SECONDS = 0.05
+# How long a peer gets to notice a stopped rank; chosen, not measured.
+STOPPED_WAIT_SECONDS = 60.0
 # DistributedDataParallel imports torch._dynamo when the first model is wrapped, which takes as long as torch itself.
 SCRIPT_PRELOAD = ["torch", "torch._dynamo"]
 # Three heartbeats; shorter than shipped (1 s and 5 s), so that it is the limit, not the wait, that is measured.
@@ -64,7 +68,7 @@ class Case:
                 one_round(ours, series, self.strike, Draw(plan.seed, self.key, number))
             if self.is_weighed:
                 ours.settled()
-                estimate(report, self.text, ours)
+                report_memory(report, self.text, ours)
         series.print(report)
         series.print_phases(report, before_start_limit_ms=self.before_start_limit_ms)
         return [series]
@@ -134,32 +138,43 @@ CASES = {
 
 
 def beside_peer(report: Report, plan: Plan) -> list[Series]:
-    """Kill ranks of the script under Stoker and under the peer in turn; print both and their ratio."""
+    """Kill ranks of the script under Stoker and under each peer in turn; print all and the ratio to the first peer."""
     text = "kill -9 of a rank, script, 2 ranks"
     try:
-        environment_of_peer()
+        launchers = (ft_launcher(), torchrun())
     except PeerMissing as error:
         report.miss(f"{text}: {NAME} {VERSION}", f"not installed: {error}".replace("\n", " "))
         return []
-    peer = f"{NAME} {VERSION} ft_launcher (torch {torch_version()})"
     ours = Series(f"{text}: Stoker", 0.3)
-    theirs = Series(f"{text}: {peer}", is_peer=True)
-    shape = Shape(nodes=1, ranks_per_node=2, spares=0)
+    theirs = [Series(f"{text}: {launcher.name}", is_peer=True) for launcher in launchers]
     fields = with_preload(script(STEP_SECONDS), plan)
     for first in range(0, plan.rounds, KILLS_PER_LAUNCH):
         numbers = range(first, min(first + KILLS_PER_LAUNCH, plan.rounds))
-        with peer_running(num_ranks=2, pause_seconds=STEP_SECONDS) as run_of_theirs:
-            for number in numbers:
-                one_round_of_peer(run_of_theirs, theirs, Draw(plan.seed, "rank", number))
-        with run_of_ours(shape, **fields) as run:
+        is_last = numbers[-1] == plan.rounds - 1
+        for launcher, series in zip(launchers, theirs, strict=True):
+            with peer_running(launcher, num_ranks=2, pause_seconds=STEP_SECONDS) as peer:
+                for number in numbers:
+                    one_round_of_peer(peer, series, Draw(plan.seed, "rank", number))
+                if is_last:
+                    finish_peer(report, text, launcher, peer)
+        with run_of_ours(Shape(nodes=1, ranks_per_node=2, spares=0), **fields) as run:
             for number in numbers:
                 one_round(run, ours, "kill-rank", Draw(plan.seed, "rank", number))
-            if numbers[-1] == plan.rounds - 1:
+            if is_last:
                 run.settled()
-                estimate(report, text, run)
-    ratios = [a / b for a, b in zip(ours.seconds, theirs.seconds, strict=True)]
-    for series in (ours, theirs):
+                report_memory(report, text, run)
+    ratios = [a / b for a, b in zip(ours.seconds, theirs[0].seconds, strict=True)]
+    for series in (ours, *theirs):
         series.print(report)
     report.figure_of(f"{text}: Stoker to the peer, round by round", ratios, "x", at_most=0.15)
     ours.print_phases(report)
-    return [ours, theirs]
+    return [ours, *theirs]
+
+
+def finish_peer(report: Report, text: str, launcher: Launcher, peer: Peer) -> None:
+    """Print what a peer holds in memory beside its ranks, and whether it recovers from a stopped rank."""
+    peer.settled()
+    report.figure(f"{text}: resident beside the ranks, {launcher.name}", peer.resident_mb(), "MB")
+    recovers = peer.recovers_from_stop(peer.ranks[-1], seconds=STOPPED_WAIT_SECONDS)
+    said = "a new step" if recovers else "no new step"
+    report.note(f"SIGSTOP of a rank, {launcher.name}: {said} within {STOPPED_WAIT_SECONDS:g} s")

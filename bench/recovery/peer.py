@@ -1,7 +1,9 @@
-"""The peer: NVIDIA's resiliency extension and its launcher, from PyPI, in an environment of its own.
+"""The peers: NVIDIA's resiliency extension with its launcher, in an environment of its own, and torchrun.
 
-Its settings are the fastest that change nothing about what it does: it looks at its ranks every 10 ms instead of every 100 ms.
-Heartbeats and health checks of GPUs and network cards have no part in the death of a rank on a machine without either.
+Their settings are the fastest that change nothing about what they do: they look at their ranks every 10 ms instead of every 100 ms.
+Heartbeats and health checks of GPUs and network cards have no part in the death of a rank on a machine without either. torchrun
+as it is never recovers here: the restarted ranks meet the keys of the gang before them in the launcher's shared store. So its
+ranks are given a store of their own, by torch's own variable.
 """
 
 from __future__ import annotations
@@ -14,13 +16,14 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
 
+from bench.clusters import memory_mb
 from bench.forks import free_port
 from bench.recovery.stamps import (
     SCRIPT,
@@ -44,14 +47,18 @@ REQUIREMENTS = (
     "pynvml==13.0.1",
     "pyyaml",
 )
-SETTINGS = (
+TORCHRUN_SETTINGS = (
     "--nnodes=1",
     "--rdzv-backend=c10d",
     "--max-restarts=1000",
     "--monitor-interval=0.01",
+)
+SETTINGS = (
+    *TORCHRUN_SETTINGS,
     "--ft-enable-nic-monitor=false",
     "--ft-rank-heartbeat-timeout=3600",
 )
+TORCHRUN_ENVIRONMENT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 LOG_NAME = "launcher.log"
 WAIT_SECONDS = 120.0
 # for the launcher to end its ranks; then everything of it is killed
@@ -92,12 +99,41 @@ def _run(*command: str) -> None:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class Launcher:
+    """A launcher that runs the script: its name in the report, the start of its command, and what it adds to the environment."""
+
+    name: str
+    command: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def ft_launcher() -> Launcher:
+    """Return NVIDIA's launcher, installed on first use. Raises PeerMissing when that fails."""
+    programs = environment_of_peer()
+    return Launcher(
+        f"{NAME} {VERSION} ft_launcher (torch {torch_version()})",
+        (str(programs / "ft_launcher"), *SETTINGS),
+        {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"},
+    )
+
+
+def torchrun() -> Launcher:
+    """Return torch's own launcher, of the torch that is installed here."""
+    return Launcher(
+        f"torchrun (torch {torch_version()})",
+        (sys.executable, "-m", "torch.distributed.run", *TORCHRUN_SETTINGS),
+        TORCHRUN_ENVIRONMENT,
+    )
+
+
 @dataclass(slots=True)
 class Peer:
-    """The script under the peer's launcher, in a folder of its own."""
+    """The script under a peer's launcher, in a folder of its own."""
 
     folder: Path
     ranks: range
+    launcher_pid: int
 
     def settled(self) -> tuple[Stamp, ...]:
         """Wait until every rank has made its steps; return the newest ones."""
@@ -117,6 +153,25 @@ class Peer:
         assert stamp is not None
         return stamp.at - broken_at
 
+    def recovers_from_stop(self, rank: int, *, seconds: float) -> bool:
+        """Stop a rank with SIGSTOP; return whether a new gang makes a step within `seconds`."""
+        before = gang_of(self.folder, len(self.ranks))
+        os.kill(before[rank].pid, signal.SIGSTOP)
+        try:
+            wait_until(
+                lambda: first_new_step(self.folder, before) is not None, "a step", seconds=seconds
+            )
+        except RuntimeError:
+            return False
+        return True
+
+    def resident_mb(self) -> float:
+        """Return the resident memory of the launcher and its helpers, ranks left out, in MB."""
+        launcher = psutil.Process(self.launcher_pid)
+        ranks = {stamp.pid for stamp in gang_of(self.folder, len(self.ranks))}
+        own = [launcher, *(c for c in launcher.children(recursive=True) if c.pid not in ranks)]
+        return sum(memory_mb(process.pid)[0] for process in own)
+
     def _wait(self, holds: Callable[[], bool], what: str) -> None:
         try:
             wait_until(holds, what, seconds=WAIT_SECONDS)
@@ -126,15 +181,13 @@ class Peer:
 
 
 @contextmanager
-def peer_running(*, num_ranks: int, pause_seconds: float) -> Iterator[Peer]:
-    """Run `train_ddp.py` under the peer's launcher; end all of it."""
-    programs = environment_of_peer()
+def peer_running(launcher: Launcher, *, num_ranks: int, pause_seconds: float) -> Iterator[Peer]:
+    """Run `train_ddp.py` under a peer's launcher; end all of it."""
     with tempfile.TemporaryDirectory(prefix="peer-") as name:
         folder = Path(name)
         folder.joinpath(SCRIPT.name).write_text(SCRIPT.read_text())
         command = [
-            str(programs / "ft_launcher"),
-            *SETTINGS,
+            *launcher.command,
             f"--rdzv-endpoint=127.0.0.1:{free_port()}",
             f"--nproc-per-node={num_ranks}",
             SCRIPT.name,
@@ -143,12 +196,12 @@ def peer_running(*, num_ranks: int, pause_seconds: float) -> Iterator[Peer]:
         environment = {
             **os.environ,
             "OMP_NUM_THREADS": "1",
-            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
+            **launcher.environment,
             # its sockets
             "TMPDIR": str(folder),
         }
         with (folder / LOG_NAME).open("wb") as log:
-            launcher = subprocess.Popen(
+            process = subprocess.Popen(
                 command,
                 cwd=folder,
                 env=environment,
@@ -158,9 +211,9 @@ def peer_running(*, num_ranks: int, pause_seconds: float) -> Iterator[Peer]:
                 start_new_session=True,
             )
         try:
-            yield Peer(folder, range(num_ranks))
+            yield Peer(folder, range(num_ranks), process.pid)
         finally:
-            _end(launcher)
+            _end(process)
 
 
 def _end(launcher: subprocess.Popen[bytes]) -> None:

@@ -11,7 +11,7 @@ from bench.report import Report
 AGENT_LIMIT_MB = 80.0
 
 
-def estimate(report: Report, name: str, ours: Ours) -> None:
+def report_memory(report: Report, name: str, ours: Ours) -> None:
     """Print resident memory of each agent, and of each warm process the share that is its own as well."""
     view = ours.harness.view()
     assert view is not None
@@ -19,6 +19,17 @@ def estimate(report: Report, name: str, ours: Ours) -> None:
     for node, pid in sorted(team.agents.items()):
         resident, _ = memory_mb(pid)
         report.figure(f"{name}: resident, agent of {node}", resident, "MB", at_most=AGENT_LIMIT_MB)
+    members = [
+        team.supervisor,
+        *team.agents.values(),
+        *team.keepers.values(),
+        *team.readers.values(),
+    ]
+    report.figure(
+        f"{name}: resident beside the ranks, Stoker without its warm processes",
+        sum(memory_mb(pid)[0] for pid in members),
+        "MB",
+    )
     ranks = {pid for pids in ours.reader.pids.values() for pid in pids.values()}
     for node, keeper in sorted(team.keepers.items()):
         for child in psutil.Process(keeper).children():
