@@ -28,7 +28,7 @@ from bench.recovery.rounds import one_round
 from bench.recovery.series import Draw, Series
 from bench.report import Report
 from runner.agent.checks.hardware_parts import find
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.launch.devices import Devices
 from runner.facts.messages.cluster_status import RunStatus
 from tests.e2e.cluster_harness import ClusterHarness
@@ -90,7 +90,7 @@ def asked(query: str) -> list[str]:
 def tell_hardware(report: Report) -> None:
     """Read the parts of this machine as an agent does."""
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
-        devices = Devices("n1", Loop(lambda seconds: None), lambda: None)
+        devices = Devices("n1", EventLoop(lambda seconds: None), lambda: None)
         found = find(Path(folder), shares_machine=False, gpus=devices.uuids)
     kinds = [part.split(":")[0] for part in found.parts]
     named = {part for part in found.parts if part.startswith("gpu:")}

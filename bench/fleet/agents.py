@@ -18,7 +18,7 @@ from typing import Any
 
 from runner.agent.ranks import rank_resources
 from runner.agent.ranks.compute_times import TELL_SECONDS
-from runner.agent.transport.session import AgentSession, Source, new_life
+from runner.agent.transport.session import AgentInstance, AgentSession, new_instance_id
 from runner.agent.transport.store_client import StoreClient
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
@@ -94,12 +94,12 @@ class FakeAgent:
     """One agent. The owner's thread calls `look` and `obey`; its courier's threads post into `news`."""
 
     def __init__(
-        self, node: str, courier: StoreClient, cluster: ClusterSpec, **settings: Any
+        self, node: str, client: StoreClient, cluster: ClusterSpec, **settings: Any
     ) -> None:
         self.node, self.news = node, settings["news"]
         self.session = AgentSession(
-            courier,
-            Source(node=node, incarnation=1, life=new_life()),
+            client,
+            AgentInstance(node=node, incarnation=1, life=new_instance_id()),
             self,
             signer=settings["signer"],
             rejoin_seconds=cluster.silence_seconds,
@@ -123,14 +123,14 @@ class FakeAgent:
             return
         if self.session.wants_join(now):
             self.session.join(self._joined(), now)
-        plan, stamp = self.plan, self.session.stamp()
+        plan, stamp = self.plan, self.session.next_header()
         if plan is None:
             beat = Heartbeat(**stamp, epoch=self.epoch, agent_resident_bytes=50_000_000, **WARM)
-            self.session.beat(beat)
+            self.session.heartbeat(beat)
             return
         told = self.step
         self.step = int(now - self.started_at)
-        self.session.beat(
+        self.session.heartbeat(
             Heartbeat(
                 **stamp,
                 epoch=self.epoch,
@@ -148,8 +148,10 @@ class FakeAgent:
         )
         if plan.node_rank == 0 and self.step and now >= self.marked_at + PROGRESS_SECONDS:
             self.marked_at = now
-            mark = Progress(**self.session.stamp(), attempt=plan.attempt, step=self.step, loss=2.5)
-            self.session.tell(mark)
+            mark = Progress(
+                **self.session.next_header(), attempt=plan.attempt, step=self.step, loss=2.5
+            )
+            self.session.emit(mark)
 
     def _computed(self, plan: LaunchPlan, now: float) -> tuple[RankCompute, ...]:
         """Tell what steps cost, when an agent does."""
@@ -187,10 +189,10 @@ class FakeAgent:
         """Have it answered."""
         self.news.put((self, task))
 
-    def on_confirmed(self, asked: int) -> None:
+    def on_confirmed(self, request: int) -> None:
         """Nothing waits for it."""
 
-    def on_junk(self, reason: str) -> None:
+    def on_malformed(self, reason: str) -> None:
         """Nobody makes any: it would be a fault of ours."""
         say(what="junk", node=self.node, reason=reason)
 
@@ -209,7 +211,7 @@ class FakeAgent:
         if isinstance(news, Task):
             is_check = news.task == "check"
             detail: dict[str, Any] = {"outcome": "PASS", "checks": []} if is_check else {}
-            self.session.tell(ActionResult(id=news.id, outcome="done", detail=detail))
+            self.session.emit(ActionResult(id=news.id, outcome="done", detail=detail))
         elif self.session.is_mine(news) and news.epoch >= self.epoch and not self.is_mute:
             self._assigned(news)
 
@@ -219,19 +221,19 @@ class FakeAgent:
             self.plan, self.epoch, self.step = plan, assignment.epoch, 0
             self.started_at = self.marked_at = self.computed_at = self.held_at = time.monotonic()
             pids = {str(rank): FIRST_PID + rank for rank in plan.ranks}
-            stamp = self.session.stamp()
-            self.session.tell(
+            stamp = self.session.next_header()
+            self.session.emit(
                 RanksStarted(**stamp, epoch=self.epoch, attempt=plan.attempt, pids=pids)
             )
         elif plan is None and before is not None and assignment.attempt is not None:
             gone = RanksTerminated(
-                **self.session.stamp(),
+                **self.session.next_header(),
                 epoch=self.epoch,
                 attempt=before.attempt,
                 last_step=self.step or None,
             )
             self.plan, self.epoch = None, assignment.epoch
-            self.session.tell(gone)
+            self.session.emit(gone)
 
     def crash(self) -> None:
         """Lose a rank."""
@@ -239,9 +241,9 @@ class FakeAgent:
         if plan is None:
             say(what="nothing to crash", node=self.node)
             return
-        self.session.tell(
+        self.session.emit(
             RankExited(
-                **self.session.stamp(),
+                **self.session.next_header(),
                 epoch=self.epoch,
                 attempt=plan.attempt,
                 rank=plan.ranks[0],
@@ -254,7 +256,7 @@ class FakeAgent:
     def _joined(self) -> NodeJoined:
         number = self.node[1:]
         return NodeJoined(
-            **self.session.stamp(),
+            **self.session.next_header(),
             hardware=f"board:fleet-{number}",
             parts=(f"board:fleet-{number}",),
             slots=SLOTS,
@@ -271,23 +273,23 @@ class Fleet:
         self._news: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._store = open_store(cluster)
         signer = signer_of(cluster)
-        self._couriers: list[StoreClient] = []
+        self._clients: list[StoreClient] = []
         self._agents: dict[str, FakeAgent] = {}
         for number in range(first, first + count):
             if len(self._agents) % SESSIONS_PER_COURIER == 0:
                 # A handle of its own: what wakes one reader need not wake the others.
-                self._couriers.append(StoreClient(open_store(cluster)))
+                self._clients.append(StoreClient(open_store(cluster)))
             name = f"n{number}"
             self._agents[name] = FakeAgent(
-                name, self._couriers[-1], cluster, signer=signer, news=self._news
+                name, self._clients[-1], cluster, signer=signer, news=self._news
             )
 
     def run(self) -> None:
         """Play until told to stop."""
         for agent in self._agents.values():
             agent.start()
-        for courier in self._couriers:
-            courier.start()
+        for client in self._clients:
+            client.start()
         threading.Thread(target=self._listen, daemon=True).start()
         agents, every = list(self._agents.values()), self._cluster.heartbeat_seconds
         begun, spoken = time.monotonic(), 0

@@ -1,7 +1,7 @@
-"""The agent: reads what its node is to run, makes it true, and says what it sees.
+"""The agent: reads its node's assignment, reconciles the node with it, and reports what it observes.
 
-One owner thread (`Loop`) holds all state. Two more threads, those of the session's `StoreClient`, talk to the store and only post.
-Blocking work on file systems runs on short-lived threads that post their result.
+One owner thread (`EventLoop`) holds all state. The two threads of the `StoreClient` talk to the store and only post. Blocking work
+on file systems runs on short-lived threads that post their result.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 
 from runner.agent import notices, tasks
 from runner.agent.checks import hardware_parts
-from runner.agent.checks.check_task import Checking
-from runner.agent.event_loop import LATE_SECONDS, Loop
+from runner.agent.checks.check_task import CheckRunner
+from runner.agent.event_loop import LATE_SECONDS, EventLoop
 from runner.agent.fence import Fence
 from runner.agent.identity import Identity, Unwritable
 from runner.agent.launch.devices import Devices
@@ -27,7 +27,7 @@ from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.notices import Announcement, Notices
 from runner.agent.ranks import rank_resources
 from runner.agent.reconcile import Reconciler
-from runner.agent.transport.session import AgentSession, Source, new_life
+from runner.agent.transport.session import AgentInstance, AgentSession, new_instance_id
 from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.agent.transport.spool import Spool
 from runner.agent.transport.store_client import StoreClient
@@ -48,25 +48,25 @@ from runner.store.protocol import Store
 
 log = logging.getLogger("stoker.agent")
 
-# between two durable marks of progress; chosen
+# Between two durable progress signals; chosen.
 PROGRESS_MARK_SECONDS = 5.0
-# for the store to take the last words
+# For the store to acknowledge the last signals.
 FLUSH_SECONDS = 5.0
-# answers kept for tasks that arrive twice; chosen
+# Answers kept for tasks that arrive twice; chosen.
 MAX_TASKS_REMEMBERED = 256
-# characters of why there is no warm process, or of what was junk
+# Characters of why there is no warm process, or of why a message was refused.
 MAX_SHOWN = 300
-# sources of junk told apart; chosen
-MAX_JUNK_SOURCES = 100
+# Classes of malformed messages that are counted apart; chosen.
+MAX_MALFORMED_CLASSES = 100
 SPOOL_NAME = "outbox.jsonl"
-# Exit code of an agent whose node is another one's now: starting it again would not help (EX_NOPERM of sysexits.h).
+# Exit code of a displaced agent: a restart would not help (EX_NOPERM of sysexits.h).
 DISPLACED = 77
 
 
 class Agent:
-    """One life of a node's agent. Raises UserError when the node has one already, PermanentError when it cannot work.
+    """One instance of a node's agent. Raises UserError when the node has one already, PermanentError when it cannot work.
 
-    The session calls its `on_...` methods on threads of its own; they only post.
+    The store client calls the `on_...` methods on its threads; they only post.
     """
 
     def __init__(
@@ -79,18 +79,18 @@ class Agent:
         self._place = place
         self._progress_mark_seconds = progress_mark_seconds
         self._identity = Identity(place.node, place.folder)
-        self._loop = Loop(self._was_stopped)
+        self._loop = EventLoop(self._on_stall)
         gpus = Devices(place.node, self._loop, lambda: None, folder=place.device_files).uuids
         self._hardware = hardware_parts.find(
             place.folder, shares_machine=place.shares_machine, gpus=gpus, root=place.machine
         )
-        self._courier = StoreClient(store)
+        self._store_client = StoreClient(store)
         self._session = AgentSession(
-            self._courier,
-            Source(
+            self._store_client,
+            AgentInstance(
                 node=place.node,
                 incarnation=self._identity.incarnation,
-                life=new_life(),
+                life=new_instance_id(),
                 task_cursor=self._identity.task_cursor,
             ),
             self,
@@ -98,124 +98,132 @@ class Agent:
             rejoin_seconds=place.cluster.silence_seconds,
             spool=_spool(place.folder),
         )
-        voice = SignalEmitter(stamp=self._session.stamp, tell=self._tell, beat=self._beat)
-        self._ranks = Reconciler(place, self._identity, self._loop, voice=voice)
+        emitter = SignalEmitter(
+            next_header=self._session.next_header, emit=self._emit, heartbeat=self._send_heartbeat
+        )
+        self._ranks = Reconciler(place, self._identity, self._loop, emitter=emitter)
         cluster = place.cluster
-        self._checking = Checking(place.folder, self._loop, self._answer)
+        self._check_runner = CheckRunner(place.folder, self._loop, self._answer)
         self._notices = Notices(
-            notices.file_of(cluster.notice_file, node=place.node, folder=place.folder),
+            notices.notice_path(cluster.notice_file, node=place.node, folder=place.folder),
             on_notice=self._announce,
-            on_junk=self._junk,
+            on_malformed=self._report_malformed,
         )
         self._fence = Fence(
             fence_seconds=cluster.fence_seconds, hard_cap_seconds=cluster.hard_cap_seconds
         )
         self._resumed_at = time.monotonic()
-        # the newest confirmation of the assignment asked for
-        self._asked = 0
-        # tasks read before are older than this life
-        self._has_listened = False
+        # The newest confirmation of the assignment that was requested.
+        self._confirm_request = 0
+        # Tasks read before the first confirmation are older than this instance.
+        self._is_confirmed = False
         self._answers: collections.OrderedDict[str, ActionResult] = collections.OrderedDict()
-        self._junk_sources: collections.Counter[str] = collections.Counter()
-        # whether the timer for the next look at the ranks is set
-        self._is_looking = False
+        self._num_malformed: collections.Counter[str] = collections.Counter()
+        # Whether the timer for the next poll of the ranks is set.
+        self._is_polling = False
         self._is_leaving = False
         self._is_displaced = False
 
     def run(self) -> int:
-        """Serve until told to leave; return the exit code."""
-        self._obey_signals()
+        """Serve until asked to leave; return the exit code."""
+        self._install_signal_handlers()
         waiting = self._session.waiting
         state = self._ranks.begin()
         self._session.join(self._joined(), time.monotonic())
         self._ranks.report_beginning(state, waiting)
         self._session.start()
-        self._courier.start()
-        self._heartbeat()
+        self._store_client.start()
+        self._tick()
         self._loop.run()
-        self._session.deafen()
+        self._session.unsubscribe()
         if not self._is_displaced:
-            self._tell(NodeLeft(**self._session.stamp()))
+            self._emit(NodeLeft(**self._session.next_header()))
         if not self._session.flush(FLUSH_SECONDS):
-            log.warning("the store is away: %d signals wait", len(self._session.waiting))
-        self._courier.close()
+            log.warning(
+                "the store has not acknowledged %d signals; the next agent sends them",
+                len(self._session.waiting),
+            )
+        self._store_client.close()
         self._session.close()
-        self._ranks.searching.close()
+        self._ranks.log_search.close()
         self._loop.close()
         self._identity.close()
         return DISPLACED if self._is_displaced else 0
 
     def leave(self) -> None:
-        """Have `run` end ranks and keeper and return. May be called from any thread and from signal handlers."""
+        """Have `run` end ranks and keeper and return. Callable from any thread and from signal handlers."""
         self._loop.post(self._leave)
 
-    # -- what comes in
+    # -- in
 
     def on_assignment(self, assignment: Assignment) -> None:
-        """Have the owner take an assignment."""
+        """Post an assignment."""
         self._loop.post(partial(self._on_assignment, assignment))
 
     def on_task(self, task: Task, number: int) -> None:
-        """Have the owner do a task."""
+        """Post a task."""
         self._loop.post(partial(self._on_task, task, number))
 
-    def on_confirmed(self, asked: int) -> None:
-        """Have the owner know that the register was read anew."""
-        self._loop.post(partial(self._confirmed, asked))
+    def on_confirmed(self, request: int) -> None:
+        """Post that the register was read after this request."""
+        self._loop.post(partial(self._on_confirmed, request))
 
-    def on_junk(self, reason: str) -> None:
-        """Have the owner say that something came which cannot be obeyed."""
-        self._loop.post(partial(self._junk, reason))
+    def on_malformed(self, reason: str) -> None:
+        """Post why a message was refused."""
+        self._loop.post(partial(self._report_malformed, reason))
 
     def on_acknowledged(self, facts: list[object]) -> None:
-        """Have the keeper forget exits that the store has."""
+        """Post the exits that the store has, so that the keeper drops them."""
         exits = [fact for fact in facts if isinstance(fact, RankExited)]
         if exits:
             self._loop.post(partial(self._ranks.acknowledge, exits))
 
     def on_displaced(self, life: str) -> None:
-        """Have the owner end: this node is another life's."""
-        self._loop.post(partial(self._displaced, life))
+        """Post that another agent instance owns this node."""
+        self._loop.post(partial(self._on_displaced, life))
 
     def _on_assignment(self, assignment: Assignment) -> None:
         if assignment.node != self._place.node:
-            self._junk(f"assignment of node {assignment.node!r} in the register of this one")
+            self._report_malformed(
+                f"assignment of node {assignment.node!r} in the register of {self._place.node!r}"
+            )
             return
         self._ranks.assign(assignment, is_mine=self._session.is_mine(assignment))
 
-    def _confirmed(self, asked: int) -> None:
-        if asked >= self._asked:
-            self._has_listened = True
+    def _on_confirmed(self, request: int) -> None:
+        if request >= self._confirm_request:
+            self._is_confirmed = True
             self._ranks.is_sure = True
-            self._ranks.converge()
+            self._ranks.reconcile()
 
-    def _was_stopped(self, seconds: float) -> None:
-        """Believe nothing after having been stopped: the assignment may have changed, a task may be long overdue."""
-        log.warning("stood still for %.1f s; reading the assignment anew", seconds)
+    def _on_stall(self, seconds: float) -> None:
+        """Read the assignment again after the agent was stopped: it may have changed, and tasks may be overdue."""
+        log.warning("the agent was stopped for %.1f s; it reads its assignment again", seconds)
         self._resumed_at = time.monotonic()
         self._ranks.is_sure = False
-        self._asked = self._session.confirm()
+        self._confirm_request = self._session.confirm()
 
-    # -- what goes out
+    # -- out
 
-    def _tell(self, fact: object) -> None:
+    def _emit(self, fact: object) -> None:
         try:
-            self._session.tell(fact)
+            self._session.emit(fact)
         except WireError as error:
-            self._junk(str(error))
+            self._report_malformed(str(error))
 
-    def _junk(self, reason: str) -> None:
-        source = reason.partition(" ")[0]
-        if self._junk_sources[source] or len(self._junk_sources) < MAX_JUNK_SOURCES:
-            self._junk_sources[source] += 1
-        if self._junk_sources[source] == 1:
-            log.warning("junk, said once: %s", reason[:MAX_SHOWN])
-            self._session.tell(MalformedMessage(**self._session.stamp(), reason=reason[:MAX_SHOWN]))
+    def _report_malformed(self, reason: str) -> None:
+        """Emit a refused message, once for each class: the first word of the reason."""
+        name, reason = reason.partition(" ")[0], reason[:MAX_SHOWN]
+        if self._num_malformed[name] or len(self._num_malformed) < MAX_MALFORMED_CLASSES:
+            self._num_malformed[name] += 1
+        if self._num_malformed[name] == 1:
+            log.warning("refused (further ones of this class are not logged): %s", reason)
+            self._session.emit(MalformedMessage(**self._session.next_header(), reason=reason))
 
     def _joined(self) -> NodeJoined:
         gang = self._ranks.gang
         return NodeJoined(
-            **self._session.stamp(),
+            **self._session.next_header(),
             hardware=self._hardware.hardware,
             parts=self._hardware.parts,
             slots=self._place.slots,
@@ -227,25 +235,25 @@ class Agent:
         )
 
     def _join_again(self, now: float) -> None:
-        """Nobody has answered: say again that we are here, and what became of ranks, in case it was not believed then."""
+        """Repeat the join that no assignment answered, and the ranks' signals, which may have been refused until now."""
         self._session.join(self._joined(), now)
         self._ranks.report_again()
 
-    def _heartbeat(self) -> None:
-        """Do what is done once per heartbeat: look, tell, keep files small, judge whether to go on without the store."""
+    def _tick(self) -> None:
+        """Do the work of one heartbeat: poll the ranks, send, bound output files, fence if the store is lost."""
         now = time.monotonic()
-        self._loop.at("heartbeat", now + self._place.cluster.heartbeat_seconds, self._heartbeat)
+        self._loop.at("heartbeat", now + self._place.cluster.heartbeat_seconds, self._tick)
         gang = self._ranks.gang
         if gang is not None:
             gang.look(now, stopped_seconds=self._place.cluster.stopped_seconds)
-            for said in gang.mark(now, every_seconds=self._progress_mark_seconds):
-                self._tell(said)
+            for fact in gang.mark(now, every_seconds=self._progress_mark_seconds):
+                self._emit(fact)
             if pids := gang.to_measure(now):
                 self._loop.in_background(partial(rank_resources.measure, pids), gang.measured)
-        self._notices.look()
+        self._notices.poll()
         if self._session.wants_join(now):
             self._join_again(now)
-        self._beat()
+        self._send_heartbeat()
         self._ranks.bound_outputs()
         self._ranks.keeping.wake()
         if gang is not None:
@@ -258,57 +266,57 @@ class Agent:
             if reason:
                 self._ranks.fence(reason)
 
-    def _look(self) -> None:
-        """Look at the ranks several times a second, as long as there are any; what cannot wait is told at once."""
+    def _poll_ranks(self) -> None:
+        """Poll the ranks several times a second while there are any; send urgent changes at once."""
         gang = self._ranks.gang
-        self._is_looking = gang is not None
+        self._is_polling = gang is not None
         if gang is not None:
             stopped_seconds = self._place.cluster.stopped_seconds
             again_at = gang.look(time.monotonic(), stopped_seconds=stopped_seconds)
-            self._loop.at("look", again_at, self._look)
+            self._loop.at("look", again_at, self._poll_ranks)
             if gang.wants_beat:
-                self._beat()
+                self._send_heartbeat()
 
-    def _beat(self) -> None:
+    def _send_heartbeat(self) -> None:
         gang = self._ranks.gang
-        if gang is not None and not self._is_looking:
-            self._look()
+        if gang is not None and not self._is_polling:
+            self._poll_ranks()
         resident_bytes = _resident_bytes()
         if gang is None:
-            beat = Heartbeat(
-                **self._session.stamp(),
+            heartbeat = Heartbeat(
+                **self._session.next_header(),
                 epoch=self._identity.epoch,
                 agent_resident_bytes=resident_bytes,
             )
         else:
             stopped_seconds = self._place.cluster.stopped_seconds
-            beat = gang.heartbeat(
+            heartbeat = gang.heartbeat(
                 time.monotonic(), stopped_seconds=stopped_seconds, resident_bytes=resident_bytes
             )
         warming = self._ranks.warming
         if warming.is_wanted:
             resident_bytes = _resident_bytes(warming.pid) if warming.pid else 0
-            beat = replace(
-                beat,
+            heartbeat = replace(
+                heartbeat,
                 warm=warming.shown[:MAX_SHOWN],
                 warm_resident_bytes=resident_bytes,
                 warm_versions=warming.versions,
             )
-        self._session.beat(beat)
+        self._session.heartbeat(heartbeat)
 
     def _announce(self, announced: Announcement) -> None:
         log.warning("%s announced: %s", announced.kind, announced.reason or "no reason given")
-        self._tell(
+        self._emit(
             Notice(
-                **self._session.stamp(),
+                **self._session.next_header(),
                 notice=announced.kind,
                 reason=announced.reason,
                 deadline_seconds=announced.deadline_seconds,
             )
         )
 
-    def _preempted(self) -> None:
-        """Take SIGUSR1 for what a scheduler means by it (Slurm: `--signal=USR1@SECONDS`)."""
+    def _on_preemption(self) -> None:
+        """Announce SIGUSR1, a scheduler's warning of preemption (Slurm: `--signal=USR1@SECONDS`)."""
         self._announce(Announcement("preemption", "SIGUSR1 to the agent"))
 
     # -- tasks
@@ -316,22 +324,22 @@ class Agent:
     def _on_task(self, task: Task, number: int) -> None:
         answered = self._answers.get(task.id)
         if answered is not None:
-            self._tell(answered)
+            self._emit(answered)
             return
         since_resumed = time.monotonic() - self._resumed_at
         gang = self._ranks.gang
         reason = tasks.refusal(
             task,
             node=self._place.node,
-            life=self._session.source.life,
+            life=self._session.instance.life,
             epoch=self._identity.epoch,
             gang=gang,
-            has_waited=not self._has_listened or self._has_just_resumed(since_resumed),
+            has_waited=not self._is_confirmed or self._has_just_resumed(since_resumed),
         )
         try:
-            self._identity.take_task(number)
+            self._identity.record_task(number)
         except Unwritable as error:
-            # a later life would do it again
+            # A later instance would do it again.
             if task.task in tasks.ONCE:
                 reason = reason or str(error)
         if reason:
@@ -342,29 +350,27 @@ class Agent:
     def _do(self, task: Task) -> None:
         gang = self._ranks.gang
         if task.task == "check":
-            self._checking.begin(task)
+            self._check_runner.begin(task)
         elif task.task == "leave":
-            # NodeLeft is the answer
+            # NodeLeft is the answer.
             self._leave()
-        elif task.task == "drill" and task.args.get("fault") in tasks.STRIKES:
-            self._strike(task)
+        elif task.task == "drill" and task.args.get("fault") in tasks.AGENT_DRILLS:
+            self._run_agent_drill(task)
         elif gang is not None:
             ranks = self._ranks
-            done = tasks.perform(task, gang, ranks.channels, ranks.strike_rank)
-            outcome, message, detail = done
-            self._answer(tasks.result(task, outcome, message, detail))
+            self._answer(tasks.perform(task, gang, ranks.channels, ranks.signal_rank))
 
     def _has_just_resumed(self, since_resumed: float) -> bool:
-        return self._asked > 0 and since_resumed < LATE_SECONDS
+        return self._confirm_request > 0 and since_resumed < LATE_SECONDS
 
     def _answer(self, answer: ActionResult) -> None:
         self._answers[answer.id] = answer
         while len(self._answers) > MAX_TASKS_REMEMBERED:
             self._answers.popitem(last=False)
-        self._tell(answer)
+        self._emit(answer)
 
-    def _strike(self, task: Task) -> None:
-        """End ourselves as a real fault would, once the answer is in the store."""
+    def _run_agent_drill(self, task: Task) -> None:
+        """End this agent as a real fault would, once the answer is in the store."""
         fault = task.args["fault"]
         log.warning("drill %s", fault)
         self._answer(tasks.result(task, "done", str(fault)))
@@ -377,29 +383,29 @@ class Agent:
 
     # -- leaving
 
-    def _obey_signals(self) -> None:
+    def _install_signal_handlers(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: self.leave())
-            signal.signal(signal.SIGUSR1, lambda *_: self._loop.post(self._preempted))
+            signal.signal(signal.SIGUSR1, lambda *_: self._loop.post(self._on_preemption))
 
     def _leave(self) -> None:
         if not self._is_leaving:
             self._is_leaving = True
             log.info("leaving")
             self._loop.cancel("heartbeat")
-            self._checking.end()
-            self._ranks.leave(partial(self._ranks.searching.finish, self._loop.stop))
+            self._check_runner.end()
+            self._ranks.leave(partial(self._ranks.log_search.finish, self._loop.stop))
 
-    def _displaced(self, life: str) -> None:
-        """End at once: another agent is this node now, and its ranks must be the only ones."""
+    def _on_displaced(self, life: str) -> None:
+        """End at once: another agent owns this node now, and only its ranks may run."""
         if not self._is_displaced:
             self._is_displaced = True
             log.error(
-                "node %r is another agent's now (life %s, this is %s): its ranks here are killed, and this agent ends",
+                "node %r belongs to another agent now (%s, this is %s): this agent kills its ranks and ends",
                 self._place.node,
                 life,
-                self._session.source.life,
+                self._session.instance.life,
             )
             self._leave()
 
@@ -409,7 +415,7 @@ def _spool(folder: Path) -> Spool:
         return Spool(folder / SPOOL_NAME)
     except OSError as error:
         raise PermanentError(
-            f"{folder / SPOOL_NAME} cannot be opened ({error}); signals are kept there until the store has them"
+            f"{folder / SPOOL_NAME} cannot be opened ({error}); it holds signals until the store has them"
         ) from error
 
 
@@ -417,6 +423,6 @@ def _resident_bytes(pid: int | None = None) -> int:
     try:
         pages = int(Path(f"/proc/{pid or 'self'}/statm").read_bytes().split()[1])
     except OSError:
-        # the process is gone
+        # The process is gone.
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")

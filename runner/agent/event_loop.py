@@ -1,4 +1,4 @@
-"""The owner's loop: descriptors, named timers and posts from other threads, all run by one thread, and never by polling."""
+"""The event loop: one thread runs callbacks for descriptors, named timers and posts from other threads."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from typing import TypeVar
 
 log = logging.getLogger("stoker.agent")
 
-# a turn that starts this much later than it should: we were stopped; chosen
+# A turn that starts this much late: the process was stopped; chosen.
 LATE_SECONDS = 1.0
 
 T = TypeVar("T")
 
 
-class Loop:
+class EventLoop:
     """Runs callbacks one after the other. Only `post` may be called from other threads or from a signal handler.
 
-    `on_late(seconds)` is called when the loop stood still for longer than it meant to, before anything else is run.
+    `on_late(seconds)` is called before any other callback when a turn starts late.
     """
 
     def __init__(self, on_late: Callable[[float], None]) -> None:
@@ -31,17 +31,17 @@ class Loop:
         self._selector = selectors.DefaultSelector()
         self._posts: collections.deque[Callable[[], None]] = collections.deque()
         self._timers: dict[str, tuple[float, Callable[[], None]]] = {}
-        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._selector.register(self._bell, selectors.EVENT_READ, self._take_posts)
-        self._is_over = False
+        self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._selector.register(self._wakeup, selectors.EVENT_READ, self._run_posts)
+        self._is_stopped = False
 
     def post(self, callback: Callable[[], None]) -> None:
-        """Have the owner call this soon."""
+        """Have the owner's thread call this soon."""
         self._posts.append(callback)
         try:
-            os.eventfd_write(self._bell, 1)
+            os.eventfd_write(self._wakeup, 1)
         except OSError:
-            # closed: the loop is over, and so is what was posted
+            # The loop is closed, and drops what is posted.
             pass
 
     def in_background(
@@ -65,28 +65,28 @@ class Loop:
         self._selector.register(descriptor, selectors.EVENT_READ, callback)
 
     def unwatch(self, descriptor: int) -> None:
-        """Stop watching; nothing happens if it was not watched."""
+        """Stop watching a descriptor, if it was watched."""
         try:
             self._selector.unregister(descriptor)
         except KeyError:
             pass
 
     def at(self, name: str, when: float, callback: Callable[[], None]) -> None:
-        """Set the timer `name`, which may be set already, to a moment of the monotonic clock."""
+        """Set or replace the timer `name`, at a moment of the monotonic clock."""
         self._timers[name] = (when, callback)
 
     def cancel(self, name: str) -> None:
-        """Forget a timer, if there is one."""
+        """Cancel a timer, if it is set."""
         self._timers.pop(name, None)
 
     def stop(self) -> None:
         """End `run` after the current turn."""
-        self._is_over = True
+        self._is_stopped = True
 
     def run(self) -> None:
-        """Serve until stopped; a callback that raises is logged and passed over."""
+        """Serve until stopped; a callback that raises is logged."""
         turned_at = time.monotonic()
-        while not self._is_over:
+        while not self._is_stopped:
             now = time.monotonic()
             due = min((when for when, _ in self._timers.values()), default=None)
             timeout_seconds = None if due is None else max(0.0, due - now)
@@ -104,12 +104,12 @@ class Loop:
                     self._safely(callback)
 
     def close(self) -> None:
-        """Let go of the descriptors."""
+        """Close the descriptors."""
         self._selector.close()
-        os.close(self._bell)
+        os.close(self._wakeup)
 
-    def _take_posts(self) -> None:
-        os.eventfd_read(self._bell)
+    def _run_posts(self) -> None:
+        os.eventfd_read(self._wakeup)
         for _ in range(len(self._posts)):
             self._safely(self._posts.popleft())
 
@@ -117,4 +117,4 @@ class Loop:
         try:
             callback()
         except Exception:
-            log.exception("a callback failed; the agent goes on")
+            log.exception("a callback of the event loop failed; the agent continues")

@@ -1,6 +1,6 @@
-"""When an agent that lost the store ends its ranks: never while they advance, except past the hard cap.
+"""The fence: when an agent that lost the store ends its ranks. Never while they advance, except past the hard cap.
 
-store lost and no step, both for `fence_seconds`   -> end them: nobody can tell whether a new gang was started elsewhere
+store lost and no step, both for `fence_seconds`   -> end them: the supervisor may have started a new gang elsewhere
 store lost for `hard_cap_seconds`                  -> end them, advancing or not: after it a new gang may be launched
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fence:
-    """The rule, told the time. 0 as `hard_cap_seconds` means no cap."""
+    """The rule; its caller passes the time. 0 as `hard_cap_seconds` means no cap."""
 
     fence_seconds: float
     hard_cap_seconds: float
@@ -19,11 +19,11 @@ class Fence:
     def verdict(
         self, now: float, *, lost_since: float | None, progress_at: float, resumed_at: float
     ) -> str:
-        """Say why the ranks must end now; empty while they may go on.
+        """Return why the ranks must end now; "" while they may run on.
 
-        `lost_since`: since when the store does not answer, None while it does. `progress_at`: last step, or last sign of
-        life of ranks that report none. `resumed_at`: when the agent last noticed that it had itself been stopped: what
-        happened meanwhile was not seen, so the wait for a step begins anew, while the cap does not.
+        `lost_since`: since when the store has not answered, None while it does. `progress_at`: last step, or last activity of
+        ranks that report none. `resumed_at`: when the agent last noticed that it had been stopped itself: it saw no step
+        meanwhile, so the wait for one begins again, while the cap does not.
         """
         if lost_since is None:
             return ""

@@ -1,7 +1,7 @@
-"""Who this agent is: a lock on the node's folder, the hardware's serial, and what must survive one life of an agent.
+"""The agent's identity: a lock on the node's folder, and the state that must survive an agent instance.
 
-`agent.json` is written and flushed before what it says becomes true outside: an epoch before it is obeyed, a launch before
-its first rank exists, a task before it strikes. So no later life starts an attempt twice or repeats a drill.
+`agent.json` is written and flushed before its content takes effect: an epoch before it is accepted, a launch before its first rank
+exists, a task before it is done. So no later instance starts an attempt twice or repeats a drill.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from runner.keeper.keeper import process
 log = logging.getLogger("stoker.agent")
 
 LOCK_NAME = "agent.lock"
-LIFE_NAME = "agent.json"
+STATE_NAME = "agent.json"
 
 
 @dataclass(slots=True, kw_only=True)
-class Life:
-    """What outlives an agent. `launched_*` name the newest attempt this node was to start, whether or not it came to that."""
+class PersistedState:
+    """The content of `agent.json`. `launched_*` name the newest attempt this node was about to start, started or not."""
 
     incarnation: int = 0
     epoch: int = 0
@@ -36,13 +36,13 @@ class Life:
 
 
 class Unwritable(PermanentError):
-    """What must be remembered before it is done cannot be written down."""
+    """State that must be on disk before an action cannot be written."""
 
 
 class Identity:
     """One agent's claim on a node's folder. Raises UserError when another agent holds it.
 
-    When the disk refuses what is to be remembered, it still holds for this life, and is written with the next change.
+    A change that the disk refuses still holds in this instance, and is written with the next change.
     """
 
     def __init__(self, node: str, folder: Path) -> None:
@@ -50,57 +50,57 @@ class Identity:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(node, folder / LOCK_NAME)
-        self._life = _read_life(folder / LIFE_NAME)
-        self._life_file = _opened_life(folder / LIFE_NAME)
-        self._life.incarnation += 1
+        self._state = _read_state(folder / STATE_NAME)
+        self._file = _open_file(folder / STATE_NAME)
+        self._state.incarnation += 1
         self._is_refused = False
         self._save()
 
     @property
     def incarnation(self) -> int:
-        """Number of this life, counted from 1."""
-        return self._life.incarnation
+        """Number of this agent instance, counted from 1."""
+        return self._state.incarnation
 
     @property
     def epoch(self) -> int:
-        """Highest epoch any life of this node obeyed."""
-        return self._life.epoch
+        """Highest epoch that any agent instance of this node accepted."""
+        return self._state.epoch
 
     @property
     def launched(self) -> tuple[int, AttemptId] | None:
-        """Epoch and attempt of the newest launch, by whichever life; None when there never was one."""
-        if not self._life.launched_attempt:
+        """Epoch and attempt of the newest launch, by any agent instance; None before the first."""
+        if not self._state.launched_attempt:
             return None
-        return self._life.launched_epoch, AttemptId.parse(self._life.launched_attempt)
+        return self._state.launched_epoch, AttemptId.parse(self._state.launched_attempt)
 
     @property
     def task_cursor(self) -> int:
-        """Number of the newest task taken from the node's stream."""
-        return self._life.task_cursor
+        """Number of the newest task handled from the node's stream."""
+        return self._state.task_cursor
 
-    def obey(self, epoch: int) -> None:
-        """Refuse older epochs from now on, in all later lives."""
-        if epoch > self._life.epoch:
-            self._life.epoch = epoch
+    def refuse_older(self, epoch: int) -> None:
+        """Refuse older epochs from now on, in later instances too."""
+        if epoch > self._state.epoch:
+            self._state.epoch = epoch
             try:
                 self._save()
             except Unwritable:
-                # said already; ranks must still end, and none are started before it is written
+                # `_save` has logged it. Ranks must still end, and none start before the state is written.
                 pass
 
-    def launch(self, epoch: int, attempt: AttemptId) -> None:
-        """Note that an attempt is about to be started; it is never started again. Raises Unwritable: then it must not be."""
-        self._life.launched_epoch, self._life.launched_attempt = epoch, str(attempt)
+    def record_launch(self, epoch: int, attempt: AttemptId) -> None:
+        """Record an attempt before it is started; it is never started again. Raises Unwritable: then it must not start."""
+        self._state.launched_epoch, self._state.launched_attempt = epoch, str(attempt)
         self._save()
 
-    def take_task(self, cursor: int) -> None:
-        """Note that a task was taken; it is never taken again. Raises Unwritable."""
-        self._life.task_cursor = cursor
+    def record_task(self, cursor: int) -> None:
+        """Record a task before it is done; it is never done again. Raises Unwritable."""
+        self._state.task_cursor = cursor
         self._save()
 
     def close(self) -> None:
-        """Give the folder back."""
-        os.close(self._life_file)
+        """Release the folder."""
+        os.close(self._file)
         os.close(self._lock)
 
     def _save(self) -> None:
@@ -109,17 +109,15 @@ class Identity:
         Two of these lie between an assignment and its ranks. A new file, renamed and made durable with its folder, takes 8 ms
         where this takes 0.1 (measured, ext4 on a virtual disk).
         """
-        path = self.folder / LIFE_NAME
+        path = self.folder / STATE_NAME
         try:
-            overwrite_sector(self._life_file, asdict(self._life))
+            overwrite_sector(self._file, asdict(self._state))
         except OSError as error:
             if not self._is_refused:
-                log.error(
-                    "%s cannot be written (%s): no ranks are started before it can", path, error
-                )
+                log.error("%s cannot be written (%s): no ranks start until it can", path, error)
             self._is_refused = True
             raise Unwritable(
-                f"{path} cannot be written ({error}), so nobody would know later what was started here"
+                f"{path} cannot be written ({error}), so a later agent would not know what was started here"
             ) from error
         self._is_refused = False
 
@@ -133,32 +131,32 @@ def _lock(node: str, path: Path) -> int:
         os.close(descriptor)
         raise UserError(
             f"node {node!r} has an agent already ({holder}), which holds {path}; "
-            f"stop that one first, or give this one another --node"
+            f"stop that agent first, or give this one another --node"
         ) from None
-    me = process(os.getpid())
-    assert me is not None
+    own = process(os.getpid())
+    assert own is not None
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps({"pid": me.pid, "start_ticks": me.start_ticks}).encode(), 0)
+    os.pwrite(descriptor, json.dumps({"pid": own.pid, "start_ticks": own.start_ticks}).encode(), 0)
     return descriptor
 
 
-def _opened_life(path: Path) -> int:
-    """Open the file to be overwritten in place; one that is missing, or of an older release, first gets its full size."""
+def _open_file(path: Path) -> int:
+    """Open the file to overwrite in place; a missing one, or one of an older release, first gets its full size."""
     if not path.exists() or path.stat().st_size != SECTOR_BYTES:
-        known = json.loads(path.read_text()) if path.exists() else asdict(Life())
+        known = json.loads(path.read_text()) if path.exists() else asdict(PersistedState())
         write_durably(path, sector(known))
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 
-def _read_life(path: Path) -> Life:
+def _read_state(path: Path) -> PersistedState:
     try:
         plain = json.loads(path.read_text())
-        known = {name: plain[name] for name in asdict(Life()) if name in plain}
-        return Life(**known)
+        known = {name: plain[name] for name in asdict(PersistedState()) if name in plain}
+        return PersistedState(**known)
     except FileNotFoundError:
-        return Life()
+        return PersistedState()
     except (ValueError, LookupError, TypeError) as error:
         raise PermanentError(
-            f"{path} cannot be read ({error}); it tells which attempts this node has started already. When no rank of "
-            f"this node runs anywhere, delete it"
+            f"{path} cannot be read ({error}); it records which attempts this node has started. "
+            f"When no rank of this node runs anywhere, delete it"
         ) from error

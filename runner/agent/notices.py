@@ -1,7 +1,7 @@
-"""Notices: somebody announces that this node will be taken away, in a file or by a signal.
+"""Notices: an operator or scheduler announces that this node will be taken away, in a file or by a signal.
 
-The file's text is JSON, such as {"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds": 3600}. Whoever writes it should
-rename it into place: what is read half written is junk once, and a notice as soon as it is whole.
+The file holds JSON, such as {"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds": 3600}. Its writer should rename it
+into place: a half-written file is reported as malformed once, and is a notice as soon as it is whole.
 """
 
 from __future__ import annotations
@@ -13,10 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from runner.facts.wording import valid_text
+
 NOTICE_NAME = "notice.json"
-# chosen
+# Chosen.
 MAX_NOTICE_BYTES = 4096
-# characters; chosen
+# Characters; chosen.
 MAX_REASON = 300
 _KINDS: dict[str, Literal["maintenance", "preemption"]] = {
     "maintenance": "maintenance",
@@ -26,7 +28,7 @@ _KINDS: dict[str, Literal["maintenance", "preemption"]] = {
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What was announced. `deadline_seconds` counts from when it was read; None: not said."""
+    """One notice. `deadline_seconds` counts from when the file was read; None: the notice states none."""
 
     kind: Literal["maintenance", "preemption"]
     reason: str = ""
@@ -34,56 +36,56 @@ class Announcement:
 
 
 class Notices:
-    """One file, looked at by `look`; each content is told once as long as the file is there."""
+    """Polls one file; each content is announced once while the file exists."""
 
     def __init__(
         self,
         path: Path,
         *,
         on_notice: Callable[[Announcement], None],
-        on_junk: Callable[[str], None],
+        on_malformed: Callable[[str], None],
     ) -> None:
         self._path = path
         self._on_notice = on_notice
-        self._on_junk = on_junk
-        self._stamp: tuple[int, int, int] | None = None
+        self._on_malformed = on_malformed
+        self._version: tuple[int, int, int] | None = None
         self._content: bytes | None = None
 
-    def look(self) -> None:
-        """Tell what is new; costs one look at the file's times while nothing is."""
+    def poll(self) -> None:
+        """Announce new content; costs one `stat` while there is none."""
         try:
-            seen = self._path.stat()
+            status = self._path.stat()
         except OSError:
-            self._stamp = self._content = None
+            self._version = self._content = None
             return
-        stamp = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
-        if stamp == self._stamp:
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        if version == self._version:
             return
-        self._stamp = stamp
+        self._version = version
         try:
             with self._path.open("rb") as file:
                 content = file.read(MAX_NOTICE_BYTES + 1)
         except OSError as error:
-            self._on_junk(f"notice {self._path}: {error}")
+            self._on_malformed(f"notice {self._path}: {error}")
             return
         if content == self._content:
             return
         self._content = content
         try:
-            announced = read(content)
+            announcement = parse(content)
         except ValueError as error:
-            self._on_junk(f"notice {self._path}: {error}")
+            self._on_malformed(f"notice {self._path}: {error}")
         else:
-            self._on_notice(announced)
+            self._on_notice(announcement)
 
 
-def file_of(notice_file: str, *, node: str, folder: Path) -> Path:
-    """Return where a node's notices appear."""
+def notice_path(notice_file: str, *, node: str, folder: Path) -> Path:
+    """Return the file of a node's notices. `notice_file`: the setting."""
     return Path(notice_file.replace("{node}", node)) if notice_file else folder / NOTICE_NAME
 
 
-def read(content: bytes) -> Announcement:
-    """Read a notice; raises ValueError for anything else."""
+def parse(content: bytes) -> Announcement:
+    """Parse a notice; raises ValueError for anything else."""
     if len(content) > MAX_NOTICE_BYTES:
         raise ValueError(f"more than {MAX_NOTICE_BYTES} bytes")
     try:
@@ -104,4 +106,4 @@ def read(content: bytes) -> Announcement:
         if not 0 <= seconds < math.inf:
             raise ValueError(f"deadline_seconds {seconds} is out of range")
         seconds = float(seconds)
-    return Announcement(_KINDS[kind], reason[:MAX_REASON], seconds)
+    return Announcement(_KINDS[kind], valid_text(reason)[:MAX_REASON], seconds)

@@ -17,13 +17,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
 from runner.agent.launch.keeper_client import AgentConfig, KeeperState
 from runner.agent.launch.keeper_lifecycle import Keeping
 from runner.agent.launch.launcher import Launching, Starting
-from runner.agent.logs.log_search import Searching, kernel_source
+from runner.agent.logs.log_search import LogSearch, kernel_source
 from runner.agent.ranks import output_files
 from runner.agent.ranks.channels import Channels
 from runner.agent.ranks.gang import Gang
@@ -47,21 +47,21 @@ class Reconciler:
     """
 
     def __init__(
-        self, place: AgentConfig, identity: Identity, loop: Loop, *, voice: SignalEmitter
+        self, place: AgentConfig, identity: Identity, loop: EventLoop, *, emitter: SignalEmitter
     ) -> None:
         self._identity = identity
-        self._loop, self._voice = loop, voice
+        self._loop, self._emitter = loop, emitter
         self.keeping = Keeping(
             place, loop, on_message=self._hear_keeper, on_lost=self._lost_with_keeper
         )
         self._starting = Starting(
-            place, identity, loop, voice=voice, keeping=self.keeping, on_change=self.converge
+            place, identity, loop, emitter=emitter, keeping=self.keeping, on_change=self.reconcile
         )
         self._ending = Ending(loop, self.keeping)
         kernel_log = kernel_source(
             place.cluster.kernel_log, node=place.node, shares_machine=place.shares_machine
         )
-        self.searching = Searching(loop, voice, folder=place.folder, kernel_log=kernel_log)
+        self.log_search = LogSearch(loop, emitter, folder=place.folder, kernel_log=kernel_log)
         self.warming = self._starting.warming
         self.channels = Channels(loop, self._take_packet)
         self.gang: Gang | None = None
@@ -88,14 +88,14 @@ class Reconciler:
             return state
         pids = {item["rank"]: item["pid"] for item in state.ranks}
         assignment: Assignment = from_message(state.notes["assignment"])
-        self.gang = gang = Gang(assignment, pids, self._voice.stamp, time.monotonic())
+        self.gang = gang = Gang(assignment, pids, self._emitter.next_header, time.monotonic())
         understood = state.notes.get("understood")
         if understood is not None:
             gang.understood = from_plain(Hello, understood)
         for item in state.ranks:
             gang.ranks[item["rank"]].is_alive = item["exit_code"] is None
         log.info("adopted attempt %s, ranks %s", gang.attempt, [rank.rank for rank in gang.alive])
-        self.searching.begun(gang, adopted=True)
+        self.log_search.begun(gang, adopted=True)
         return state
 
     def report_beginning(self, state: KeeperState, already: list[object]) -> None:
@@ -105,7 +105,7 @@ class Reconciler:
             self._confirm_gone()
             return
         self._cold = state.cold
-        self._voice.tell(gang.started(cold=state.cold))
+        self._emitter.emit(gang.started(cold=state.cold))
         for rank, packets in state.held.items():
             for packet in packets:
                 self._take_packet(rank, packet)
@@ -124,9 +124,9 @@ class Reconciler:
     def report_again(self) -> None:
         """Tell what became of the ranks, as at the beginning: whoever did not know this agent then has passed it over."""
         if self.gang is not None:
-            self._voice.tell(self.gang.started(cold=self._cold))
+            self._emitter.emit(self.gang.started(cold=self._cold))
         for fact in self._exits:
-            self._voice.tell(replace(fact, **self._voice.stamp()))
+            self._emitter.emit(replace(fact, **self._emitter.next_header()))
         if self.gang is None and self._starting.launching is None:
             self._confirm_gone()
 
@@ -138,7 +138,7 @@ class Reconciler:
         if assignment.epoch < self._identity.epoch:
             log.info("ignored an assignment of epoch %d", assignment.epoch)
             return
-        self._identity.obey(assignment.epoch)
+        self._identity.refuse_older(assignment.epoch)
         before, self._assignment = self._assignment, assignment
         was_mine, self._is_mine = self._is_mine, is_mine
         if is_mine:
@@ -151,9 +151,9 @@ class Reconciler:
             if is_mine:
                 self._confirm_gone()
             return
-        self.converge()
+        self.reconcile()
 
-    def converge(self) -> None:
+    def reconcile(self) -> None:
         """Do the next thing that is missing, if nothing is under way."""
         wanted = self._assignment
         if wanted is None or not self.keeping.is_up or self._when_left is not None:
@@ -193,14 +193,18 @@ class Reconciler:
         launched = self._identity.launched
         if launched is not None:
             epoch, attempt = launched
-            self._voice.tell(RanksTerminated(**self._voice.stamp(), epoch=epoch, attempt=attempt))
+            self._emitter.emit(
+                RanksTerminated(**self._emitter.next_header(), epoch=epoch, attempt=attempt)
+            )
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if launched is None or launched[1] != idle.attempt:
             # Its plan was overtaken before it was read; the epoch obeyed since then keeps it from ever being started.
-            self._voice.tell(
-                RanksTerminated(**self._voice.stamp(), epoch=idle.epoch, attempt=idle.attempt)
+            self._emitter.emit(
+                RanksTerminated(
+                    **self._emitter.next_header(), epoch=idle.epoch, attempt=idle.attempt
+                )
             )
 
     # -- ranks come and go
@@ -210,7 +214,7 @@ class Reconciler:
         if (is_overtaken or not self._is_mine) and not launching.is_sent:
             self._starting.call_off()
             self._confirm_gone()
-            self.converge()
+            self.reconcile()
         elif self.is_sure:
             self._starting.go_on()
 
@@ -225,19 +229,19 @@ class Reconciler:
         self.gang = Gang(
             launching.assignment,
             pids,
-            self._voice.stamp,
+            self._emitter.next_header,
             time.monotonic(),
             spawned_at=launching.sent_at,
         )
-        self.searching.begun(self.gang)
+        self.log_search.begun(self.gang)
         self._cold, self._exits, self._uncut = message["cold"], [], {}
-        self._voice.tell(self.gang.started(cold=self._cold))
+        self._emitter.emit(self.gang.started(cold=self._cold))
         if not self._cold:
             self.warming.served()
         channels, self._waiting_channels = self._waiting_channels, {}
         self.channels.add(channels)
-        self._voice.beat()
-        self.converge()
+        self._emitter.heartbeat()
+        self.reconcile()
 
     def _spawn_failed(self, reason: str) -> None:
         if self._starting.launching is None and self.gang is not None:
@@ -245,7 +249,7 @@ class Reconciler:
             self._starting.launching = Launching(assignment=self.gang.assignment)
             self.channels.finish()
             self.gang = None
-            self.searching.gone()
+            self.log_search.gone()
             self._ending.over()
         self._starting.failed(reason)
 
@@ -253,24 +257,24 @@ class Reconciler:
         self.channels.finish()
         gang, end = self.gang, self._ending.over()
         self.gang = None
-        self.searching.gone()
+        self.log_search.gone()
         if gang is not None:
             end = end or End(gang=gang, kill_at=0.0)
             for said in gang.gone(
                 left_behind=left_behind, fenced=end.fenced, stacks=end.stacks, stands=end.stands
             ):
-                self._voice.tell(said)
-            self._voice.beat()
-            clear = partial(flight_recorder.clear, gang.plan.output_folder, gang.plan.ranks)
+                self._emitter.emit(said)
+            self._emitter.heartbeat()
+            clear = partial(flight_recorder.remove_pipes, gang.plan.output_folder, gang.plan.ranks)
             self._loop.in_background(clear, lambda *_: None)
-        self.converge()
+        self.reconcile()
 
     def _tell_exit(self, gang: Gang, rank: int, exit_code: int | None) -> None:
         fact = gang.exited(rank, exit_code)
         self._exits.append(fact)
-        self._voice.tell(fact)
+        self._emitter.emit(fact)
         if exit_code not in ORDERLY_EXITS:
-            self.searching.ended(gang, rank)
+            self.log_search.ended(gang, rank)
 
     def _exited(self, message: dict[str, Any]) -> None:
         gang, number = self.gang, message["rank"]
@@ -297,7 +301,7 @@ class Reconciler:
         for fact in exits:
             self.keeping.ask("acknowledge", epoch=fact.epoch, rank=fact.rank)
 
-    def strike_rank(self, rank: int, number: int) -> None:
+    def signal_rank(self, rank: int, number: int) -> None:
         """Hit one rank as a drill does: what follows counts as its own doing."""
         self.keeping.ask("signal", rank=rank, signal=number, asked=False)
 
@@ -351,7 +355,7 @@ class Reconciler:
             self._when_left()
         else:
             self.warming.begin()
-            self.converge()
+            self.reconcile()
 
     def _take_packet(self, rank: int, packet: bytes) -> None:
         gang = self.gang
@@ -359,7 +363,7 @@ class Reconciler:
             return
         before = gang.understood
         for said in gang.hear(rank, packet, time.monotonic()):
-            self._voice.tell(said)
+            self._emitter.emit(said)
         if gang.understood is not None and gang.understood != before:
             notes = {
                 "assignment": to_message(gang.assignment),
@@ -367,4 +371,4 @@ class Reconciler:
             }
             self.keeping.ask("note", epoch=gang.epoch, notes=notes)
         if gang.wants_beat:
-            self._voice.beat()
+            self._emitter.heartbeat()

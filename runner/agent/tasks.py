@@ -1,4 +1,4 @@
-"""Tasks: one-offs for a node, done once and answered. Those that end the agent are answered before they strike."""
+"""Tasks: one-off requests to a node, done once and answered. A drill that ends the agent is answered before it runs."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from runner.agent.ranks.gang import Gang
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
 
-# drills that end the agent itself
-STRIKES = ("kill-agent", "kill-node")
-# must not be done a second time by a later life
+# Drills that end the agent itself.
+AGENT_DRILLS = ("kill-agent", "kill-node")
+# Tasks that a later instance must not repeat.
 ONCE = ("drill", "leave")
 _RANK_DRILLS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 
@@ -22,24 +22,24 @@ _RANK_DRILLS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 def refusal(
     task: Task, *, node: str, life: str, epoch: int, gang: Gang | None, has_waited: bool
 ) -> str:
-    """Say why a task is not to be done; empty when it is. `epoch`: the highest this node obeyed; `life`: this agent's.
+    """Return why a task is refused; "" when it is accepted. `epoch`: the highest this node accepted; `life`: this agent's.
 
-    `has_waited`: it may have lain there for any time, since no agent was listening. A drill is refused then: it was
-    meant for what ran when it was asked for.
+    `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then: it was meant for the ranks of
+    its own time.
     """
     if task.node != node:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"
     if task.epoch and task.epoch < (gang.epoch if gang is not None else epoch):
         return f"task {task.id} is of epoch {task.epoch}, older than what runs here"
     if task.task == "check":
-        # does no harm, however late
+        # Harmless at any age.
         return ""
     if has_waited and (task.task == "drill" or not task.epoch):
         return f"task {task.id} waited while no agent was listening here; ask again"
-    # said to one life, so that nobody who plays it back ends a later one
+    # It names one instance, so that a replay does not end a later one.
     if task.task == "leave":
         return "" if task.args.get("life") == life else f"task {task.id} was for an earlier agent"
-    if task.task == "drill" and task.args.get("fault") in STRIKES:
+    if task.task == "drill" and task.args.get("fault") in AGENT_DRILLS:
         return ""
     if gang is None:
         return f"no ranks run on node {node!r}"
@@ -47,21 +47,22 @@ def refusal(
 
 
 def perform(
-    task: Task, gang: Gang, channels: Channels, strike: Callable[[int, int], None]
-) -> tuple[Literal["done", "failed"], str, Mapping[str, Any]]:
-    """Do a task that concerns ranks; return outcome, message and detail. `strike(rank, signal)` hits one rank."""
+    task: Task, gang: Gang, channels: Channels, signal_rank: Callable[[int, int], None]
+) -> ActionResult:
+    """Do a task that concerns ranks, and return its answer. `signal_rank(rank, signal)` signals one rank."""
     if task.task == "ask_ranks":
-        return _ask(task, gang, channels)
+        return _request_from_ranks(task, gang, channels)
     fault, number = task.args.get("fault"), task.args.get("rank")
     if fault not in _RANK_DRILLS:
-        known = ", ".join((*_RANK_DRILLS, *STRIKES))
-        return "failed", f"unknown drill {str(fault)[:40]!r}; known: {known}", {}
+        known = ", ".join((*_RANK_DRILLS, *AGENT_DRILLS))
+        return result(task, "failed", f"unknown drill {str(fault)[:40]!r}; known: {known}")
     rank = gang.ranks.get(number) if isinstance(number, int) else None
     if rank is None or not rank.is_alive:
         alive = [each.rank for each in gang.alive]
-        return "failed", f"rank {str(number)[:40]} is not alive here; alive: {alive}", {}
-    strike(rank.rank, _RANK_DRILLS[fault])
-    return "done", f"{fault} {rank.rank}", {"pid": rank.pid}
+        reason = f"rank {str(number)[:40]} is not alive here; alive: {alive}"
+        return result(task, "failed", reason)
+    signal_rank(rank.rank, _RANK_DRILLS[fault])
+    return result(task, "done", f"{fault} {rank.rank}", {"pid": rank.pid})
 
 
 def result(
@@ -74,17 +75,16 @@ def result(
     return ActionResult(id=task.id, outcome=outcome, message=message, detail=detail or {})
 
 
-def _ask(
-    task: Task, gang: Gang, channels: Channels
-) -> tuple[Literal["done", "failed"], str, Mapping[str, Any]]:
-    wanted = task.args.get("request")
-    understood = gang.understood.requests if gang.understood is not None else ()
-    if wanted not in understood:
-        says = f"understand {', '.join(understood)}" if understood else "said hello to no request"
-        return "failed", f"the ranks {says}; not {str(wanted)[:40]!r}", {}
+def _request_from_ranks(task: Task, gang: Gang, channels: Channels) -> ActionResult:
+    request = task.args.get("request")
+    known = gang.understood.requests if gang.understood is not None else ()
+    if request not in known:
+        reason = f"understand {', '.join(known)}" if known else "said hello to no request"
+        return result(task, "failed", f"the ranks {reason}; not {str(request)[:40]!r}")
     line = json.dumps({"kind": "request", "id": task.id, **task.args}).encode()
-    deaf = [rank.rank for rank in gang.alive if not channels.send(rank.rank, line)]
-    asked = [rank.rank for rank in gang.alive if rank.rank not in deaf]
-    if deaf or not asked:
-        return "failed", f"ranks {deaf} do not take requests", {"asked": asked}
-    return "done", f"asked {len(asked)} ranks", {"asked": asked}
+    reached = {rank.rank: channels.send(rank.rank, line) for rank in gang.alive}
+    unreached = [rank for rank, is_sent in reached.items() if not is_sent]
+    detail = {"asked": [rank for rank, is_sent in reached.items() if is_sent]}
+    if unreached or not reached:
+        return result(task, "failed", f"ranks {unreached} do not take requests", detail)
+    return result(task, "done", f"asked {len(reached)} ranks", detail)

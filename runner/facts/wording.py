@@ -29,3 +29,8 @@ def known_words(
     near = closest(word, unique)
     hint = f"; did you mean {near!r}?" if near else ""
     return f"{label}: {join_words(unique, most=most) or 'none'}{hint}"
+
+
+def valid_text(text: str) -> str:
+    r"""Escape lone surrogates, which JSON can hold as `"\ud800"` and no message can, as `\ud800`."""
+    return text.encode("utf-8", "backslashreplace").decode()

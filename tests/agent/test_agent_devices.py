@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from runner.agent.agent import Agent
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.launch.devices import FREE_MIB, Device, Devices, DevicesHeld, visible
 from runner.agent.launch.keeper_client import AgentConfig
 from runner.facts.messages.assignments import LaunchPlan
@@ -98,19 +98,19 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
 
 @pytest.fixture
-def loop() -> Iterator[Loop]:
+def loop() -> Iterator[EventLoop]:
     """Give a loop that is closed afterwards."""
-    made = Loop(lambda seconds: None)
+    made = EventLoop(lambda seconds: None)
     yield made
     made.close()
 
 
-def devices(machine: Machine, loop: Loop) -> Devices:
+def devices(machine: Machine, loop: EventLoop) -> Devices:
     """Make what an agent asks."""
     return Devices("n1", loop, lambda: None, folder=machine.folder / "dev")
 
 
-def test_without_gpus_nothing_is_started(machine: Machine, loop: Loop) -> None:
+def test_without_gpus_nothing_is_started(machine: Machine, loop: EventLoop) -> None:
     """No device file, or a limit of 0: nvidia-smi is never run, whatever is on the PATH."""
     for name in ("nvidia0", "nvidia1"):
         (machine.folder / "dev" / name).unlink()
@@ -121,14 +121,14 @@ def test_without_gpus_nothing_is_started(machine: Machine, loop: Loop) -> None:
     assert machine.asked == []
 
 
-def test_free_devices_cost_one_question(machine: Machine, loop: Loop) -> None:
+def test_free_devices_cost_one_question(machine: Machine, loop: EventLoop) -> None:
     """What an idle driver keeps for itself is no use, up to the limit; nothing else is asked."""
     machine.uses(FREE_MIB, 4)
     devices(machine, loop).wait({}, 60.0, lambda: True)
     assert machine.asked == ["--query-gpu=index,uuid,memory.used"]
 
 
-def test_the_wait_ends_when_the_memory_is_released(machine: Machine, loop: Loop) -> None:
+def test_the_wait_ends_when_the_memory_is_released(machine: Machine, loop: EventLoop) -> None:
     """A launch waits while a device is in use, and goes on once it is free."""
     machine.uses(4, 70012)
     done = threading.Event()
@@ -146,14 +146,14 @@ def test_the_wait_ends_when_the_memory_is_released(machine: Machine, loop: Loop)
     assert done.is_set()
 
 
-def test_a_device_that_stays_in_use_is_named(machine: Machine, loop: Loop) -> None:
+def test_a_device_that_stays_in_use_is_named(machine: Machine, loop: EventLoop) -> None:
     """After the limit the wait fails and says which device, how much, and after how long."""
     machine.uses(4, 70012)
     with pytest.raises(DevicesHeld, match=r"^GPU 1 has 70012 MiB in use after 0\.2 s$"):
         devices(machine, loop).wait({}, 0.2, lambda: True)
 
 
-def test_a_wait_that_nobody_wants_ends(machine: Machine, loop: Loop) -> None:
+def test_a_wait_that_nobody_wants_ends(machine: Machine, loop: EventLoop) -> None:
     """A launch that was called off meanwhile does not keep its thread."""
     machine.uses(4, 70012)
     devices(machine, loop).wait({}, 1000.0, lambda: False)
@@ -177,7 +177,7 @@ def test_a_wait_that_nobody_wants_ends(machine: Machine, loop: Loop) -> None:
     ],
 )
 def test_only_devices_the_ranks_may_use_are_waited_for(
-    machine: Machine, loop: Loop, selected: str | None, is_held: bool
+    machine: Machine, loop: EventLoop, selected: str | None, is_held: bool
 ) -> None:
     """CUDA_VISIBLE_DEVICES counts as CUDA reads it: indices or UUIDs, and nothing behind the first that is unknown."""
     machine.uses(4, 70012)
@@ -185,7 +185,9 @@ def test_only_devices_the_ranks_may_use_are_waited_for(
     assert bool(devices(machine, loop).held(environment)) is is_held
 
 
-def test_a_device_that_does_not_tell_its_use_hinders_nothing(machine: Machine, loop: Loop) -> None:
+def test_a_device_that_does_not_tell_its_use_hinders_nothing(
+    machine: Machine, loop: EventLoop
+) -> None:
     """Text in place of a number, as some boards and parts of devices give, is no reason to wait."""
     machine.uses("[N/A]", "[Insufficient Permissions]")
     assert devices(machine, loop).held({}) == ""
@@ -193,7 +195,7 @@ def test_a_device_that_does_not_tell_its_use_hinders_nothing(machine: Machine, l
 
 @pytest.mark.parametrize(("code", "words"), [(9, "ended with 9: NVIDIA-SMI has failed"), (0, "")])
 def test_a_driver_that_fails_is_not_taken_for_free(
-    machine: Machine, loop: Loop, code: int, words: str
+    machine: Machine, loop: EventLoop, code: int, words: str
 ) -> None:
     """nvidia-smi that fails, or prints what is no device, leaves the node in doubt."""
     (machine.folder / "exit").write_text(str(code))
@@ -203,7 +205,7 @@ def test_a_driver_that_fails_is_not_taken_for_free(
 
 
 def test_a_driver_that_hangs_is_given_up(
-    machine: Machine, loop: Loop, monkeypatch: pytest.MonkeyPatch
+    machine: Machine, loop: EventLoop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer that does not come in time is a reason, and costs the asking thread no more than its limit."""
     monkeypatch.setattr("runner.agent.launch.devices.ANSWER_SECONDS", 0.3)
@@ -211,7 +213,7 @@ def test_a_driver_that_hangs_is_given_up(
     assert devices(machine, loop).held({}).startswith("nvidia-smi did not answer within")
 
 
-def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: Loop) -> None:
+def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: EventLoop) -> None:
     """Where nodes share a machine, what ranks of another node hold is not held against this one; its own ranks' is."""
 
     def rank_of(node: str) -> subprocess.Popen[bytes]:
@@ -237,7 +239,7 @@ def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: Loop) -> 
 
 
 def test_memory_that_belongs_to_the_system_counts_while_its_process_lives(
-    machine: Machine, loop: Loop
+    machine: Machine, loop: EventLoop
 ) -> None:
     """Where GPU memory is a part of the system's (ATS), it stays in use after its process, which is no reason to wait."""
     machine.uses(40000, 4)

@@ -39,7 +39,7 @@ class Machine:
             (folder / "bonding_slave").mkdir()
             (folder / "bonding_slave/perm_hwaddr").write_text(f"{own}\n")
 
-    def find(self, *gpus: str, shares_machine: bool = False) -> hardware_parts.Found:
+    def find(self, *gpus: str, shares_machine: bool = False) -> hardware_parts.HardwareIdentity:
         """Read it as an agent does."""
         return hardware_parts.find(
             self.node, shares_machine=shares_machine, gpus=lambda: gpus, root=self.root
@@ -90,7 +90,7 @@ def test_the_board_comes_first_and_all_else_is_a_part(machine: Machine) -> None:
 def test_what_firmware_leaves_there_names_no_board(machine: Machine, junk: str) -> None:
     """Placeholders, zeros and UUIDs that many boards share are passed over; the GPUs then come first."""
     machine.board(serial=junk, uuid=junk)
-    assert machine.find("GPU-1") == hardware_parts.Found("gpu:GPU-1", ("gpu:GPU-1",))
+    assert machine.find("GPU-1") == hardware_parts.HardwareIdentity("gpu:GPU-1", ("gpu:GPU-1",))
 
 
 def test_only_cards_made_of_metal_count(machine: Machine) -> None:
@@ -111,7 +111,7 @@ def test_nodes_that_share_a_machine_have_a_file_each(machine: Machine) -> None:
     machine.board(serial=BOARD)
     first = machine.find("GPU-1", shares_machine=True)
     serial = json.loads((machine.node / "hardware.json").read_text())["serial"]
-    assert first == hardware_parts.Found(f"file:{serial}", (f"file:{serial}",))
+    assert first == hardware_parts.HardwareIdentity(f"file:{serial}", (f"file:{serial}",))
     assert machine.find("GPU-1", shares_machine=True) == first
 
 
@@ -119,7 +119,9 @@ def test_a_file_wins_where_there_is_one(machine: Machine) -> None:
     """A file that says serial and parts stands for the machine, whatever that is made of."""
     machine.board(serial=BOARD)
     (machine.node / "hardware.json").write_text('{"serial": "h1", "parts": ["gpu:G", "rack:7"]}')
-    assert machine.find() == hardware_parts.Found("file:h1", ("file:h1", "gpu:G", "rack:7"))
+    assert machine.find() == hardware_parts.HardwareIdentity(
+        "file:h1", ("file:h1", "gpu:G", "rack:7")
+    )
 
 
 def test_a_machine_that_nothing_names_gets_a_file(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.notices import Announcement, Notices, read
+from runner.agent.notices import Announcement, Notices, parse
 from tests.agent.node import Node, is_alive, wait_until
 
 
@@ -19,21 +19,21 @@ class Board:
         self.path = path
         self.told: list[Announcement] = []
         self.junk: list[str] = []
-        self.notices = Notices(path, on_notice=self.told.append, on_junk=self.junk.append)
+        self.notices = Notices(path, on_notice=self.told.append, on_malformed=self.junk.append)
 
     def put(self, text: str) -> None:
         """Rename a new content into place, and look twice."""
         scratch = self.path.with_name("part")
         scratch.write_text(text)
         scratch.rename(self.path)
-        self.notices.look()
-        self.notices.look()
+        self.notices.poll()
+        self.notices.poll()
 
 
 def test_each_content_is_told_once(tmp_path: Path) -> None:
     """A notice is told when it appears or says something else, not when it is only written again; gone and back, anew."""
     board = Board(tmp_path / "notice.json")
-    board.notices.look()
+    board.notices.poll()
     text = '{"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds": 3600}'
     board.put(text)
     board.put(text)
@@ -41,7 +41,7 @@ def test_each_content_is_told_once(tmp_path: Path) -> None:
     board.put('{"kind": "preemption"}')
     assert board.told[1:] == [Announcement("preemption")]
     board.path.unlink()
-    board.notices.look()
+    board.notices.poll()
     board.put('{"kind": "preemption"}')
     assert len(board.told) == 3
     assert board.junk == []
@@ -77,7 +77,13 @@ def test_what_is_no_notice_is_junk_once(tmp_path: Path, text: str) -> None:
 def test_a_reason_is_cut() -> None:
     """A reason may be as long as the file, and is cut for the signal."""
     text = json.dumps({"kind": "maintenance", "reason": "x" * 3000})
-    assert len(read(text.encode()).reason) == 300
+    assert len(parse(text.encode()).reason) == 300
+
+
+def test_half_a_surrogate_pair_in_a_notice_is_escaped() -> None:
+    """JSON can hold what no message can."""
+    content = rb'{"kind": "maintenance", "reason": "\ud800 DIMM"}'
+    assert parse(content).reason == "\\ud800 DIMM"
 
 
 @pytest.mark.e2e

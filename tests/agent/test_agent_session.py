@@ -1,4 +1,4 @@
-"""The session without an agent: what is said and heard, signed, by one life or by many on one courier."""
+"""The session without an agent: what is said and heard, signed, by one life or by many on one client."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.transport.session import AgentSession, Source, new_life
+from runner.agent.transport.session import AgentInstance, AgentSession, new_instance_id
 from runner.agent.transport.spool import Spool
 from runner.agent.transport.store_client import StoreClient
 from runner.errors import WireError
@@ -44,11 +44,11 @@ class Ears:
         """Note a task."""
         self.tasks.append(task.id)
 
-    def on_confirmed(self, asked: int) -> None:
+    def on_confirmed(self, request: int) -> None:
         """Note a confirmation."""
-        self.confirmed.append(asked)
+        self.confirmed.append(request)
 
-    def on_junk(self, reason: str) -> None:
+    def on_malformed(self, reason: str) -> None:
         """Note junk."""
         self.junk.append(reason)
 
@@ -62,20 +62,20 @@ class Ears:
 
 
 class Talk:
-    """A store, a courier and sessions on it."""
+    """A store, a client and sessions on it."""
 
     def __init__(self) -> None:
         self.store = MemoryStore()
-        self.courier = StoreClient(self.store)
+        self.client = StoreClient(self.store)
         self.sessions: list[AgentSession] = []
 
     def session(
         self, ears: Ears, node: str = "n1", *, signer: Signer = UNSIGNED, spool: Spool | None = None
     ) -> AgentSession:
         """Make a session and let it be heard."""
-        source = Source(node=node, incarnation=1, life=new_life())
+        source = AgentInstance(node=node, incarnation=1, life=new_instance_id())
         made = AgentSession(
-            self.courier, source, ears, signer=signer, rejoin_seconds=10.0, spool=spool
+            self.client, source, ears, signer=signer, rejoin_seconds=10.0, spool=spool
         )
         self.sessions.append(made)
         made.start()
@@ -97,13 +97,13 @@ class Talk:
 
 @pytest.fixture
 def talk() -> Iterator[Talk]:
-    """Give a courier that runs; afterwards its threads are gone."""
+    """Give a client that runs; afterwards its threads are gone."""
     made = Talk()
-    made.courier.start()
+    made.client.start()
     yield made
     for session in made.sessions:
         session.close()
-    made.courier.close()
+    made.client.close()
 
 
 def junk(number: int) -> MalformedMessage:
@@ -113,7 +113,7 @@ def junk(number: int) -> MalformedMessage:
 
 def joined(session: AgentSession) -> NodeJoined:
     """Return a session's joining."""
-    return NodeJoined(**session.stamp(), hardware="h", slots=1, address="127.0.0.1", pid=1)
+    return NodeJoined(**session.next_header(), hardware="h", slots=1, address="127.0.0.1", pid=1)
 
 
 def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
@@ -121,15 +121,15 @@ def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
     talk.store.go_down()
     ears = Ears()
     session = talk.session(ears, spool=Spool(tmp_path / "spool"))
-    session.tell(junk(1))
-    session.beat(Heartbeat(node="n1", incarnation=1, sequence=2))
+    session.emit(junk(1))
+    session.heartbeat(Heartbeat(node="n1", incarnation=1, sequence=2))
     wait_until(lambda: session.lost_since(time.monotonic()), "the outage noticed")
-    session.tell(junk(2))
+    session.emit(junk(2))
     assert not session.flush(0.05)
     talk.store.come_back()
     assert session.flush(10.0)
     kept = Heartbeat(node="n1", incarnation=1, sequence=3)
-    session.beat(kept)
+    session.heartbeat(kept)
     wait_until(lambda: talk.store.last("beats"), "a heartbeat")
     beats = talk.store.read(streams={"beats": 0}, registers={}, timeout_seconds=0).items["beats"]
     assert [decode(line) for line in talk.signals()] == [junk(1), junk(2)]
@@ -143,15 +143,15 @@ def test_what_was_not_acknowledged_outlives_the_process(tmp_path: Path, talk: Ta
     """What the store had not acknowledged is said by the next life, unchanged; a line torn by a kill is dropped."""
     talk.store.go_down()
     first = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
-    first.tell(junk(1))
-    first.tell(junk(2))
+    first.emit(junk(1))
+    first.emit(junk(2))
     first.close()
     with (tmp_path / "spool").open("ab") as spool:
         spool.write(b'{"kind": "ju')
     second = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
     assert second.waiting == [junk(1), junk(2)]
     # behind the torn line
-    second.tell(junk(3))
+    second.emit(junk(3))
     second.close()
     third = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
     assert third.waiting == [junk(1), junk(2), junk(3)]
@@ -166,10 +166,10 @@ def test_what_does_not_fit_is_refused(talk: Talk, signer: Signer) -> None:
     session = talk.session(Ears(), signer=signer)
     bare = len(encode(MalformedMessage(node="n1", incarnation=1, reason="")))
     room = 64 * 1024 - bare - (SIGNATURE_BYTES if signer.is_active else 0)
-    with pytest.raises(WireError, match="fit"):
-        session.tell(MalformedMessage(node="n1", incarnation=1, reason="x" * (room + 1)))
+    with pytest.raises(WireError, match="the limit is"):
+        session.emit(MalformedMessage(node="n1", incarnation=1, reason="x" * (room + 1)))
     assert session.waiting == []
-    session.tell(MalformedMessage(node="n1", incarnation=1, reason="x" * room))
+    session.emit(MalformedMessage(node="n1", incarnation=1, reason="x" * room))
     assert session.flush(10.0)
 
 
@@ -177,13 +177,13 @@ def test_words_are_signed_for_their_stream(talk: Talk) -> None:
     """Signals and heartbeats verify for the stream they are in, and for no other; they name the life that said them."""
     session = talk.session(Ears(), signer=SIGNER)
     session.join(joined(session), time.monotonic())
-    session.beat(Heartbeat(**session.stamp()))
+    session.heartbeat(Heartbeat(**session.next_header()))
     assert session.flush(10.0)
     wait_until(lambda: talk.store.last("beats"), "a heartbeat")
     for stream, other in (("signals", "beats"), ("beats", "signals")):
         batch = talk.store.read(streams={stream: 0}, registers={}, timeout_seconds=0)
         payload = batch.items[stream][0].payload
-        assert decode(SIGNER.verify(stream, payload)).life == session.source.life
+        assert decode(SIGNER.verify(stream, payload)).life == session.instance.life
         with pytest.raises(WireError, match="not signed with this cluster's token"):
             SIGNER.verify(other, payload)
 
@@ -193,13 +193,13 @@ def test_what_is_not_signed_is_not_obeyed(talk: Talk) -> None:
     ears = Ears()
     session = talk.session(ears, signer=SIGNER)
     task = encode(Task(id="a1", node="n1", task="drill"))
-    talk.put(session.source.life, 1)
+    talk.put(session.instance.life, 1)
     talk.store.append("tasks/n1", task)
     talk.store.append("tasks/n1", STRANGER.sign("tasks/n1", task))
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n2", task))
     wait_until(lambda: len(ears.junk) == 4, "four pieces of junk")
     assert all(reason.startswith("forged ") for reason in ears.junk)
-    talk.put(session.source.life, 1, signer=SIGNER)
+    talk.put(session.instance.life, 1, signer=SIGNER)
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n1", task))
     wait_until(lambda: ears.assignments and ears.tasks, "what was signed")
     assert [assignment.epoch for assignment in ears.assignments] == [1]
@@ -239,7 +239,7 @@ def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
     wait_until(lambda: len(ears.assignments) == 1, "an assignment of another life")
     assert session.wants_join(now)
     assert not session.is_mine(ears.assignments[0])
-    talk.put(session.source.life, 1)
+    talk.put(session.instance.life, 1)
     wait_until(lambda: len(ears.assignments) == 2, "an assignment of this life")
     assert not session.wants_join(now)
     assert session.is_mine(ears.assignments[1])
@@ -261,7 +261,7 @@ def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
     """Once a register has named this life, a later one that names another displaces it, and is not heard as an assignment."""
     ears = Ears()
     session = talk.session(ears)
-    talk.put(session.source.life, 1)
+    talk.put(session.instance.life, 1)
     wait_until(lambda: ears.assignments, "an assignment")
     # of an older supervisor: as if it were ours
     talk.put("", 2)
@@ -277,7 +277,7 @@ def test_nobody_is_displaced_by_an_assignment_that_was_put_back(talk: Talk) -> N
     talk.put("our last life", 7, signer=SIGNER)
     session = talk.session(ears, signer=SIGNER)
     wait_until(lambda: ears.assignments, "what was meant for an earlier life")
-    talk.put(session.source.life, 7, signer=SIGNER)
+    talk.put(session.instance.life, 7, signer=SIGNER)
     wait_until(lambda: len(ears.assignments) == 2, "an assignment")
     talk.put("our last life", 7, signer=SIGNER)
     wait_until(lambda: len(ears.junk) == 1 or ears.displaced, "a word about what was put back")
@@ -290,22 +290,22 @@ def test_nobody_is_displaced_by_an_assignment_that_was_put_back(talk: Talk) -> N
 
 
 def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
-    """300 sessions on one courier have two threads and one handle; each hears its own, and each word arrives."""
+    """300 sessions on one client have two threads and one handle; each hears its own, and each word arrives."""
     before = threading.active_count()
     with closing(SqliteStore(tmp_path)) as store:
-        courier = StoreClient(store)
+        client = StoreClient(store)
         heard = {f"n{index}": Ears() for index in range(300)}
         sessions = {
             node: AgentSession(
-                courier,
-                Source(node=node, incarnation=1, life=new_life()),
+                client,
+                AgentInstance(node=node, incarnation=1, life=new_instance_id()),
                 ears,
                 signer=SIGNER,
                 rejoin_seconds=10.0,
             )
             for node, ears in heard.items()
         }
-        courier.start()
+        client.start()
         for session in sessions.values():
             session.start()
             session.join(joined(session), 0.0)
@@ -322,11 +322,11 @@ def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
         assert sorted(fact.node for fact in said) == sorted(heard)
         for session in sessions.values():
             session.close()
-        courier.close()
+        client.close()
     assert threading.active_count() == before
 
 
 def _signed(session: AgentSession) -> bytes:
-    node = session.source.node
-    assignment = Assignment(node=node, epoch=1, life=session.source.life)
+    node = session.instance.node
+    assignment = Assignment(node=node, epoch=1, life=session.instance.life)
     return SIGNER.sign(f"assignment/{node}", encode(assignment))

@@ -136,7 +136,7 @@ def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
     assert agent.wait(60) == DISPLACED
     assert not any(is_alive(pid) for pid in pids)
     assert node.marked() == []
-    assert "another agent's now (life the other" in node.log()
+    assert "belongs to another agent now (the other" in node.log()
     # the node has not left: it is somebody else's
     assert not node.said("NodeLeft")
 

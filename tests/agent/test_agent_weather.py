@@ -227,7 +227,7 @@ def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_sh
     assert agent.poll() is None
     assert [type(said).__name__ for said in node.heard] == ["NodeJoined", "RanksStarted"]
     assert node.said("MalformedMessage") == []
-    assert "stood still" not in node.log()
+    assert "the agent was stopped" not in node.log()
     node.assign(None, epoch=2)
     node.wait_for("RanksTerminated")
 
@@ -244,7 +244,7 @@ def test_a_stopped_agent_keeps_its_ranks_and_its_life(make_node: Callable[..., N
     time.sleep(2.5)
     assert all(is_alive(pid) for pid in pids.values())
     agent.send_signal(signal.SIGCONT)
-    wait_until(lambda: "stood still" in node.log(), "word of it")
+    wait_until(lambda: "the agent was stopped" in node.log(), "the log line")
     beats = node.beats()
     wait_until(lambda: (next(beats).last_step or 0) > 100, "steps made meanwhile and since")
     assert all(is_alive(pid) for pid in pids.values())

@@ -70,11 +70,11 @@ class Recorders:
 
     def add(self, rank: int, answer: Answer | None) -> None:
         """Have a rank listen; `answer` is called with the path of its record once it is asked."""
-        pipe = flight_recorder.pipe_of(self.folder / FLIGHT, rank)
+        pipe = flight_recorder.pipe_path(self.folder / FLIGHT, rank)
         os.mkfifo(pipe)
         descriptor = os.open(pipe, os.O_RDWR)
         self._pipes.append(descriptor)
-        path = flight_recorder.record_of(self.folder / FLIGHT, rank)
+        path = flight_recorder.record_path(self.folder / FLIGHT, rank)
 
         def listen() -> None:
             os.read(descriptor, 128)
@@ -98,10 +98,12 @@ def recorders(tmp_path: Path) -> Iterator[Recorders]:
     played.close()
 
 
-def ask(folder: Path, *ranks: int, budget_seconds: float = 4.0) -> flight_recorder.Found:
+def ask(
+    folder: Path, *ranks: int, budget_seconds: float = 4.0
+) -> flight_recorder.CollectivesByRank:
     """Ask, and read what is answered."""
-    asked = flight_recorder.ask(str(folder), dict.fromkeys(ranks, os.getpid()))
-    return flight_recorder.gather(str(folder), asked, budget_seconds=budget_seconds)
+    asked = flight_recorder.request_records(str(folder), dict.fromkeys(ranks, os.getpid()))
+    return flight_recorder.collect_records(str(folder), asked, budget_seconds=budget_seconds)
 
 
 def test_a_record_says_in_which_collectives_a_rank_waits(
@@ -220,13 +222,13 @@ def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path
         # made by what rank 1 has started, and by a rank of another node
     ):
         os.mkfifo(tmp_path / "flight" / name)
-    flight_recorder.clear(str(tmp_path), range(2))
+    flight_recorder.remove_pipes(str(tmp_path), range(2))
     assert sorted(os.listdir(tmp_path / "flight")) == ["rank2-2.pipe", "record0-0"]
-    flight_recorder.clear(str(tmp_path), [2])
+    flight_recorder.remove_pipes(str(tmp_path), [2])
     assert os.listdir(tmp_path / "flight") == ["record0-0"]
     (tmp_path / "flight" / "record0-0").unlink()
-    flight_recorder.clear(str(tmp_path), range(2))
-    flight_recorder.clear(str(tmp_path), range(2))
+    flight_recorder.remove_pipes(str(tmp_path), range(2))
+    flight_recorder.remove_pipes(str(tmp_path), range(2))
     assert os.listdir(tmp_path) == []
 
 
@@ -294,10 +296,11 @@ def test_a_run_that_names_pipe_or_records_itself_keeps_its_names(tmp_path: Path)
     """And one whose folder can hold no pipes is started without."""
     given = {"PATH": "/bin"}
     assert (
-        flight_recorder.environment(flight_recorder.folder_of(str(tmp_path), None), 3, given) == {}
+        flight_recorder.environment(flight_recorder.recorder_folder(str(tmp_path), None), 3, given)
+        == {}
     )
     make_output_folder(tmp_path)
-    folder = flight_recorder.folder_of(str(tmp_path), None)
+    folder = flight_recorder.recorder_folder(str(tmp_path), None)
     assert flight_recorder.environment(folder, 3, given) == {
         "TORCH_NCCL_DEBUG_INFO_PIPE_FILE": f"{tmp_path}/flight/rank3-",
         "TORCH_NCCL_DEBUG_INFO_TEMP_FILE": f"{tmp_path}/flight/record3-",
@@ -312,16 +315,16 @@ def test_ranks_that_may_make_no_pipe_there_are_told_of_none(tmp_path: Path) -> N
     """Else torch would end each of them: the folder is another's, or lies behind one that is closed."""
     make_output_folder(tmp_path)
     alice = RankUser(name="alice", uid=os.geteuid() + 7, gid=0, home="/")
-    assert flight_recorder.folder_of(str(tmp_path), alice) == ""
+    assert flight_recorder.recorder_folder(str(tmp_path), alice) == ""
     if os.geteuid() == 0:
         os.chown(tmp_path / FLIGHT, alice.uid, 0)
-        assert flight_recorder.folder_of(str(tmp_path), None) == ""
+        assert flight_recorder.recorder_folder(str(tmp_path), None) == ""
         closed = [
             place
             for place in (tmp_path, *tmp_path.parents)
             if not place.stat().st_mode & stat.S_IXOTH
         ]
-        assert bool(flight_recorder.folder_of(str(tmp_path), alice)) is not bool(closed)
+        assert bool(flight_recorder.recorder_folder(str(tmp_path), alice)) is not bool(closed)
 
 
 def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Path) -> None:
@@ -329,12 +332,12 @@ def test_who_took_a_ranks_place_is_not_asked(recorders: Recorders, tmp_path: Pat
     recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
     other = subprocess.Popen(["sleep", "60"])
     try:
-        assert flight_recorder.ask(str(tmp_path), {0: other.pid}) == []
+        assert flight_recorder.request_records(str(tmp_path), {0: other.pid}) == []
     finally:
         other.kill()
         other.wait()
-    flight_recorder.pipe_of(tmp_path / FLIGHT, 0).unlink()
-    os.mkfifo(flight_recorder.pipe_of(tmp_path / FLIGHT, 0))
+    flight_recorder.pipe_path(tmp_path / FLIGHT, 0).unlink()
+    os.mkfifo(flight_recorder.pipe_path(tmp_path / FLIGHT, 0))
     assert ask(tmp_path, 0) == {}
 
 

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.agent.hangs.stack_dumps import MAX_FILE_BYTES
-from runner.agent.hangs.stack_summary import read_stands, stand_of
+from runner.agent.hangs.stack_summary import parse_stack, read_stacks
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.rank_stacks import (
@@ -287,7 +287,7 @@ Thread 41 (idle): "MainThread"
 
 def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
     """State and place in the kernel of the main thread, and its Python frames, without long paths."""
-    stand = stand_of(3, STACK)
+    stand = parse_stack(3, STACK)
     assert stand == RankStack(
         ranks=(3,),
         state="S",
@@ -299,11 +299,11 @@ def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
             "train.py:<module>:9",
         ),
     )
-    stopped = stand_of(3, STACK.replace(" S in", " T in").split("Process")[0] + "no stack: why")
+    stopped = parse_stack(3, STACK.replace(" S in", " T in").split("Process")[0] + "no stack: why")
     assert stopped == RankStack(ranks=(3,), state="T", wchan="futex_do_wait")
     gone = "rank 0, pid 5, state gone, now\n\nno stack: the process is gone\n"
-    assert stand_of(0, gone) is None
-    assert stand_of(0, "") is None
+    assert parse_stack(0, gone) is None
+    assert parse_stack(0, "") is None
 
 
 @given(
@@ -317,7 +317,7 @@ def test_hostile_names_stay_short_and_printable(text: str, after: str) -> None:
         .replace("'python'", repr(text))
         .replace("get (", after + text)
     )
-    for stand in (stand_of(3, hostile), stand_of(3, STACK[:60] + text), stand_of(3, text)):
+    for stand in (parse_stack(3, hostile), parse_stack(3, STACK[:60] + text), parse_stack(3, text)):
         if stand is None:
             continue
         assert sum(map(len, stand.frames)) <= MAX_STAND
@@ -340,7 +340,7 @@ def test_a_node_of_many_ranks_tells_of_so_many(tmp_path: Path) -> None:
         Collective(group=f"{n}" + "g" * 39, sequence=2**60, operation="o" * 30, waits_at=7)
         for n in range(MAX_COLLECTIVES)
     )
-    stands = read_stands(tmp_path, range(1100), dict.fromkeys(range(1100), longest))
+    stands = read_stacks(tmp_path, range(1100), dict.fromkeys(range(1100), longest))
     assert len(stands) == MAX_STANDS
     assert max(len(stand.ranks) for stand in stands) == 500
     gone = s.RanksTerminated(

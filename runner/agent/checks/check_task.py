@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from runner.agent import tasks
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.launch.rank_commands import base_environment
 from runner.errors import TemporaryError
 from runner.facts.actions import ActionResult
@@ -42,10 +42,12 @@ SHARED_RATIO, LAST_RATIO = 0.8, 0.95
 OUTCOMES = ("PASS", "FAIL", "UNKNOWN")
 
 
-class Checking:
+class CheckRunner:
     """Runs the task `check`. `answer` is called on the loop."""
 
-    def __init__(self, folder: Path, loop: Loop, answer: Callable[[ActionResult], None]) -> None:
+    def __init__(
+        self, folder: Path, loop: EventLoop, answer: Callable[[ActionResult], None]
+    ) -> None:
         """Checks look at `folder`, where this node writes."""
         self._folder = folder
         self._loop = loop

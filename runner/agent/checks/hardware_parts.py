@@ -68,7 +68,7 @@ _JUNK = {
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class HardwareIdentity:
     """What a node stands on. `hardware` is one of `parts`, the strongest first."""
 
     hardware: str
@@ -77,7 +77,7 @@ class Found:
 
 def find(
     folder: Path, *, shares_machine: bool, gpus: Callable[[], Sequence[str]], root: Path = Path("/")
-) -> Found:
+) -> HardwareIdentity:
     """Return the hardware of the node whose folder this is. Raises PermanentError for a file that cannot be read or made.
 
     `shares_machine`: a file is made at the first start. `gpus` returns UUIDs; `root` has the machine's `sys`.
@@ -93,7 +93,7 @@ def find(
             path,
         )
         return _from_file(path)
-    return Found(parts[0], tuple(parts[:MAX_PARTS]))
+    return HardwareIdentity(parts[0], tuple(parts[:MAX_PARTS]))
 
 
 def boards(root: Path) -> list[str]:
@@ -139,7 +139,7 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _from_file(path: Path) -> Found:
+def _from_file(path: Path) -> HardwareIdentity:
     if not path.exists():
         try:
             write_durably(path, json.dumps({"serial": uuid.uuid4().hex}))
@@ -158,4 +158,4 @@ def _from_file(path: Path) -> Found:
             f'{path} should hold {{"serial": "...", "parts": ["..."]}} ({error}); repair it, or delete it'
         ) from error
     hardware = f"file:{serial}"
-    return Found(hardware, tuple(dict.fromkeys([hardware, *parts]))[:MAX_PARTS])
+    return HardwareIdentity(hardware, tuple(dict.fromkeys([hardware, *parts]))[:MAX_PARTS])

@@ -42,10 +42,10 @@ SHARE, MAX_SECONDS = 0.5, 2.0
 REAP_SECONDS = 0.05
 
 # rank -> of its groups
-Found = Mapping[int, tuple[Collective, ...]]
+CollectivesByRank = Mapping[int, tuple[Collective, ...]]
 
 
-def folder_of(output_folder: str, user: RankUser | None) -> str:
+def recorder_folder(output_folder: str, user: RankUser | None) -> str:
     """Return the folder for pipes and records; "" where ranks that run as `user` may not make a pipe. May block.
 
     None is made, or it belongs to a supervisor that runs as somebody else, or lies behind a folder that is closed to them.
@@ -78,31 +78,33 @@ def environment(folder: str, rank: int, given: Mapping[str, str]) -> dict[str, s
     return {FLIGHT_PIPE: os.path.join(folder, f"rank{rank}-"), **records}
 
 
-def pipe_of(folder: Path, rank: int) -> Path:
+def pipe_path(folder: Path, rank: int) -> Path:
     """Return where a rank listens."""
     return folder / f"rank{rank}-{rank}.pipe"
 
 
-def record_of(folder: Path, rank: int) -> Path:
+def record_path(folder: Path, rank: int) -> Path:
     """Return where a rank writes."""
     return folder / f"record{rank}-{rank}"
 
 
-def ask(output_folder: str, pids: Mapping[int, int]) -> list[int]:
+def request_records(output_folder: str, pids: Mapping[int, int]) -> list[int]:
     """Ask ranks (rank -> pid) for their records; return those that have a recorder which listens."""
     folder = Path(output_folder, FLIGHT)
     return [
-        rank for rank, pid in pids.items() if _listens(folder, rank, pid) and _ask(folder, rank)
+        rank for rank, pid in pids.items() if _listens(folder, rank, pid) and _request(folder, rank)
     ]
 
 
-def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -> Found:
+def collect_records(
+    output_folder: str, ranks: Sequence[int], *, budget_seconds: float
+) -> CollectivesByRank:
     """Return what ranks that were asked recorded, as far as it is there in time. Blocks as long at most, and REAP_SECONDS."""
     if not ranks:
         return {}
     folder = Path(output_folder, FLIGHT)
     seconds = min(SHARE * budget_seconds, MAX_SECONDS)
-    files = [str(record_of(folder, rank)) for rank in ranks]
+    files = [str(record_path(folder, rank)) for rank in ranks]
     kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
     try:
         child = subprocess.Popen(
@@ -132,7 +134,7 @@ def gather(output_folder: str, ranks: Sequence[int], *, budget_seconds: float) -
     return found
 
 
-def clear(output_folder: str, ranks: Iterable[int]) -> None:
+def remove_pipes(output_folder: str, ranks: Iterable[int]) -> None:
     """Remove pipes of ranks that are gone: who opens one to read it would wait for ever. The folder goes too, without a record."""
     folder = Path(output_folder, FLIGHT)
     for rank in ranks:
@@ -147,7 +149,7 @@ def clear(output_folder: str, ranks: Iterable[int]) -> None:
 def _listens(folder: Path, rank: int, pid: int) -> bool:
     """Whether it is the rank itself that has its pipe open, and nobody who took its place."""
     try:
-        there = pipe_of(folder, rank).lstat()
+        there = pipe_path(folder, rank).lstat()
         if not stat.S_ISFIFO(there.st_mode):
             return False
         descriptors = f"/proc/{interpreter(pid)}/fd"
@@ -164,13 +166,13 @@ def _is_same(descriptor: str, there: os.stat_result) -> bool:
         return False
 
 
-def _ask(folder: Path, rank: int) -> bool:
+def _request(folder: Path, rank: int) -> bool:
     try:
         with contextlib.suppress(FileNotFoundError):
             # an older one: torch writes one on time-outs, too
-            (record_of(folder, rank)).unlink()
+            (record_path(folder, rank)).unlink()
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
-        pipe = os.open(pipe_of(folder, rank), flags)
+        pipe = os.open(pipe_path(folder, rank), flags)
     except OSError:
         # no such pipe, or nobody reads it
         return False

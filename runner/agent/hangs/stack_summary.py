@@ -43,7 +43,7 @@ _FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
 
 
-def read_stands(
+def read_stacks(
     folder: Path, ranks: Iterable[int], recorded: Mapping[int, tuple[Collective, ...]] | None = None
 ) -> tuple[RankStack, ...]:
     """Return where ranks stood by their files in this folder, and what they `recorded`; of those without a file nothing is said."""
@@ -54,7 +54,7 @@ def read_stands(
                 text = file.read(MAX_FILE_BYTES + 1024).decode(errors="replace")
         except OSError:
             continue
-        stand = stand_of(rank, text)
+        stand = parse_stack(rank, text)
         if stand is not None and recorded is not None and rank in recorded:
             stand = replace(stand, collectives=recorded[rank])
         if stand is not None:
@@ -75,7 +75,7 @@ def _num_bytes(stands: list[RankStack]) -> int:
     return len(wire.encode_message({"stands": wire.to_plain(tuple(stands))}))
 
 
-def stand_of(rank: int, text: str) -> RankStack | None:
+def parse_stack(rank: int, text: str) -> RankStack | None:
     """Return where a rank stood by the text of its file; None when it was gone, or the file is no such file."""
     head = _HEAD.match(text)
     if head is None or head[2] == "gone":

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.errors import TemporaryError
 from runner.keeper.keeper import environment_of
 
@@ -63,7 +63,12 @@ class Devices:
     """
 
     def __init__(
-        self, node: str, loop: Loop, on_released: Callable[[], None], *, folder: Path = Path("/dev")
+        self,
+        node: str,
+        loop: EventLoop,
+        on_released: Callable[[], None],
+        *,
+        folder: Path = Path("/dev"),
     ) -> None:
         self._node = node
         self._loop = loop

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.launch import keeper_client
 from runner.agent.launch.keeper_client import AgentConfig, KeeperLink, KeeperLost, KeeperState
 from runner.keeper import keeper
@@ -32,7 +32,7 @@ class Keeping:
     def __init__(
         self,
         place: AgentConfig,
-        loop: Loop,
+        loop: EventLoop,
         *,
         on_message: Callable[[dict[str, Any]], None],
         on_lost: Callable[[tuple[int, ...]], None],

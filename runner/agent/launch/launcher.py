@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
 from runner.agent.launch import rank_commands, users
@@ -61,16 +61,16 @@ class Starting:
         self,
         place: AgentConfig,
         identity: Identity,
-        loop: Loop,
+        loop: EventLoop,
         *,
-        voice: SignalEmitter,
+        emitter: SignalEmitter,
         keeping: Keeping,
         on_change: Callable[[], None],
     ) -> None:
         self._place = place
         self._identity = identity
         self._loop = loop
-        self._voice = voice
+        self._emitter = emitter
         self._keeping = keeping
         self._on_change = on_change
         self._specs = KnownSpecs(place.folder)
@@ -83,7 +83,7 @@ class Starting:
         self.launching = launching = Launching(assignment=assignment)
         plan = launching.plan
         try:
-            self._identity.launch(assignment.epoch, plan.attempt)
+            self._identity.record_launch(assignment.epoch, plan.attempt)
             launching.user = self._allow(plan)
         except StokerError as error:
             self.failed(str(error))
@@ -121,11 +121,11 @@ class Starting:
             return
         attempt, epoch = launching.plan.attempt, launching.assignment.epoch
         log.warning("attempt %s cannot be started: %s", attempt, reason)
-        stamp, reason = self._voice.stamp(), reason[:MAX_REASON]
+        stamp, reason = self._emitter.next_header(), reason[:MAX_REASON]
         failed = LaunchFailed(
             **stamp, epoch=epoch, attempt=attempt, reason=reason, devices_held=devices_held
         )
-        self._voice.tell(failed)
+        self._emitter.emit(failed)
         self._on_change()
 
     def _allow(self, plan: LaunchPlan) -> RankUser | None:
@@ -142,7 +142,9 @@ class Starting:
     def _make_ready(self, launching: Launching) -> bool:
         """Prepare, on a thread of its own; return whether there are devices to wait for."""
         rank_commands.prepare(launching.assignment, launching.user, state=self._place.cluster.state)
-        launching.flight = flight_recorder.folder_of(launching.plan.output_folder, launching.user)
+        launching.flight = flight_recorder.recorder_folder(
+            launching.plan.output_folder, launching.user
+        )
         return bool(self._place.cluster.device_release_seconds and self.devices.program())
 
     def _prepared(
@@ -177,7 +179,7 @@ class Starting:
             self._on_change()
 
     def _devices_released(self) -> None:
-        self._voice.tell(DevicesReleased(**self._voice.stamp()))
+        self._emitter.emit(DevicesReleased(**self._emitter.next_header()))
 
     def _spawn(self, launching: Launching) -> None:
         fill = partial(

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.launch import rank_commands, users
 from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.launch.keeper_lifecycle import Keeping
@@ -30,7 +30,7 @@ class Warming:
     def __init__(
         self,
         place: AgentConfig,
-        loop: Loop,
+        loop: EventLoop,
         *,
         keeping: Keeping,
         on_change: Callable[[], None],

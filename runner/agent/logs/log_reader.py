@@ -16,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.errors import WireError
 from runner.facts import wire
 
@@ -45,7 +45,7 @@ class Reader:
 
     def __init__(
         self,
-        loop: Loop,
+        loop: EventLoop,
         folder: Path,
         *,
         on_word: Callable[[object], None],

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.logs.log_reader import LIMIT_SECONDS, Reader
 from runner.agent.ranks import output_files
 from runner.agent.ranks.gang import Gang
@@ -59,14 +59,14 @@ class _Due:
     ranks: dict[int, None] = field(default_factory=dict)
 
 
-class Searching:
+class LogSearch:
     """Owned by the agent's loop."""
 
     def __init__(
-        self, loop: Loop, voice: SignalEmitter, *, folder: Path, kernel_log: KernelSource
+        self, loop: EventLoop, emitter: SignalEmitter, *, folder: Path, kernel_log: KernelSource
     ) -> None:
         """`folder`: the node's own."""
-        self._loop, self._voice = loop, voice
+        self._loop, self._emitter = loop, emitter
         self._folder, self._kernel_log = folder, kernel_log
         self._reader = Reader(loop, folder, on_word=self._hear, on_death=self._bereft)
         # that is there
@@ -218,9 +218,9 @@ class Searching:
         if self._kernel_log.is_shared:
             matches = [one for one in matches if not one.of_kernel or one.rank is not None]
         if matches:
-            self._voice.tell(
+            self._emitter.emit(
                 LinesMatched(
-                    **self._voice.stamp(),
+                    **self._emitter.next_header(),
                     epoch=gang.epoch,
                     attempt=gang.attempt,
                     matches=tuple(matches),
@@ -242,9 +242,9 @@ class Searching:
         gang, _ = self._asked.pop(said.number, (None, None))
         self._repeated.pop(said.number, None)
         if gang is not None and said.found.matches:
-            self._voice.tell(
+            self._emitter.emit(
                 LinesMatched(
-                    **self._voice.stamp(),
+                    **self._emitter.next_header(),
                     epoch=gang.epoch,
                     attempt=gang.attempt,
                     matches=said.found.matches,

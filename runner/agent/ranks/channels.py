@@ -7,7 +7,7 @@ import socket
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.ranks.reports import MAX_PACKET_BYTES
 
 # of one rank before the others get their turn: more than its queue holds
@@ -17,7 +17,7 @@ PACKETS_AT_ONCE = 512
 class Channels:
     """The channels of one gang, by rank. `take(rank, packet)` is called for each packet, in order."""
 
-    def __init__(self, loop: Loop, take: Callable[[int, bytes], None]) -> None:
+    def __init__(self, loop: EventLoop, take: Callable[[int, bytes], None]) -> None:
         self._loop = loop
         self._take = take
         self._open: dict[int, socket.socket] = {}

@@ -8,9 +8,9 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.agent.event_loop import Loop
+from runner.agent.event_loop import EventLoop
 from runner.agent.hangs import flight_recorder, stack_dumps
-from runner.agent.hangs.stack_summary import read_stands
+from runner.agent.hangs.stack_summary import read_stacks
 from runner.agent.launch.keeper_lifecycle import Keeping
 from runner.agent.ranks.gang import Gang
 from runner.facts.messages.rank_stacks import RankStack
@@ -35,7 +35,7 @@ class End:
 class Ending:
     """One gang's end at a time: `under_way`, None when there is none."""
 
-    def __init__(self, loop: Loop, keeping: Keeping) -> None:
+    def __init__(self, loop: EventLoop, keeping: Keeping) -> None:
         self._loop = loop
         self._keeping = keeping
         self.under_way: End | None = None
@@ -93,14 +93,14 @@ class Ending:
 
         def job() -> tuple[int, tuple[RankStack, ...]]:
             program = stack_dumps.find_program()
-            recorded = flight_recorder.gather(
-                place, flight_recorder.ask(place, moving), budget_seconds=budget_seconds
+            recorded = flight_recorder.collect_records(
+                place, flight_recorder.request_records(place, moving), budget_seconds=budget_seconds
             )
             left_seconds = max(0.0, begun + budget_seconds - time.monotonic())
             count = stack_dumps.dump(
                 pids, folder=folder, budget_seconds=left_seconds, program=program
             )
-            return count, read_stands(folder, pids, recorded)
+            return count, read_stacks(folder, pids, recorded)
 
         def dumped(
             found: tuple[int, tuple[RankStack, ...]] | None, error: Exception | None

@@ -1,4 +1,4 @@
-"""The inbox of one session: what the store holds for a node, read by a courier's reader and told as it comes."""
+"""The inbox of one session: the store's messages for a node, read by a client's reader thread and dispatched as they come."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from runner.facts.wire import MAX_MESSAGE_BYTES, decode
 from runner.signer import Signer
 from runner.store.protocol import Batch
 
-# of a register, as the store takes it
+# The store's limit for a register.
 MAX_ASSIGNMENT_BYTES = 16 * 1024 * 1024
 
 
 class Inbox:
     """Reads `assignment/<node>` and `tasks/<node>`. Callbacks run on the reader's thread and are expected to post.
 
-    `on_confirmed(asked)`: the register was read, whole, after the `asked`-th `confirm()`, and what it held was told before. It is
-    not called while the register holds what cannot be believed, since what that has overwritten is not known.
+    `on_confirmed(request)`: the whole register was read after `confirm()` returned that number, and its message was dispatched
+    before. It is not called while the register holds a refused message, because what that one overwrote is unknown.
     """
 
     def __init__(
@@ -29,64 +29,64 @@ class Inbox:
         *,
         on_message: Callable[[Assignment | Task, int], None],
         on_confirmed: Callable[[int], None],
-        on_junk: Callable[[str], None],
+        on_malformed: Callable[[str], None],
     ) -> None:
         self.register = f"assignment/{node}"
         self.stream = f"tasks/{node}"
         self.cursor = task_cursor
         self.version = 0
-        # written by the owner, read by the reader
-        self.asked = 0
-        self._confirmed = -1
-        # the register holds what cannot be believed
-        self._is_blind = False
+        # How often `confirm` was called: written by the owner, read by the reader.
+        self.num_requests = 0
+        self._num_confirmed = -1
+        self._is_register_refused = False
         self._signer = signer
         self._on_message = on_message
         self._on_confirmed = on_confirmed
-        self._on_junk = on_junk
+        self._on_malformed = on_malformed
 
     @property
     def is_fresh(self) -> bool:
-        """Whether the register was read since that was last asked for: else it is to be read whatever its version."""
-        return self.asked == self._confirmed
+        """Whether the register was read since the last request; otherwise it must be read whatever its version."""
+        return self.num_requests == self._num_confirmed
 
-    def begin_anew(self, last_task: int) -> None:
-        """Read the register whatever its version, and tasks from where the stream ends now, if that is before our cursor."""
-        self.version, self._confirmed = 0, -1
+    def reset(self, last_task: int) -> None:
+        """Read the register whatever its version, and tasks from the stream's present end if that is before the cursor."""
+        self.version, self._num_confirmed = 0, -1
         self.cursor = min(self.cursor, last_task)
 
-    def take(self, batch: Batch, asked: int) -> None:
-        """Tell what a read has found that began when `asked` confirmations were asked for."""
-        was_blind = self._is_blind
+    def handle(self, batch: Batch, num_requests: int) -> None:
+        """Dispatch the messages of a read that began after `num_requests` requests."""
+        was_refused = self._is_register_refused
         register = batch.registers.get(self.register)
         if register is not None:
             self.version = register.version
-            self._is_blind = not self._decode(
+            self._is_register_refused = not self._dispatch(
                 self.register, register.payload, Assignment, register.version
             )
         for item in batch.items.get(self.stream, ()):
             self.cursor = item.number
-            self._decode(self.stream, item.payload, Task, item.number)
-        is_new = asked != self._confirmed
-        self._confirmed = asked
-        if not self._is_blind and (is_new or was_blind):
-            self._on_confirmed(asked)
+            self._dispatch(self.stream, item.payload, Task, item.number)
+        is_new = num_requests != self._num_confirmed
+        self._num_confirmed = num_requests
+        if not self._is_register_refused and (is_new or was_refused):
+            self._on_confirmed(num_requests)
 
-    def _decode(
-        self, place: str, payload: bytes, wanted: type[Assignment | Task], number: int
+    def _dispatch(
+        self, place: str, payload: bytes, expected: type[Assignment | Task], number: int
     ) -> bool:
-        what = f"{wanted.__name__.lower()} {number}"
-        limit_bytes = MAX_ASSIGNMENT_BYTES if wanted is Assignment else MAX_MESSAGE_BYTES
+        """Verify, decode and dispatch one message; False: it was refused."""
+        label = f"{expected.__name__.lower()} {number}"
+        limit_bytes = MAX_ASSIGNMENT_BYTES if expected is Assignment else MAX_MESSAGE_BYTES
         try:
             message = decode(self._signer.verify(place, payload), limit_bytes=limit_bytes)
-        except Forged as error:
-            self._on_junk(f"forged {what}: {error}")
-            return False
         except StokerError as error:
-            self._on_junk(f"{what}: {error}")
+            prefix = "forged " if isinstance(error, Forged) else ""
+            self._on_malformed(f"{prefix}{label}: {error}")
             return False
-        if not isinstance(message, wanted):
-            self._on_junk(f"{type(message).__name__} {number} is no {wanted.__name__.lower()}")
+        if not isinstance(message, expected):
+            self._on_malformed(
+                f"{type(message).__name__} {number} is no {expected.__name__.lower()}"
+            )
             return False
         self._on_message(message, number)
         return True

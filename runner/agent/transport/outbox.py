@@ -1,7 +1,7 @@
-"""The outbox of one session: what is on its way to the store. Durable signals wait for it, in order; heartbeats do not.
+"""The outbox of one session: messages on their way to the store. Durable signals wait in order; heartbeats may be lost.
 
-A courier's writer calls `write`; whoever owns the session puts. Durable signals are also kept in a spool, if there is one, until
-the store has acknowledged them, so that an agent killed meanwhile says them in its next life, as they were.
+The session's owner puts signals, a client's writer thread calls `write`. A spool keeps durable signals until the store has
+acknowledged them, so that the next agent instance sends, unchanged, those of one that was killed.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ log = logging.getLogger("stoker.agent")
 
 SIGNALS = "signals"
 BEATS = "beats"
-# durable signals in one transaction; chosen
+# Durable signals in one transaction; chosen.
 MAX_BATCH = 64
-# heartbeats that wait while the store is slow; the oldest makes room; chosen
-MAX_BEATS = 8
-# a call that takes longer counts as a store that is lost; chosen: three times a store's own deadline
+# Heartbeats that wait while the store is slow; the oldest makes room; chosen.
+MAX_HEARTBEATS = 8
+# A call that takes longer counts as a lost store; chosen: three times a store's own deadline.
 HANGING_SECONDS = 3.0
-# between tries, whatever the store asks for
+# Between tries, whatever delay the store asks for.
 MAX_DELAY_SECONDS = 5.0
-# characters of an error that are logged
-MAX_SAID_AT_ONCE = 300
+# Characters of an error that are logged.
+MAX_LOGGED = 300
 
 
 class Outbox:
     """Signals on their way to the store. `on_acknowledged(facts)` is called on the writer's thread.
 
-    Signals are signed as they are written, so that those an earlier life left are signed with today's token.
+    Signals are signed when they are written, so that those of an earlier instance carry the present token's signature.
     """
 
     def __init__(
@@ -47,34 +47,34 @@ class Outbox:
         signer: Signer,
         on_acknowledged: Callable[[list[object]], None],
         *,
-        ring: Callable[[Outbox], None],
+        notify: Callable[[Outbox], None],
     ) -> None:
-        """`ring(self)` is called when there is something to write."""
+        """`notify(self)` is called when there is something to write."""
         self._signer = signer
         self._on_acknowledged = on_acknowledged
-        self._ring = ring
+        self._notify = notify
         self._changed = threading.Condition()
         self._durable: collections.deque[tuple[object, bytes]] = collections.deque()
-        self._beats: collections.deque[bytes] = collections.deque(maxlen=MAX_BEATS)
+        self._heartbeats: collections.deque[bytes] = collections.deque(maxlen=MAX_HEARTBEATS)
         self._spool = spool
-        # of the newest that wait: not in the spool, which had no room
+        # The newest durable signals which the spool had no room for.
         self._num_unspooled = 0
         self._retry_at = 0.0
         self._failing_since: float | None = None
         self._calling_since: float | None = None
-        self._is_over = False
+        self._is_closed = False
         self._limit_bytes = MAX_MESSAGE_BYTES - (SIGNATURE_BYTES if signer.is_active else 0)
         if spool is not None:
             self._load(spool)
 
     @property
     def waiting(self) -> list[object]:
-        """Return the durable signals that are not acknowledged, oldest first."""
+        """Return the unacknowledged durable signals, oldest first."""
         with self._changed:
             return [fact for fact, _ in self._durable]
 
     def lost_since(self, now: float) -> float | None:
-        """Return since when the store does not answer (monotonic seconds); None while it does."""
+        """Return since when the store has not answered (monotonic seconds); None while it answers."""
         with self._changed:
             if self._failing_since is not None:
                 return self._failing_since
@@ -82,73 +82,74 @@ class Outbox:
             return since if since is not None and now - since > HANGING_SECONDS else None
 
     def put(self, fact: object) -> None:
-        """Queue a durable signal; raises WireError when it cannot be a message."""
+        """Queue a durable signal; raises WireError when it cannot be encoded or is too large."""
+        name = type(fact).__name__
         try:
             line = encode(fact)
         except (RecursionError, ValueError) as error:
-            raise WireError(f"{type(fact).__name__} cannot be written: {error}") from error
+            raise WireError(f"{name} cannot be encoded: {error}") from error
         if len(line) > self._limit_bytes:
-            raise WireError(f"{type(fact).__name__} of {len(line)} bytes; {self._limit_bytes} fit")
+            raise WireError(f"{name} has {len(line)} bytes, the limit is {self._limit_bytes}")
         with self._changed:
             self._durable.append((fact, line))
             self._num_unspooled += 1
-            self._catch_up()
-        self._ring(self)
+            self._spool_new()
+        self._notify(self)
 
-    def beat(self, fact: object) -> bool:
-        """Queue a heartbeat, which is lost when the store is away; False when it is too large to be sent."""
+    def put_heartbeat(self, fact: object) -> bool:
+        """Queue a heartbeat, which is lost while the store is down; False: it is too large to be sent."""
         line = encode(fact)
         if len(line) > self._limit_bytes:
             return False
         with self._changed:
-            self._beats.append(line)
-            self._catch_up()
-        self._ring(self)
+            self._heartbeats.append(line)
+            self._spool_new()
+        self._notify(self)
         return True
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Wait until every durable signal is acknowledged; False if some are not by then."""
+        """Wait until every durable signal is acknowledged; False when that takes longer."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._durable, timeout_seconds)
 
     def close(self) -> None:
-        """Take nothing any more; what is not acknowledged stays in the spool."""
+        """Accept no more signals; the unacknowledged ones stay in the spool."""
         with self._changed:
-            if not self._is_over and self._spool is not None:
+            if not self._is_closed and self._spool is not None:
                 self._spool.close()
-            self._is_over = True
+            self._is_closed = True
 
     def write(self, store: Store) -> float | None:
-        """Write what is due; return when to come again if nothing rings before (monotonic seconds), None for never."""
+        """Write what is due; return when to call again without a `notify` (monotonic seconds), None for never."""
         with self._changed:
-            if self._is_over:
+            if self._is_closed:
                 return None
             is_due = bool(self._durable) and time.monotonic() >= self._retry_at
             batch = list(islice(self._durable, MAX_BATCH)) if is_due else []
-            beats = list(self._beats)
-            self._beats.clear()
+            heartbeats = list(self._heartbeats)
+            self._heartbeats.clear()
         if batch:
             delay_seconds = self._append(store, SIGNALS, [line for _, line in batch])
             if delay_seconds is None:
-                self._acknowledged(batch)
+                self._acknowledge(batch)
             else:
                 self._retry_at = time.monotonic() + delay_seconds
-        if beats:
-            self._append(store, BEATS, beats)
+        if heartbeats:
+            self._append(store, BEATS, heartbeats)
         with self._changed:
-            return self._retry_at if self._durable and not self._is_over else None
+            return self._retry_at if self._durable and not self._is_closed else None
 
     def _load(self, spool: Spool) -> None:
         for line in spool.read():
             try:
                 self._durable.append((decode(line), line))
             except WireError:
-                # its writer was killed in the middle of this line
+                # Its writer was killed in the middle of this line.
                 continue
 
-    def _catch_up(self) -> None:
-        """Write down what is not in the spool yet."""
-        if self._spool is None or self._is_over or not self._num_unspooled:
+    def _spool_new(self) -> None:
+        """Append the durable signals that the spool lacks."""
+        if self._spool is None or self._is_closed or not self._num_unspooled:
             return
         newest = islice(self._durable, len(self._durable) - self._num_unspooled, None)
         if self._spool.write([line for _, line in newest]):
@@ -164,18 +165,18 @@ class Outbox:
             store.append_many(stream, [self._signer.sign(stream, line) for line in lines])
         except TemporaryError as error:
             delay_seconds = min(error.delay_seconds, MAX_DELAY_SECONDS)
-            self._say(f"the store does not take {stream}: {error}")
+            self._warn(f"cannot append to {stream}, trying again: {error}")
         except StoreRolledBack as error:
-            # what it forgot is for the supervisor and a person; we say what we have to say
+            # The supervisor and the operator deal with what was lost; the agent's own signals still have to arrive.
             delay_seconds = 0.0
-            self._say(f"going on with the store as it is: {error}")
+            self._warn(f"continuing on a rolled-back store: {error}")
             store.forget()
         except StokerError as error:
             delay_seconds = MAX_DELAY_SECONDS
-            self._say(f"the store refuses {stream}: {error}")
+            self._warn(f"the store refuses {stream}: {error}")
         except Exception:
             delay_seconds = MAX_DELAY_SECONDS
-            log.exception("writing to the store failed")
+            log.exception("cannot append to %s", stream)
         with self._changed:
             self._calling_since = None
             if delay_seconds is None:
@@ -184,17 +185,17 @@ class Outbox:
                 self._failing_since = started_at
         return delay_seconds
 
-    def _say(self, message: str) -> None:
-        # once per outage
+    def _warn(self, message: str) -> None:
+        """Log once per outage."""
         if self._failing_since is None:
-            log.warning("%s", message[:MAX_SAID_AT_ONCE])
+            log.warning("%s", message[:MAX_LOGGED])
 
-    def _acknowledged(self, batch: list[tuple[object, bytes]]) -> None:
+    def _acknowledge(self, batch: list[tuple[object, bytes]]) -> None:
         with self._changed:
             for _ in batch:
                 self._durable.popleft()
             self._num_unspooled = min(self._num_unspooled, len(self._durable))
-            if not self._durable and self._spool is not None and not self._is_over:
+            if not self._durable and self._spool is not None and not self._is_closed:
                 self._spool.clear()
             self._retry_at = 0.0
             self._changed.notify_all()

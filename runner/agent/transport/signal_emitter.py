@@ -1,4 +1,4 @@
-"""Voice: how the parts of an agent say what they see."""
+"""The signal emitter: what the parts of an agent send signals with."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SignalEmitter:
-    """`stamp` gives a signal its source fields, `tell` sends a durable one, `beat` a heartbeat at once."""
+    """`next_header` returns a signal's source fields, `emit` sends a durable signal, `heartbeat` sends a heartbeat now."""
 
-    stamp: Callable[[], Mapping[str, Any]]
-    tell: Callable[[object], None]
-    beat: Callable[[], None]
+    next_header: Callable[[], Mapping[str, Any]]
+    emit: Callable[[object], None]
+    heartbeat: Callable[[], None]
