@@ -16,7 +16,8 @@ from typing import Any, NoReturn
 from healthchecks.check import NodeFacts, Outcome, Verdict, to_plain
 from healthchecks.coverage import overall, pick
 from healthchecks.deadline import DEADLINE_SECONDS, run_check
-from healthchecks.thresholds import parse_overrides
+from healthchecks.limits import parse_overrides
+from healthchecks.registry import all_checks
 from runner.errors import UserError
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
@@ -34,7 +35,10 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         options = _parser().parse_args(arguments)
         names, required = pick(options.check)
-        limits = parse_overrides(options.limit)
+        declared = {
+            key: limit for check in all_checks().values() for key, limit in check.limits.items()
+        }
+        limits = parse_overrides(options.limit, declared)
         node = _node(options)
     except UserError as error:
         print(f"healthchecks: {error}", file=sys.stderr)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
@@ -87,7 +87,7 @@ class NodeFacts:
     """What a check is told of the node it runs on. Paths are absolute."""
 
     # where runs write: state, checkpoints, scratch
-    folders: tuple[str, ...]
+    folders: tuple[str, ...] = ()
     shared_memory: str = "/dev/shm"  # noqa: S108 - it is looked at, nothing is put there
     kernel_log: str = "/dev/kmsg"
     # memory that the pattern test writes and reads
@@ -117,9 +117,6 @@ class Judge:
             subject=subject,
             note=note,
         )
-
-
-Check = Callable[[NodeFacts, Judge], Verdict]
 
 
 def said(evidence: Evidence) -> str:

@@ -10,8 +10,8 @@ import sys
 from typing import Any
 
 from healthchecks.check import NodeFacts, Verdict, to_plain
-from healthchecks.coverage import load
-from healthchecks.thresholds import judge_of
+from healthchecks.limits import judge_of
+from healthchecks.registry import load
 
 # prctl(2)
 PR_SET_PDEATHSIG = 1
@@ -29,8 +29,11 @@ def main(arguments: list[str]) -> int:
 def run(name: str, asked: dict[str, Any]) -> Verdict:
     """Run one check here; whatever it raises becomes UNKNOWN."""
     try:
-        facts = {**asked["node"], "folders": tuple(asked["node"]["folders"])}
-        return load(name)(NodeFacts(**facts), judge_of(asked["limits"]))
+        check = load(name)
+        facts = {field: asked["node"][field] for field in check.needs if field in asked["node"]}
+        facts["folders"] = tuple(facts.get("folders", ()))
+        overrides = {key: value for key, value in asked["limits"].items() if key in check.limits}
+        return check.run(NodeFacts(**facts), judge_of(check.limits, overrides))
     except Exception as error:  # noqa: BLE001 - the bulkhead of a check: it ends in a finding
         return Verdict(check=name, trouble=f"raised {type(error).__name__}: {error}")
 

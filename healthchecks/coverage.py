@@ -1,46 +1,30 @@
-"""Which checks there are, which of them a node must pass, and what all verdicts together say."""
+"""Which checks a node must pass, and what all verdicts together say."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from importlib import import_module
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from healthchecks.check import Check, Outcome, Verdict
-from healthchecks.thresholds import nearest
+from healthchecks.check import Outcome, Verdict
+from healthchecks.limits import nearest
+from healthchecks.registry import all_checks
 from runner.errors import UserError
 
-# Name of each check -> its module, in the order in which they run. A check is the function `check` of its module; only the
-# child that runs it imports it, so that one that cannot be imported is UNKNOWN by itself.
-CHECKS: Mapping[str, str] = {
-    "clock": "healthchecks.clock",
-    "processes": "healthchecks.processes",
-    "disk_space": "healthchecks.disk_space",
-    "shared_memory": "healthchecks.shared_memory",
-    "memory": "healthchecks.memory",
-    "loopback": "healthchecks.loopback",
-    "kernel_log": "healthchecks.kernel_log",
-}
 
-# The least that has to pass before a node is called healthy. The kernel log is not among them, since most users may not
-# read it: unknown, it is told and costs nothing; what it does say counts.
-REQUIRED = ("clock", "processes", "disk_space", "shared_memory", "memory", "loopback")
-
-
-def load(name: str) -> Check:
-    """Import the check called `name`."""
-    check: Check = import_module(CHECKS[name]).check
-    return check
+def required_checks() -> tuple[str, ...]:
+    """Return the names of those that a node must pass before it is called healthy."""
+    return tuple(name for name, check in all_checks().items() if check.is_required)
 
 
 def pick(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return which checks to run and which of these are required; named ones are. Raises UserError for an unknown name."""
+    checks = all_checks()
     for name in names:
-        if name not in CHECKS:
-            raise UserError(f"no check {name!r}; {nearest(name, CHECKS)}")
+        if name not in checks:
+            raise UserError(f"no check {name!r}; {nearest(name, checks)}")
     if not names:
-        return tuple(CHECKS), REQUIRED
-    picked = tuple(name for name in CHECKS if name in names)
+        return tuple(checks), required_checks()
+    picked = tuple(name for name in checks if name in names)
     return picked, picked
 
 
@@ -63,5 +47,5 @@ def overall(verdicts: Iterable[Verdict], *, required: Sequence[str]) -> dict[str
         "failed": [name for name, each in outcomes.items() if each is Outcome.FAIL],
         "unknown": [name for name, each in outcomes.items() if each is Outcome.UNKNOWN],
         "not_run": [name for name in required if name not in outcomes],
-        "left_out": [name for name in REQUIRED if name not in required],
+        "left_out": [name for name in required_checks() if name not in required],
     }

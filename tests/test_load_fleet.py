@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from healthchecks.coverage import CHECKS
+from healthchecks.registry import all_checks
 from runner.errors import SpecError
-from runner.facts.checks import CHECK_NAMES
 from runner.facts.wire import decode, encode
 from runner.load import load_cluster
 
@@ -113,6 +114,16 @@ def test_checks_may_be_one_name_a_list_or_none(tmp_path: Path) -> None:
         assert load_cluster(path).checks == wanted
 
 
-def test_the_names_of_checks_are_those_that_there_are() -> None:
-    """The control plane knows the checks by name only; the names are the health checks' own, in their order."""
-    assert tuple(CHECKS) == CHECK_NAMES
+def test_the_names_of_checks_are_those_that_there_are(tmp_path: Path) -> None:
+    """The loader takes every health check's name, and imports none of the checks for it."""
+    path = tmp_path / "cluster.yaml"
+    path.write_text(f"name: a\nchecks: [{', '.join(all_checks())}]\n")
+    script = (
+        "import sys; from pathlib import Path; from runner.load import load_cluster\n"
+        f"print(*load_cluster(Path({str(path)!r})).checks)\n"
+        "print(*(name for name in sys.modules if name.startswith('healthchecks.checks.')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"{' '.join(all_checks())}\n\n"

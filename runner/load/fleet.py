@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from runner.facts.checks import CHECK_NAMES
+from healthchecks.registry import check_names
 from runner.facts.wording import known_words
 from runner.load.documents import Where
 from runner.load.problems import Problems, shown
@@ -179,14 +179,14 @@ def checks(given: Any, problems: Problems) -> Any:
     if not isinstance(names, list):
         # refused for its type, as a whole
         return names
+    known = check_names()
     for index, name in enumerate(names):
         where: Where = ("checks",) if isinstance(given, str) else ("checks", index)
         if not isinstance(name, str):
             continue
-        if name not in CHECK_NAMES:
+        if name not in known:
             problems.add(
-                where,
-                f"{shown(name)} is no check; {known_words(name, CHECK_NAMES, most=len(CHECK_NAMES))}",
+                where, f"{shown(name)} is no check; {known_words(name, known, most=len(known))}"
             )
         elif name in names[:index]:
             problems.add(where, f"{shown(name)} is named twice; remove one")

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from healthchecks.check import Evidence, NodeFacts, Verdict, from_plain, to_plain
-from healthchecks.coverage import load
-from healthchecks.thresholds import judge_of
+from healthchecks.limits import judge_of
+from healthchecks.registry import load
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
@@ -26,7 +26,8 @@ MIB = 1 << 20
 def verdict_of(name: str, limits: Mapping[str, float] | None = None, **facts: Any) -> Verdict:
     """Run one check in this process, quickly."""
     node = NodeFacts(**{"folders": (), "pattern_bytes": 2 * MIB, "clock_seconds": 0.05, **facts})
-    return load(name)(node, judge_of(limits or {}))
+    check = load(name)
+    return check.run(node, judge_of(check.limits, limits or {}))
 
 
 def child_command(name: str, **facts: Any) -> list[str]:

@@ -14,10 +14,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from healthchecks import clock, loopback, memory, processes
 from healthchecks.check import Outcome, Verdict, from_plain
-from healthchecks.disk_space import wrong_bytes
-from healthchecks.thresholds import judge_of
+from healthchecks.checks import clock, loopback, memory, processes
+from healthchecks.checks.disk_space import wrong_bytes
+from healthchecks.limits import judge_of
 from tests.healthchecks.rig import (
     MIB,
     forked,
@@ -228,7 +228,7 @@ LATER = replace(
 
 def judged(after: clock.Reading, before: clock.Reading = START) -> Verdict:
     """Judge two readings a second apart."""
-    evidence = clock.compare(before, after, judge_of({}), asked_seconds=1.0)
+    evidence = clock.compare(before, after, judge_of(clock.CHECK.limits, {}), asked_seconds=1.0)
     return Verdict(check="clock", evidence=tuple(evidence))
 
 

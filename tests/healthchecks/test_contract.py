@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import re
+from pathlib import Path
 
 import pytest
 
-from healthchecks.check import Evidence, Outcome, Verdict, from_plain, to_plain
-from healthchecks.coverage import CHECKS, REQUIRED, load, overall, pick
-from healthchecks.thresholds import LIMITS, judge_of, parse_overrides
+from healthchecks import checks
+from healthchecks.check import Evidence, NodeFacts, Outcome, Verdict, from_plain, to_plain
+from healthchecks.child import run
+from healthchecks.coverage import overall, pick, required_checks
+from healthchecks.limits import judge_of, parse_overrides
+from healthchecks.registry import LAST, all_checks, check_names, load
 from runner.errors import UserError
 
-GOOD = judge_of({})("memory.wrong_bytes", 0)
-BAD = judge_of({})("memory.wrong_bytes", 1)
-UNMEASURED = judge_of({})("memory.wrong_bytes", None)
+CHECKS = all_checks()
+REQUIRED = required_checks()
+LIMITS = {key: limit for check in CHECKS.values() for key, limit in check.limits.items()}
+
+GOOD = judge_of(LIMITS, {})("memory.wrong_bytes", 0)
+BAD = judge_of(LIMITS, {})("memory.wrong_bytes", 1)
+UNMEASURED = judge_of(LIMITS, {})("memory.wrong_bytes", None)
 NOTED = Evidence(name="memory.noted", value=1)
 
 
@@ -45,13 +54,13 @@ def test_an_outcome_follows_from_the_evidence(
 def test_what_is_no_number_passes_no_limit(value: float) -> None:
     """NaN and infinities are unknown under either rule, however they compare."""
     for name in ("memory.available_bytes", "memory.swap_used_ratio"):
-        assert judge_of({})(name, value).outcome is Outcome.UNKNOWN
+        assert judge_of(LIMITS, {})(name, value).outcome is Outcome.UNKNOWN
 
 
 @pytest.mark.parametrize("name", LIMITS)
 def test_every_limit_can_pass_and_fail(name: str) -> None:
     """The limit itself passes, a little beyond it fails, and both the limit and its range are sane numbers with a source."""
-    limit, judge = LIMITS[name], judge_of({})
+    limit, judge = LIMITS[name], judge_of(LIMITS, {})
     beyond = -1e-6 if limit.rule == "at least" else 1e-6
     assert judge(name, limit.value).outcome is Outcome.PASS
     assert judge(name, limit.value + beyond * max(1.0, abs(limit.value))).outcome is Outcome.FAIL
@@ -63,7 +72,7 @@ def test_every_limit_can_pass_and_fail(name: str) -> None:
 
 def test_a_limit_may_be_replaced() -> None:
     """An override takes effect, and the evidence says where it came from."""
-    evidence = judge_of(parse_overrides(["memory.available_bytes=1e3"]))(
+    evidence = judge_of(LIMITS, parse_overrides(["memory.available_bytes=1e3"], LIMITS))(
         "memory.available_bytes", 2000
     )
     assert (evidence.outcome, evidence.limit) == (Outcome.PASS, 1000)
@@ -84,14 +93,14 @@ def test_a_limit_may_be_replaced() -> None:
 def test_a_senseless_limit_is_refused(text: str, word: str) -> None:
     """Unknown names, no numbers, and values that would make a dead rule are refused with the way out."""
     with pytest.raises(UserError, match=re.escape(word)):
-        parse_overrides([text])
+        parse_overrides([text], LIMITS)
 
 
 def test_a_verdict_survives_its_journey() -> None:
     """A verdict is the same after JSON, even one with NaN, which arrives as not measured."""
     verdict = Verdict(check="memory", evidence=(GOOD, UNMEASURED, NOTED), trouble="odd")
     assert from_plain(json.loads(json.dumps(to_plain(verdict))), check="memory") == verdict
-    nan = Verdict(check="memory", evidence=(judge_of({})("memory.wrong_bytes", math.nan),))
+    nan = Verdict(check="memory", evidence=(judge_of(LIMITS, {})("memory.wrong_bytes", math.nan),))
     there = from_plain(json.loads(json.dumps(to_plain(nan), allow_nan=False)), check="memory")
     assert there.outcome is Outcome.UNKNOWN
 
@@ -148,7 +157,40 @@ def test_a_named_check_is_required() -> None:
         pick(["clok"])
 
 
-def test_every_check_can_be_loaded() -> None:
-    """The table of checks names functions that exist, and requires none that does not."""
-    assert all(callable(load(name)) for name in CHECKS)
-    assert set(REQUIRED) <= set(CHECKS)
+def test_every_check_declares_itself() -> None:
+    """A declaration bears its module's name, limits of that name, and needs facts that there are; positions differ."""
+    assert sorted(CHECKS) == list(check_names())
+    known = {field.name for field in dataclasses.fields(NodeFacts)}
+    for name, check in CHECKS.items():
+        assert check is load(name)
+        assert check.name == name
+        assert all(limit.startswith(f"{name}.") for limit in check.limits)
+        assert set(check.needs) <= known
+    assert {field for check in CHECKS.values() for field in check.needs} == known
+    positions = [check.position for check in CHECKS.values()]
+    assert positions == sorted(set(positions))
+    assert positions[-1] < LAST
+
+
+def test_the_usual_minimum() -> None:
+    """Every check is required but the kernel's log, which most users may not read."""
+    assert set(CHECKS) - set(REQUIRED) == {"kernel_log"}
+
+
+def test_a_check_that_cannot_be_imported_is_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It runs last, is required, and takes no other check with it."""
+    (tmp_path / "broken.py").write_text("raise ImportError('no such driver')\n")
+    monkeypatch.setattr(checks, "__path__", [*checks.__path__, str(tmp_path)])
+    all_checks.cache_clear()
+    try:
+        assert list(all_checks()) == [*CHECKS, "broken"]
+        assert "broken" in required_checks()
+        verdict = run("broken", {"node": {}, "limits": {}})
+        assert (verdict.outcome, verdict.reason) == (
+            Outcome.UNKNOWN,
+            "raised ImportError: no such driver",
+        )
+    finally:
+        all_checks.cache_clear()

@@ -10,8 +10,14 @@ from pathlib import Path
 import pytest
 
 from healthchecks.check import Outcome, Verdict
-from healthchecks.kernel_log import WINDOW_SECONDS, Now, parse, read_lines
-from healthchecks.signatures import SIGNATURES, classify
+from healthchecks.checks.kernel_log import (
+    CLASSES,
+    WINDOW_SECONDS,
+    Now,
+    classify,
+    parse,
+    read_lines,
+)
 from tests.healthchecks.rig import named, verdict_of
 
 # Class -> lines of that class, as kernels print them.
@@ -84,7 +90,7 @@ def stamped(text: str, *, age_seconds: float = 0.0) -> str:
 
 def test_there_is_a_sample_for_every_signature() -> None:
     """No rule is without a line that makes it fire."""
-    assert list(TELLING) == [signature.name for signature in SIGNATURES]
+    assert list(TELLING) == [line_class.name for line_class in CLASSES]
 
 
 @pytest.mark.parametrize(
@@ -94,12 +100,12 @@ def test_a_signature_fires(tmp_path: Path, name: str, line: str) -> None:
     """Each line is put into its class; a fresh one fails the check, unless its class is only noted."""
     found = classify(line)
     assert found is not None
-    assert found[0].name == name
+    assert found.name == name
     if name == "corrected memory error":
         # these may come a hundred times: see below
         return
     verdict = log(tmp_path, stamped(line))
-    expected = Outcome.FAIL if found[0].limit else Outcome.PASS
+    expected = Outcome.FAIL if found.limit else Outcome.PASS
     assert verdict.outcome is expected, verdict.reason
     assert any(line[:50] in each.note for each in verdict.evidence)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from runner.rootcause.signatures.signature import Signature, any_of
 
 _OOM = "Linux, mm/oom_kill.c"
+# Disks; loop devices, floppies and CD-ROMs report errors for harmless reasons.
+_DISK = "(?:sd|nvme|dm-|md|vd|xvd|hd|mmcblk|nbd|rbd|drbd|pmem|bcache|zram|dasd)"
 _ERRNO = "errno(3), as Python and libc print it"
 
 MACHINE = (
@@ -97,11 +99,11 @@ MACHINE = (
         name="file-system-error",
         pattern=any_of(
             r"EXT4-fs error",
-            r"EXT4-fs .*Remounting filesystem read-only",
+            r"Remounting filesystem read-only",
             r"XFS \([^)]*\):? .*(?:[Ll]og I/O [Ee]rror|Corruption|[Ss]hutting down|metadata I/O error)",
             r"BTRFS (?:error|critical)",
-            r"(?:Buffer )?I/O error,? (?:on )?dev(?:ice)? (?:sd|nvme|dm-|md|vd|xvd)\w*",
-            r"blk_update_request: (?:critical|I/O)[^,]*, dev (?:sd|nvme|dm-|md|vd|xvd)",
+            rf"(?:Buffer )?I/O error,? (?:on )?dev(?:ice)? {_DISK}\w*",
+            rf"blk_update_request: (?:critical|I/O)[^,]*, dev {_DISK}",
             r"critical (?:medium|target) error",
             r"no available path - failing I/O",
             r"nvme \S+: (?:Disabling device after reset failure|controller is down; will reset|I/O \d+ .*timeo"
@@ -109,7 +111,7 @@ MACHINE = (
             r"md/raid\S*:.*Disk failure",
             r"attempt to access beyond end of device",
             r"I/O error while writing superblock",
-            r"print_req_error: I/O error, dev (?:sd|nvme|dm-|md|vd|xvd)",
+            rf"print_req_error: I/O error, dev {_DISK}",
             r"JBD2: Error -?\d+",
             r"SQUASHFS error",
             r"device offline error",
@@ -225,9 +227,9 @@ MACHINE = (
         name="kernel-stopped",
         pattern=any_of(
             r"Kernel panic - not syncing",
-            r"watchdog: BUG: soft lockup",
-            r"NMI watchdog: .*hard LOCKUP",
-            r"rcu: INFO: rcu_\w+ (?:self-)?detected stall",
+            r"BUG: soft lockup",
+            r"[Ww]atchdog.*[Hh]ard LOCKUP",
+            r"rcu: INFO: rcu_\w+ (?:self-)?detected (?:expedited )?stall",
             r"BUG: unable to handle (?:kernel|page fault)",
         ),
         fault="unknown",

@@ -17,6 +17,7 @@ import psutil
 
 from healthchecks import cgroups
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+from healthchecks.declaration import CHOSEN, HealthCheck, at_least
 
 NAME = "processes"
 PROC_SYS = Path("/proc/sys")
@@ -130,3 +131,22 @@ def start_threads(count: int) -> tuple[int, str]:
 
 def _finite(limit: int) -> float:
     return UNLIMITED if limit == resource.RLIM_INFINITY else limit
+
+
+CHECK = HealthCheck(
+    name=NAME,
+    position=20,
+    run=check,
+    limits={
+        "processes.open_files_soft": at_least(
+            1024, "files", "Linux: INR_OPEN_CUR in include/uapi/linux/fs.h", most=1e9
+        ),
+        "processes.open_files_hard": at_least(
+            4096, "files", "Linux: INR_OPEN_MAX in include/uapi/linux/fs.h", most=1e9
+        ),
+        "processes.free_files": at_least(65_536, "files", CHOSEN, most=1e12),
+        "processes.free_threads": at_least(4096, "threads", CHOSEN, most=4194304),
+        "processes.opened_files": at_least(256, "files", "size of the probe", most=256),
+        "processes.started_threads": at_least(32, "threads", "size of the probe", most=32),
+    },
+)

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 
 from healthchecks.check import Judge, NodeFacts, Verdict
+from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_least, at_most
 
 NAME = "loopback"
 ADDRESS = "127.0.0.1"
@@ -133,3 +134,15 @@ def _receive(client: socket.socket, num_bytes: int) -> bytes:
         pieces.append(piece)
         missing -= len(piece)
     return b"".join(pieces)
+
+
+CHECK = HealthCheck(
+    name=NAME,
+    position=60,
+    run=check,
+    limits={
+        "loopback.exchanged_bytes": at_least(32 << 20, "bytes", "size of the probe", most=32 << 20),
+        "loopback.wrong_bytes": at_most(0, "bytes", DEFINED, most=0),
+        "loopback.bytes_per_second": at_least(50e6, "bytes/s", CHOSEN, most=1e12),
+    },
+)

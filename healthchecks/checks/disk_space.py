@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_least, at_most
 
 NAME = "disk_space"
 PROBE_BYTES = 4 << 20
@@ -89,3 +90,18 @@ def _read(descriptor: int) -> Iterator[bytes]:
     while chunk := os.pread(descriptor, CHUNK_BYTES, position):
         position += len(chunk)
         yield chunk
+
+
+CHECK = HealthCheck(
+    name=NAME,
+    position=30,
+    run=check,
+    needs=("folders",),
+    limits={
+        "disk_space.free_bytes": at_least(2 << 30, "bytes", CHOSEN, most=1e18),
+        "disk_space.free_inodes": at_least(10_000, "inodes", CHOSEN, most=1e12),
+        "disk_space.written_bytes": at_least(4 << 20, "bytes", "size of the probe", most=4 << 20),
+        "disk_space.wrong_bytes": at_most(0, "bytes", DEFINED, most=0),
+        "disk_space.fsync_seconds": at_most(10, "seconds", CHOSEN, most=600, least=1e-6),
+    },
+)

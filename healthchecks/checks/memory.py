@@ -17,6 +17,7 @@ import psutil
 
 from healthchecks import cgroups
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_least, at_most
 
 NAME = "memory"
 BLOCK_BYTES = 1 << 20
@@ -148,3 +149,17 @@ OWN_POSITION = Pattern(
 )
 # Solid ones and alternating bits, each with its complement; then addresses.
 PATTERNS = (_solid(0x00), _solid(0x55), OWN_POSITION)
+
+
+CHECK = HealthCheck(
+    name=NAME,
+    position=50,
+    run=check,
+    needs=("pattern_bytes",),
+    limits={
+        "memory.available_bytes": at_least(2 << 30, "bytes", CHOSEN, most=1e15),
+        "memory.swap_used_ratio": at_most(0.5, "ratio", CHOSEN, most=0.99),
+        "memory.wrong_bytes": at_most(0, "bytes", DEFINED, most=0),
+        "memory.wrong_sums": at_most(0, "sums", DEFINED, most=0),
+    },
+)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
+from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_most
 
 NAME = "clock"
 # the tightest of these counts, so that a pause between two clocks is not taken for a step
@@ -76,3 +77,24 @@ def _reading() -> Reading:
     raw = time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
     ended = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     return Reading(wall=wall, monotonic=(began + ended) // 2, raw=raw, spread=ended - began)
+
+
+CHECK = HealthCheck(
+    name=NAME,
+    position=10,
+    run=check,
+    needs=("clock_seconds",),
+    limits={
+        "clock.earliest_year": at_least(
+            2025, "year", "older than this software", least=1971, most=2200
+        ),
+        "clock.latest_year": at_most(2100, "year", CHOSEN, least=1971, most=2200),
+        "clock.elapsed_ratio": at_least(
+            0.999, "ratio", "clock_nanosleep(2): never shorter than asked", least=0.5, most=2
+        ),
+        "clock.step_seconds": at_most(0.01, "seconds", CHOSEN, most=3600, least=1e-9),
+        "clock.slew_ratio": at_most(
+            0.001, "ratio", "twice the 500 ppm that adjtimex(2) may slew", most=1, least=1e-9
+        ),
+    },
+)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
+from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_most
 
 NAME = "shared_memory"
 # a file this new may be about to be opened by its other side; chosen
@@ -137,3 +138,17 @@ def _opened(folder: Path) -> Iterator[str]:
             yield os.readlink(link)
         except FileNotFoundError:
             continue
+
+
+CHECK = HealthCheck(
+    name=NAME,
+    position=40,
+    run=check,
+    needs=("shared_memory",),
+    limits={
+        "shared_memory.free_bytes": at_least(
+            1 << 30, "bytes", "NCCL user guide: containers want --shm-size=1g", most=1e15
+        ),
+        "shared_memory.leftover_bytes": at_most(16 << 20, "bytes", CHOSEN, most=1e15),
+    },
+)
