@@ -8,13 +8,14 @@ users; a disk that hangs inside one fsync hangs its caller, which the supervisor
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreRolledBack, TemporaryError
 from runner.facts.wire import MAX_MESSAGE_BYTES
+from runner.store.examination import StoreCheck
 
 # the one stream whose payloads may be large
 JOURNAL = "journal"
@@ -216,6 +217,14 @@ class Store(Protocol):
 
     def break_lease(self, name: str, holder: str) -> bool:
         """Take the lease away from `holder`, who is known to be dead; False if it was not the one holding it."""
+        ...
+
+    def examine(self) -> Iterator[StoreCheck]:
+        """Check this back end's server or files for `stoker store doctor`; the check `reach` comes first."""
+        ...
+
+    def durability(self) -> tuple[StoreCheck, ...]:
+        """Check the settings that decide whether acknowledged writes are lost; empty where none does."""
         ...
 
     def close(self) -> None:

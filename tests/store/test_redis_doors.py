@@ -281,7 +281,7 @@ def test_a_handle_may_be_opened_before_its_server(tmp_path: Path) -> None:
     ("name", "value", "words"),
     [
         ("appendonly", "no", "appendonly: is no"),
-        ("appendfsync", "everysec", "appendfsync: is everysec: a power cut takes"),
+        ("appendfsync", "everysec", "appendfsync: is everysec: a power cut loses"),
         ("no-appendfsync-on-rewrite", "yes", "no-appendfsync-on-rewrite: is yes"),
         ("maxmemory-policy", "allkeys-lru", "maxmemory-policy: is allkeys-lru"),
         ("proto-max-bulk-len", "1048576", "proto-max-bulk-len: is 1048576"),

@@ -12,9 +12,10 @@ from runner.cli import exit_codes, output
 from runner.cli.clusters import find_cluster
 from runner.cli.options import cluster_option, examples, json_option
 from runner.cli.store.accept import accept
-from runner.doctor.report import FAIL, Verdict, examine, overall
 from runner.errors import StokerError
 from runner.facts.specs.cluster import ClusterSpec
+from runner.journal.doctor import examine
+from runner.store.examination import FAIL, StoreCheck, overall
 from runner.store.registry import open_store
 
 OUTCOME_CODES = {
@@ -50,20 +51,20 @@ def doctor(*, where: str | None, as_json: bool) -> None:
     One line per check: PASS, FAIL or UNKNOWN, with the way out. Nothing of the cluster's is changed; what is tried is tried on a
     stream, a register and a lease named `doctor`. UNKNOWN is not healthy (exit code 4).
     """
-    found: list[Verdict] = []
-    for verdict in _verdicts(find_cluster(where)):
+    found: list[StoreCheck] = []
+    for result in _results(find_cluster(where)):
         if not as_json:
             if not found:
                 output.print_text(_row("CHECK", "OUTCOME", "WHY"))
-            output.print_text(_row(verdict.check, verdict.outcome, verdict.reason))
-        found.append(verdict)
+            output.print_text(_row(result.check, result.outcome, result.reason))
+        found.append(result)
     outcome = overall(found)
     by_outcome = {
         words: [each.check for each in found if each.outcome == wanted]
         for words, wanted in (("failed", "FAIL"), ("unknown", "UNKNOWN"))
     }
     if as_json:
-        checks = [dataclasses.asdict(verdict) for verdict in found]
+        checks = [dataclasses.asdict(result) for result in found]
         output.print_json({"overall": {"outcome": outcome, **by_outcome}, "checks": checks})
     else:
         said = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
@@ -71,12 +72,12 @@ def doctor(*, where: str | None, as_json: bool) -> None:
     click.get_current_context().exit(OUTCOME_CODES[outcome])
 
 
-def _verdicts(cluster: ClusterSpec) -> Iterator[Verdict]:
+def _results(cluster: ClusterSpec) -> Iterator[StoreCheck]:
     try:
         # A server may be looked at before anybody leads by it; files are there once somebody did.
         opened = open_store(cluster, create=bool(cluster.store.address))
     except StokerError as error:
-        yield Verdict(check="reach", outcome=FAIL, reason=str(error))
+        yield StoreCheck(check="reach", outcome=FAIL, reason=str(error))
         return
     with closing(opened):
         yield from examine(opened)

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from runner.errors import PermanentError, StoreUnavailable
+from runner.store.examination import StoreCheck
 from runner.store.memory.faults import Crash, Fault, Faults
 from runner.store.protocol import (
     MAX_BATCH_BYTES,
@@ -259,6 +260,14 @@ class MemoryStore:
                 return False
             row.holder = None
             return True
+
+    def examine(self) -> Iterator[StoreCheck]:
+        """Yield nothing: there is no server and no file."""
+        return iter(())
+
+    def durability(self) -> tuple[StoreCheck, ...]:
+        """Return nothing: no setting matters."""
+        return ()
 
     def close(self) -> None:
         """Let go of everything; see `Store.close`."""

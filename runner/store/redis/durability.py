@@ -1,102 +1,106 @@
-"""Whether a Redis server would keep what it acknowledges. What cannot be found out counts as no."""
+"""Check that a Redis server keeps what it acknowledges. A setting it does not show counts as unknown."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any, Protocol
 
+from runner.store.examination import FAIL, PASS, UNKNOWN, StoreCheck
 from runner.store.protocol import MAX_LARGE_BYTES
+from runner.store.redis.access import Server
 from runner.store.redis.connection import Refused
-from runner.store.redis.store import RedisStore
 
-# A journal entry or a register, with room for what stands around it.
+# A journal entry or a register, with room for the command around it.
 LEAST_BULK_BYTES = MAX_LARGE_BYTES + (1 << 20)
-# Settings that a store needs, and why.
+# setting -> value that a store needs, and what happens otherwise
 WANTED = {
-    "appendonly": ("yes", "nothing is written to its disk"),
-    "appendfsync": ("always", "a power cut takes what was acknowledged"),
-    "no-appendfsync-on-rewrite": ("no", "a power cut during a rewrite takes what was acknowledged"),
-    "maxmemory-policy": ("noeviction", "it throws entries away when its memory is used up"),
+    "appendonly": ("yes", "it writes nothing to its disk"),
+    "appendfsync": ("always", "a power cut loses acknowledged writes"),
+    "no-appendfsync-on-rewrite": ("no", "a power cut during a rewrite loses acknowledged writes"),
+    "maxmemory-policy": ("noeviction", "it evicts entries when its memory is full"),
 }
 BULK = "proto-max-bulk-len"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Judgment:
-    """What was found of one setting. `good`: None when nobody would tell."""
+class ServerHandle(Protocol):
+    """A handle that sends commands to a server."""
 
-    name: str
-    good: bool | None
-    reason: str
+    server: Server
+    cluster: str
 
-
-def judge_durability(store: RedisStore) -> tuple[Judgment, ...]:
-    """Ask the server for each setting that decides whether it forgets."""
-    settings = settings_of(store, (*WANTED, BULK))
-    found = [_judge(name, settings) for name in WANTED]
-    return (*found, _judge_bulk(settings), judge_role(store))
+    def command(self, *words: bytes | str | int) -> Any:
+        """Run one command; the reply may be a Refused."""
+        ...
 
 
-def settings_of(store: RedisStore, names: tuple[str, ...]) -> dict[str, str]:
-    """Return the settings that the server tells; none when it does not let us ask."""
-    reply = store.command("CONFIG", "GET", *names)
+def check_durability(handle: ServerHandle) -> tuple[StoreCheck, ...]:
+    """Check each setting that decides whether the server loses acknowledged writes."""
+    settings = settings_of(handle, (*WANTED, BULK))
+    by_setting = [_check_setting(name, settings) for name in WANTED]
+    return (*by_setting, _check_bulk(settings), _check_role(handle))
+
+
+def settings_of(handle: ServerHandle, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the named settings; empty when the server refuses CONFIG GET."""
+    reply = handle.command("CONFIG", "GET", *names)
     if isinstance(reply, Refused):
         return {}
     words = [word.decode() for word in reply]
     return dict(zip(words[::2], words[1::2], strict=True))
 
 
-def info_of(store: RedisStore, section: str) -> dict[str, str]:
-    """Return a section of INFO; empty when the server does not let us ask."""
-    reply = store.command("INFO", section)
+def info_of(handle: ServerHandle, section: str) -> dict[str, str]:
+    """Return a section of INFO; empty when the server refuses."""
+    reply = handle.command("INFO", section)
     if isinstance(reply, Refused):
         return {}
     lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)
     return {name: value for name, _, value in lines}
 
 
-def judge_role(store: RedisStore) -> Judgment:
-    """Say whether the server leads nobody and follows nobody."""
-    found = info_of(store, "replication")
-    if "role" not in found:
-        return _untold("role")
-    if found["role"] != "master":
-        reason = (
-            f"it is a replica of {found.get('master_host', 'another')}; name the server that leads"
+def _check_role(handle: ServerHandle) -> StoreCheck:
+    """Check that the server is neither a replica nor has replicas."""
+    info = info_of(handle, "replication")
+    if "role" not in info:
+        return _unknown("role")
+    if info["role"] != "master":
+        return _fail(
+            "role", f"it is a replica of {info.get('master_host', 'another')}; name the primary"
         )
-        return Judgment(name="role", good=False, reason=reason)
-    if found.get("connected_slaves", "0") != "0":
-        reason = (
-            f"{found['connected_slaves']} replicas follow it, which may lack what was acknowledged when one takes over; "
-            "detach them (`REPLICAOF NO ONE` there), back up the append-only file instead"
+    if info.get("connected_slaves", "0") != "0":
+        return _fail(
+            "role",
+            f"{info['connected_slaves']} replicas follow it, which may lack acknowledged writes when one takes over; "
+            "detach them (`REPLICAOF NO ONE` there), back up the append-only file instead",
         )
-        return Judgment(name="role", good=False, reason=reason)
-    return Judgment(name="role", good=True, reason="a server of its own, without replicas")
+    return StoreCheck(check="role", outcome=PASS, reason="a server of its own, without replicas")
 
 
-def _judge(name: str, settings: Mapping[str, str]) -> Judgment:
+def _check_setting(name: str, settings: Mapping[str, str]) -> StoreCheck:
     wanted, otherwise = WANTED[name]
     if name not in settings:
-        return _untold(name)
+        return _unknown(name)
     if settings[name] == wanted:
-        return Judgment(name=name, good=True, reason=wanted)
-    reason = (
-        f"is {settings[name]}: {otherwise}; set `{name} {wanted}` in redis.conf and start it anew"
-    )
-    return Judgment(name=name, good=False, reason=reason)
+        return StoreCheck(check=name, outcome=PASS, reason=wanted)
+    way_out = f"set `{name} {wanted}` in redis.conf and restart the server"
+    return _fail(name, f"is {settings[name]}: {otherwise}; {way_out}")
 
 
-def _judge_bulk(settings: Mapping[str, str]) -> Judgment:
+def _check_bulk(settings: Mapping[str, str]) -> StoreCheck:
     if not settings.get(BULK, "").isdecimal():
-        return _untold(BULK)
+        return _unknown(BULK)
     if int(settings[BULK]) < LEAST_BULK_BYTES:
-        reason = f"is {settings[BULK]}: a journal entry of 16 MB would not go through; set `{BULK} 32mb` in redis.conf"
-        return Judgment(name=BULK, good=False, reason=reason)
-    return Judgment(name=BULK, good=True, reason=f"{int(settings[BULK]) >> 20} MB")
+        return _fail(
+            BULK,
+            f"is {settings[BULK]}: the server refuses a journal entry of 16 MB; set `{BULK} 32mb` in redis.conf",
+        )
+    return StoreCheck(check=BULK, outcome=PASS, reason=f"{int(settings[BULK]) >> 20} MB")
 
 
-def _untold(name: str) -> Judgment:
-    reason = (
-        "the server does not say; let the user ask (`+config|get +info`, as in deploy/users.acl)"
-    )
-    return Judgment(name=name, good=None, reason=reason)
+def _fail(name: str, reason: str) -> StoreCheck:
+    return StoreCheck(check=name, outcome=FAIL, reason=reason)
+
+
+def _unknown(name: str) -> StoreCheck:
+    reason = "the server does not say; allow `+config|get +info`, as in deploy/users.acl"
+    return StoreCheck(check=name, outcome=UNKNOWN, reason=reason)

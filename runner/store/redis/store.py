@@ -19,8 +19,9 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from runner.errors import PermanentError, StoreCorrupt, StoreUnavailable
-from runner.facts.specs.cluster import StoreSpec
+from runner.facts.specs.cluster import ClusterSpec, StoreSpec
 from runner.facts.wire import MAX_MESSAGE_BYTES
+from runner.store.examination import StoreCheck
 from runner.store.protocol import (
     JOURNAL,
     MAX_BATCH_BYTES,
@@ -46,9 +47,11 @@ from runner.store.protocol import (
 )
 from runner.store.redis import scripts as scripts
 from runner.store.redis.access import Server
+from runner.store.redis.checks import examine_server
 from runner.store.redis.connection import Link, Names
+from runner.store.redis.durability import check_durability
 from runner.store.redis.entries import field_of, follow_each_other, items_of, register_of
-from runner.store.redis.handshake import Handshake
+from runner.store.redis.handshake import Handshake, NeverStarted
 from runner.store.redis.keys import Keys, keys_of
 from runner.store.redis.thread_connection import RedisThreadConnection
 from runner.store.watermarks import Watermarks
@@ -99,6 +102,24 @@ class RedisStore:
             # the first call says what is wrong; an agent goes on with its ranks until the server is back
             pass
         self._is_opening = False
+
+    @classmethod
+    def of_cluster(cls, cluster: ClusterSpec, *, create: bool) -> RedisStore:
+        """Open the store on the cluster's server; see `BackEnd.of_cluster`."""
+        return cls(cluster.store, cluster.name, create=create)
+
+    @classmethod
+    def exists(cls, cluster: ClusterSpec) -> bool:
+        """Ask the server for the cluster; see `BackEnd.exists`."""
+        try:
+            cls.of_cluster(cluster, create=False).close()
+        except NeverStarted:
+            return False
+        return True
+
+    def __str__(self) -> str:
+        """Name the server."""
+        return str(self.server)
 
     def __repr__(self) -> str:
         """Name server and cluster, and nothing that is secret."""
@@ -457,6 +478,14 @@ class RedisStore:
         """Ask the server something of itself, for who looks after it; the reply may be a Refused."""
         with self._seat() as seat:
             return seat.command(*words)
+
+    def examine(self) -> Iterator[StoreCheck]:
+        """Check the server; see `Store.examine`."""
+        return examine_server(self)
+
+    def durability(self) -> tuple[StoreCheck, ...]:
+        """Check the server's settings; see `Store.durability`."""
+        return check_durability(self)
 
     def close(self) -> None:
         """Let go of everything; see `Store.close`."""

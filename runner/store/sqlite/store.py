@@ -16,7 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from runner.errors import PermanentError, StoreUnavailable
+from runner.errors import PermanentError, StoreUnavailable, UserError
+from runner.facts.specs.cluster import ClusterSpec
+from runner.store.examination import StoreCheck
 from runner.store.protocol import (
     READ_LIMIT,
     Batch,
@@ -34,6 +36,7 @@ from runner.store.protocol import (
     seconds_since_boot,
 )
 from runner.store.sqlite import tables
+from runner.store.sqlite.checks import examine_files
 from runner.store.sqlite.notify import Ringer
 from runner.store.sqlite.thread_connection import SqliteThreadConnection
 from runner.store.watermarks import Watermarks
@@ -79,6 +82,22 @@ class SqliteStore:
                 f"there is no store in {self.folder}; was a cluster started there?"
             )
         self._prepare_folder()
+
+    @classmethod
+    def of_cluster(cls, cluster: ClusterSpec, *, create: bool) -> SqliteStore:
+        """Open the store in the cluster's state folder; see `BackEnd.of_cluster`."""
+        folder = _folder_of(cluster)
+        if not create and not folder.is_dir():
+            raise UserError(
+                f"cluster {cluster.name!r} was never started: there is no store in {folder}; "
+                "start it with `stoker run` or `stoker supervise`"
+            )
+        return cls(folder, create=create)
+
+    @staticmethod
+    def exists(cluster: ClusterSpec) -> bool:
+        """Say whether the cluster's folder is there; see `BackEnd.exists`."""
+        return _folder_of(cluster).is_dir()
 
     def append(
         self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
@@ -269,6 +288,14 @@ class SqliteStore:
         with self._seat() as seat, seat.writing(volatile=False) as rows:
             return tables.free_lease(rows, name, holder)
 
+    def examine(self) -> Iterator[StoreCheck]:
+        """Check the files; see `Store.examine`."""
+        return examine_files(self.folder)
+
+    def durability(self) -> tuple[StoreCheck, ...]:
+        """Return nothing: no setting matters."""
+        return ()
+
     def close(self) -> None:
         """Let go of everything; see `Store.close`."""
         self._is_closed = True
@@ -317,6 +344,10 @@ class SqliteStore:
     def _own_seats(self) -> list[SqliteThreadConnection]:
         seats = [ref() for ref in self._seats]
         return [seat for seat in seats if seat is not None and seat.process == os.getpid()]
+
+
+def _folder_of(cluster: ClusterSpec) -> Path:
+    return Path(cluster.state) / "store"
 
 
 def _of_stream(name: str) -> str:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.doctor.report import examine, overall
+from runner.journal.doctor import examine
 from runner.signer import make_token
+from runner.store.examination import overall
 from runner.store.protocol import Store
 from runner.store.redis.store import RedisStore
 from runner.store.sqlite.store import SqliteStore
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 
 def found(store: Store) -> dict[str, tuple[str, str]]:
     """Return outcome and reason of each check."""
-    return {verdict.check: (verdict.outcome, verdict.reason) for verdict in examine(store)}
+    return {result.check: (result.outcome, result.reason) for result in examine(store)}
 
 
 @pytest.fixture
@@ -48,9 +49,9 @@ def test_a_server_as_deployed_passes_every_check(
     secured = RedisStore(secured_server.spec(), "doctor")
     for each in (store, secured):
         before = each.registers("")
-        verdicts = list(examine(each))
-        assert overall(verdicts) == "PASS", verdicts
-        assert len({verdict.check for verdict in verdicts}) == len(verdicts) > 12
+        results = list(examine(each))
+        assert overall(results) == "PASS", results
+        assert len({result.check for result in results}) == len(results) > 12
         assert each.registers("") == before
         assert each.lease_holder("doctor") is None
         assert not each.read(streams={"doctor": 0}, registers={}, timeout_seconds=0)
@@ -81,12 +82,12 @@ def test_a_setting_that_will_not_do_fails_its_check(
 def test_a_missing_right_is_named(server: RedisServer, store: RedisStore) -> None:
     """By name, where the server tells; else the check does not know, and trying it fails."""
     server.client().execute_command("ACL", "SETUSER", "stoker", "-xtrim")  # type: ignore[no-untyped-call]
-    verdicts = found(store)
-    assert verdicts["rights"] == (
+    results = found(store)
+    assert results["rights"] == (
         "FAIL",
         "user 'stoker' may not: XTRIM; give it the rights in deploy/users.acl",
     )
-    assert verdicts["use"][0] == "FAIL"
+    assert results["use"][0] == "FAIL"
     server.client().execute_command("ACL", "SETUSER", "stoker", "+xtrim", "-acl|dryrun")  # type: ignore[no-untyped-call]
     assert found(store)["rights"][0] == "UNKNOWN"
     server.client().execute_command("ACL", "SETUSER", "stoker", "-config|get")  # type: ignore[no-untyped-call]
@@ -103,10 +104,10 @@ def test_full_connections_and_a_paused_server_are_seen(
     for other in others:
         other.close()
     server.pause()
-    verdicts = found(store)
-    assert list(verdicts) == ["reach"]
-    assert verdicts["reach"][0] == "FAIL"
-    assert "out of reach" in verdicts["reach"][1]
+    results = found(store)
+    assert list(results) == ["reach"]
+    assert results["reach"][0] == "FAIL"
+    assert "out of reach" in results["reach"][1]
     server.resume()
 
 
@@ -114,10 +115,10 @@ def test_a_store_of_files_passes_every_check(tmp_path: Path) -> None:
     """On a disk of this machine."""
     store = SqliteStore(tmp_path / "store")
     store.append("journal", b"x" * 1000)
-    verdicts = found(store)
+    results = found(store)
     store.close()
-    assert verdicts["integrity"][0] == "PASS"
-    assert {outcome for outcome, _ in verdicts.values()} == {"PASS"}, verdicts
+    assert results["integrity"][0] == "PASS"
+    assert {outcome for outcome, _ in results.values()} == {"PASS"}, results
     assert not list((tmp_path / "store").glob("doctor*"))
 
 
@@ -126,7 +127,7 @@ def test_a_store_of_files_in_memory_or_damaged_fails(tmp_path: Path) -> None:
     folder = Path("/dev/shm") / f"stoker-doctor-{os.getpid()}"
     store = SqliteStore(folder)
     try:
-        assert "gone when the machine is started anew" in found(store)["file_system"][1]
+        assert "a reboot deletes it" in found(store)["file_system"][1]
     finally:
         store.close()
         subprocess.run(["rm", "-r", str(folder)], check=True)

@@ -5,14 +5,20 @@ from __future__ import annotations
 import ipaddress
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 
-from runner.doctor.report import FAIL, PASS, UNKNOWN, Verdict
 from runner.errors import StokerError
+from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, overall, run_checks
 from runner.store.redis.connection import Names, Refused
-from runner.store.redis.durability import BULK, info_of, judge_durability, settings_of
+from runner.store.redis.durability import (
+    BULK,
+    ServerHandle,
+    check_durability,
+    info_of,
+    settings_of,
+)
 from runner.store.redis.keys import keys_of
 from runner.store.redis.scripts import APPEND
-from runner.store.redis.store import RedisStore
 
 # between the server's clock and ours: leases do not mind, people do; chosen
 MOST_OFFSET_SECONDS = 2.0
@@ -25,48 +31,45 @@ MOST_CLIENTS_SHARE = 0.8
 # a signal of 100 MB is to be refused
 MOST_BULK_BYTES = 64 << 20
 
-Finding = tuple[str, str]
+
+def examine_server(handle: ServerHandle) -> Iterator[StoreCheck]:
+    """Check the server; yield each result at once, and stop after the first if it is out of reach."""
+    checks: dict[str, Callable[[ServerHandle], Finding]] = {
+        "reach": _reach,
+        "tls": _tls,
+        "rights": _rights,
+        "durable": _durable,
+        "limits": _limits,
+        "disk": _disk,
+        "memory": _memory,
+        "clients": _clients,
+        "clock": _clock,
+    }
+    bound = {name: partial(check, handle) for name, check in checks.items()}
+    for result in run_checks(bound, fail_on=(StokerError,)):
+        yield result
+        if result.check == "reach" and result.outcome == FAIL:
+            return
 
 
-def examine_server(store: RedisStore) -> Iterator[Verdict]:
-    """Look at the server; yields each verdict as it is found."""
-    looks: tuple[tuple[str, Callable[[RedisStore], Finding]], ...] = (
-        ("reach", _reach),
-        ("tls", _tls),
-        ("rights", _rights),
-        ("durable", _durable),
-        ("limits", _limits),
-        ("disk", _disk),
-        ("memory", _memory),
-        ("clients", _clients),
-        ("clock", _clock),
-    )
-    for name, look in looks:
-        try:
-            outcome, reason = look(store)
-        except StokerError as error:
-            outcome, reason = FAIL, str(error)
-        yield Verdict(check=name, outcome=outcome, reason=reason)
-
-
-def _reach(store: RedisStore) -> Finding:
-    found = info_of(store, "server")
+def _reach(handle: ServerHandle) -> Finding:
+    found = info_of(handle, "server")
     started = time.perf_counter()
-    store.command("PING")
+    handle.command("PING")
     taken_ms = 1000 * (time.perf_counter() - started)
     days = int(found.get("uptime_in_seconds", 0)) / 86400
     version = found.get("redis_version", "of an unknown version")
-    return PASS, f"{store.server}, {version}, up for {days:.1f} days, answers in {taken_ms:.2f} ms"
+    return PASS, f"{handle.server}, {version}, up for {days:.1f} days, answers in {taken_ms:.2f} ms"
 
 
-def _tls(store: RedisStore) -> Finding:
-    link = store.server.connect(Names(), timeout_seconds=1.0)
+def _tls(handle: ServerHandle) -> Finding:
+    link = handle.server.connect(Names(), timeout_seconds=1.0)
     try:
         found = link.tls()
     finally:
         link.close()
     if found is None:
-        if _is_loopback(store):
+        if _is_loopback(handle):
             return PASS, "none, and none needed on loopback"
         way_out = "passwords and signals cross the network in the clear; docs/redis.md says how to set up TLS"
         return FAIL, f"none: {way_out}"
@@ -77,9 +80,9 @@ def _tls(store: RedisStore) -> Finding:
     return PASS, f"{version}; the server's certificate is good for {days:.0f} days"
 
 
-def _rights(store: RedisStore) -> Finding:
+def _rights(handle: ServerHandle) -> Finding:
     """Ask the server what our user may do, by ACL DRYRUN; what a store needs is tried besides (`use`)."""
-    who = store.command("ACL", "WHOAMI")
+    who = handle.command("ACL", "WHOAMI")
     if isinstance(who, Refused):
         return (
             UNKNOWN,
@@ -87,8 +90,8 @@ def _rights(store: RedisStore) -> Finding:
         )
     user = who.decode()
     missing = []
-    for words in _needed(store.cluster):
-        said = store.command("ACL", "DRYRUN", user, *words)
+    for words in _needed(handle.cluster):
+        said = handle.command("ACL", "DRYRUN", user, *words)
         if isinstance(said, Refused):
             return (
                 UNKNOWN,
@@ -101,9 +104,9 @@ def _rights(store: RedisStore) -> Finding:
             FAIL,
             f"user {user!r} may not: {', '.join(missing)}; give it the rights in deploy/users.acl",
         )
-    if store.command("ACL", "DRYRUN", user, "FLUSHALL") == b"OK":
+    if handle.command("ACL", "DRYRUN", user, "FLUSHALL") == b"OK":
         more = f"user {user!r} may do all that is needed, and empty the server as well"
-        if _is_loopback(store):
+        if _is_loopback(handle):
             return PASS, more
         return FAIL, f"{more}; take a user like that in deploy/users.acl"
     return PASS, f"user {user!r} may do what is needed, and not empty the server"
@@ -123,17 +126,18 @@ def _needed(cluster: str) -> Iterator[tuple[str, ...]]:
         yield tuple(words.format(sha=APPEND.sha, key=key).split())
 
 
-def _durable(store: RedisStore) -> Finding:
-    found = judge_durability(store)
-    wrong = [each for each in found if not each.good]
-    if not wrong:
-        return PASS, ", ".join(f"{each.name} {each.reason}" for each in found)
-    outcome = FAIL if any(each.good is False for each in wrong) else UNKNOWN
-    return outcome, "; ".join(f"{each.name}: {each.reason}" for each in wrong)
+def _durable(handle: ServerHandle) -> Finding:
+    results = check_durability(handle)
+    outcome = overall(results)
+    if outcome == PASS:
+        return PASS, ", ".join(f"{each.check} {each.reason}" for each in results)
+    return outcome, "; ".join(
+        f"{each.check}: {each.reason}" for each in results if each.outcome != PASS
+    )
 
 
-def _limits(store: RedisStore) -> Finding:
-    found = settings_of(store, (BULK, "timeout", "client-output-buffer-limit"))
+def _limits(handle: ServerHandle) -> Finding:
+    found = settings_of(handle, (BULK, "timeout", "client-output-buffer-limit"))
     if BULK not in found:
         return UNKNOWN, "the server does not say; allow `+config|get`"
     if int(found[BULK]) > MOST_BULK_BYTES:
@@ -150,8 +154,8 @@ def _limits(store: RedisStore) -> Finding:
     return PASS, f"payloads up to {int(found[BULK]) >> 20} MB, nobody cut off for waiting"
 
 
-def _disk(store: RedisStore) -> Finding:
-    found = info_of(store, "persistence")
+def _disk(handle: ServerHandle) -> Finding:
+    found = info_of(handle, "persistence")
     if "aof_enabled" not in found:
         return UNKNOWN, "the server does not say; allow `+info`"
     if found["aof_enabled"] != "1":
@@ -171,8 +175,8 @@ def _disk(store: RedisStore) -> Finding:
     return PASS, said
 
 
-def _memory(store: RedisStore) -> Finding:
-    found = info_of(store, "memory")
+def _memory(handle: ServerHandle) -> Finding:
+    found = info_of(handle, "memory")
     if "used_memory" not in found:
         return UNKNOWN, "the server does not say; allow `+info`"
     used, limit = int(found["used_memory"]), int(found.get("maxmemory", 0))
@@ -187,8 +191,8 @@ def _memory(store: RedisStore) -> Finding:
     return PASS, said
 
 
-def _clients(store: RedisStore) -> Finding:
-    found = info_of(store, "clients")
+def _clients(handle: ServerHandle) -> Finding:
+    found = info_of(handle, "clients")
     if "connected_clients" not in found:
         return UNKNOWN, "the server does not say; allow `+info`"
     now, most = int(found["connected_clients"]), int(found.get("maxclients", 0))
@@ -200,9 +204,9 @@ def _clients(store: RedisStore) -> Finding:
     return PASS, f"{now} of {most} connections"
 
 
-def _clock(store: RedisStore) -> Finding:
+def _clock(handle: ServerHandle) -> Finding:
     before = time.time()
-    reply = store.command("TIME")
+    reply = handle.command("TIME")
     after = time.time()
     if isinstance(reply, Refused):
         return UNKNOWN, "the server does not tell the time; allow `+time`"
@@ -213,8 +217,8 @@ def _clock(store: RedisStore) -> Finding:
     return PASS, said
 
 
-def _is_loopback(store: RedisStore) -> bool:
-    host = store.server.endpoint()[0]
+def _is_loopback(handle: ServerHandle) -> bool:
+    host = handle.server.endpoint()[0]
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,7 +1,6 @@
-"""What `stoker store doctor` looks at, on every kind of store: can it be written to fast enough, who leads, how much it holds.
+"""`stoker store doctor`: examine a store as the journal uses it; each check passes, fails or is unknown.
 
-Each look is a verdict of PASS, FAIL or UNKNOWN with a reason that ends in the way out; unknown is not healthy. What is tried is
-tried on a stream, a register and a lease named `doctor`, which nobody else uses.
+Checks read and measure; they repair nothing, and write only to a stream, a register and a lease named `doctor`.
 """
 
 from __future__ import annotations
@@ -10,16 +9,14 @@ import os
 import socket
 import statistics
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from functools import partial
 
 from runner.errors import StokerError
 from runner.journal.snapshots import kept_snapshots
+from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, run_checks
 from runner.store.protocol import JOURNAL, LeaseHeld, Store
-from runner.store.redis.store import RedisStore
-from runner.store.sqlite.store import SqliteStore
 
-PASS, FAIL, UNKNOWN = "PASS", "FAIL", "UNKNOWN"
 SCRATCH = "doctor"
 LEASE = "supervisor"
 SAMPLES = 20
@@ -28,52 +25,25 @@ MOST_APPEND_SECONDS = 0.02
 STREAMS = (JOURNAL, "signals", "requests", "beats")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """What one check found."""
-
-    check: str
-    outcome: str
-    reason: str
-
-
-def examine(store: Store) -> Iterator[Verdict]:
-    """Look at a store from all sides; yields each verdict as it is found, and goes on after one that failed."""
-    if isinstance(store, RedisStore):
-        from runner.doctor.redis_checks import examine_server
-
-        for verdict in examine_server(store):
-            yield verdict
-            if verdict.check == "reach" and verdict.outcome == FAIL:
-                # it answers nobody, and every further look would only wait for it
-                return
-    elif isinstance(store, SqliteStore):
-        from runner.doctor.sqlite_checks import examine_files
-
-        yield from examine_files(store)
-    for name, look in (
-        ("use", _use),
-        ("append", _append),
-        ("lease", _lease),
-        ("streams", _streams),
-        ("snapshots", _snapshots),
-    ):
-        try:
-            outcome, reason = look(store)
-        except LeaseHeld as error:
-            outcome, reason = UNKNOWN, f"another doctor is at work ({error}); try again"
-        except StokerError as error:
-            outcome, reason = FAIL, str(error)
-        yield Verdict(check=name, outcome=outcome, reason=reason)
+def examine(store: Store) -> Iterator[StoreCheck]:
+    """Run the back end's own checks, then those of every store; yield each result at once."""
+    for result in store.examine():
+        yield result
+        if result.check == "reach" and result.outcome == FAIL:
+            # Every further check would only wait for the server.
+            return
+    checks: dict[str, Callable[[Store], Finding]] = {
+        "use": _use,
+        "append": _append,
+        "lease": _lease,
+        "streams": _streams,
+        "snapshots": _snapshots,
+    }
+    bound = {name: partial(check, store) for name, check in checks.items()}
+    yield from run_checks(bound, fail_on=(StokerError,))
 
 
-def overall(verdicts: list[Verdict]) -> str:
-    """Return the worst outcome."""
-    outcomes = {verdict.outcome for verdict in verdicts}
-    return next((outcome for outcome in (FAIL, UNKNOWN) if outcome in outcomes), PASS)
-
-
-def _use(store: Store) -> tuple[str, str]:
+def _use(store: Store) -> Finding:
     """Do everything that a store is for, once."""
     version = store.put(SCRATCH, b"x")
     number = store.append(SCRATCH, b"x")
@@ -88,10 +58,13 @@ def _use(store: Store) -> tuple[str, str]:
     return PASS, "streams and registers take what they should"
 
 
-def _append(store: Store) -> tuple[str, str]:
+def _append(store: Store) -> Finding:
     """Time fenced appends, each of which is on the disk before it returns."""
     holder = f"doctor:{socket.gethostname()}:{os.getpid()}"
-    lease = store.acquire_lease(SCRATCH, holder, ttl_seconds=30.0)
+    try:
+        lease = store.acquire_lease(SCRATCH, holder, ttl_seconds=30.0)
+    except LeaseHeld as error:
+        return UNKNOWN, f"another doctor is at work ({error}); try again"
     taken_seconds = []
     try:
         for _ in range(SAMPLES):
@@ -112,7 +85,7 @@ def _append(store: Store) -> tuple[str, str]:
     return PASS, said
 
 
-def _lease(store: Store) -> tuple[str, str]:
+def _lease(store: Store) -> Finding:
     holder = store.lease_holder(LEASE)
     if holder is None:
         return PASS, "nobody leads"
@@ -120,7 +93,7 @@ def _lease(store: Store) -> tuple[str, str]:
     return PASS, f"{holder.holder} leads, {left}, with token {holder.token}"
 
 
-def _streams(store: Store) -> tuple[str, str]:
+def _streams(store: Store) -> Finding:
     said = []
     for name in STREAMS:
         last = store.last(name)
@@ -130,7 +103,7 @@ def _streams(store: Store) -> tuple[str, str]:
     return PASS, "items held: " + ", ".join(said)
 
 
-def _snapshots(store: Store) -> tuple[str, str]:
+def _snapshots(store: Store) -> Finding:
     kept, refused = kept_snapshots(store)
     if refused:
         return FAIL, "; ".join(refused) + "; the next snapshot replaces it"

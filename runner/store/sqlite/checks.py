@@ -8,10 +8,10 @@ import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
-from runner.doctor.report import FAIL, PASS, UNKNOWN, Verdict
-from runner.store.sqlite.store import SqliteStore
+from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, run_checks
 
 # chosen
 LEAST_FREE_BYTES = 1e9
@@ -20,24 +20,21 @@ MOST_FSYNC_SECONDS = 0.1
 FORGETFUL = ("tmpfs", "ramfs")
 FAR = ("nfs", "nfs4", "cifs", "smb3", "9p", "lustre", "ceph", "beegfs", "fuse.sshfs", "gpfs")
 
-Finding = tuple[str, str]
 
-
-def examine_files(store: SqliteStore) -> Iterator[Verdict]:
-    """Look at the files and what they stand on; yields each verdict as it is found."""
-    looks: tuple[tuple[str, Callable[[Path], Finding]], ...] = (
-        ("reach", _reach),
-        ("file_system", _file_system),
-        ("free_space", _free_space),
-        ("fsync", _fsync),
-        ("integrity", _integrity),
+def examine_files(folder: Path) -> Iterator[StoreCheck]:
+    """Check the files of a store, their file system and disk; yield each result at once."""
+    checks: dict[str, Callable[[Path], Finding]] = {
+        "reach": _reach,
+        "file_system": _file_system,
+        "free_space": _free_space,
+        "fsync": _fsync,
+        "integrity": _integrity,
+    }
+    yield from run_checks(
+        {name: partial(check, folder) for name, check in checks.items()},
+        fail_on=(OSError, sqlite3.Error),
+        describe=lambda error: f"{folder}: {error}",
     )
-    for name, look in looks:
-        try:
-            outcome, reason = look(store.folder)
-        except (OSError, sqlite3.Error) as error:
-            outcome, reason = FAIL, f"{store.folder}: {error}"
-        yield Verdict(check=name, outcome=outcome, reason=reason)
 
 
 def _reach(folder: Path) -> Finding:
@@ -49,13 +46,13 @@ def _reach(folder: Path) -> Finding:
 def _file_system(folder: Path) -> Finding:
     kind = _kind_of(folder)
     if kind in FORGETFUL:
-        return FAIL, f"{kind}: it is gone when the machine is started anew; put `state` on a disk"
+        return FAIL, f"{kind}: a reboot deletes it; put `state` on a disk"
     if kind in FAR:
         return (
             FAIL,
-            f"{kind}: locks and the bell need one machine's disk; put `state` on a local one",
+            f"{kind}: locks and wakeups need one machine's disk; put `state` on a local one",
         )
-    return (PASS, f"{kind}, on this machine") if kind else (UNKNOWN, "its kind cannot be found out")
+    return (PASS, f"{kind}, on this machine") if kind else (UNKNOWN, "/proc does not show its type")
 
 
 def _kind_of(folder: Path) -> str:
@@ -88,7 +85,7 @@ def _fsync(folder: Path) -> Finding:
             taken_seconds = time.perf_counter() - started
     finally:
         path.unlink(missing_ok=True)
-    said = f"4 kB are on the disk after {1000 * taken_seconds:.2f} ms"
+    said = f"fsync of 4 kB took {1000 * taken_seconds:.2f} ms"
     if taken_seconds > MOST_FSYNC_SECONDS:
         return (
             FAIL,
@@ -98,7 +95,7 @@ def _fsync(folder: Path) -> Finding:
 
 
 def _integrity(folder: Path) -> Finding:
-    """Read every page of every file; what its own checksums say of payloads is told by whoever reads them."""
+    """Read every page of every file; payloads have checksums of their own, checked when they are read."""
     for path in sorted(folder.glob("*.db")):
         with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True, timeout=5.0)) as file:
             found = [row[0] for row in file.execute("PRAGMA integrity_check(3)")]
