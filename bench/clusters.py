@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
-from runner.keeper.keeper import NOTE_NAME
+from runner.keeper.protocol import PID_FILE_NAME
 from tests.e2e.cluster_harness import SHARED_MEMORY, ClusterHarness, newest_run
 
 NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1
@@ -137,7 +137,7 @@ def team_of(harness: ClusterHarness, view: ClusterStatus) -> Team:
     """Find Stoker's own processes; nodes without a keeper, or a reader, have no rank yet."""
     keepers = {}
     for node in view.nodes:
-        note = harness.state / "nodes" / node.node / NOTE_NAME
+        note = harness.state / "nodes" / node.node / PID_FILE_NAME
         if note.exists():
             keepers[node.node] = int(json.loads(note.read_text())["pid"])
     agents = {node.node: node.agent_pid for node in view.nodes}

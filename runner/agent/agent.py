@@ -42,7 +42,7 @@ from runner.facts.messages.signals import (
     Notice,
     RankExited,
 )
-from runner.keeper import keeper
+from runner.keeper import procfs
 from runner.signer import load_signer
 from runner.store.protocol import Store
 
@@ -378,7 +378,7 @@ class Agent:
         if fault == "kill-node":
             gang, pid = self._ranks.gang, self._ranks.keeping.pid
             pids = [rank.pid for rank in gang.alive] if gang is not None else []
-            keeper.send_signal([pid, *pids] if pid is not None else pids, signal.SIGKILL)
+            procfs.send_signal([pid, *pids] if pid is not None else pids, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
 
     # -- leaving

@@ -16,7 +16,7 @@ from pathlib import Path
 from runner.atomic_files import SECTOR_BYTES, overwrite_sector, sector, write_durably
 from runner.errors import PermanentError, UserError
 from runner.facts.ids import AttemptId
-from runner.keeper.keeper import process
+from runner.keeper.procfs import read_process
 
 log = logging.getLogger("stoker.agent")
 
@@ -133,7 +133,7 @@ def _lock(node: str, path: Path) -> int:
             f"node {node!r} has an agent already ({holder}), which holds {path}; "
             f"stop that agent first, or give this one another --node"
         ) from None
-    own = process(os.getpid())
+    own = read_process(os.getpid())
     assert own is not None
     os.ftruncate(descriptor, 0)
     os.pwrite(descriptor, json.dumps({"pid": own.pid, "start_ticks": own.start_ticks}).encode(), 0)

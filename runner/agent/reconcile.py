@@ -87,9 +87,9 @@ class Reconciler:
         if not state.ranks:
             return state
         pids = {item["rank"]: item["pid"] for item in state.ranks}
-        assignment: Assignment = from_message(state.notes["assignment"])
+        assignment: Assignment = from_message(state.annotations["assignment"])
         self.gang = gang = Gang(assignment, pids, self._emitter.next_header, time.monotonic())
-        understood = state.notes.get("understood")
+        understood = state.annotations.get("understood")
         if understood is not None:
             gang.understood = from_plain(Hello, understood)
         for item in state.ranks:
@@ -106,7 +106,7 @@ class Reconciler:
             return
         self._cold = state.cold
         self._emitter.emit(gang.started(cold=state.cold))
-        for rank, packets in state.held.items():
+        for rank, packets in state.buffered.items():
             for packet in packets:
                 self._take_packet(rank, packet)
         self.channels.add(state.channels)
@@ -114,7 +114,7 @@ class Reconciler:
         self._exits = [fact for fact in waiting if fact.attempt == gang.attempt]
         known = {fact.rank for fact in self._exits}
         for item in state.ranks:
-            known_already = item["acknowledged"] or item["asked"] or item["rank"] in known
+            known_already = item["acknowledged"] or item["end_requested"] or item["rank"] in known
             if item["exit_code"] is not None and not known_already:
                 self.channels.read(item["rank"])
                 self._tell_exit(gang, item["rank"], item["exit_code"])
@@ -223,7 +223,7 @@ class Reconciler:
         if launching is None:
             # ranks that nobody here has asked for
             if self.gang is None:
-                self.keeping.ask("kill", epoch=self._identity.epoch)
+                self.keeping.send("kill", epoch=self._identity.epoch)
             return
         pids = {item["rank"]: item["pid"] for item in message["ranks"]}
         self.gang = Gang(
@@ -281,12 +281,12 @@ class Reconciler:
         if gang is None or message["epoch"] != gang.epoch:
             return
         self.channels.read(number)
-        if message["asked"]:
+        if message["end_requested"]:
             gang.ranks[number].is_alive = False
         else:
             self._tell_exit(gang, number, message["exit_code"])
         is_ending = self._ending.under_way is not None
-        if not is_ending and not message["asked"]:
+        if not is_ending and not message["end_requested"]:
             if message["exit_code"] not in ORDERLY_EXITS:
                 # The gang is broken, and there is nothing to save: whoever decides can only agree.
                 self._ending.begin(gang, grace_seconds=0.0)
@@ -299,11 +299,11 @@ class Reconciler:
     def acknowledge(self, exits: list[RankExited]) -> None:
         """Let the keeper forget exits that the store has."""
         for fact in exits:
-            self.keeping.ask("acknowledge", epoch=fact.epoch, rank=fact.rank)
+            self.keeping.send("acknowledge", epoch=fact.epoch, rank=fact.rank)
 
     def signal_rank(self, rank: int, number: int) -> None:
         """Hit one rank as a drill does: what follows counts as its own doing."""
-        self.keeping.ask("signal", rank=rank, signal=number, asked=False)
+        self.keeping.send("signal", rank=rank, signal=number, ends=False)
 
     def bound_outputs(self) -> None:
         """Keep the ranks' files within their limit."""
@@ -320,7 +320,7 @@ class Reconciler:
                     self._uncut[path.name] = None
 
     def _hear_keeper(self, message: dict[str, Any]) -> None:
-        match message["tell"]:
+        match message["kind"]:
             case "channel":
                 self._waiting_channels[message["rank"]] = message["socket"]
             case "started":
@@ -333,7 +333,7 @@ class Reconciler:
                 self._exited(message)
             case "warm":
                 self.warming.hear(message)
-            case "gone":
+            case "terminated":
                 self.keeping.answered()
                 self._gone(tuple(message["left_behind"]))
 
@@ -365,10 +365,10 @@ class Reconciler:
         for said in gang.hear(rank, packet, time.monotonic()):
             self._emitter.emit(said)
         if gang.understood is not None and gang.understood != before:
-            notes = {
+            annotations = {
                 "assignment": to_message(gang.assignment),
                 "understood": to_plain(gang.understood),
             }
-            self.keeping.ask("note", epoch=gang.epoch, notes=notes)
+            self.keeping.send("annotate", epoch=gang.epoch, annotations=annotations)
         if gang.wants_beat:
             self._emitter.heartbeat()

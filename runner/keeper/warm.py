@@ -1,4 +1,6 @@
-"""The warm process: has imported what ranks import, and forks them. One file, standard library only, any Python from 3.9 on.
+"""The warm process: it has imported what ranks import, and forks them.
+
+One file, standard library only, any Python from 3.9 on.
 
 A keeper starts it in the interpreter, environment and working directory of the ranks. It imports the `preload` modules, makes
 sure that it can be forked from (one thread, no descriptor left open, no GPU touched), says `ready`, and waits. Asked for ranks,
@@ -9,8 +11,8 @@ A rank then makes itself what a fresh process would have been (`_become`, `_run`
 /proc/PID/environ too, by which ranks are found), arguments, sys.path, `__main__`. Where that is not possible it does not try:
 a refusal names the reason, and the keeper spawns as usual.
 
-Keeper and warm process talk in packets over a socket: JSON, and for a job one descriptor of a memory file that holds it, the
-gate that its ranks wait at, and channel, output and errors of each.
+Keeper and warm process talk in packets over a socket: JSON. A job comes as descriptors: a memory file that holds it, the start
+barrier that its ranks wait at, and channel, output and errors of each.
 """
 
 from __future__ import annotations
@@ -37,38 +39,35 @@ from collections.abc import Iterator
 from importlib.machinery import SourceFileLoader
 from typing import Any, NamedTuple
 
-# in one job: three descriptors each, and a packet carries 253
+# In one job: each rank has three descriptors, and a packet carries 253.
 MAX_RANKS = 64
-# keeps room in /proc/PID/environ for a rank's own environment
+# Keeps room in /proc/PID/environ for a rank's own environment.
 ROOM_VARIABLE = "STOKER_WARM_ROOM"
-# tells keepers and warm processes from ranks
+# Tells keepers and warm processes from ranks.
 KEEPER_VARIABLE = "STOKER_KEEPER"
 _WARM_VARIABLES = (ROOM_VARIABLE, KEEPER_VARIABLE)
 _PR_SET_PDEATHSIG = 1
 _PR_SET_NAME = 15
-# of a descriptor, at most
+# Of a descriptor's number, at most.
 _NUMBER_DIGITS = 10
 _PACKET_BYTES = 64 * 1024
 # Rank 0's head start to listen where the others will connect: torch's client waits 0.25 to 0.75 s after a connection that was
 # refused (measured, 2.13). A rank 0 that was forked listens after some 30 ms; one that never does costs no more than this.
 _HEAD_START_SECONDS = 0.25
-# between looks: first, and longest; doubles; chosen
-_LOOK_SECONDS = (0.002, 0.02)
-# for the middle process to end; chosen, it takes milliseconds
+# Between looks for a listener; doubles up to the second. Both chosen.
+_POLL_SECONDS = (0.002, 0.02)
+# For the middle process to end; chosen, it takes milliseconds.
 _ADOPTION_SECONDS = 10.0
 
 Message = dict[str, Any]
 
 
 class NotForkable(Exception):
-    """Something for which only a fresh process will do; the text says what."""
-
-
-# ---- this process as the kernel shows it ------------------------------------------------------------------------------
+    """Only a fresh process will do; the text says why."""
 
 
 class ProcTitle:
-    """The memory behind /proc/self/cmdline and environ, where ranks are looked for from outside."""
+    """The memory behind /proc/self/cmdline and environ, by which other processes find ranks."""
 
     def __init__(self) -> None:
         with open("/proc/self/stat", "rb") as file:
@@ -78,10 +77,10 @@ class ProcTitle:
         self._arguments = (int(fields[45]), int(fields[46]))
         self._environment = (int(fields[47]), int(fields[48]))
         if not all((*self._arguments, *self._environment)):
-            raise NotForkable("the kernel does not tell where this process keeps its environment")
+            raise NotForkable("the kernel does not show where this process keeps its environment")
 
     def check(self, environment: dict[str, str]) -> None:
-        """Raise Odd when an environment does not fit."""
+        """Raise NotForkable when an environment does not fit."""
         start, end = self._environment
         size = len(_as_block(environment))
         if size > end - start:
@@ -92,30 +91,29 @@ class ProcTitle:
     def write(self, arguments: list[str], environment: dict[str, str]) -> None:
         """Show these instead; what does not fit is cut."""
         for name, value in os.environ.items():
-            # copies what the C library may still read from the place
+            # Copies what the C library may still read from that memory.
             os.putenv(name, value)
         _overwrite(self._environment, _as_block(environment))
-        shown = b"".join(os.fsencode(argument) + b"\0" for argument in arguments)
-        _overwrite(self._arguments, shown)
+        _overwrite(self._arguments, b"".join(os.fsencode(word) + b"\0" for word in arguments))
 
 
 def _as_block(environment: dict[str, str]) -> bytes:
     return b"".join(os.fsencode(f"{name}={value}") + b"\0" for name, value in environment.items())
 
 
-def _overwrite(place: tuple[int, int], data: bytes) -> None:
-    start, end = place
+def _overwrite(bounds: tuple[int, int], data: bytes) -> None:
+    start, end = bounds
     size = end - start
-    # The kernel takes a last byte that is not zero for a sign that the place goes on.
+    # To the kernel, a last byte that is not zero means that the memory continues.
     ctypes.memmove(start, data[: size - 1].ljust(size, b"\0"), size)
 
 
-def _started_with() -> dict[str, str]:
-    """Return the environment before the interpreter touched it (it sets LC_CTYPE in a C locale)."""
+def _initial_environment() -> dict[str, str]:
+    """Return the environment before the interpreter changed it (it sets LC_CTYPE in a C locale)."""
     with open("/proc/self/environ", "rb") as file:
         pairs = (item.partition(b"=") for item in file.read().split(b"\0") if item)
-    given = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
-    return {name: value for name, value in given.items() if name not in _WARM_VARIABLES}
+    environment = {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+    return {name: value for name, value in environment.items() if name not in _WARM_VARIABLES}
 
 
 def _threads() -> list[str]:
@@ -127,91 +125,90 @@ def _threads() -> list[str]:
 
 
 def _descriptors() -> dict[int, str]:
-    found = {}
+    links = {}
     for name in os.listdir("/proc/self/fd"):
-        # the one that lists them is closed again
+        # The one that lists them is closed again.
         with contextlib.suppress(OSError):
-            found[int(name)] = os.readlink(f"/proc/self/fd/{name}")
-    return found
-
-
-# ---- getting warm -----------------------------------------------------------------------------------------------------
+            links[int(name)] = os.readlink(f"/proc/self/fd/{name}")
+    return links
 
 
 class PreloadedModules:
     """What has been imported, from which files, and what that has done to the environment."""
 
-    def __init__(self, wish: Message) -> None:
-        self.wish = wish
-        self.shown = ProcTitle()
+    def __init__(self, request: Message) -> None:
+        self.request = request
+        self.title = ProcTitle()
         # What an attempt sets differs; all else must stay as it is when the modules are imported.
-        self._own = re.compile(wish["own_variables"])
-        self.started_with = self._lasting(_started_with())
+        self._own = re.compile(request["own_variables"])
+        self.initial_environment = self._lasting(_initial_environment())
         self.environment_changes: dict[str, str | None] = {}
         self._files: dict[str, tuple[int, int]] = {}
 
     def import_all(self) -> None:
-        """Import the modules as the program itself would find them. Raises Odd when ranks cannot be forked afterwards."""
+        """Import the modules as the program would find them. Raises NotForkable when ranks cannot be forked afterwards."""
         if os.path.exists("/dev/kfd"):
             raise NotForkable("this node has AMD GPUs, and forking has not been tried on them")
         self._set_search_path()
-        opened, folder = _descriptors(), os.getcwd()
-        for name in self.wish["preload"]:
-            with _watched_reads(name, self._own):
+        descriptors, folder = _descriptors(), os.getcwd()
+        for name in self.request["preload"]:
+            with _forbid_reads(name, self._own):
                 _import(name)
         after = self._lasting(dict(os.environ))
-        names = {*after, *self.started_with}
+        names = {*after, *self.initial_environment}
         self.environment_changes = {
             name: after.get(name)
             for name in sorted(names)
-            if after.get(name) != self.started_with.get(name)
+            if after.get(name) != self.initial_environment.get(name)
         }
-        _must_be_forkable(self.wish["preload"], opened, folder)
+        _require_forkable(self.request["preload"], descriptors, folder)
         self._files = {path: _stamp(path) for path in _files_of_modules()}
         gc.collect()
-        # a collection in a rank would touch, and so copy, every page
+        # A collection in a rank would write to, and so copy, every page.
         gc.freeze()
 
     def check(self, job: Message) -> None:
-        """Raise Odd when a rank of this job would not be what a fresh process is."""
+        """Raise NotForkable when a rank of this job would not be what a fresh process is."""
         for path, stamp in self._files.items():
             if _stamp(path) != stamp:
                 raise NotForkable(f"{path} has changed since it was imported")
-        if self.wish["form"] == "path":
-            _must_be_source(self.wish["target"])
+        if self.request["form"] == "path":
+            _require_source(self.request["target"])
         if not os.path.isdir(job["working_directory"]):
-            raise NotForkable(f"{job['working_directory']} is no folder")
+            raise NotForkable(f"{job['working_directory']} is not a folder")
         for rank in job["ranks"]:
-            given = {**job["environment"], **rank["environment"]}
-            self.shown.check({**given, "STOKER_CHANNEL": "0" * _NUMBER_DIGITS})
-            wanted = self._lasting(given)
-            for name in sorted({*wanted, *self.started_with}):
-                if wanted.get(name) != self.started_with.get(name):
-                    raise NotForkable(f"{name} is another than when the modules were imported")
+            environment = {**job["environment"], **rank["environment"]}
+            self.title.check({**environment, "STOKER_CHANNEL": "0" * _NUMBER_DIGITS})
+            lasting = self._lasting(environment)
+            for name in sorted({*lasting, *self.initial_environment}):
+                if lasting.get(name) != self.initial_environment.get(name):
+                    raise NotForkable(f"{name} has changed since the modules were imported")
 
     def _lasting(self, environment: dict[str, str]) -> dict[str, str]:
         return {name: value for name, value in environment.items() if not self._own.fullmatch(name)}
 
     def _set_search_path(self) -> None:
-        """Search where the program will: not beside this file, but beside the script or in the working directory."""
-        sys.argv[:] = [self.wish["target"]]
+        """Search where the program will: beside the script or in the working directory, not beside this file."""
+        sys.argv[:] = [self.request["target"]]
         if not _is_safe_path():
-            sys.path[0] = _script_folder(self.wish)
-            _must_hide_nothing(sys.path[0])
+            sys.path[0] = _script_folder(self.request)
+            _require_nothing_hidden(sys.path[0])
 
 
 def _is_safe_path() -> bool:
     return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
 
 
-def _script_folder(wish: Message) -> str:
+def _script_folder(request: Message) -> str:
     return (
-        os.path.dirname(os.path.realpath(wish["target"])) if wish["form"] == "path" else os.getcwd()
+        os.path.dirname(os.path.realpath(request["target"]))
+        if request["form"] == "path"
+        else os.getcwd()
     )
 
 
-def _must_hide_nothing(folder: str) -> None:
-    """A module beside the script goes before one of the library's name: too late for those this file has imported."""
+def _require_nothing_hidden(folder: str) -> None:
+    """A module beside the script precedes the standard library's: too late for those this file has imported."""
     with contextlib.suppress(OSError):
         for entry in os.listdir(folder):
             name = entry.partition(".")[0]
@@ -225,8 +222,8 @@ def _must_hide_nothing(folder: str) -> None:
                 )
 
 
-def _must_be_source(path: str) -> None:
-    """An interpreter also runs folders, archives, compiled files and pipes; that is left to it."""
+def _require_source(path: str) -> None:
+    """An interpreter also runs folders, archives, compiled files and pipes; only a fresh process does that."""
     try:
         is_source = stat.S_ISREG(os.stat(path).st_mode)
         if is_source:
@@ -235,7 +232,7 @@ def _must_be_source(path: str) -> None:
     except OSError as error:
         raise NotForkable(f"{path} cannot be read: {error.strerror}") from error
     if not is_source:
-        raise NotForkable(f"{path} is no plain source file")
+        raise NotForkable(f"{path} is not a plain source file")
 
 
 def _import(name: str) -> None:
@@ -243,12 +240,12 @@ def _import(name: str) -> None:
     try:
         importlib.import_module(name)
     except BaseException as error:
-        said = "".join(traceback.format_exception_only(type(error), error)).strip()
+        reason = "".join(traceback.format_exception_only(type(error), error)).strip()
         traceback.print_exc()
-        raise NotForkable(f"preload {name!r} cannot be imported: {said[-500:]}") from error
+        raise NotForkable(f"preload {name!r} cannot be imported: {reason[-500:]}") from error
     finally:
         if os.getpid() != before:
-            # a copy of us that the module has forked
+            # This is a copy of us that the module has forked.
             os._exit(1)
     with contextlib.suppress(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
@@ -262,49 +259,50 @@ def _import(name: str) -> None:
 
 
 def _seeds() -> dict[str, object]:
-    """Return the state of each generator that is there by now."""
-    found: dict[str, object] = {"random": hash(random.getstate())}
+    """Return the state of each random generator that is imported."""
+    states: dict[str, object] = {"random": hash(random.getstate())}
     numpy_random = sys.modules.get("numpy.random")
     if numpy_random is not None:
         state = numpy_random.get_state()
-        found["numpy.random"] = hash((state[1].tobytes(), state[2]))
+        states["numpy.random"] = hash((state[1].tobytes(), state[2]))
     torch = sys.modules.get("torch")
     if torch is not None:
-        found["torch"] = torch.initial_seed()
-    return found
+        states["torch"] = torch.initial_seed()
+    return states
 
 
 @contextlib.contextmanager
-def _watched_reads(name: str, own: re.Pattern[str]) -> Iterator[None]:
-    """Raise Odd when a module looks, while it is imported, at what is only known once there is a rank."""
+def _forbid_reads(name: str, own: re.Pattern[str]) -> Iterator[None]:
+    """Raise NotForkable when a module reads variables of a rank while it is imported."""
     read: list[str] = []
-    kind = type(os.environ)
-    plain = kind.__getitem__
+    cls = type(os.environ)
+    original = cls.__getitem__
 
-    def noting(self: Any, key: Any) -> Any:
+    def record(self: Any, key: Any) -> Any:
         if isinstance(key, str) and own.fullmatch(key):
             read.append(key)
-        return plain(self, key)
+        return original(self, key)
 
-    kind.__getitem__ = noting  # type: ignore[method-assign]
+    cls.__getitem__ = record  # type: ignore[method-assign]
     try:
         yield
     finally:
-        kind.__getitem__ = plain  # type: ignore[method-assign]
+        cls.__getitem__ = original  # type: ignore[method-assign]
     if read:
         raise NotForkable(
             f"preload {name!r} reads {read[0]} while it is imported, which is each rank's own"
         )
 
 
-def _must_be_forkable(preload: list[str], opened: dict[int, str], folder: str) -> None:
+def _require_forkable(preload: list[str], descriptors: dict[int, str], folder: str) -> None:
+    """Raise NotForkable after imports that a fork would not carry over; they began with these descriptors and folder."""
     what = f"preload {', '.join(preload)}"
-    left_open = sorted(set(_descriptors().items()) - set(opened.items()))
+    left_open = sorted(set(_descriptors().items()) - set(descriptors.items()))
     if left_open:
         raise NotForkable(f"{what} has left {left_open[0][1]} open")
     if os.getcwd() != folder:
         raise NotForkable(f"{what} has changed the working directory to {os.getcwd()}")
-    # Some libraries (OpenBLAS) end their threads at a fork and start them again at need: those are no hindrance.
+    # Some libraries (OpenBLAS) end their threads at a fork and start them again at need: those do no harm.
     pid = os.fork()
     if pid == 0:
         os._exit(0)
@@ -319,20 +317,20 @@ def _must_be_forkable(preload: list[str], opened: dict[int, str], folder: str) -
         raise NotForkable(f"{what} has initialised CUDA")
 
 
-def _versions(wish: Message) -> dict[str, str]:
+def _versions(request: Message) -> dict[str, str]:
     """Return the versions that have to be the same on all nodes of a run."""
-    found = {"python": ".".join(map(str, sys.version_info[:3]))}
-    names = ("torch", "deepspeed", *(name.partition(".")[0] for name in wish["preload"]))
+    versions = {"python": ".".join(map(str, sys.version_info[:3]))}
+    names = ("torch", "deepspeed", *(name.partition(".")[0] for name in request["preload"]))
     for name in names:
         version = getattr(sys.modules.get(name), "__version__", None)
         if isinstance(version, str):
-            found[name] = str(version)
-    return found
+            versions[name] = str(version)
+    return versions
 
 
 def _files_of_modules() -> set[str]:
-    """Return what tells that imported code has changed: each file, but for an installed package its site-packages folder."""
-    found = {os.path.realpath(sys.executable)}
+    """Return the files whose time shows that code has changed; for an installed package, its site-packages folder."""
+    paths = {os.path.realpath(sys.executable)}
     library = os.path.dirname(os.path.realpath(os.__file__))
     for module in list(sys.modules.values()):
         path = getattr(module, "__file__", None)
@@ -343,35 +341,34 @@ def _files_of_modules() -> set[str]:
             index for index, part in enumerate(parts) if part in ("site-packages", "dist-packages")
         ]
         if installed:
-            found.add(os.sep.join(parts[: installed[-1] + 1]))
+            paths.add(os.sep.join(parts[: installed[-1] + 1]))
         elif not os.path.realpath(path).startswith(library + os.sep):
-            found.add(path)
-    return found
+            paths.add(path)
+    return paths
 
 
 def _stamp(path: str) -> tuple[int, int]:
     try:
-        seen = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return (0, 0)
-    return (seen.st_mtime_ns, seen.st_size)
-
-
-# ---- forking ----------------------------------------------------------------------------------------------------------
+    return (status.st_mtime_ns, status.st_size)
 
 
 class ForkSlot(NamedTuple):
-    """Where a rank finds itself after the fork: which one of its job it is, and its descriptors."""
+    """What a forked process is to become: one rank of a job, with its descriptors.
+
+    `start_barrier` is readable once the keeper knows the rank. `rendezvous_latch` is a pipe: the first of this node's ranks that
+    connect to rank 0 closes its writing end.
+    """
 
     job: Message
     rank: Message
-    # opens once the keeper knows the rank
-    gate: int
+    start_barrier: int
     channel: int
     output: int
     errors: int
-    # a pipe: who leads this node's ranks to the rendezvous closes it
-    door: tuple[int, int]
+    rendezvous_latch: tuple[int, int]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -381,34 +378,33 @@ class ForkSlot(NamedTuple):
 
 
 def _fork_ranks(stream: socket.socket, job: Message, descriptors: list[int]) -> ForkSlot | None:
-    """Fork the ranks of a job by way of a middle process; return in a rank its berth, None here."""
+    """Fork the ranks of a job by way of a middle process; return a rank's slot in the rank, None here."""
     middle = os.fork()
     if middle:
         _, status = os.waitpid(middle, 0)
         if status:
-            _tell(
-                stream, tell="refused", job=job["job"], reason=f"forking ended with status {status}"
-            )
+            reason = f"forking ended with status {status}"
+            _send(stream, kind="refused", job=job["job"], reason=reason)
         return None
     pids: dict[int, int] = {}
     try:
-        door = os.pipe()
+        latch = os.pipe()
         for index, rank in enumerate(job["ranks"]):
             pid = os.fork()
             if pid == 0:
                 channel, output, errors = descriptors[1 + 3 * index : 4 + 3 * index]
-                return ForkSlot(job, rank, descriptors[0], channel, output, errors, door)
+                return ForkSlot(job, rank, descriptors[0], channel, output, errors, latch)
             pids[rank["rank"]] = pid
-        _tell(stream, tell="forked", job=job["job"], pids=pids)
+        _send(stream, kind="forked", job=job["job"], pids=pids)
     except OSError as error:
-        # They wait at the gate, which will never open for them, and end by themselves.
-        _tell(stream, tell="refused", job=job["job"], reason=f"cannot fork: {error}")
+        # They wait at the barrier, which never opens for them, and end by themselves.
+        _send(stream, kind="refused", job=job["job"], reason=f"cannot fork: {error}")
     os._exit(0)
 
 
-def _await_adoption(gate: int, keeper: int) -> None:
+def _await_adoption(start_barrier: int, keeper: int) -> None:
     """Wait until the keeper knows of this rank and is its parent; end if it never will."""
-    if os.read(gate, 1) != b"g":
+    if os.read(start_barrier, 1) != b"g":
         os._exit(1)
     deadline = time.monotonic() + _ADOPTION_SECONDS
     while os.getppid() != keeper:
@@ -416,33 +412,33 @@ def _await_adoption(gate: int, keeper: int) -> None:
             os._exit(1)
         time.sleep(0.0002)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    # died before the line above took effect
+    # The keeper died before the line above took effect.
     if os.getppid() != keeper:
         os._exit(1)
 
 
-def _await_rendezvous(berth: ForkSlot) -> None:
-    """Let rank 0 listen before the others connect. One rank of a node looks out, the others wait at its door."""
-    entrance, shut = berth.door
-    followers = [rank["rank"] for rank in berth.job["ranks"] if rank["rank"] != 0]
-    if berth.rank["rank"] not in followers:
+def _await_rendezvous(slot: ForkSlot) -> None:
+    """Let rank 0 listen before the others connect. One rank of a node looks for it, the others wait at the latch."""
+    reader, writer = slot.rendezvous_latch
+    followers = [rank["rank"] for rank in slot.job["ranks"] if rank["rank"] != 0]
+    if slot.rank["rank"] not in followers:
         return
     deadline = time.monotonic() + _HEAD_START_SECONDS
-    if berth.rank["rank"] != followers[0]:
-        os.close(shut)
-        select.select([entrance], [], [], _HEAD_START_SECONDS)
+    if slot.rank["rank"] != followers[0]:
+        os.close(writer)
+        select.select([reader], [], [], _HEAD_START_SECONDS)
         return
-    if not _is_of_this_machine(os.environ["MASTER_ADDR"]):
-        # from here nobody can see whether it listens
+    if not _is_local_address(os.environ["MASTER_ADDR"]):
+        # Whether it listens cannot be seen from here.
         return
     port = int(os.environ["MASTER_PORT"])
-    pause, longest = _LOOK_SECONDS
+    pause, longest = _POLL_SECONDS
     while time.monotonic() < deadline and not _is_listened_on(port):
         time.sleep(pause)
         pause = min(2 * pause, longest)
 
 
-def _is_of_this_machine(address: str) -> bool:
+def _is_local_address(address: str) -> bool:
     with socket.socket() as probe:
         try:
             probe.bind((address, 0))
@@ -452,45 +448,45 @@ def _is_of_this_machine(address: str) -> bool:
 
 
 def _is_listened_on(port: int) -> bool:
-    """Look for a listener without connecting to it: a script's rank 0 may take the first connection for its peer."""
+    """Look for a listener without connecting: a script's rank 0 may take the first connection for its peer."""
     wanted = b":%04X" % port
     for path in ("/proc/net/tcp", "/proc/net/tcp6"):
         with contextlib.suppress(OSError), open(path, "rb") as table:
             for line in table:
                 fields = line.split(None, 4)
-                # the state LISTEN
+                # 0A is the state LISTEN.
                 if fields[1].endswith(wanted) and fields[3] == b"0A":
                     return True
     return False
 
 
-def _become(warmth: PreloadedModules, berth: ForkSlot) -> None:
+def _become(modules: PreloadedModules, slot: ForkSlot) -> None:
     """Become the rank as the kernel and the operating system see it."""
     os.setsid()
     for name in list(os.environ):
         del os.environ[name]
-    os.environ.update(berth.environment)
-    for name, value in warmth.environment_changes.items():
+    os.environ.update(slot.environment)
+    for name, value in modules.environment_changes.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    warmth.shown.write(berth.rank["shown"], berth.environment)
-    ctypes.CDLL(None).prctl(_PR_SET_NAME, os.fsencode(berth.rank["name"]))
-    os.chdir(berth.job["working_directory"])
-    _await_adoption(berth.gate, berth.job["keeper"])
-    _await_rendezvous(berth)
-    os.dup2(berth.output, 1)
-    os.dup2(berth.errors, 2)
-    os.set_inheritable(berth.channel, True)
+    modules.title.write(slot.rank["command_line"], slot.environment)
+    ctypes.CDLL(None).prctl(_PR_SET_NAME, os.fsencode(slot.rank["name"]))
+    os.chdir(slot.job["working_directory"])
+    _await_adoption(slot.start_barrier, slot.job["keeper"])
+    _await_rendezvous(slot)
+    os.dup2(slot.output, 1)
+    os.dup2(slot.errors, 2)
+    os.set_inheritable(slot.channel, True)
     for descriptor in _descriptors():
-        if descriptor > 2 and descriptor != berth.channel:
+        if descriptor > 2 and descriptor != slot.channel:
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
 
-def _refresh() -> None:
-    """Draw anew what a fresh process draws at its start."""
+def _reseed() -> None:
+    """Draw the random values that a fresh process draws at its start."""
     multiprocessing = sys.modules.get("multiprocessing.process")
     if multiprocessing is not None:
         multiprocessing.current_process().authkey = os.urandom(32)
@@ -507,7 +503,7 @@ def _run(form: str, rank: Message) -> None:
     """Run the program as the interpreter would have."""
     sys.argv[:] = rank["argv"]
     if hasattr(sys, "orig_argv"):
-        sys.orig_argv[:] = rank["shown"]
+        sys.orig_argv[:] = rank["command_line"]
     main = types.ModuleType("__main__")
     main.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={})
     sys.modules["__main__"] = main
@@ -516,7 +512,7 @@ def _run(form: str, rank: Message) -> None:
         sys.argv[0] = "-m"
         runpy._run_module_as_main(target)  # type: ignore[attr-defined]  # what the interpreter calls for -m
         return
-    # not normalised: nor is it by the interpreter
+    # The interpreter does not normalise it either.
     path = os.path.join(os.getcwd(), sys.argv[0])
     main.__dict__.update(
         __file__=path, __cached__=None, __loader__=SourceFileLoader("__main__", path)
@@ -526,22 +522,19 @@ def _run(form: str, rank: Message) -> None:
     exec(code, main.__dict__)  # noqa: S102 - the program that this process is for
 
 
-def _show_only_the_program() -> None:
+def _trim_tracebacks() -> None:
     """Leave the frames of this file out of tracebacks of the program."""
-    plain = sys.excepthook
+    original = sys.excepthook
 
-    def hook(kind: Any, error: Any, trace: Any) -> None:
+    def hook(cls: Any, error: Any, trace: Any) -> None:
         while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
             trace = trace.tb_next
-        plain(kind, error.with_traceback(trace), trace)
+        original(cls, error.with_traceback(trace), trace)
 
     sys.excepthook = hook
 
 
-# ---- the loop ---------------------------------------------------------------------------------------------------------
-
-
-def _tell(stream: socket.socket, **message: Any) -> None:
+def _send(stream: socket.socket, **message: Any) -> None:
     stream.send(json.dumps(message).encode())
 
 
@@ -554,59 +547,59 @@ def _receive(stream: socket.socket) -> tuple[Message, list[int]]:
         os._exit(0)
     for _, _, part in rights:
         numbers.frombytes(part[: len(part) // numbers.itemsize * numbers.itemsize])
-    held, *descriptors = numbers.tolist()
-    with open(held, "rb") as file:
+    file_descriptor, *descriptors = numbers.tolist()
+    with open(file_descriptor, "rb") as file:
         file.seek(0)
         message: Message = json.loads(file.read())
     return message, descriptors
 
 
-def _serve(stream: socket.socket, warmth: PreloadedModules) -> ForkSlot:
-    """Answer jobs; return in a rank only."""
+def _serve(stream: socket.socket, modules: PreloadedModules) -> ForkSlot:
+    """Do jobs; returns only in a forked rank."""
     while True:
         job, descriptors = _receive(stream)
-        berth = None
+        slot = None
         try:
-            warmth.check(job)
-            berth = _fork_ranks(stream, job, descriptors)
+            modules.check(job)
+            slot = _fork_ranks(stream, job, descriptors)
         except (NotForkable, OSError) as error:
-            _tell(stream, tell="refused", job=job["job"], reason=str(error))
-        if berth is not None:
-            return berth
+            _send(stream, kind="refused", job=job["job"], reason=str(error))
+        if slot is not None:
+            return slot
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _get_warm(stream: socket.socket) -> PreloadedModules | None:
+def _preload(stream: socket.socket) -> PreloadedModules | None:
     for name in _WARM_VARIABLES:
         os.environ.pop(name, None)
-    wish, _ = _receive(stream)
+    request, _ = _receive(stream)
     started = time.monotonic()
     try:
-        warmth = PreloadedModules(wish)
-        warmth.shown.write(
-            ["warm", "process:", *wish["preload"]], {KEEPER_VARIABLE: wish["keeper"]}
+        modules = PreloadedModules(request)
+        modules.title.write(
+            ["warm", "process:", *request["preload"]], {KEEPER_VARIABLE: request["keeper"]}
         )
-        warmth.import_all()
+        modules.import_all()
     except NotForkable as error:
-        _tell(stream, tell="odd", reason=str(error))
+        _send(stream, kind="odd", reason=str(error))
         return None
-    _tell(stream, tell="ready", seconds=time.monotonic() - started, versions=_versions(wish))
-    return warmth
+    _send(stream, kind="ready", seconds=time.monotonic() - started, versions=_versions(request))
+    return modules
 
 
 def main() -> None:
-    """Get warm, fork ranks when asked, and in each rank run the program to its end."""
+    """Import the modules, fork ranks on request, and in each rank run the program to its end."""
     stream = socket.socket(fileno=int(sys.argv[1]))
-    warmth = _get_warm(stream)
-    if warmth is None:
+    modules = _preload(stream)
+    if modules is None:
         os._exit(0)
-    berth = _serve(stream, warmth)
-    _become(warmth, berth)
+    slot = _serve(stream, modules)
+    _become(modules, slot)
     stream.detach()
-    _refresh()
-    _show_only_the_program()
-    _run(warmth.wish["form"], berth.rank)
+    _reseed()
+    _trim_tracebacks()
+    _run(modules.request["form"], slot.rank)
 
 
 if __name__ == "__main__":

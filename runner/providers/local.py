@@ -21,7 +21,7 @@ from runner.errors import TemporaryError, UserError
 from runner.facts.actions import Outcome
 from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec
-from runner.keeper import keeper
+from runner.keeper import orphans, procfs, protocol
 from runner.store.protocol import Lease, Store
 
 # from start to holding its node's lock, on a loaded machine; chosen, not measured
@@ -133,7 +133,10 @@ class LocalProvider:
         orderly = agent is not None and _end(agent, signal.SIGTERM, wait_seconds=AGENT_END_SECONDS)
         forced = [
             pid
-            for pid in (self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME))
+            for pid in (
+                self._noted(folder / "agent.lock"),
+                self._noted(folder / protocol.PID_FILE_NAME),
+            )
             if pid
         ]
         wait_seconds = self._cluster.kill_wait_seconds
@@ -141,9 +144,11 @@ class LocalProvider:
             _end(pid, signal.SIGKILL, wait_seconds=wait_seconds)
         self._reap()
         mark = self._mark(node)
-        forced += keeper.strays(mark)
+        forced += orphans.find_orphans(mark)
         left = sorted(
-            keeper.end_strays(lambda: keeper.strays(mark), wait_seconds=wait_seconds, last=True)
+            orphans.kill_orphans(
+                lambda: orphans.find_orphans(mark), wait_seconds=wait_seconds, last=True
+            )
         )
         if left:
             return "failed", {"left": left}, f"processes {left} outlived SIGKILL"
@@ -156,9 +161,12 @@ class LocalProvider:
     def probe_node(self, node: str) -> Outcome:
         """Read /proc: this machine is always reachable."""
         folder = self.folder(node)
-        agent, parent = self._noted(folder / "agent.lock"), self._noted(folder / keeper.NOTE_NAME)
-        found = keeper.strays(self._mark(node), keeper=parent or 0)
-        ranks = sorted(pid for pid in found if not keeper.is_cleaner(pid))
+        agent, parent = (
+            self._noted(folder / "agent.lock"),
+            self._noted(folder / protocol.PID_FILE_NAME),
+        )
+        found = orphans.find_orphans(self._mark(node), keeper=parent or 0)
+        ranks = sorted(pid for pid in found if not orphans.is_resource_tracker(pid))
         detail = {
             "reachable": True,
             "agent": "alive" if agent else "dead",
@@ -172,7 +180,7 @@ class LocalProvider:
         self._reap()
         try:
             noted = json.loads(note.read_text())
-            seen = keeper.process(int(noted["pid"]))
+            seen = procfs.read_process(int(noted["pid"]))
         except (OSError, ValueError, LookupError, TypeError):
             return None
         same = (
@@ -218,7 +226,7 @@ def claim_local_nodes(cluster: ClusterSpec, store: Store, lease: Lease) -> None:
 
 def _end(pid: int, number: signal.Signals, *, wait_seconds: float) -> bool:
     """Send a signal and wait for the process to be gone; True if it is."""
-    before = keeper.process(pid)
+    before = procfs.read_process(pid)
     if before is None:
         return True
     try:
@@ -227,7 +235,7 @@ def _end(pid: int, number: signal.Signals, *, wait_seconds: float) -> bool:
         return True
     deadline = time.monotonic() + wait_seconds
     while time.monotonic() < deadline:
-        seen = keeper.process(pid)
+        seen = procfs.read_process(pid)
         if seen is None or seen.state in "ZX" or seen.start_ticks != before.start_ticks:
             return True
         time.sleep(POLL_SECONDS)

@@ -16,7 +16,7 @@ import pytest
 from runner.agent.launch import keeper_client
 from runner.errors import PermanentError
 from runner.facts.specs.cluster import ClusterSpec
-from runner.keeper import keeper
+from runner.keeper import orphans, procfs, protocol
 from tests.agent.node import WAIT_SECONDS, is_alive, wait_until
 
 pytestmark = pytest.mark.e2e
@@ -53,19 +53,19 @@ class Driver:
     def __init__(self, place: keeper_client.AgentConfig) -> None:
         self.place = place
         self.link, self.child = keeper_client.start(place)
-        self.told: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
 
-    def wait_for(self, tell: str) -> dict[str, Any]:
+    def wait_for(self, kind: str) -> dict[str, Any]:
         """Return the first message of this kind."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
-            for message in self.told:
-                if message["tell"] == tell:
-                    self.told.remove(message)
+            for message in self.messages:
+                if message["kind"] == kind:
+                    self.messages.remove(message)
                     return message
-            self.told += self.link.receive()
+            self.messages += self.link.receive()
             time.sleep(0.002)
-        raise AssertionError(f"the keeper never told {tell}: {self.told}")
+        raise AssertionError(f"the keeper never sent {kind}: {self.messages}")
 
     def spawn(self, script: str, *, num_ranks: int = 1) -> dict[int, int]:
         """Start ranks; return their pids."""
@@ -80,11 +80,11 @@ class Driver:
             for rank in range(num_ranks)
         ]
         mark = {**self.place.mark, "STOKER_ATTEMPT": "1.1.0"}
-        self.link.ask(
+        self.link.send(
             "spawn",
             attempt="1.1.0",
             epoch=1,
-            notes={"of": "ours"},
+            annotations={"of": "ours"},
             working_directory="",
             environment={"PATH": os.environ["PATH"], **mark},
             ranks=ranks,
@@ -113,21 +113,21 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     made.child.terminate()
     made.child.wait(WAIT_SECONDS)
     made.link.close()
-    assert keeper.strays(made.place.mark) == {}
+    assert orphans.find_orphans(made.place.mark) == {}
 
 
 def test_a_keeper_notes_who_it_is_and_forgets_it_in_the_end(driver: Driver) -> None:
     """`keeper.json` names the process for probes; after SIGTERM it, the socket and the ranks are gone."""
-    noted = json.loads((driver.place.folder / keeper.NOTE_NAME).read_text())
-    seen = keeper.process(noted["pid"])
+    noted = json.loads((driver.place.folder / protocol.PID_FILE_NAME).read_text())
+    seen = procfs.read_process(noted["pid"])
     assert seen is not None
     assert seen.start_ticks == noted["start_ticks"]
     pids = driver.spawn("import time; time.sleep(1000)", num_ranks=2)
     driver.child.terminate()
     assert driver.child.wait(WAIT_SECONDS) == 0
     assert not any(is_alive(pid) for pid in pids.values())
-    assert not (driver.place.folder / keeper.NOTE_NAME).exists()
-    assert not (driver.place.folder / keeper.SOCKET_NAME).exists()
+    assert not (driver.place.folder / protocol.PID_FILE_NAME).exists()
+    assert not (driver.place.folder / protocol.SOCKET_NAME).exists()
 
 
 def test_a_second_keeper_of_a_folder_is_refused(driver: Driver) -> None:
@@ -146,14 +146,14 @@ def test_what_an_agent_missed_is_handed_to_the_next(driver: Driver) -> None:
     assert again is not None
     driver.link = again
     state = again.state()
-    assert (state.attempt, state.epoch, state.notes) == ("1.1.0", 1, {"of": "ours"})
-    held = [json.loads(packet)["step"] for packet in state.held[0]]
+    assert (state.attempt, state.epoch, state.annotations) == ("1.1.0", 1, {"of": "ours"})
+    buffered = [json.loads(packet)["step"] for packet in state.buffered[0]]
     channel = state.channels[0]
     channel.settimeout(5.0)
     following = json.loads(channel.recv(65536))["step"]
-    assert held == sorted(held)
-    assert following > held[-1]
-    assert held[-1] > 500
+    assert buffered == sorted(buffered)
+    assert following > buffered[-1]
+    assert buffered[-1] > 500
     channel.close()
 
 
@@ -161,17 +161,17 @@ def test_exits_are_kept_until_acknowledged(driver: Driver) -> None:
     """An exit stays in what a keeper tells new agents, marked once it was acknowledged; a kill clears everything."""
     pids = driver.spawn("import os, time; time.sleep(0.05); os._exit(7)")
     assert driver.wait_for("exited")["exit_code"] == 7
-    driver.link.ask("acknowledge", epoch=1, rank=0)
+    driver.link.send("acknowledge", epoch=1, rank=0)
     (rank,) = driver.link.state().ranks
     assert rank == {
         "rank": 0,
         "pid": pids[0],
         "exit_code": 7,
-        "asked": False,
+        "end_requested": False,
         "acknowledged": True,
     }
-    driver.link.ask("kill", epoch=1)
-    assert driver.wait_for("gone")["left_behind"] == []
+    driver.link.send("kill", epoch=1)
+    assert driver.wait_for("terminated")["left_behind"] == []
     assert driver.link.state().ranks == []
 
 
@@ -191,21 +191,21 @@ def test_nothing_escapes_a_kill(driver: Driver) -> None:
     found = wait_until(
         lambda: [
             pid
-            for pid in keeper.strays({}, keeper=driver.child.pid)
+            for pid in orphans.find_orphans({}, keeper=driver.child.pid)
             if _parent(pid) == driver.child.pid
         ][1:],
         "the daemon below the keeper",
     )
-    driver.link.ask("kill", epoch=1)
-    assert driver.wait_for("gone")["left_behind"] == []
+    driver.link.send("kill", epoch=1)
+    assert driver.wait_for("terminated")["left_behind"] == []
     assert not any(is_alive(pid) for pid in found)
 
 
 def test_asks_of_another_release_do_no_harm(driver: Driver) -> None:
     """A keeper that is asked for something it does not know says so in its log and keeps its ranks."""
     pids = driver.spawn("import time; time.sleep(1000)")
-    driver.link.ask("dance")
-    driver.link.ask("signal")
+    driver.link.send("dance")
+    driver.link.send("signal")
     assert driver.link.state().ranks[0]["exit_code"] is None
     assert is_alive(pids[0])
     assert "dance" in (driver.place.folder / "keeper.err").read_text()
@@ -218,8 +218,8 @@ def test_ranks_are_killed_fast(
     driver.spawn("import time; time.sleep(1000)", num_ranks=4)
     time.sleep(0.2)
     asked_at = time.monotonic()
-    driver.link.ask("kill", epoch=1)
-    driver.wait_for("gone")
+    driver.link.send("kill", epoch=1)
+    driver.wait_for("terminated")
     seconds = time.monotonic() - asked_at
     record_property("kill_seconds", seconds)
     print(f"four ranks killed and seen to be gone: {seconds * 1000:.1f} ms")
@@ -227,5 +227,5 @@ def test_ranks_are_killed_fast(
 
 
 def _parent(pid: int) -> int:
-    seen = keeper.process(pid)
+    seen = procfs.read_process(pid)
     return seen.parent if seen is not None else 0

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import runner.keeper
 from runner.agent.launch.rank_commands import fill
 from runner.agent.ranks import output_files
 from runner.agent.ranks.gang import Gang
@@ -20,26 +21,33 @@ from runner.errors import SpecError
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import Heartbeat, ReplicasDisagree
 from runner.facts.wire import decode, encode
-from runner.keeper import keeper
+from runner.keeper import procfs
 from tests.plans import launch_plan
 
 PLAN = launch_plan()
 
 
-def test_the_keeper_is_written_for_python_3_9() -> None:
-    """The keeper's file parses with the grammar of 3.9 and imports nothing but the standard library."""
-    tree = ast.parse(Path(keeper.__file__).read_text(), feature_version=(3, 9))
-    imported = [node for node in ast.walk(tree) if isinstance(node, ast.Import | ast.ImportFrom)]
-    names = {
-        name.partition(".")[0]
-        for node in imported
+KEEPER = sorted(Path(runner.keeper.__file__).parent.glob("*.py"))
+
+
+@pytest.mark.parametrize("path", KEEPER, ids=lambda path: path.name)
+def test_the_keeper_is_written_for_python_3_9(path: Path) -> None:
+    """Each of its files parses with the grammar of 3.9 and imports the standard library and its neighbours only."""
+    tree = ast.parse(path.read_text(), feature_version=(3, 9))
+    modules = {
+        name
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Import | ast.ImportFrom)
         for name in (
             [node.module or ""]
             if isinstance(node, ast.ImportFrom)
             else [alias.name for alias in node.names]
         )
     }
-    assert names <= sys.stdlib_module_names
+    outside = {name for name in modules if not f"{name}.".startswith("runner.keeper.")}
+    assert {name.partition(".")[0] for name in outside} <= sys.stdlib_module_names
+    assert path.stem not in sys.stdlib_module_names
+    assert path.name != "warm.py" or outside == modules
 
 
 @given(st.binary(max_size=400))
@@ -185,10 +193,10 @@ def test_cutting_a_file_keeps_its_newer_half(tmp_path: Path) -> None:
 
 def test_marks_in_proc_are_read_from_the_environment() -> None:
     """A process's environment and state are read as the kernel has them; of one that is gone there is nothing."""
-    me = keeper.process(os.getpid())
+    me = procfs.read_process(os.getpid())
     assert me is not None
     assert me.parent == os.getppid()
     assert me.state == "R"
-    assert keeper.environment_of(os.getpid()).get("PATH")
-    assert keeper.process(2**22 + 1) is None
-    assert keeper.environment_of(2**22 + 1) == {}
+    assert procfs.read_environment(os.getpid()).get("PATH")
+    assert procfs.read_process(2**22 + 1) is None
+    assert procfs.read_environment(2**22 + 1) == {}

@@ -16,7 +16,7 @@ import pytest
 
 from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import LaunchPlan
-from runner.keeper import keeper
+from runner.keeper import orphans, procfs, protocol
 from runner.providers.local import LocalProvider
 from tests.agent.node import WAIT_SECONDS, Node, is_in, wait_until
 
@@ -134,7 +134,7 @@ def must_be_clean(node: Node, shared: Shared, *, epoch: int = 1) -> None:
     gone = node.wait_for("RanksTerminated", partial(is_in, epoch))
     assert shared.left() == set()
     assert gone.left_behind == ()
-    assert all(keeper.MARK in keeper.environment_of(pid) for pid in node.marked())
+    assert all(protocol.KEEPER_VARIABLE in procfs.read_environment(pid) for pid in node.marked())
 
 
 @pytest.mark.parametrize("preload", [(), ("json",)], ids=["fresh", "forked"])
@@ -229,7 +229,10 @@ def test_only_what_cleans_up_is_taken_for_a_cleaner(tmp_path: Path) -> None:
                 ),
                 "the command",
             )
-            assert (keeper.is_tracker(child.pid), keeper.is_manager(child.pid)) == kinds, command
+            assert (
+                orphans.is_python_tracker(child.pid),
+                orphans.is_torch_manager(child.pid),
+            ) == kinds, command
         finally:
             child.kill()
             child.communicate()
@@ -247,14 +250,14 @@ def lingering() -> Iterator[subprocess.Popen[bytes]]:
 
 def test_a_cleaner_that_does_not_end_is_killed(lingering: subprocess.Popen[bytes]) -> None:
     """One that something keeps from its work holds up a sweep only for its while, not for ever."""
-    wait_until(lambda: keeper.is_tracker(lingering.pid), "the tracker")
+    wait_until(lambda: orphans.is_python_tracker(lingering.pid), "the tracker")
     struck: list[float] = []
 
     def find() -> dict[int, dict[str, str]]:
         struck.append(time.monotonic())
         return {lingering.pid: {}} if lingering.poll() is None else {}
 
-    assert keeper.end_strays(find, wait_seconds=0.5) == {}
+    assert orphans.kill_orphans(find, wait_seconds=0.5) == {}
     assert lingering.returncode == -signal.SIGKILL
     assert len(struck) > 3, "it had no time to end by itself"
 

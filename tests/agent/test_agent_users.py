@@ -189,7 +189,7 @@ def test_an_agent_that_is_not_root_says_so() -> None:
         "try: users.find('daemon')\n"
         "except users.NoSuchUser as error: print(error)"
     )
-    environment = {"PYTHONPATH": str(Path(users.__file__).parents[2]), "PATH": "/usr/bin"}
+    environment = {"PYTHONPATH": str(Path(users.__file__).parents[3]), "PATH": "/usr/bin"}
     ended = subprocess.run(
         [SYSTEM_PYTHON, "-c", code],
         env=environment,

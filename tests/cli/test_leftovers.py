@@ -18,7 +18,7 @@ from runner.cli.foreground.leftovers import (
     processes_of,
     shared_memory,
 )
-from runner.keeper import keeper
+from runner.keeper import procfs
 from tests.cli.conftest import Cluster
 
 
@@ -59,7 +59,7 @@ def test_agents_and_keepers_are_known_by_their_notes(empty: Cluster) -> None:
     """A note names a process by pid and start time; a pid that passed on to somebody else is left alone."""
     agent = sleeper()
     try:
-        seen = keeper.process(agent.pid)
+        seen = procfs.read_process(agent.pid)
         assert seen is not None
         note = Path(empty.spec.state) / "nodes" / "n1" / "agent.lock"
         note.write_text(json.dumps({"pid": agent.pid, "start_ticks": seen.start_ticks + 1}))

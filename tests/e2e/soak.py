@@ -186,7 +186,7 @@ def kind_of(process: Process) -> str:
     for part, kind in (
         ("runner.agent", "agent"),
         ("runner.collect", "reader"),
-        ("keeper.py", "keeper"),
+        ("runner/keeper --folder", "keeper"),
         ("warm process:", "warm"),
     ):
         if part in process.command:

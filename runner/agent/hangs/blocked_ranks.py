@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 
 from runner.facts.messages.signals import RankBlocked
-from runner.keeper.keeper import process
+from runner.keeper.procfs import read_process
 
 # without a sign of progress before ranks are looked at; chosen
 QUIET_SECONDS = 5.0
@@ -64,4 +64,4 @@ def _blocked_threads(pid: int) -> list[int]:
         # the process is gone
         return []
     threads = [int(name) for name in names[:MAX_THREADS]]
-    return [thread for thread in threads if (seen := process(thread)) and seen.state == "D"]
+    return [thread for thread in threads if (seen := read_process(thread)) and seen.state == "D"]

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from runner.keeper.keeper import Process, process, send_signal
+from runner.keeper.procfs import Process, read_process, send_signal
 
 FOLDER = "stacks"
 # of one rank's file; chosen
@@ -64,7 +64,7 @@ def dump(
     """
     deadline = time.monotonic() + budget_seconds
     # before anything that may take long
-    ranks = {rank: process(pid) for rank, pid in pids.items()}
+    ranks = {rank: read_process(pid) for rank, pid in pids.items()}
     folder.mkdir(parents=True, exist_ok=True)
     order = sorted(pids, key=lambda rank: (_state(ranks[rank]) != "T", rank))
     paths = {rank: folder / f"rank{rank}.txt" for rank in order}
@@ -215,7 +215,7 @@ def interpreter(pid: int) -> int:
 
 def _is_still(seen: Process) -> bool:
     """Whether a pid still belongs to the process that was seen."""
-    now = process(seen.pid)
+    now = read_process(seen.pid)
     return now is not None and now.start_ticks == seen.start_ticks
 
 

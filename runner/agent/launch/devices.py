@@ -23,7 +23,7 @@ from pathlib import Path
 
 from runner.agent.event_loop import EventLoop
 from runner.errors import TemporaryError
-from runner.keeper.keeper import environment_of
+from runner.keeper.procfs import read_environment
 
 log = logging.getLogger("stoker.agent")
 
@@ -200,7 +200,7 @@ class Devices:
 
     def _is_neighbours(self, pid: str) -> bool:
         """Whether a process is a rank of another node on this machine; in a container others cannot be seen."""
-        node = environment_of(int(pid)).get("STOKER_NODE") if pid.isdecimal() else None
+        node = read_environment(int(pid)).get("STOKER_NODE") if pid.isdecimal() else None
         return node is not None and node != self._node
 
     def _ask(self, query: str) -> list[list[str]]:

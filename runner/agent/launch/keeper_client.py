@@ -19,7 +19,7 @@ from typing import Any
 from runner.agent.launch.rank_commands import base_environment
 from runner.errors import PermanentError, TemporaryError
 from runner.facts.specs.cluster import ClusterSpec
-from runner.keeper import keeper
+from runner.keeper import orphans, procfs, protocol
 
 log = logging.getLogger("stoker.agent")
 
@@ -65,11 +65,11 @@ class KeeperState:
 
     attempt: str = ""
     epoch: int = 0
-    notes: dict[str, Any] = field(default_factory=dict)
+    annotations: dict[str, Any] = field(default_factory=dict)
     cold: str = ""
     ranks: list[dict[str, Any]] = field(default_factory=list)
     channels: dict[int, socket.socket] = field(default_factory=dict)
-    held: dict[int, list[bytes]] = field(default_factory=dict)
+    buffered: dict[int, list[bytes]] = field(default_factory=dict)
     # what it can do beyond its protocol
     abilities: tuple[str, ...] = ()
 
@@ -94,10 +94,10 @@ class KeeperLink:
         """Return the descriptor to watch."""
         return self._stream.fileno()
 
-    def ask(self, what: str, **fields: Any) -> None:
-        """Send a message; returns once the kernel has taken it."""
+    def send(self, kind: str, **fields: Any) -> None:
+        """Send a request; returns once the kernel has accepted it."""
         try:
-            self._stream.sendall(json.dumps({"ask": what, **fields}).encode() + b"\n")
+            self._stream.sendall(json.dumps({"kind": kind, **fields}).encode() + b"\n")
         except OSError as error:
             raise KeeperLost(f"keeper {self.pid} takes no messages: {error}") from error
 
@@ -122,23 +122,23 @@ class KeeperLink:
 
     def state(self) -> KeeperState:
         """Ask for everything the keeper holds, and wait for it."""
-        self.ask("hello")
+        self.send("hello")
         found = KeeperState()
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             for message in self._wait(deadline):
-                if message["tell"] == "channel":
+                if message["kind"] == "channel":
                     found.channels[message["rank"]] = message["socket"]
-                elif message["tell"] == "held":
+                elif message["kind"] == "buffered":
                     packets = [packet.encode("latin-1") for packet in message["packets"]]
-                    found.held[message["rank"]] = packets
-                elif message["tell"] == "state":
+                    found.buffered[message["rank"]] = packets
+                elif message["kind"] == "state":
                     _check_protocol(message)
                     self.pid = message["pid"]
                     found.ranks = message["ranks"]
                     found.attempt = message.get("attempt", "")
                     found.epoch = message.get("epoch", 0)
-                    found.notes = message.get("notes", {})
+                    found.annotations = message.get("annotations", {})
                     found.cold = message.get("cold", "")
                     found.abilities = tuple(message.get("abilities", ()))
                     self.abilities = found.abilities
@@ -159,7 +159,7 @@ class KeeperLink:
 
     def _message(self, line: bytes) -> dict[str, Any]:
         message: dict[str, Any] = json.loads(line)
-        if message["tell"] == "channel":
+        if message["kind"] == "channel":
             message["socket"] = socket.socket(fileno=self._descriptors.pop(0))
         return message
 
@@ -170,7 +170,7 @@ def connect(folder: Path) -> KeeperLink | None:
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         # A socket's address holds 108 bytes; through the open folder, its path may be as long as it likes.
-        stream.connect(f"/proc/self/fd/{directory}/{keeper.SOCKET_NAME}")
+        stream.connect(f"/proc/self/fd/{directory}/{protocol.SOCKET_NAME}")
     except OSError:
         stream.close()
         return None
@@ -183,13 +183,17 @@ def connect(folder: Path) -> KeeperLink | None:
 
 def start(place: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
     """Start a keeper that outlives us, and connect to it. Raises PermanentError when it cannot be started."""
-    command = [place.python, "-I", "-S", str(Path(keeper.__file__).absolute())]
+    command = [place.python, "-I", "-S", str(Path(protocol.__file__).absolute().parent)]
     command += ["--folder", str(place.folder.absolute())]
     command += ["--cluster", place.cluster.name, "--node", place.node]
     command += ["--hard-cap-seconds", str(place.cluster.hard_cap_seconds)]
     command += ["--kill-wait-seconds", str(place.cluster.kill_wait_seconds)]
     errors_path = place.folder / "keeper.err"
-    environment = {**base_environment(), **place.mark, keeper.MARK: str(place.folder.absolute())}
+    environment = {
+        **base_environment(),
+        **place.mark,
+        protocol.KEEPER_VARIABLE: str(place.folder.absolute()),
+    }
     try:
         with errors_path.open("ab") as errors:
             child = subprocess.Popen(
@@ -222,20 +226,20 @@ def sweep(place: AgentConfig) -> tuple[int, ...]:
     def find() -> dict[int, dict[str, str]]:
         return {
             pid: environment
-            for pid, environment in keeper.strays(place.mark).items()
+            for pid, environment in orphans.find_orphans(place.mark).items()
             if "STOKER_ATTEMPT" in environment
         }
 
-    left = keeper.end_strays(find, wait_seconds=place.cluster.kill_wait_seconds)
+    left = orphans.kill_orphans(find, wait_seconds=place.cluster.kill_wait_seconds)
     if left:
         log.warning("processes %s do not die", sorted(left))
-    return tuple(sorted({keeper.rank_of(environment) for environment in left.values()}))
+    return tuple(sorted({procfs.rank_of(environment) for environment in left.values()}))
 
 
 def _check_protocol(message: dict[str, Any]) -> None:
-    if message["protocol"] != keeper.PROTOCOL:
+    if message["protocol"] != protocol.PROTOCOL:
         raise PermanentError(
-            f"the keeper (pid {message['pid']}) speaks protocol {message['protocol']}, this agent {keeper.PROTOCOL}; "
+            f"the keeper (pid {message['pid']}) speaks protocol {message['protocol']}, this agent {protocol.PROTOCOL}; "
             f"start the agent of the release that started it, or end the run first"
         )
 
@@ -248,9 +252,9 @@ def _peer(stream: socket.socket) -> int:
 
 def let_go_on(pid: int) -> None:
     """Let a keeper that somebody stopped go on: nobody but us has any business with it."""
-    seen = keeper.process(pid)
+    seen = procfs.read_process(pid)
     if seen is not None and seen.state in "Tt":
-        keeper.send_signal([pid], signal.SIGCONT)
+        procfs.send_signal([pid], signal.SIGCONT)
 
 
 def _readable(stream: Any, timeout_seconds: float) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from runner.agent.event_loop import EventLoop
 from runner.agent.launch import keeper_client
 from runner.agent.launch.keeper_client import AgentConfig, KeeperLink, KeeperLost, KeeperState
-from runner.keeper import keeper
+from runner.keeper import procfs
 
 log = logging.getLogger("stoker.agent")
 
@@ -70,7 +70,7 @@ class Keeping:
                 state = found.state()
             except KeeperLost as error:
                 log.warning("%s; ending it", error)
-                keeper.send_signal([found.pid], signal.SIGKILL)
+                procfs.send_signal([found.pid], signal.SIGKILL)
                 found.close()
                 found = None
         keeper_client.sweep(self._place)
@@ -80,15 +80,15 @@ class Keeping:
         self._hold(found)
         return state
 
-    def ask(self, what: str, **fields: Any) -> None:
+    def send(self, kind: str, **fields: Any) -> None:
         """Ask for something. A keeper that takes nothing is ended; that is then seen as any death of it."""
         if self._link is None:
             return
         try:
-            self._link.ask(what, **fields)
+            self._link.send(kind, **fields)
         except KeeperLost as error:
             log.warning("%s; ending it", error)
-            keeper.send_signal([self._link.pid], signal.SIGKILL)
+            procfs.send_signal([self._link.pid], signal.SIGKILL)
 
     def expect_answer(self) -> None:
         """Have the keeper ended if it does not answer in time; `answered` calls that off."""
@@ -109,7 +109,7 @@ class Keeping:
         self._is_leaving = True
         # else one is being started, and `_mended` comes back here
         if self._link is not None:
-            self.ask("end")
+            self.send("shutdown")
             self.expect_answer()
 
     def _hold(self, found: KeeperLink) -> None:
@@ -130,7 +130,7 @@ class Keeping:
     def _is_stuck(self) -> None:
         if self._link is not None:
             log.warning("keeper %d does not answer; ending it", self._link.pid)
-            keeper.send_signal([self._link.pid], signal.SIGKILL)
+            procfs.send_signal([self._link.pid], signal.SIGKILL)
 
     def _died(self, error: KeeperLost) -> None:
         assert self._link is not None

@@ -202,7 +202,7 @@ class Starting:
             self.failed(str(error))
             return
         launching.is_sent, launching.sent_at = True, time.monotonic()
-        self._keeping.ask(**request)
+        self._keeping.send(**request)
         self._keeping.expect_answer()
 
 

@@ -39,7 +39,7 @@ class Warming:
         self._plan: PreloadPlan | None = None
         # before that, a keeper that is found may hold one
         self._was_told = False
-        self._wish: dict[str, Any] = {}
+        self._request: dict[str, Any] = {}
         self._since = 0.0
         self._revival_seconds = 0.0
         self.state: State = ""
@@ -68,26 +68,28 @@ class Warming:
     def begin(self) -> None:
         """Ask the keeper, which may be a new one."""
         self._loop.cancel("revive")
-        self._wish, self.pid, self.versions = {}, 0, {}
+        self._request, self.pid, self.versions = {}, 0, {}
         if self._plan is None:
             self._set("", "")
-            self._keeping.ask("warm", wish={})
+            self._keeping.send("warm", request={})
             return
         try:
             user = users.find(self._plan.user)
             users.must_be_able(user, self._keeping.abilities)
-            self._wish = rank_commands.warm_wish(self._plan, python=self._place.python, user=user)
+            self._request = rank_commands.warm_request(
+                self._plan, python=self._place.python, user=user
+            )
         except (NoPythonProgram, NoSuchUser) as error:
             self._set("odd", str(error))
-            self._keeping.ask("warm", wish={})
+            self._keeping.send("warm", request={})
             return
         self._since = time.monotonic()
         self._set("importing", "")
-        self._keeping.ask("warm", wish=self._wish)
+        self._keeping.send("warm", request=self._request)
 
     def hear(self, message: dict[str, Any]) -> None:
         """Take what the keeper tells of its warm process; one that died is made anew, one that is odd stays so."""
-        if message["wish"] != self._wish:
+        if message["request"] != self._request:
             return
         self.pid, self.versions = message["pid"], message["versions"]
         self._set(message["state"], message["reason"])

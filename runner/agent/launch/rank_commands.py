@@ -48,7 +48,7 @@ def prepare(assignment: Assignment, user: RankUser | None = None, *, state: str 
             users.give(Path(plan.checkpoints, EPOCH), user)
 
 
-def warm_wish(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
+def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
     """Say to a keeper what to warm up. Raises NoPythonProgram for a command whose ranks cannot be forked."""
     environment = lasting_environment(
         plan.environment, ranks_per_node=plan.ranks_per_node, user=user
@@ -127,10 +127,10 @@ def spawn_request(
             }
         )
     return {
-        "what": "spawn",
+        "kind": "spawn",
         "attempt": str(plan.attempt),
         "epoch": assignment.epoch,
-        "notes": {"assignment": to_message(assignment)},
+        "annotations": {"assignment": to_message(assignment)},
         "working_directory": plan.working_directory,
         "environment": shared,
         "ranks": ranks,
@@ -145,8 +145,8 @@ def _as_program(program: Program, command: list[str]) -> dict[str, Any]:
     behind = len(program.arguments) - 1
     argv = [program.target, *command[len(command) - behind :]]
     option = ["-m"] if program.form == "module" else []
-    shown = [*program.interpreter, *option, *argv]
-    return {"argv": argv, "shown": shown, "name": Path(command[0]).name}
+    command_line = [*program.interpreter, *option, *argv]
+    return {"argv": argv, "command_line": command_line, "name": Path(command[0]).name}
 
 
 def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:

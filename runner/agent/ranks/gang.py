@@ -32,7 +32,7 @@ from runner.facts.messages.signals import (
     Signal,
     StepRecord,
 )
-from runner.keeper.keeper import process
+from runner.keeper.procfs import read_process
 
 log = logging.getLogger("stoker.agent")
 
@@ -251,7 +251,7 @@ class Gang:
         or a profiler holds (state t) is not stopped: they let go of it, and limits on progress hold for it all the same.
         """
         for rank in self.alive:
-            seen = process(rank.pid)
+            seen = read_process(rank.pid)
             if seen is None or seen.state != "T":
                 rank.stopped_since = None
             elif rank.stopped_since is None:

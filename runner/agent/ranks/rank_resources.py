@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from runner.facts.messages.signals import RankResources
-from runner.keeper.keeper import processes
+from runner.keeper.procfs import read_processes
 
 # between two samples; chosen
 SAMPLE_SECONDS = 60.0
@@ -44,7 +44,7 @@ def free_bytes() -> int:
 def _below(roots: Iterable[int]) -> dict[int, list[int]]:
     """Return the processes below each root, at any depth."""
     children: dict[int, list[int]] = {}
-    for seen in processes().values():
+    for seen in read_processes().values():
         children.setdefault(seen.parent, []).append(seen.pid)
     found = {}
     for root in roots:

@@ -59,7 +59,7 @@ class Ending:
             if grace_seconds > 0:
                 for rank in gang.alive:
                     number = int(signal.SIGTERM)
-                    self._keeping.ask("signal", rank=rank.rank, signal=number, asked=True)
+                    self._keeping.send("signal", rank=rank.rank, signal=number, ends=True)
         end = self.under_way
         end.kill_at = min(end.kill_at, kill_at)
         end.fenced = end.fenced or fenced
@@ -74,7 +74,7 @@ class Ending:
         if end is None or end.is_killed:
             return
         end.is_killed = True
-        self._keeping.ask("kill", epoch=end.gang.epoch, attempt=str(end.gang.attempt))
+        self._keeping.send("kill", epoch=end.gang.epoch, attempt=str(end.gang.attempt))
         self._keeping.expect_answer()
 
     def over(self) -> End | None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from runner.cli.clusters import leader_of, store_of
 from runner.facts.specs.cluster import ClusterSpec
-from runner.keeper import keeper
+from runner.keeper import orphans, procfs, protocol
 from runner.store.registry import exists
 
 SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, nothing is put there
@@ -49,7 +49,7 @@ def kill_all(cluster: ClusterSpec) -> list[Leftover]:
     while left and time.monotonic() < deadline:
         is_late = time.monotonic() >= deadline - LATE_SECONDS
         for process in sorted(left, key=lambda each: each.what != "supervisor"):
-            if is_late or not keeper.is_cleaner(process.pid):
+            if is_late or not orphans.is_resource_tracker(process.pid):
                 _kill(process)
         time.sleep(0.05)
         left = processes_of(cluster)
@@ -80,7 +80,7 @@ def _kill(process: Leftover) -> None:
     except OSError:
         return
     try:
-        seen = keeper.process(process.pid)
+        seen = procfs.read_process(process.pid)
         if seen is not None and seen.start_ticks == process.start_ticks:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
@@ -103,7 +103,7 @@ def _supervisor(cluster: ClusterSpec) -> Iterator[Leftover]:
 def _noted(cluster: ClusterSpec) -> Iterator[Leftover]:
     """Agents and keepers write down who they are."""
     for folder in sorted((Path(cluster.state) / "nodes").glob("*")):
-        for name, what in (("agent.lock", "agent"), (keeper.NOTE_NAME, "keeper")):
+        for name, what in (("agent.lock", "agent"), (protocol.PID_FILE_NAME, "keeper")):
             try:
                 note = json.loads((folder / name).read_text())
                 pid, start_ticks = int(note["pid"]), int(note["start_ticks"])
@@ -119,9 +119,9 @@ def _noted(cluster: ClusterSpec) -> Iterator[Leftover]:
 def _marked(cluster: ClusterSpec) -> Iterator[Leftover]:
     """Ranks, and what they started, carry the cluster's name and node; their output or folder says whose cluster it is."""
     nodes = {folder.name for folder in (Path(cluster.state) / "nodes").glob("*")}
-    for pid in keeper.processes():
-        environment = keeper.environment_of(pid)
-        is_keeper = environment.get(keeper.MARK, "").startswith(f"{cluster.state}/")
+    for pid in procfs.read_processes():
+        environment = procfs.read_environment(pid)
+        is_keeper = environment.get(protocol.KEEPER_VARIABLE, "").startswith(f"{cluster.state}/")
         is_rank = (
             environment.get("STOKER_CLUSTER") == cluster.name
             and environment.get("STOKER_NODE") in nodes
@@ -147,7 +147,7 @@ def _touches(pid: int, environment: dict[str, str], state: str) -> bool:
 
 
 def _living(pid: int, what: str) -> Iterator[Leftover]:
-    seen = keeper.process(pid)
+    seen = procfs.read_process(pid)
     if seen is not None and seen.state not in "ZX":
         yield Leftover(pid=pid, start_ticks=seen.start_ticks, what=what)
 
