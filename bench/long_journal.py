@@ -141,7 +141,7 @@ class LongJournal:
         self._actions += 1
         action = Action(
             id=f"a{self._actions}",
-            action=kind,  # type: ignore[arg-type]  # one of ActionKind, as given below
+            action=kind,
             reason=reason,
             args=args,
             run=1,

@@ -9,23 +9,29 @@ from typing import Any
 from runner.attempt_folders import make_output_folder
 from runner.checkpoints import list_unsealed, raise_epoch, remove, survey, verify
 from runner.errors import CheckpointRefused
-from runner.facts.actions import Action, Outcome
+from runner.facts.actions import (
+    Action,
+    Outcome,
+    PrepareAttempt,
+    PruneCheckpoints,
+    VerifyCheckpoint,
+)
 
 
 def prepare_attempt(action: Action) -> Outcome:
     """Find the newest intact checkpoint, verifying newest first, and choose a free rendezvous port."""
-    folder = str(action.args["folder"])
-    if action.args.get("output"):
+    work = action.read(PrepareAttempt)
+    folder, address = work.folder, work.address
+    if work.output:
         # Made once here, so that the nodes of a gang need not all try.
-        make_output_folder(Path(str(action.args["output"])))
+        make_output_folder(Path(work.output))
     chosen: dict[str, Any] | None = None
     refused: list[dict[str, Any]] = []
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
         # From here on, older attempts cannot seal.
-        raise_epoch(folder, int(action.args["epoch"]))
-        chosen, refused = survey(Path(folder), skip=list(action.args["refused"]))
-    address = str(action.args["address"])
+        raise_epoch(folder, work.epoch)
+        chosen, refused = survey(Path(folder), skip=list(work.refused))
     detail = {"chosen": chosen, "refused": refused, "address": address, "port": free_port(address)}
     return (
         "done",
@@ -48,7 +54,7 @@ def free_port(address: str) -> int:
 def verify_checkpoint(action: Action) -> Outcome:
     """Verify one sealed checkpoint; one that fails is never trusted again."""
     try:
-        manifest = verify(str(action.args["path"]))
+        manifest = verify(action.read(VerifyCheckpoint).path)
     except CheckpointRefused as error:
         return "failed", {}, str(error)
     return "done", {"step": manifest.step}, ""
@@ -56,7 +62,7 @@ def verify_checkpoint(action: Action) -> Outcome:
 
 def prune_checkpoints(action: Action) -> Outcome:
     """Delete the named checkpoints and unsealed ones beside them; a missing one is no error."""
-    paths = [Path(path) for path in action.args["paths"]]
+    paths = [Path(path) for path in action.read(PruneCheckpoints).paths]
     roots = dict.fromkeys(path.parent for path in paths)
     unsealed = [path for root in roots for path in list_unsealed(root)]
     for path in (*paths, *unsealed):

@@ -18,7 +18,7 @@ from runner.decide.runs import attempts, checkpoint_trust, reconcile
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.decide.state.derived import DerivedState
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.faults import (
     CorrelatedSilence,
     DomainSilence,
@@ -31,18 +31,6 @@ from runner.facts.faults import (
 )
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
-from runner.facts.messages.requests import (
-    ChangeLr,
-    DrainNode,
-    Drill,
-    QuarantineNode,
-    ReadmitNode,
-    RetireNode,
-    ShutDown,
-    StartRun,
-    StopRun,
-    SwapNode,
-)
 from runner.facts.watch import WatchList
 
 
@@ -170,7 +158,7 @@ def _on_lines(draft: Decision, said: s.LinesMatched) -> None:
 
 
 def _on_task_ended(draft: Decision, action: Action, result: ActionResult) -> None:
-    if action.args.get("task") == "check":
+    if action.read(NodeTask).task == "check":
         admission_checks.on_checked(draft, action, result)
     else:
         requests.on_task_ended(draft, action, result)
@@ -216,14 +204,5 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     CorrelatedSilence: probes.on_mass_silence,
     DomainSilence: probes.on_domain_silence,
     ActionResult: _on_result,
-    StartRun: requests.on_request,
-    StopRun: requests.on_request,
-    ChangeLr: requests.on_request,
-    Drill: requests.on_request,
-    ShutDown: requests.on_request,
-    SwapNode: requests.on_request,
-    DrainNode: requests.on_request,
-    QuarantineNode: requests.on_request,
-    ReadmitNode: requests.on_request,
-    RetireNode: requests.on_request,
+    **dict.fromkeys(requests.HANDLERS, requests.on_request),
 }

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from runner.decide.state.cluster_state import Incident, Node, RequestStatus, Run, State
-from runner.facts.actions import Action, ActionKind
+from runner.facts.actions import Action, ActionArgs, PageOperator
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.messages.requests import Request
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.runbook import Runbook
+from runner.facts.wire import kind_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,40 +51,52 @@ class Decision:
 
     def issue(
         self,
-        kind: ActionKind,
+        args: ActionArgs,
         reason: str,
         *,
-        args: Mapping[str, Any] | None = None,
         run: int | None = None,
         incident: str | None = None,
         deadline_seconds: float | None = None,
-    ) -> str:
-        """Decide an action; return its id."""
-        action_id = f"a{self.state.next_action + self._actions}"
+    ) -> None:
+        """Decide an action. Without a deadline it has the cluster's."""
+        limit = self.policy.cluster.action_deadline_seconds
+        action = Action(
+            id=f"a{self.state.next_action + self._actions}",
+            action=args.kind,
+            reason=reason,
+            args=args.plain(),
+            run=run,
+            incident=incident,
+            deadline_seconds=limit if deadline_seconds is None else deadline_seconds,
+        )
         self._actions += 1
-        limit = (
-            self.policy.cluster.action_deadline_seconds
-            if deadline_seconds is None
-            else deadline_seconds
-        )
-        self.add(
-            r.ActionIssued(
-                action=Action(
-                    id=action_id,
-                    action=kind,
-                    reason=reason,
-                    args=dict(args or {}),
-                    run=run,
-                    incident=incident,
-                    deadline_seconds=limit,
-                )
-            )
-        )
-        return action_id
+        self.add(r.ActionIssued(action=action))
 
     def page(self, message: str, *, run: int | None = None, incident: str | None = None) -> None:
         """Tell a person."""
-        self.issue("page", message, args={"message": message}, run=run, incident=incident)
+        self.issue(PageOperator(message=message), message, run=run, incident=incident)
+
+    def answer_new(
+        self,
+        request: Request,
+        state: r.RequestStateName,
+        message: str,
+        *,
+        run: int | None = None,
+        node: str = "",
+    ) -> None:
+        """Answer a request that has just come in."""
+        self.add(
+            r.RequestRecorded(
+                id=request.id,
+                request=kind_of(request),
+                by=request.by,
+                state=state,
+                message=message,
+                run=run,
+                node=node,
+            )
+        )
 
     def answer(self, asked: RequestStatus, state: r.RequestStateName, message: str) -> None:
         """Say what became of a request that stands open."""

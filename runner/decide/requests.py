@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from runner.decide.decision import Decision
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
 from runner.decide.placement.topology import torn_groups
 from runner.decide.state.cluster_state import GONE, Run
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
     ChangeLr,
-    DrainNode,
     Drill,
-    QuarantineNode,
-    ReadmitNode,
     Request,
-    RetireNode,
     ShutDown,
     StartRun,
     StopRun,
-    SwapNode,
 )
 from runner.facts.remedies import REMEDIES
 from runner.facts.specs.run import RunSpec
-from runner.facts.wire import kind_of
 from runner.facts.wording import join_words, known_words
 
 # chosen, not measured
@@ -36,40 +33,14 @@ def on_request(draft: Decision, request: Request) -> None:
     if request.id in draft.state.requests:
         return
     if draft.state.closing and not isinstance(request, ShutDown):
-        _answer(draft, request, "refused", "the cluster is shutting down")
-    elif isinstance(request, StartRun):
-        _start_run(draft, request)
-    elif isinstance(request, StopRun):
-        _stop_run(draft, request)
-    elif isinstance(request, ChangeLr):
-        _add_remedy(draft, request)
-    elif isinstance(request, Drill):
-        _drill(draft, request)
-    elif isinstance(request, SwapNode | DrainNode | QuarantineNode | ReadmitNode | RetireNode):
-        drain.on_node_request(draft, request)
-    elif isinstance(request, ShutDown):
-        draft.add(r.ClusterClosing(by=request.by, request=request.id))
-        _answer(draft, request, "open", "stopping runs, then agents")
+        draft.answer_new(request, "refused", "the cluster is shutting down")
+        return
+    HANDLERS[type(request)](draft, request)
 
 
-def _answer(
-    draft: Decision,
-    request: Request,
-    state: r.RequestStateName,
-    message: str,
-    *,
-    run: int | None = None,
-) -> None:
-    draft.add(
-        r.RequestRecorded(
-            id=request.id,
-            request=kind_of(request),
-            by=request.by,
-            state=state,
-            message=message,
-            run=run,
-        )
-    )
+def _shut_down(draft: Decision, request: ShutDown) -> None:
+    draft.add(r.ClusterClosing(by=request.by, request=request.id))
+    draft.answer_new(request, "open", "stopping runs, then agents")
 
 
 def _start_run(draft: Decision, request: StartRun) -> None:
@@ -79,7 +50,7 @@ def _start_run(draft: Decision, request: StartRun) -> None:
     )
     if twin is not None:
         text = f"name: {spec.name!r} is run {twin.run}, which is {twin.state}; stop it first or choose another name"
-        _answer(draft, request, "refused", text)
+        draft.answer_new(request, "refused", text)
         return
     # A node that has not joined yet will have what the cluster says; one that has joined says it itself.
     slots_of = {
@@ -96,7 +67,7 @@ def _start_run(draft: Decision, request: StartRun) -> None:
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but only {len(fits)} of "
             f"{len(state.nodes)} nodes are there with enough slots (largest node: {slots}); ask for less or add nodes"
         )
-        _answer(draft, request, "refused", text)
+        draft.answer_new(request, "refused", text)
         return
     run = state.next_run
     admitted = Run(run=run, spec=spec, user=request.user)
@@ -104,7 +75,7 @@ def _start_run(draft: Decision, request: StartRun) -> None:
     kept = _carry_over(draft, admitted)
     folder = run_folder(draft.policy.cluster, admitted)
     torn = _torn(spec)
-    _answer(draft, request, "done", f"run {run}; files in {folder}{kept}{torn}", run=run)
+    draft.answer_new(request, "done", f"run {run}; files in {folder}{kept}{torn}", run=run)
 
 
 def _torn(spec: RunSpec) -> str:
@@ -150,7 +121,7 @@ def _find(draft: Decision, request: Request, name: str) -> Run | None:
     found = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
     if found is None:
         known = known_words(name, [run.spec.name for run in runs], label="live runs")
-        _answer(draft, request, "refused", f"no live run {name!r}; {known}")
+        draft.answer_new(request, "refused", f"no live run {name!r}; {known}")
     return found
 
 
@@ -160,9 +131,9 @@ def _stop_run(draft: Decision, request: StopRun) -> None:
         return
     # its ranks are still being ended
     if run.state not in ("active", "waiting"):
-        _answer(draft, request, "done", f"the run has {run.state} already", run=run.run)
+        draft.answer_new(request, "done", f"the run has {run.state} already", run=run.run)
         return
-    _answer(draft, request, "open", "stopping at the next step boundary", run=run.run)
+    draft.answer_new(request, "open", "stopping at the next step boundary", run=run.run)
 
 
 def _add_remedy(draft: Decision, request: ChangeLr) -> None:
@@ -171,7 +142,7 @@ def _add_remedy(draft: Decision, request: ChangeLr) -> None:
         return
     problem = _remedy_problem(request, run)
     if problem:
-        _answer(draft, request, "refused", problem, run=run.run)
+        draft.answer_new(request, "refused", problem, run=run.run)
         return
     (remedy,) = request.remedies
     draft.add(
@@ -184,7 +155,7 @@ def _add_remedy(draft: Decision, request: ChangeLr) -> None:
         )
     )
     text = "will be in effect after a checkpoint and a relaunch; answered with the value read back"
-    _answer(draft, request, "open", text, run=run.run)
+    draft.answer_new(request, "open", text, run=run.run)
 
 
 def _remedy_problem(request: ChangeLr, run: Run) -> str:
@@ -210,8 +181,7 @@ def _drill(draft: Decision, request: Drill) -> None:
         return
     attempt = run.attempt
     if attempt is None or attempt.state not in ("launching", "running"):
-        _answer(
-            draft,
+        draft.answer_new(
             request,
             "refused",
             f"run {run.spec.name!r} has no running attempt to break",
@@ -220,42 +190,29 @@ def _drill(draft: Decision, request: Drill) -> None:
         return
     node, problem = _victim(request, run, attempt.nodes)
     if node is None:
-        _answer(draft, request, "refused", problem, run=run.run)
+        draft.answer_new(request, "refused", problem, run=run.run)
         return
+    reason = f"drill for {request.by}"
     if request.fault == "ask-ranks":
-        what = {
+        point = request.point or "step"
+        args: dict[str, object] = {
             "request": "drill",
             "fault": "die",
             "rank": request.rank,
-            "point": request.point or "step",
+            "point": point,
         }
         for name in attempt.nodes:
-            args = {"node": name, "task": "ask_ranks", "epoch": attempt.epoch, "args": what}
-            draft.issue("node_task", f"drill for {request.by}", args=args, run=run.run)
-        _answer(
-            draft,
-            request,
-            "done",
-            f"rank {request.rank} was told to die at {request.point or 'step'}",
-            run=run.run,
-        )
+            work = NodeTask(node=name, task="ask_ranks", epoch=attempt.epoch, args=args)
+            draft.issue(work, reason, run=run.run)
+        text = f"rank {request.rank} was told to die at {point}"
+        draft.answer_new(request, "done", text, run=run.run)
         return
-    what = (
-        {"fault": request.fault, "rank": request.rank}
-        if request.rank is not None
-        else {"fault": request.fault}
-    )
-    args = {
-        "node": node,
-        "task": "drill",
-        "epoch": attempt.epoch,
-        "args": what,
-        "request": request.id,
-    }
-    draft.issue(
-        "node_task", f"drill for {request.by}", args=args, run=run.run, deadline_seconds=10.0
-    )
-    _answer(draft, request, "open", f"{request.fault} on {node}", run=run.run)
+    args = {"fault": request.fault}
+    if request.rank is not None:
+        args["rank"] = request.rank
+    work = NodeTask(node=node, task="drill", epoch=attempt.epoch, args=args, request=request.id)
+    draft.issue(work, reason, run=run.run, deadline_seconds=10.0)
+    draft.answer_new(request, "open", f"{request.fault} on {node}", run=run.run)
 
 
 def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str]:
@@ -277,10 +234,21 @@ def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str
 
 def on_task_ended(draft: Decision, action: Action, result: ActionResult) -> None:
     """Answer the person whose drill this was."""
-    request = draft.state.requests.get(str(action.args.get("request", "")))
+    work = action.read(NodeTask)
+    request = draft.state.requests.get(work.request or "")
     if request is None or request.state != "open":
         return
     state: r.RequestStateName = "done" if result.outcome in ("done", "unknown") else "failed"
-    what = action.args["args"].get("fault", "")
-    text = f"{what} on {action.args['node']}: {result.outcome} {result.message}".rstrip()
+    fault = work.args.get("fault", "")
+    text = f"{fault} on {work.node}: {result.outcome} {result.message}".rstrip()
     draft.answer(request, state, text)
+
+
+HANDLERS: dict[type[Request], Callable[[Decision, Any], None]] = {
+    StartRun: _start_run,
+    StopRun: _stop_run,
+    ChangeLr: _add_remedy,
+    Drill: _drill,
+    ShutDown: _shut_down,
+    **dict.fromkeys(drain.NODE_REQUESTS, drain.on_node_request),
+}

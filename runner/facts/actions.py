@@ -6,31 +6,123 @@ must bear being done twice. `unknown` is neither success nor failure: nobody saw
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from runner.facts.wire import message
 
-ActionKind = Literal[
-    # verify checkpoints newest first, pick a rendezvous -> {resume, step, attempt, refused, address, port}
-    "prepare_attempt",
-    # look at a silent node from outside -> {reachable, agent, keeper, ranks_alive}
-    "probe_node",
-    # start an agent on a node; one that is alive is left alone
-    "start_agent",
-    # end agent and keeper of a node, and sweep what they left
-    "stop_agent",
-    # send a Task to an agent; the agent answers
-    "node_task",
-    # a sealed checkpoint -> intact or not
-    "verify_checkpoint",
-    # delete what policy no longer keeps
-    "prune_checkpoints",
-    # tell a person
-    "page",
-]
+TaskKind = Literal["ask_ranks", "drill", "check", "leave"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionArgs:
+    """What an action of one kind is about. Each kind is a class, and its fields are the keys of `Action.args`, in this order."""
+
+    kind: ClassVar[str]
+
+    def plain(self) -> dict[str, Any]:
+        """Return the arguments as an action carries them; those that are None are left out."""
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {name: value for name, value in values if value is not None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrepareAttempt(ActionArgs):
+    """Verify checkpoints newest first, pick a rendezvous -> {chosen, refused, address, port}."""
+
+    kind = "prepare_attempt"
+    attempt: str
+    epoch: int
+    # Of checkpoints; "": the run has none.
+    folder: str
+    # Of the ranks' output; "": they have none.
+    output: str = ""
+    refused: Sequence[str] = ()
+    address: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeNode(ActionArgs):
+    """Look at a silent node from outside -> {reachable, agent, keeper, ranks_alive}."""
+
+    kind = "probe_node"
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartAgent(ActionArgs):
+    """Start an agent on a node; one that is alive is left alone. `request`: of the operator who readmitted the node."""
+
+    kind = "start_agent"
+    node: str
+    request: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopAgent(ActionArgs):
+    """End agent and keeper of a node, and sweep what they left."""
+
+    kind = "stop_agent"
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeTask(ActionArgs):
+    """Send a Task to an agent; the agent answers. `request`: of the operator whose drill it is."""
+
+    kind = "node_task"
+    node: str
+    task: TaskKind
+    epoch: int = 0
+    args: Mapping[str, Any] = field(default_factory=dict)
+    request: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyCheckpoint(ActionArgs):
+    """A sealed checkpoint -> intact or not."""
+
+    kind = "verify_checkpoint"
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PruneCheckpoints(ActionArgs):
+    """Delete what policy no longer keeps."""
+
+    kind = "prune_checkpoints"
+    paths: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageOperator(ActionArgs):
+    """Tell a person."""
+
+    kind = "page"
+    message: str
+
+
+ACTIONS: dict[str, type[ActionArgs]] = {
+    each.kind: each
+    for each in (
+        PrepareAttempt,
+        ProbeNode,
+        StartAgent,
+        StopAgent,
+        NodeTask,
+        VerifyCheckpoint,
+        PruneCheckpoints,
+        PageOperator,
+    )
+}
+# Readers of messages refuse any other kind.
+if TYPE_CHECKING:
+    ActionKind = str
+else:
+    ActionKind = Literal[tuple(ACTIONS)]
+_Args = TypeVar("_Args", bound=ActionArgs)
 
 
 # How a handler's action ended, its detail, and a message for people.
@@ -70,6 +162,11 @@ class Action:
     run: int | None = None
     incident: str | None = None
     deadline_seconds: float = 60.0
+
+    def read(self, kind: type[_Args]) -> _Args:
+        """Return the arguments of an action of this kind; a key that this release does not know is passed over."""
+        known = [item.name for item in fields(kind) if item.name in self.args]
+        return kind(**{name: self.args[name] for name in known})
 
 
 @message("action_result")

@@ -42,6 +42,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.facts.actions import NodeTask
 from runner.facts.ids import AttemptId
 from runner.facts.messages.records import (
     ActionIssued,
@@ -254,8 +255,8 @@ class Ledger:
     def _action_issued(self, now: float, record: ActionIssued) -> None:
         action = record.action
         if (
-            action.action == "node_task"
-            and action.args.get("task") == "drill"
+            action.action == NodeTask.kind
+            and action.read(NodeTask).task == "drill"
             and action.run is not None
         ):
             self._books.drills[action.run] = now

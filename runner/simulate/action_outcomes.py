@@ -6,7 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import (
+    Action,
+    ActionResult,
+    PageOperator,
+    PrepareAttempt,
+    ProbeNode,
+    PruneCheckpoints,
+    StartAgent,
+    StopAgent,
+    VerifyCheckpoint,
+)
 from runner.facts.ids import AttemptId
 from runner.simulate.node import BOOT_SECONDS, SimNode
 from runner.simulate.training import Folder
@@ -68,44 +78,29 @@ class Places:
         return action.id in struck
 
     def _outcome(self, action: Action) -> Outcome:
-        machine = self._machines.get(str(action.args.get("node")))
-        if action.action == "prepare_attempt":
-            return self._prepare(action)
-        if action.action == "verify_checkpoint":
-            return self._verify(action)
-        if action.action == "prune_checkpoints":
-            folder = self._folder(action.run or 0)
-            paths = action.args["paths"]
-            folder.sealed = [known for known in folder.sealed if known.path not in paths]
-            return Outcome(seconds=QUICK_SECONDS)
-        if machine is None:
-            return Outcome(seconds=QUICK_SECONDS)
-        if action.action == "start_agent":
-            return self._start_agent(machine)
-        if action.action == "stop_agent":
-            if machine.cut:
-                return Outcome(seconds=LEAVE_SECONDS, outcome="failed", message="not reachable")
-            self._agenda.after(LEAVE_SECONDS, machine.leave)
-            return Outcome(seconds=2 * LEAVE_SECONDS, message="ended")
-        return self._probe(machine)
+        return OUTCOMES[action.action](self, action)
+
+    def _machine(self, action: Action) -> SimNode | None:
+        return self._machines.get(str(action.args.get("node")))
 
     def _prepare(self, action: Action) -> Outcome:
-        folder = self._folder(AttemptId.parse(str(action.args["attempt"])).run)
+        work = action.read(PrepareAttempt)
+        folder = self._folder(AttemptId.parse(work.attempt).run)
         chosen, refused = None, list[dict[str, object]]()
-        if action.args["folder"]:
-            folder.epoch = max(folder.epoch, int(action.args["epoch"]))
-            chosen, refused = folder.survey(list(action.args["refused"]))
+        if work.folder:
+            folder.epoch = max(folder.epoch, work.epoch)
+            chosen, refused = folder.survey(list(work.refused))
         self._port += 1
         detail = {
             "chosen": chosen,
             "refused": refused,
-            "address": action.args["address"],
+            "address": work.address,
             "port": self._port,
         }
         return Outcome(seconds=PREPARE_SECONDS, detail=detail)
 
     def _verify(self, action: Action) -> Outcome:
-        found = self._folder(action.run or 0).find(str(action.args["path"]))
+        found = self._folder(action.run or 0).find(action.read(VerifyCheckpoint).path)
         if found is None:
             return Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no such folder")
         if found.torn:
@@ -113,13 +108,33 @@ class Places:
             return Outcome(seconds=QUICK_SECONDS, outcome="failed", message=message)
         return Outcome(seconds=QUICK_SECONDS, detail={"step": found.step})
 
-    def _start_agent(self, machine: SimNode) -> Outcome:
+    def _prune(self, action: Action) -> Outcome:
+        folder, paths = self._folder(action.run or 0), action.read(PruneCheckpoints).paths
+        folder.sealed = [known for known in folder.sealed if known.path not in paths]
+        return Outcome(seconds=QUICK_SECONDS)
+
+    def _start_agent(self, action: Action) -> Outcome:
+        machine = self._machine(action)
+        if machine is None:
+            return Outcome(seconds=QUICK_SECONDS)
         if machine.cut:
             return Outcome(seconds=BOOT_SECONDS, outcome="failed", message="not reachable")
         self._agenda.after(BOOT_SECONDS, machine.boot)
         return Outcome(seconds=BOOT_SECONDS, message="started")
 
-    def _probe(self, machine: SimNode) -> Outcome:
+    def _stop_agent(self, action: Action) -> Outcome:
+        machine = self._machine(action)
+        if machine is None:
+            return Outcome(seconds=QUICK_SECONDS)
+        if machine.cut:
+            return Outcome(seconds=LEAVE_SECONDS, outcome="failed", message="not reachable")
+        self._agenda.after(LEAVE_SECONDS, machine.leave)
+        return Outcome(seconds=2 * LEAVE_SECONDS, message="ended")
+
+    def _probe(self, action: Action) -> Outcome:
+        machine = self._machine(action)
+        if machine is None:
+            return Outcome(seconds=QUICK_SECONDS)
         if machine.cut:
             return Outcome(seconds=PROBE_SECONDS, detail={"reachable": False})
         alive = ("dead", "alive")
@@ -130,3 +145,18 @@ class Places:
             "ranks_alive": sorted(machine.share.ranks) if machine.share else [],
         }
         return Outcome(seconds=PROBE_SECONDS, detail=detail)
+
+    def _page(self, _action: Action) -> Outcome:
+        return Outcome(seconds=QUICK_SECONDS)
+
+
+# Tasks go to nodes, which answer them.
+OUTCOMES: dict[str, Callable[[Places, Action], Outcome]] = {
+    PrepareAttempt.kind: Places._prepare,
+    VerifyCheckpoint.kind: Places._verify,
+    PruneCheckpoints.kind: Places._prune,
+    StartAgent.kind: Places._start_agent,
+    StopAgent.kind: Places._stop_agent,
+    ProbeNode.kind: Places._probe,
+    PageOperator.kind: Places._page,
+}

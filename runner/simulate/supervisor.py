@@ -18,7 +18,7 @@ from runner.errors import StoreUnavailable
 from runner.facts import wire
 from runner.facts.actions import Action, ActionResult
 from runner.facts.messages import records as r
-from runner.facts.messages.assignments import Task
+from runner.facts.messages.assignments import task_of
 from runner.facts.messages.signals import Heartbeat
 from runner.journal.journal import Journal
 from runner.simulate.virtual_time import Agenda
@@ -368,15 +368,7 @@ class SimSupervisor:
 
     def _send_task(self, action: Action, until: float) -> None:
         """Put a task into its node's stream, again until the deadline; the agent answers."""
-        args, agenda = action.args, self._edges.agenda
-        task = Task(
-            id=action.id,
-            node=args["node"],
-            task=args["task"],
-            args=args["args"],
-            epoch=args["epoch"],
-            deadline_seconds=action.deadline_seconds,
-        )
+        task, agenda = task_of(action), self._edges.agenda
         try:
             self._store.append(f"tasks/{task.node}", wire.encode(task), fence=self._lease)
         except StoreUnavailable:

@@ -18,7 +18,7 @@ DONE: Outcome = ("done", {}, "")
 
 def action(number: int, kind: str = "page", seconds: float = 60.0) -> Action:
     """Make an action."""
-    return Action(id=f"a{number}", action=kind, reason="", args={}, deadline_seconds=seconds)  # type: ignore[arg-type]
+    return Action(id=f"a{number}", action=kind, reason="", args={}, deadline_seconds=seconds)
 
 
 def test_one_after_the_other_takes_one_thread() -> None:

@@ -5,12 +5,15 @@ Nothing here knows a fault by name: the runbooks say which faults they answer, w
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from runner.decide.decision import Decision
 from runner.decide.nodes.hardware import offend, quarantine
 from runner.decide.state.cluster_state import Attempt, Incident, Run
+from runner.facts.actions import StartAgent
 from runner.facts.faults import fault_kind
 from runner.facts.messages import records as r
-from runner.facts.specs.runbook import Runbook, Rung
+from runner.facts.specs.runbook import Runbook, RungVerb
 
 
 def respond(draft: Decision, incident: Incident, *, reason: str = "") -> None:
@@ -43,7 +46,7 @@ def respond(draft: Decision, incident: Incident, *, reason: str = "") -> None:
     if rung.page and rung.do != "stop":
         text = f"{incident.incident} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
         draft.page(text[:500], run=incident.run, incident=incident.incident)
-    _carry_out(draft, incident, rung=rung, reason=reason)
+    RUNGS[rung.do](draft, incident, reason)
 
 
 def next_rung(book: Runbook, incident: Incident) -> tuple[int, int] | None:
@@ -63,38 +66,58 @@ def _waits_for_evidence(book: Runbook, incident: Incident) -> bool:
     return incident.condition == "always" and any(rung.when != "always" for rung in book.ladder)
 
 
-def _carry_out(draft: Decision, incident: Incident, *, rung: Rung, reason: str) -> None:
-    if rung.do == "start_agent" and incident.node is not None:
-        draft.issue(
-            "start_agent",
-            reason or incident.fault,
-            args={"node": incident.node},
-            incident=incident.incident,
-        )
+def _start_agent(draft: Decision, incident: Incident, reason: str) -> None:
+    if incident.node is None:
+        _restart(draft, incident, reason)
         return
-    if rung.do == "watch":
-        return
-    run = draft.state.runs.get(incident.run or 0)
-    if rung.do == "stop":
-        give_up(draft, incident, reason=reason or f"{incident.fault}: the runbook says stop")
-        return
+    work = StartAgent(node=incident.node)
+    draft.issue(work, reason or incident.fault, incident=incident.incident)
+
+
+def _stop(draft: Decision, incident: Incident, reason: str) -> None:
+    give_up(draft, incident, reason=reason or f"{incident.fault}: the runbook says stop")
+
+
+def _quarantine(draft: Decision, incident: Incident, reason: str) -> None:
     node = draft.state.nodes.get(incident.node or "")
-    if rung.do == "quarantine" and node is not None:
+    if node is not None:
         quarantine(draft, node, reason=reason or incident.fault, incident=incident.incident)
-    elif rung.do == "swap" and node is not None:
-        draft.add(
-            r.NodeChanged(
-                node=node.node, state="lost", reason=incident.fault, incident=incident.incident
-            )
-        )
-        if (
-            incident.condition == "node_dead"
-            # an agent that hangs says nothing against its hardware
-        ):
-            fault, name = incident.fault, incident.incident
+    _restart(draft, incident, reason)
+
+
+def _swap(draft: Decision, incident: Incident, reason: str) -> None:
+    node, fault, name = (
+        draft.state.nodes.get(incident.node or ""),
+        incident.fault,
+        incident.incident,
+    )
+    if node is not None:
+        draft.add(r.NodeChanged(node=node.node, state="lost", reason=fault, incident=name))
+        # An agent that hangs says nothing against its hardware.
+        if incident.condition == "node_dead":
             offend(draft, node, fault=fault, evidence=reason or fault, incident=name)
+    _restart(draft, incident, reason)
+
+
+def _restart(draft: Decision, incident: Incident, _reason: str) -> None:
+    run = draft.state.runs.get(incident.run or 0)
     if run is not None:
         end_attempt(draft, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
+
+
+def _watch(_draft: Decision, _incident: Incident, _reason: str) -> None:
+    """The run goes on."""
+
+
+# What each rung does; the pages name them (`facts/specs/runbook.py`).
+RUNGS: dict[RungVerb, Callable[[Decision, Incident, str], None]] = {
+    "restart": _restart,
+    "swap": _swap,
+    "start_agent": _start_agent,
+    "quarantine": _quarantine,
+    "stop": _stop,
+    "watch": _watch,
+}
 
 
 def give_up(draft: Decision, incident: Incident, *, reason: str) -> None:

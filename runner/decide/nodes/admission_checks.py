@@ -9,7 +9,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes.hardware import may_quarantine, offend
 from runner.decide.state.cluster_state import Node, State
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 
 # At the same time: a fleet that comes at once is checked in turns, so that no answer waits behind those of all others until it
@@ -41,17 +41,11 @@ def settle(draft: Decision, node: Node) -> bool:
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         # it is being checked, or its agent is on its way
         return False
-    args = {
-        "node": node.node,
-        "task": "check",
-        "epoch": node.epoch,
-        "args": {"checks": list(checks)},
-    }
+    args = {"checks": list(checks)}
     reason = "once more" if node.check_tries else node.reason
     draft.issue(
-        "node_task",
+        NodeTask(node=node.node, task="check", epoch=node.epoch, args=args),
         f"check {node.node}: {reason}",
-        args=args,
         deadline_seconds=draft.policy.cluster.check_seconds,
     )
     return True
@@ -59,12 +53,13 @@ def settle(draft: Decision, node: Node) -> bool:
 
 def on_checked(draft: Decision, action: Action, result: ActionResult) -> None:
     """Take the node in, or out; without a verdict it is tried again once. What came too late says nothing."""
-    node = draft.state.nodes.get(str(action.args["node"]))
+    work = action.read(NodeTask)
+    node = draft.state.nodes.get(work.node)
     if node is None or node.state != "checking":
         return
     outcome = result.detail.get("outcome") if result.outcome == "done" else "UNKNOWN"
     if outcome == "PASS":
-        checks = ", ".join(action.args["args"]["checks"])
+        checks = ", ".join(work.args["checks"])
         reason = f"passed its checks ({checks})"
         draft.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
     elif outcome == "FAIL":

@@ -7,13 +7,14 @@ another supervisor changes nothing about where it ends.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, get_args
 
 from runner.decide.decision import Decision
 from runner.decide.nodes.hardware import is_refused
 from runner.decide.nodes.predicates import free_state, run_served
 from runner.decide.placement.launch_plans import is_usable
 from runner.decide.state.cluster_state import OUT, Hardware, Node, PendingDrain, RequestStatus, Run
+from runner.facts.actions import StartAgent, StopAgent
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
     DrainNode,
@@ -29,6 +30,7 @@ from runner.facts.wording import join_words, known_words
 
 Out = Literal["repair", "quarantined", "retired"]
 NodeRequest = SwapNode | DrainNode | QuarantineNode | RetireNode | ReadmitNode
+NODE_REQUESTS: tuple[type[Request], ...] = get_args(NodeRequest)
 WAYS_OUT: dict[type, Out] = {
     SwapNode: "repair",
     DrainNode: "repair",
@@ -235,7 +237,7 @@ def _start(draft: Decision, node: Node, request: ReadmitNode) -> None:
     """Ask for an agent where none is known to live."""
     missing = node.ended or node.incarnation == 0 or node.state in ("lost", "left")
     if missing and not draft.state.open_actions("start_agent", node=node.node):
-        draft.issue("start_agent", _why(request), args={"node": node.node, "request": request.id})
+        draft.issue(StartAgent(node=node.node, request=request.id), _why(request))
 
 
 # ---- what follows ---------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ def _go(draft: Decision, node: Node, leaving: PendingDrain, *, ended: bool = Fal
             )
         )
     if leaving.to == "retired" and not (ended or node.ended):
-        draft.issue("stop_agent", leaving.reason, args={"node": node.node})
+        draft.issue(StopAgent(node=node.node), leaving.reason)
     _answer_all(draft, node, "done", f"{node.node} is {_where(leaving.to)}")
 
 
@@ -286,7 +288,7 @@ def agent_ended(draft: Decision, node: Node, *, reason: str) -> None:
 # ---- words ----------------------------------------------------------------------------------------------------------
 
 
-def _find(draft: Decision, request: Request, name: str) -> Node | None:
+def _find(draft: Decision, request: NodeRequest, name: str) -> Node | None:
     node = draft.state.nodes.get(name)
     if node is None:
         _answer(draft, request, "refused", _unknown(draft, name))
@@ -308,18 +310,9 @@ def _why(request: NodeRequest) -> str:
     return f"{verb} asked by {request.by or SOMEBODY}{reason}"[:300]
 
 
-def _answer(draft: Decision, request: Request, state: r.RequestStateName, message: str) -> None:
-    node = getattr(request, "node", "")
-    draft.add(
-        r.RequestRecorded(
-            id=request.id,
-            request=kind_of(request),
-            by=request.by,
-            state=state,
-            message=message,
-            node=node if node in draft.state.nodes else "",
-        )
-    )
+def _answer(draft: Decision, request: NodeRequest, state: r.RequestStateName, message: str) -> None:
+    node = request.node if request.node in draft.state.nodes else ""
+    draft.answer_new(request, state, message, node=node)
 
 
 def _answer_all(draft: Decision, node: Node, state: r.RequestStateName, message: str) -> None:

@@ -13,7 +13,7 @@ from runner.decide.nodes import admission_checks, drain, spares
 from runner.decide.nodes.predicates import has_left
 from runner.decide.nodes.probes import incident_about, is_in_doubt, look_again_at, probe
 from runner.decide.state.cluster_state import GONE, OUT, Node, State
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
 from runner.facts.messages import records as r
 
 # states in which nothing is due by itself
@@ -72,7 +72,7 @@ def settle(draft: Decision) -> None:
 
 def _start(draft: Decision, node: Node) -> None:
     if not draft.state.open_actions("start_agent", node=node.node):
-        draft.issue("start_agent", "the cluster has this node", args={"node": node.node})
+        draft.issue(StartAgent(node=node.node), "the cluster has this node")
 
 
 def settle_closing(draft: Decision) -> None:
@@ -87,7 +87,7 @@ def settle_closing(draft: Decision) -> None:
         return
     for node in state.nodes.values():
         if not has_left(node) and not state.open_actions("stop_agent", node=node.node):
-            draft.issue("stop_agent", "the cluster shuts down", args={"node": node.node})
+            draft.issue(StopAgent(node=node.node), "the cluster shuts down")
     request = state.requests.get(state.closing_request)
     if _is_empty(state) and request is not None and request.state == "open":
         draft.answer(request, "done", "shut down")
@@ -105,7 +105,7 @@ def _is_empty(state: State) -> bool:
 
 def on_agent_stopped(draft: Decision, action: Action, result: ActionResult) -> None:
     """Count a node as left once its place has ended what was there, whether or not its agent could still say so."""
-    node = draft.state.nodes.get(str(action.args.get("node")))
+    node = draft.state.nodes.get(action.read(StopAgent).node)
     if node is None or has_left(node):
         return
     if node.uncleared is not None and result.outcome == "done":
@@ -115,12 +115,13 @@ def on_agent_stopped(draft: Decision, action: Action, result: ActionResult) -> N
 
 def on_agent_started(draft: Decision, action: Action, result: ActionResult) -> None:
     """Give a node up whose agent could not be started; one that started will join and say so itself."""
-    node = draft.state.nodes.get(str(action.args.get("node")))
+    work = action.read(StartAgent)
+    node = draft.state.nodes.get(work.node)
     if node is None or draft.state.closing:
         return
     evidence = f"start_agent {result.outcome}: {result.message}"
-    # somebody readmitted it
-    if "request" in action.args and result.outcome != "done":
+    # An operator readmitted the node.
+    if work.request is not None and result.outcome != "done":
         draft.page(f"{node.node}: {evidence}")
     if node.state in ("lost", "left"):
         return

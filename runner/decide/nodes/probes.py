@@ -10,7 +10,7 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import failure_domains
 from runner.decide.nodes.predicates import free_state, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, Run
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, ProbeNode, StartAgent
 from runner.facts.faults import (
     CorrelatedSilence,
     DomainSilence,
@@ -153,12 +153,12 @@ def probe(draft: Decision, node: Node, *, reason: str) -> None:
     """Ask for a look from outside, once at a time."""
     if not draft.state.open_actions("probe_node", node=node.node):
         deadline = draft.policy.cluster.probe_seconds
-        draft.issue("probe_node", reason, args={"node": node.node}, deadline_seconds=deadline)
+        draft.issue(ProbeNode(node=node.node), reason, deadline_seconds=deadline)
 
 
 def on_probed(draft: Decision, action: Action, result: ActionResult) -> None:
     """Decide what a look from outside means."""
-    node = draft.state.nodes.get(str(action.args.get("node")))
+    node = draft.state.nodes.get(action.read(ProbeNode).node)
     if node is None or node.state in GONE:
         return
     owes_since = _owes_since(draft, node)
@@ -257,7 +257,7 @@ def _struck_by_probe(draft: Decision, node: Node, *, condition: str, evidence: s
     live = live_attempt(draft, node)
     run = live[0] if live else None
     if condition == "agent_only" and live is not None and live[1].state == "stopping":
-        draft.issue("start_agent", evidence, args={"node": node.node}, incident=live[1].incident)
+        draft.issue(StartAgent(node=node.node), evidence, incident=live[1].incident)
         return
     known = incident_about(draft, node, run)
     if known is None:

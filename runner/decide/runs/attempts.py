@@ -14,7 +14,7 @@ from runner.decide.placement.allocation import listed
 from runner.decide.placement.launch_plans import output_folder
 from runner.decide.runs import checkpoint_trust
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, PrepareAttempt
 from runner.facts.faults import Finding, GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -330,9 +330,8 @@ def on_hang(draft: Decision, finding: Finding) -> None:
 
 def on_prepared(draft: Decision, action: Action, result: ActionResult) -> None:
     """The checkpoint is verified and the rendezvous chosen; or not."""
-    attempt = _current(
-        draft, AttemptId.parse(str(action.args["attempt"])), int(action.args["epoch"])
-    )
+    work = action.read(PrepareAttempt)
+    attempt = _current(draft, AttemptId.parse(work.attempt), work.epoch)
     if attempt is None or attempt.state != "preparing":
         return
     run = draft.run_of(attempt.attempt)

@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Run
-from runner.facts.actions import Action, ActionResult
+from runner.facts.actions import Action, ActionResult, PruneCheckpoints, VerifyCheckpoint
 from runner.facts.checkpoints import Checkpoint, Trust
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -29,21 +29,16 @@ def on_checkpoint_sealed(draft: Decision, sealed: CheckpointSealed) -> None:
     checkpoint = Checkpoint(step=sealed.step, attempt=sealed.attempt, path=sealed.path)
     draft.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
     draft.issue(
-        "verify_checkpoint",
+        VerifyCheckpoint(path=sealed.path),
         f"sealed at step {sealed.step}",
-        args={"path": sealed.path},
         run=run.run,
     )
 
 
 def on_verified(draft: Decision, action: Action, result: ActionResult) -> None:
     """Raise or end the trust in a checkpoint; unknown leaves it committed (unknown is not intact)."""
-    run = draft.state.runs.get(action.run or 0)
-    known = (
-        next((c for c in run.checkpoints if c.path == action.args.get("path")), None)
-        if run
-        else None
-    )
+    run, path = draft.state.runs.get(action.run or 0), action.read(VerifyCheckpoint).path
+    known = next((c for c in run.checkpoints if c.path == path), None) if run else None
     if run is None or known is None or result.outcome == "unknown":
         return
     if result.outcome == "done":
@@ -93,11 +88,11 @@ def _prune(draft: Decision, run: Run, *, newest: Checkpoint) -> None:
     paths = [c.path for c in surplus if c.trust is not Trust.PROVEN]
     if paths and not draft.state.open_actions("prune_checkpoints"):
         reason = f"policy keeps {run.spec.keep_checkpoints}"
-        draft.issue("prune_checkpoints", reason, args={"paths": paths}, run=run.run)
+        draft.issue(PruneCheckpoints(paths=paths), reason, run=run.run)
 
 
 def on_pruned(draft: Decision, action: Action, result: ActionResult) -> None:
     """Forget the checkpoints that were deleted."""
     if result.outcome == "done" and action.run is not None:
-        for path in action.args["paths"]:
+        for path in action.read(PruneCheckpoints).paths:
             draft.add(r.CheckpointRemoved(run=action.run, path=path))

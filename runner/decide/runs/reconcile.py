@@ -24,6 +24,7 @@ from runner.decide.runs.attempts import (
     strike_overdue,
 )
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run
+from runner.facts.actions import NodeTask, PrepareAttempt
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 
@@ -117,15 +118,15 @@ def _settle_between(draft: Decision, run: Run) -> None:
             attempt=attempt, epoch=epoch, nodes=tuple(nodes), reason=reason, incident=run.incident
         )
     )
-    args = {
-        "attempt": str(attempt),
-        "epoch": epoch,
-        "folder": checkpoint_folder(draft.policy.cluster, run),
-        "output": output_folder(draft.policy.cluster, run, attempt),
-        "refused": checkpoint_trust.refused_paths(run),
-        "address": draft.state.nodes[nodes[0]].address,
-    }
-    draft.issue("prepare_attempt", reason, args=args, run=run.run, incident=run.incident)
+    prepare = PrepareAttempt(
+        attempt=str(attempt),
+        epoch=epoch,
+        folder=checkpoint_folder(draft.policy.cluster, run),
+        output=output_folder(draft.policy.cluster, run, attempt),
+        refused=checkpoint_trust.refused_paths(run),
+        address=draft.state.nodes[nodes[0]].address,
+    )
+    draft.issue(prepare, reason, run=run.run, incident=run.incident)
 
 
 def _waits_for_nodes(draft: Decision, run: Run) -> bool:
@@ -316,11 +317,10 @@ def _ask_to_stop(draft: Decision, run: Run, attempt: Attempt, *, wanted: r.Outco
         idle(draft, attempt, grace_seconds=_grace_seconds(draft, run, attempt))
         return
     for name in attempt.nodes:
-        args = {"node": name, "task": "ask_ranks", "epoch": attempt.epoch}
+        args = {"request": "stop", "checkpoint": True}
         draft.issue(
-            "node_task",
+            NodeTask(node=name, task="ask_ranks", epoch=attempt.epoch, args=args),
             reason,
-            args={**args, "args": {"request": "stop", "checkpoint": True}},
             run=run.run,
             deadline_seconds=run.spec.stop_grace_seconds,
         )

@@ -23,6 +23,7 @@ from runner.decide.state.cluster_state import (
     Source,
     State,
 )
+from runner.facts.actions import NodeTask, ProbeNode
 from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Signal
@@ -222,20 +223,20 @@ def _remedy_added(state: State, record: r.RemedyAdded) -> None:
 def _action_issued(state: State, record: r.ActionIssued) -> None:
     state.actions[record.action.id] = OpenAction(action=record.action, issued_at=state.now)
     state.next_action += 1
-    if record.action.action == "probe_node":
-        state.nodes[record.action.args["node"]].probed_at = state.now
+    if record.action.action == ProbeNode.kind:
+        state.nodes[record.action.read(ProbeNode).node].probed_at = state.now
     state.count(f"actions_{record.action.action}")
 
 
 def _action_ended(state: State, record: r.ActionEnded) -> None:
     ended = state.end_action(record.id)
-    if ended is not None and ended.action.action == "probe_node":
-        node = state.nodes[ended.action.args["node"]]
+    if ended is not None and ended.action.action == ProbeNode.kind:
+        node = state.nodes[ended.action.read(ProbeNode).node]
         node.unreachable = 0 if record.detail.get("reachable") else node.unreachable + 1
         if record.detail.get("reachable") and record.detail.get("agent") == "dead":
             node.ended = True
     elif ended is not None and ended.action.args.get("task") == "check":
-        state.nodes[ended.action.args["node"]].checked = CheckOutcome(
+        state.nodes[ended.action.read(NodeTask).node].checked = CheckOutcome(
             at=state.now,
             outcome=str(record.detail.get("outcome", "")),
             said=record.message[:MAX_CHECK_SAID],

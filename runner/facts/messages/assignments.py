@@ -9,8 +9,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from runner.facts.actions import Action, NodeTask, TaskKind
 from runner.facts.ids import AttemptId
 from runner.facts.wire import message
 
@@ -105,9 +106,6 @@ def spec_hash(plan: LaunchPlan | PreloadPlan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-TaskKind = Literal["ask_ranks", "drill", "check", "leave"]
-
-
 @message("task")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
@@ -127,3 +125,16 @@ class Task:
     args: Mapping[str, Any] = field(default_factory=dict)
     epoch: int = 0
     deadline_seconds: float = 60.0
+
+
+def task_of(action: Action) -> Task:
+    """Return the task that an action sends to its node."""
+    work = action.read(NodeTask)
+    return Task(
+        id=action.id,
+        node=work.node,
+        task=work.task,
+        args=work.args,
+        epoch=work.epoch,
+        deadline_seconds=action.deadline_seconds,
+    )
