@@ -1,7 +1,7 @@
-"""Blocked: ranks that the kernel holds in state D while their gang makes no step. By itself that is no finding.
+"""Blocked ranks: those that the kernel holds in state D while their gang makes no step. By itself that is no finding.
 
-It is evidence of one that the lack of progress makes: who is blocked, and since when. State D is normal while files are written,
-and SIGKILL does not end it, so whoever answers a hang wants to know.
+It is evidence in the finding of a gang without progress: which ranks are blocked, and for how long. State D is normal while
+files are written, and SIGKILL does not end it, so an operator who answers a hang needs to know.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 
 from runner.facts.messages.signals import Heartbeat
 
-# Of the time without progress that a rank was blocked, before it is taken for the one that all wait for; chosen.
+# Share of the time without progress that a rank was blocked, from which on it counts as the one that all wait for; chosen.
 CULPRIT_SHARE = 0.5
-# ranks in the evidence; chosen
+# Ranks listed in the evidence; chosen.
 MAX_SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedRank:
-    """One of them, and for how many seconds by now."""
+    """A rank in state D, and for how many seconds by now."""
 
     rank: int
     node: str
@@ -27,41 +27,43 @@ class BlockedRank:
 
 
 @dataclass(slots=True)
-class BlockedRanksDetector:
-    """What the nodes of one gang told last."""
+class BlockedRanks:
+    """What the nodes of one gang reported last."""
 
-    _told: dict[str, tuple[float, Heartbeat]] = field(default_factory=dict)
+    _reports: dict[str, tuple[float, Heartbeat]] = field(default_factory=dict)
 
-    def heard(self, beat: Heartbeat, now: float) -> None:
-        """Note whom a node told of; nobody: all of them got out."""
-        if beat.ranks_blocked:
-            self._told[beat.node] = (now, beat)
-        elif self._told:
-            self._told.pop(beat.node, None)
+    def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
+        """Record the blocked ranks of a node; none: all have got out."""
+        if heartbeat.ranks_blocked:
+            self._reports[heartbeat.node] = (now, heartbeat)
+        elif self._reports:
+            self._reports.pop(heartbeat.node, None)
 
     def shift(self, seconds: float) -> None:
-        """Allow for a time in which nobody listened."""
-        self._told = {node: (at + seconds, beat) for node, (at, beat) in self._told.items()}
+        """Allow for a time in which the supervisor received no heartbeats."""
+        self._reports = {
+            node: (at + seconds, heartbeat) for node, (at, heartbeat) in self._reports.items()
+        }
 
     def ranks(self, now: float) -> list[BlockedRank]:
-        """Return them in order, with the time that has passed since they were told of."""
-        found = [
+        """Return the blocked ranks in order, with the time since they were reported added."""
+        blocked = [
             BlockedRank(rank=item.rank, node=node, seconds=item.seconds + now - at)
-            for node, (at, beat) in self._told.items()
-            for item in beat.ranks_blocked
+            for node, (at, heartbeat) in self._reports.items()
+            for item in heartbeat.ranks_blocked
         ]
-        return sorted(found, key=lambda each: each.rank)
+        return sorted(blocked, key=lambda each: each.rank)
 
 
-def culprit(ranks: list[BlockedRank], quiet_seconds: float) -> BlockedRank | None:
-    """Return the one rank that is blocked, and was for most of the time in which no step was made."""
-    if len(ranks) == 1 and ranks[0].seconds >= CULPRIT_SHARE * quiet_seconds:
+def culprit(ranks: list[BlockedRank], gap_seconds: float) -> BlockedRank | None:
+    """Return the only blocked rank, if it was blocked for most of the time without progress."""
+    if len(ranks) == 1 and ranks[0].seconds >= CULPRIT_SHARE * gap_seconds:
         return ranks[0]
     return None
 
 
 def evidence_of(ranks: list[BlockedRank]) -> str:
-    """Say who is blocked, to be put behind what else was found; "" for nobody."""
+    """Return text about blocked ranks to append to other evidence; "" for none."""
     return "".join(_lines(ranks))
 
 

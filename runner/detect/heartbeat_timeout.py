@@ -1,192 +1,181 @@
-"""Silence: which nodes are not heard, alone or with their failure domain. Judged by arrival on our own clock, never a node's."""
+"""Heartbeat timeouts: nodes that fell silent, alone or with their failure domain. Times of arrival on our own clock count."""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterable
 
-from runner.detect.domain_silence import QUIET_SHARE, Hearing, Judgement, judge
+from runner.detect.detector import OVERDUE_SHARE, Detector, NodeSilence, register
+from runner.detect.domain_silence import DomainAssessment, assess_domains
 from runner.facts.faults import CorrelatedSilence, DomainSilence, Finding, HeartbeatResumed
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchList
 
-# more than this share of the nodes at once: the store or the fabric is blamed; chosen, not measured
-MASS_SILENCE_SHARE = 0.5
-# fewer silent nodes are no crowd, unless nobody else is left; chosen, not measured
-MIN_MASS = 3
+# If more than this share of the nodes is silent at once, the store or the fabric is the suspect; chosen, not measured.
+CORRELATED_SHARE = 0.5
+# Fewer silent nodes are not correlated, unless they are all there are; chosen, not measured.
+MIN_CROWD = 3
 
 
-class HeartbeatTimeout:
+@register
+class HeartbeatTimeout(Detector):
     """Tracks when each node was last heard."""
 
-    def __init__(self, silence_seconds: float) -> None:
-        self.silence_seconds = silence_seconds
-        self._heard: dict[str, float] = {}
-        # of the agents that were last looked at
+    order = 10
+
+    def __init__(self, silence: NodeSilence | None = None) -> None:
+        super().__init__(silence)
+        # Node -> the agent that was last watched.
         self._lives: dict[str, str] = {}
-        # node -> when it was found silent
-        self._silent: dict[str, float] = {}
-        self._en_masse: tuple[str, ...] = ()
-        # those of a mass silence that ended are given time to be heard, too
-        self._mass_until = 0.0
-        # silent, its domain may be -> when it is named anyway
-        self._held: dict[str, float] = {}
-        # whose next word, or silence, decides about those
+        self._correlated: tuple[str, ...] = ()
+        # Nodes of a correlated silence that ended get until then to be heard, too.
+        self._correlated_until = 0.0
+        # Node whose domain may be silent -> when it is named all the same.
+        self._deferred: dict[str, float] = {}
+        # Nodes whose next heartbeat, or silence, decides about the deferred ones.
         self._awaited: dict[str, bool] = {}
-        # an awaited one spoke: whoever is held back may have no reason left
-        self._may_go = False
-        # While these nodes are watched, of these lives, and nobody is silent, nobody can be before then: a large fleet is not
-        # walked in vain.
-        self._calm: tuple[object, object, float] = (None, None, 0.0)
-        # when anybody was heard last
-        self._latest = 0.0
+        self._was_awaited_heard = False
+        # While these nodes are watched, with these agents, and none is silent, none can be before then: `tick` skips a large
+        # fleet.
+        self._idle: tuple[object, object, float] = (None, None, 0.0)
+        self._newest_heartbeat = 0.0
         self._lost: tuple[WatchList | None, dict[str, None]] = (None, {})
 
-    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[HeartbeatResumed]:
-        """Note a heartbeat; say so if its node had been silent, or was given up."""
-        before = self._heard.get(beat.node)
-        self._heard[beat.node] = self._latest = now
-        came_back = self._silent.pop(beat.node, None) is not None
-        self._held.pop(beat.node, None)
-        self._may_go = self._may_go or beat.node in self._awaited
+    def on_heartbeat(
+        self, heartbeat: Heartbeat, watch: WatchList, now: float
+    ) -> list[HeartbeatResumed]:
+        """Record a heartbeat; report it if its node had been silent, or was given up."""
+        node, limit_seconds = heartbeat.node, self.silence.limit_seconds
+        before = self.silence.last_heartbeat.get(node)
+        self.silence.last_heartbeat[node] = self._newest_heartbeat = now
+        was_silent = self.silence.silent_since.pop(node, None) is not None
+        self._deferred.pop(node, None)
+        self._was_awaited_heard = self._was_awaited_heard or node in self._awaited
         if self._lost[0] is not watch:
             self._lost = (watch, dict.fromkeys(watch.lost))
-        is_lost = beat.node in self._lost[1]
-        lost = is_lost and (before is None or now - before < self.silence_seconds)
-        if came_back or (lost and (before is None or int(now) != int(before))):
-            return [HeartbeatResumed(node=beat.node, incarnation=beat.incarnation)]
+        is_lost = node in self._lost[1] and (before is None or now - before < limit_seconds)
+        if was_silent or (is_lost and (before is None or int(now) != int(before))):
+            return [HeartbeatResumed(node=node, incarnation=heartbeat.incarnation)]
         return []
 
     def tick(
         self, watch: WatchList, now: float
     ) -> list[Finding | CorrelatedSilence | DomainSilence]:
         """Return findings about nodes, and domains, that have just become silent."""
-        if self._is_calm(watch) and now < self._calm[2]:
+        if self._is_idle(watch) and now < self._idle[2]:
             return []
-        found = self._look(watch, now)
-        self._calm = (None, None, 0.0)
-        if not (found or self._silent or self._held or self._en_masse):
-            self._calm = (watch.nodes, watch.lives, self._first_due(watch) or 0.0)
-        return found
+        findings = self._check_all(watch, now)
+        self._idle = (None, None, 0.0)
+        if not (findings or self.silence.silent_since or self._deferred or self._correlated):
+            self._idle = (watch.nodes, watch.lives, self._first_due(watch) or 0.0)
+        return findings
 
-    def _is_calm(self, watch: WatchList) -> bool:
-        return self._calm[0] is watch.nodes and self._calm[1] is watch.lives
+    def _is_idle(self, watch: WatchList) -> bool:
+        return self._idle[0] is watch.nodes and self._idle[1] is watch.lives
 
-    def _look(
+    def _check_all(
         self, watch: WatchList, now: float
     ) -> list[Finding | CorrelatedSilence | DomainSilence]:
-        """Look at every node there is."""
-        self._note_lives(watch, now)
-        # Said again from time to time: whoever decides may have trusted the node for some other sign of life.
+        self._follow_agents(watch, now)
+        # A silent node is reported again after each limit: the controller may have trusted it for another sign of life.
         due = {
             name: True
             for name in watch.nodes
-            if now >= self._due(name, self._heard.setdefault(name, now))
+            if now >= self._due(name, self.silence.last_heartbeat.setdefault(name, now))
         }
-        found: list[Finding | CorrelatedSilence | DomainSilence] = []
-        crowd = self._crowd(watch, due)
-        if crowd != self._en_masse:
-            self._en_masse = crowd
-            self._mass_until = now + QUIET_SHARE * self.silence_seconds
-            found.append(CorrelatedSilence(nodes=crowd))
-        judged = Judgement() if crowd or not due else self._judge(watch, due, now)
-        found += judged.silent
-        in_domains = {name: True for silence in judged.silent for name in silence.nodes}
-        self._hold(due, judged, now)
-        singles = [name for name in due if name not in in_domains and name not in self._held]
-        self._silent |= dict.fromkeys((*in_domains, *singles), now)
-        found += [self._finding(name, now) for name in singles]
-        return found
+        findings: list[Finding | CorrelatedSilence | DomainSilence] = []
+        correlated = self._correlated_nodes(watch, due)
+        if correlated != self._correlated:
+            self._correlated = correlated
+            self._correlated_until = now + OVERDUE_SHARE * self.silence.limit_seconds
+            findings.append(CorrelatedSilence(nodes=correlated))
+        assessment = DomainAssessment()
+        if due and watch.domains and not correlated:
+            overdue = sum(self.silence.is_overdue(name, now) for name in watch.nodes)
+            assessment = assess_domains(
+                due,
+                watch,
+                self.silence,
+                now=now,
+                may_be_correlated=now < self._correlated_until
+                or _is_correlated(overdue, len(watch.nodes)),
+            )
+        findings += assessment.silent
+        in_domains = {name: True for domain in assessment.silent for name in domain.nodes}
+        self._defer(due, assessment, now)
+        singles = [name for name in due if name not in in_domains and name not in self._deferred]
+        self.silence.silent_since |= dict.fromkeys((*in_domains, *singles), now)
+        findings += [self._finding(name, now) for name in singles]
+        return findings
 
-    def _note_lives(self, watch: WatchList, now: float) -> None:
-        """Take the join of another agent for a sign of life: what the one before was last heard of says nothing of it."""
+    def _follow_agents(self, watch: WatchList, now: float) -> None:
+        """Count the join of another agent as a heartbeat: those of the agent before say nothing about it."""
         for name in watch.nodes:
             life = watch.lives.get(name, "")
             if self._lives.setdefault(name, life) != life:
-                self._lives[name], self._heard[name] = life, now
-                self._silent.pop(name, None)
+                self._lives[name], self.silence.last_heartbeat[name] = life, now
+                self.silence.silent_since.pop(name, None)
 
-    def _due(self, name: str, heard: float) -> float:
-        return max(heard, self._silent.get(name, heard)) + self.silence_seconds
+    def _due(self, name: str, last: float) -> float:
+        return max(last, self.silence.silent_since.get(name, last)) + self.silence.limit_seconds
 
-    def _judge(self, watch: WatchList, due: dict[str, bool], now: float) -> Judgement:
-        """Ask whether whole domains fell silent, unless there are none."""
-        if not watch.domains:
-            return Judgement()
-        hearing = Hearing(heard=self._heard, limit=self.silence_seconds, now=now)
-        quiet = sum(hearing.is_quiet(name) for name in watch.nodes)
-        may_be_mass = now < self._mass_until or _is_mass(quiet, len(watch.nodes))
-        return judge(due, watch, hearing, may_be_mass=may_be_mass)
+    def _defer(self, due: Iterable[str], assessment: DomainAssessment, now: float) -> None:
+        """Defer nodes whose domain may be silent, for as long as an overdue peer may take to decide."""
+        until = self._correlated_until
+        if now >= until:
+            until = now + OVERDUE_SHARE * self.silence.limit_seconds
+        times = {
+            name: self._deferred.get(name, until) for name in due if name in assessment.deferred
+        }
+        self._deferred = {name: until for name, until in times.items() if now < until}
+        self._awaited = assessment.awaited if self._deferred else {}
+        self._was_awaited_heard = False
 
-    def _hold(self, due: dict[str, bool], judged: Judgement, now: float) -> None:
-        """Keep back those whose domain may be silent, for as long as a quiet peer can take to show; then no longer."""
-        wait_seconds = QUIET_SHARE * self.silence_seconds
-        until = self._mass_until if now < self._mass_until else now + wait_seconds
-        held = {name: self._held.get(name, until) for name in due if name in judged.held}
-        self._held = {name: limit for name, limit in held.items() if now < limit}
-        self._awaited = judged.awaited if self._held else {}
-        self._may_go = False
+    def _correlated_nodes(self, watch: WatchList, due: Iterable[str]) -> tuple[str, ...]:
+        """Return the nodes of a correlated silence, or none. A node leaves it by a heartbeat, or by announcing its end.
 
-    def _crowd(self, watch: WatchList, due: dict[str, bool]) -> tuple[str, ...]:
-        """Return the nodes that are silent together, or none. A node leaves by being heard, or by its word that it ends.
-
-        One that is watched no more, unheard, leaves those that are left no less a crowd: they were one of all that were watched
-        when it formed.
+        A node that is no longer watched, and was not heard, still counts: it was watched when the silence began.
         """
-        silent = tuple(name for name in watch.nodes if name in self._silent or name in due)
-        still = [name for name in self._en_masse if name in self._silent and name not in watch.left]
-        crowd = tuple(dict.fromkeys((*still, *silent)))
+        silent = tuple(
+            name for name in watch.nodes if name in self.silence.silent_since or name in due
+        )
+        still = [
+            name
+            for name in self._correlated
+            if name in self.silence.silent_since and name not in watch.left
+        ]
+        correlated = tuple(dict.fromkeys((*still, *silent)))
         watched = dict.fromkeys((*watch.nodes, *still))
-        return crowd if silent and _is_mass(len(crowd), len(watched)) else ()
+        return correlated if silent and _is_correlated(len(correlated), len(watched)) else ()
 
     def _finding(self, name: str, now: float) -> Finding:
-        silent = now - self._heard[name]
-        evidence = (
-            f"nothing heard from {name} for {silent:.1f} s (limit {self.silence_seconds:g} s)"
-        )
-        return Finding(fault="node_silent", evidence=evidence, node=name, silent_seconds=silent)
+        seconds = now - self.silence.last_heartbeat[name]
+        evidence = f"nothing heard from {name} for {seconds:.1f} s (limit {self.silence.limit_seconds:g} s)"
+        return Finding(fault="node_silent", evidence=evidence, node=name, silent_seconds=seconds)
 
-    @property
-    def silent(self) -> Collection[str]:
-        """Nodes that were found silent and have not been heard since."""
-        return self._silent.keys()
-
-    def heard_at(self, node: str) -> float | None:
-        """Return when a node was last heard, or began to be listened for."""
-        return self._heard.get(node)
-
-    def begin_anew(self) -> None:
-        """Forget when nodes were heard: nobody listened (our own pause, a store outage), which proves nothing about them.
-
-        Each node gets the whole limit again, as it does from a new supervisor: what it said meanwhile has yet to arrive.
-        """
-        self._heard.clear()
-        self._calm = (None, None, 0.0)
-        self._held, self._awaited, self._may_go = {}, {}, False
+    def shift(self, seconds: float) -> None:
+        """Give each node the whole limit again, as a new supervisor does: its heartbeats may have yet to arrive."""
+        self.silence.last_heartbeat.clear()
+        self._idle = (None, None, 0.0)
+        self._deferred, self._awaited, self._was_awaited_heard = {}, {}, False
 
     def due_at(self, watch: WatchList) -> float | None:
-        """Return when the next node becomes silent, or is to be named again, if nothing is heard; or a time before that.
+        """Return when the next node becomes silent, or is to be reported again; or a time before that.
 
-        While all is calm, only what was worked out earlier is told, for as long as it is yet to come: whoever was heard since then
-        is due later.
+        While the fleet is idle, the time computed earlier holds: nodes heard since then are due later.
         """
-        if self._is_calm(watch) and self._calm[2] > self._latest:
-            return self._calm[2]
+        if self._is_idle(watch) and self._idle[2] > self._newest_heartbeat:
+            return self._idle[2]
         return self._first_due(watch)
 
     def _first_due(self, watch: WatchList) -> float | None:
-        held = {} if self._may_go else self._held
+        deferred = {} if self._was_awaited_heard else self._deferred
+        last = self.silence.last_heartbeat
         times = [
-            held.get(name, self._due(name, self._heard[name]))
-            for name in watch.nodes
-            if name in self._heard
+            deferred.get(name, self._due(name, last[name])) for name in watch.nodes if name in last
         ]
         return min(times, default=None)
 
-    def seconds_since(self, node: str, now: float) -> float | None:
-        """Return how long ago a node was heard, for display."""
-        return now - self._heard[node] if node in self._heard else None
 
-
-def _is_mass(silent: int, watched: int) -> bool:
-    """Whether so many are silent that neither nodes nor domains are blamed: most of them, or everybody."""
-    return silent == watched > 1 or (silent >= MIN_MASS and silent > MASS_SILENCE_SHARE * watched)
+def _is_correlated(silent: int, watched: int) -> bool:
+    """Whether so many are silent that neither nodes nor domains are named: most of them, or all."""
+    return silent == watched > 1 or (silent >= MIN_CROWD and silent > CORRELATED_SHARE * watched)

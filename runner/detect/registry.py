@@ -1,104 +1,75 @@
-"""All detectors behind one door: a heartbeat or the passing of time in, findings out."""
+"""All detectors behind one door: a heartbeat or the passing of time in, findings out.
+
+Every module of this package that registers a detector takes part; there is no list of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+import pkgutil
+from importlib import import_module
 
-from runner.detect.gang_liveness import GangLiveness
-from runner.detect.heartbeat_timeout import HeartbeatTimeout
-from runner.detect.numerics.live import LiveNumerics
-from runner.detect.progress import GangProgress
-from runner.detect.resource_growth import ResourceGrowth
-from runner.detect.start_times import StartTimes
-from runner.detect.stragglers import StragglerDetector
+import runner.detect
+from runner.detect.detector import DETECTORS, Detector, NodeSilence
 from runner.facts.faults import Finding
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchList
 
-# of one detector, before it is let be; chosen
+# Of an advisory detector, before it is switched off; chosen.
 MAX_FAILURES = 10
-SOFT: Mapping[str, Callable[[], Any]] = {
-    "stragglers": StragglerDetector,
-    "growth": ResourceGrowth,
-    "numbers": LiveNumerics,
-}
+
+for _module in pkgutil.walk_packages(runner.detect.__path__, "runner.detect."):
+    import_module(_module.name)
 
 
 class DetectorRegistry:
-    """The detectors of one cluster. What they find is durable; what they remember is not."""
+    """The detectors of one cluster. Their findings are durable; their memory is not."""
 
     def __init__(self, silence_seconds: float) -> None:
-        self.silence = HeartbeatTimeout(silence_seconds)
-        self.progress = GangProgress(silence_seconds)
-        self.starts = StartTimes()
-        self.advances = GangLiveness(silence_seconds)
-        self.stragglers = StragglerDetector()
-        self.growth = ResourceGrowth()
-        self.numbers = LiveNumerics()
+        self._silence = NodeSilence(silence_seconds)
+        kinds = sorted(DETECTORS, key=lambda kind: kind.order)
+        self._detectors = [kind(self._silence) for kind in kinds]
+        self._failures = dict.fromkeys(kinds, 0)
         self._watch = WatchList()
-        self._failures = dict.fromkeys(SOFT, 0)
 
     def watch(self, watch: WatchList) -> None:
-        """Take over what is to be watched from now on."""
+        """Replace the list of what is watched."""
         self._watch = watch
 
-    def heard(self, beat: Heartbeat, now: float) -> list[object]:
-        """Take a heartbeat in. One of another life than the node's agent has is not the node: it says nothing of it."""
-        life = self._watch.lives.get(beat.node, "")
-        if life and beat.life and beat.life != life:
+    def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[object]:
+        """Return what a heartbeat makes true. A heartbeat of another agent than the node's current one is ignored."""
+        life = self._watch.lives.get(heartbeat.node, "")
+        if life and heartbeat.life and heartbeat.life != life:
             return []
-        found: list[object] = [
-            *self.silence.heard(beat, self._watch, now),
-            *self.progress.heard(beat, now),
-            *self.starts.heard(beat, self._watch, now),
-            *self.advances.heard(beat, self._watch, self.silence, now),
-        ]
-        if (
-            beat.computed
-            # now and then, as the next one: a large fleet is heard thousands of times a second
-        ):
-            found += self._softly("stragglers", beat, now)
-        if beat.holdings:
-            found += self._softly("growth", beat, now)
-        if beat.steps or beat.read_steps:
-            found += self._softly("numbers", beat, now)
-        return found
+        findings: list[object] = []
+        for index, detector in enumerate(self._detectors):
+            try:
+                findings += detector.on_heartbeat(heartbeat, self._watch, now)
+            except Exception as error:
+                if not detector.is_advisory:
+                    raise
+                findings.append(self._reset(index, heartbeat.node, error))
+        return findings
 
-    def _softly(self, name: str, beat: Heartbeat, now: float) -> list[Finding]:
-        """Ask a detector that nothing depends on: one that fails over what ranks say begins anew, and in the end is let be."""
-        if self._failures[name] >= MAX_FAILURES:
-            return []
-        try:
-            found: list[Finding] = getattr(self, name).heard(beat, self._watch, now)
-        except Exception as error:  # noqa: BLE001 - a bulkhead: what ranks say is hostile, and others are to be judged
-            self._failures[name] += 1
-            setattr(self, name, SOFT[name]())
-            words = f"the detector of {name} failed over what {beat.node} said, and begins anew: {error!r}"
-            return [Finding(fault="decision_failed", evidence=words[:300], node=beat.node)]
-        return found
+    def _reset(self, index: int, node: str, error: Exception) -> Finding:
+        """Reset a detector that failed over what ranks report, or switch it off after too many failures."""
+        kind = type(self._detectors[index])
+        self._failures[kind] += 1
+        is_off = self._failures[kind] >= MAX_FAILURES
+        self._detectors[index] = (Detector if is_off else kind)(self._silence)
+        what = "switched off" if is_off else "reset"
+        evidence = f"{kind.__name__} failed on a heartbeat of {node} and was {what}: {error!r}"
+        return Finding(fault="decision_failed", evidence=evidence[:300], node=node)
 
     def tick(self, now: float) -> list[object]:
-        """Find what the passing of time has made true."""
-        return [
-            *self.silence.tick(self._watch, now),
-            *self.progress.tick(self._watch, now),
-            *self.starts.tick(self._watch, now),
-        ]
+        """Return findings that the passing of time has made true."""
+        return [found for each in self._detectors for found in each.tick(self._watch, now)]
 
     def shift(self, seconds: float) -> None:
-        """Allow for a time in which nobody listened."""
-        self.silence.begin_anew()
-        self.progress.shift(seconds)
-        self.starts.shift(seconds)
-        self.advances.shift()
-        self.stragglers.shift(seconds)
+        """Allow for a time in which the supervisor received no heartbeats."""
+        for detector in self._detectors:
+            detector.shift(seconds)
 
     def due_at(self) -> float | None:
-        """Return when `tick` has something to say at the earliest, if nothing is heard."""
-        times = (
-            self.silence.due_at(self._watch),
-            self.progress.due_at(self._watch),
-            self.starts.due_at(),
-        )
+        """Return when `tick` has a finding at the earliest, if no heartbeat arrives."""
+        times = (detector.due_at(self._watch) for detector in self._detectors)
         return min((time for time in times if time is not None), default=None)

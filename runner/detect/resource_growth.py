@@ -1,18 +1,15 @@
-"""Growth: memory and descriptors of ranks that grow for hours and go on, so that a node or a rank comes to its limit in days.
+"""Resource growth: memory and descriptors of ranks that grow for hours, and will reach the limit of a node or a rank in days.
 
-A rank's history is the least it held in each half hour: what comes and goes (evaluations, checkpoints, garbage that is collected)
-is not in it. Its last hours, in several lengths, are looked at in six parts. It grows steadily if each part rises above the one
-before by a fair share of the mean rise, the last rises are not much less than the first, and the whole rise stands out of what is
-left once the line is taken away. A cache that fills and stays, a step, or a tooth of a saw is none of these; and who has been as
-high before has only come back.
+A rank's history is the least it used in each half hour, which leaves out what comes and goes (evaluations, checkpoints, garbage
+that is collected). Its last hours, in several lengths, are split into six parts. Growth is steady if each part rises above the one
+before by a fair share of the mean rise, the last rises are not much less than the first, and the whole rise stands out of the
+residuals of the line. A cache that fills and stays, a step, or a sawtooth is not; nor is a rank that has been as high before.
 
-Told is what reaches its limit within the time in `AHEAD_SECONDS`: the longer a growth was seen, the further it is followed, so a
-leak that ends a run tonight is told within hours, and one that ends it in a month after two days. Memory is the node's: what all
-ranks of it that grow take together. Descriptors are a process's.
+A finding is made if the limit is reached within the time in `AHEAD_SECONDS`: the longer a growth was seen, the further it is
+extrapolated, so a leak that ends a run tonight is found within hours, and one that ends it in a month after two days. Memory is
+counted by node, over all its ranks that grow; descriptors by process. A leak and a very large cache look alike.
 
-What grows by itself in a straight line for that long and takes most of what is left is told, be it a leak or a very large cache.
-
-Soft state: another supervisor, and another attempt, begin anew and need hours again.
+Soft state: another supervisor, and another attempt, start over and need hours again.
 """
 
 from __future__ import annotations
@@ -24,45 +21,46 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
+from runner.detect.detector import Detector, NodeSilence, WatchedGangs, register
 from runner.facts.faults import Fault, Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchList
 
-# of a rank, in which it may grow as it likes; chosen
+# Of a rank's life, in which growth is normal; chosen.
 START_SECONDS = 3600.0
-# of which the least is kept; chosen
+# Of which the least value is kept; chosen.
 BUCKET_SECONDS = 1800.0
-# in which the nodes of a gang complete their buckets; chosen
+# Offsets at which the nodes of a gang complete their buckets; chosen.
 NUM_TURNS = 30
-# chosen
+# Chosen.
 NUM_PARTS = 6
-# Buckets that are looked at together -> how long what is left may last then. Chosen: 3 and 6 hours are followed for half as long,
-# 12 hours for two days, a day for eight, two days for thirty. So a rise is at least 6 % of what was left, and 67 % in hours.
+# Buckets that are judged together -> how far ahead their growth is extrapolated. Chosen: 3 and 6 hours for half as long, 12 hours
+# for two days, a day for eight, two days for thirty. So a rise is at least 6 % of what was left, and 67 % in hours.
 AHEAD_SECONDS = {6: 1.5 * 3600, 12: 3 * 3600, 24: 2 * 86400, 48: 8 * 86400, 96: 30 * 86400}
-MOST_BUCKETS = max(AHEAD_SECONDS)
-# of the mean rise, in each part; chosen
+MAX_BUCKETS = max(AHEAD_SECONDS)
+# Of the mean rise, in each part; chosen.
 LEAST_SHARE = 0.4
-# of the first two rises, in the last two; chosen
+# Of the first two rises, in the last two; chosen.
 LEAST_LAST_SHARE = 0.7
-# of what the line leaves over, in the whole rise; chosen
+# Of the line's residuals, in the whole rise; chosen.
 LEAST_SPREADS = 8.0
-# of the buckets before; the rise must end above so many of them; chosen
+# Share of the earlier buckets that the rise must end above; chosen.
 HIGH_SHARE = 0.9
-# of growth that is looked at; chosen
+# The least growth that is judged; chosen.
 LEAST_BYTES, LEAST_DESCRIPTORS = 64e6, 24.0
-# of one node that are followed; chosen
+# Of one node; chosen.
 MAX_RANKS = 64
-# findings of one attempt and fault: all ranks of a program leak alike; chosen
-MAX_TOLD = 4
-# bytes or descriptors that are believed
-MOST = 1 << 60
+# Of one attempt and fault: all ranks of a program leak alike; chosen.
+MAX_FINDINGS = 4
+# Bytes or descriptors; more is a reporting error.
+MAX_VALUE = 1 << 60
 GB = 1e9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """A steady growth: units a second, over how many seconds it was seen, and how far ahead it is followed."""
+    """A steady growth: units a second, over how many seconds it was seen, and how far ahead it is extrapolated."""
 
     rate: float
     seconds: float
@@ -70,7 +68,7 @@ class Trend:
 
 
 class Series:
-    """What one rank held of one thing: the least of each bucket. Four bytes a bucket; `MOST_BUCKETS` at most."""
+    """One rank's use of one resource: the least of each bucket. Four bytes a bucket; `MAX_BUCKETS` at most."""
 
     __slots__ = ("_begins_at", "_closes_at", "_floors", "_lowest", "newest")
 
@@ -82,8 +80,8 @@ class Series:
         self.newest = 0.0
 
     def add(self, value: int, now: float) -> bool:
-        """Take a sample in; whether a bucket is complete. Buckets without a sample of their own are as high as their neighbours."""
-        self.newest = float(min(max(value, 0), MOST))
+        """Add a sample; return whether a bucket is complete. A bucket without samples gets its neighbour's value."""
+        self.newest = float(min(max(value, 0), MAX_VALUE))
         if now < self._begins_at:
             return False
         is_complete = now >= self._closes_at
@@ -91,7 +89,7 @@ class Series:
             self._floors.append(self._lowest if self._lowest < math.inf else self.newest)
             self._closes_at += BUCKET_SECONDS
         if is_complete:
-            del self._floors[:-MOST_BUCKETS]
+            del self._floors[:-MAX_BUCKETS]
             self._lowest = math.inf
         self._lowest = min(self._lowest, self.newest)
         return is_complete
@@ -128,7 +126,7 @@ def steady_rise(floors: array[float]) -> float:
 
 
 def _high(floors: array[float]) -> float:
-    """Return what most of the buckets before lie below; too few say nothing."""
+    """Return what most of the earlier buckets lie below; minus infinity for too few."""
     if len(floors) < NUM_PARTS:
         return -math.inf
     return sorted(floors)[int(HIGH_SHARE * (len(floors) - 1))]
@@ -138,9 +136,9 @@ def _high(floors: array[float]) -> float:
 class _Rank:
     memory: Series
     descriptors: Series
-    # of its memory, when its last bucket was complete
+    # Of its memory, at its last complete bucket.
     trends: tuple[Trend, ...] = ()
-    told: dict[Fault, None] = field(default_factory=dict)
+    reported: dict[Fault, None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,28 +151,33 @@ class _Node:
 class _Gang:
     attempt: AttemptId
     nodes: dict[str, _Node]
-    num_told: dict[Fault, int] = field(default_factory=dict)
+    num_findings: dict[Fault, int] = field(default_factory=dict)
 
 
-class ResourceGrowth:
-    """Follows what the ranks of watched gangs hold. A heartbeat that tells of no holdings costs nothing."""
+@register
+class ResourceGrowth(Detector):
+    """Follows the resources of ranks of watched gangs. A heartbeat that reports none costs nothing."""
 
-    def __init__(self) -> None:
-        self._gangs: dict[AttemptId, _Gang] = {}
-        self._followed: WatchList | None = None
+    order = 60
+    is_advisory = True
 
-    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
-        """Take a heartbeat in; say which ranks of its node grow towards a limit, once of each rank and fault."""
-        if not beat.holdings or beat.attempt is None:
+    def __init__(self, silence: NodeSilence | None = None) -> None:
+        super().__init__(silence)
+        self._gangs = WatchedGangs(
+            lambda watched: _Gang(attempt=watched.attempt, nodes=_nodes(watched.nodes))
+        )
+
+    def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
+        """Report ranks of the node that grow towards a limit, once for each rank and fault."""
+        if not heartbeat.holdings or heartbeat.attempt is None:
             return []
-        self._follow(watch)
-        gang = self._gangs.get(beat.attempt)
-        if gang is None or beat.node not in gang.nodes:
+        gang = self._gangs.of(watch).get(heartbeat.attempt)
+        if gang is None or heartbeat.node not in gang.nodes:
             return []
-        node = gang.nodes[beat.node]
+        node = gang.nodes[heartbeat.node]
         ranks, start_seconds = node.ranks, node.start_seconds
-        found, grows = list[Finding](), False
-        for item in beat.holdings[:MAX_RANKS]:
+        findings, grows = list[Finding](), False
+        for item in heartbeat.holdings[:MAX_RANKS]:
             if item.rank not in ranks and len(ranks) >= MAX_RANKS:
                 continue
             rank = ranks.setdefault(
@@ -188,10 +191,10 @@ class ResourceGrowth:
             if item.descriptors is None or limit is None:
                 continue
             if rank.descriptors.add(item.descriptors, now):
-                found += self._judge_descriptors(gang, beat.node, item.rank, limit)
-        if grows and beat.memory_free_bytes > 0:
-            found += self._judge_memory(gang, beat.node, beat.memory_free_bytes)
-        return found
+                findings += self._judge_descriptors(gang, heartbeat.node, item.rank, limit)
+        if grows and heartbeat.memory_free_bytes > 0:
+            findings += self._judge_memory(gang, heartbeat.node, heartbeat.memory_free_bytes)
+        return findings
 
     def _judge_memory(self, gang: _Gang, node: str, free_bytes: int) -> Iterator[Finding]:
         ranks = {number: rank for number, rank in gang.nodes[node].ranks.items() if rank.trends}
@@ -207,7 +210,7 @@ class ResourceGrowth:
                     f"for {_time(trend.seconds)} ({rank.memory.newest / GB:.3g} GB now{with_others}); the "
                     f"{free_bytes / GB:.3g} GB that the node has left last for {_time(left_seconds)}"
                 )
-                yield from self._told(gang, "host_memory_growth", node, number, evidence)
+                yield from self._report(gang, "host_memory_growth", node, number, evidence)
                 break
 
     def _judge_descriptors(
@@ -222,31 +225,22 @@ class ResourceGrowth:
                     f"for {_time(trend.seconds)} ({series.newest:.0f} open now); its limit of {limit} is "
                     f"reached in {_time(left_seconds)}"
                 )
-                yield from self._told(gang, "descriptor_growth", node, number, evidence)
+                yield from self._report(gang, "descriptor_growth", node, number, evidence)
                 break
 
-    def _told(
+    def _report(
         self, gang: _Gang, fault: Fault, node: str, number: int, evidence: str
     ) -> Iterator[Finding]:
         rank = gang.nodes[node].ranks[number]
-        if fault in rank.told or gang.num_told.get(fault, 0) >= MAX_TOLD:
+        if fault in rank.reported or gang.num_findings.get(fault, 0) >= MAX_FINDINGS:
             return
-        rank.told[fault] = None
-        gang.num_told[fault] = gang.num_told.get(fault, 0) + 1
+        rank.reported[fault] = None
+        gang.num_findings[fault] = gang.num_findings.get(fault, 0) + 1
         yield Finding(fault=fault, evidence=evidence, attempt=gang.attempt, node=node, rank=number)
-
-    def _follow(self, watch: WatchList) -> None:
-        if watch is not self._followed:
-            self._followed = watch
-            self._gangs = {
-                watched.attempt: self._gangs.get(watched.attempt)
-                or _Gang(attempt=watched.attempt, nodes=_nodes(watched.nodes))
-                for watched in watch.attempts
-            }
 
 
 def _nodes(names: Iterable[str]) -> dict[str, _Node]:
-    """Begin with nodes one after the other, so that those of a large gang do not complete their buckets all at once."""
+    """Stagger the nodes, so that those of a large gang do not complete their buckets all at once."""
     return {
         name: _Node(start_seconds=START_SECONDS + index % NUM_TURNS * BUCKET_SECONDS / NUM_TURNS)
         for index, name in enumerate(names)

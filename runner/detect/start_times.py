@@ -1,6 +1,6 @@
-"""Starts: which rank of a gang took longest in each phase, out of what its nodes say of their own.
+"""Start times: which rank of a gang took longest in each phase of the start, from what its nodes report of their own ranks.
 
-Nodes say it in their heartbeats, which are not journalled; of a gang of any size one fact comes out.
+Nodes report it in heartbeats, which are not journalled; a gang of any size yields one fact.
 """
 
 from __future__ import annotations
@@ -8,12 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from runner.detect.detector import Detector, NodeSilence, register
 from runner.facts.faults import GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StartPhase
 from runner.facts.watch import WatchedAttempt, WatchList
 
-# From the first node's word to what is made of it without the others: a gang steps together, so this is some heartbeats; chosen.
+# From the first node's report until the others are no longer waited for: a gang steps together, so these are some heartbeats;
+# chosen.
 GRACE_SECONDS = 5.0
 
 
@@ -21,74 +23,81 @@ GRACE_SECONDS = 5.0
 class _Start:
     watched: WatchedAttempt
     nodes: dict[str, None]
-    # by node
-    told: dict[str, Mapping[str, StartPhase]] = field(default_factory=dict)
-    told_at: float | None = None
-    # since there was last something else to watch
-    said: bool = False
+    # By node.
+    phases: dict[str, Mapping[str, StartPhase]] = field(default_factory=dict)
+    first_report_at: float | None = None
+    is_reported: bool = False
 
     def is_ripe(self, now: float) -> bool:
-        if self.told_at is None:
+        if self.first_report_at is None:
             return False
-        return len(self.told) == len(self.watched.nodes) or now >= self.told_at + GRACE_SECONDS
+        is_whole = len(self.phases) == len(self.watched.nodes)
+        return is_whole or now >= self.first_report_at + GRACE_SECONDS
 
 
-class StartTimes:
-    """Gathers what nodes say until all have spoken, or enough time has passed."""
+@register
+class StartTimes(Detector):
+    """Gathers reports until all nodes have sent one, or enough time has passed."""
 
-    def __init__(self) -> None:
+    order = 30
+
+    def __init__(self, silence: NodeSilence | None = None) -> None:
+        super().__init__(silence)
         self._starts: dict[AttemptId, _Start] = {}
-        self._followed: WatchList | None = None
+        self._watch: WatchList | None = None
 
-    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[GangStartTimed]:
-        """Take a heartbeat in; say how the gang started if its node was the last to tell."""
+    def on_heartbeat(
+        self, heartbeat: Heartbeat, watch: WatchList, now: float
+    ) -> list[GangStartTimed]:
+        """Return how a gang started if the heartbeat completes its reports."""
         self._follow(watch)
-        start = self._starts.get(beat.attempt) if beat.attempt is not None else None
-        if start is None or not beat.start or beat.node not in start.nodes:
+        attempt = heartbeat.attempt
+        start = self._starts.get(attempt) if attempt is not None else None
+        if start is None or not heartbeat.start or heartbeat.node not in start.nodes:
             return []
-        start.told_at = now if start.told_at is None else start.told_at
-        start.told[beat.node] = beat.start
+        start.first_report_at = now if start.first_report_at is None else start.first_report_at
+        start.phases[heartbeat.node] = heartbeat.start
         return self.tick(watch, now)
 
     def tick(self, watch: WatchList, now: float) -> list[GangStartTimed]:
-        """Say how gangs started of which no node is waited for any longer."""
+        """Return how gangs started whose nodes have all reported, or are no longer waited for."""
         self._follow(watch)
-        ripe = [each for each in self._starts.values() if not each.said and each.is_ripe(now)]
+        ripe = [one for one in self._starts.values() if not one.is_reported and one.is_ripe(now)]
         for start in ripe:
-            start.said = True
-        return [_sum_up(start) for start in ripe]
+            start.is_reported = True
+        return [_slowest_of(start) for start in ripe]
 
     def shift(self, seconds: float) -> None:
-        """Allow for a time in which nobody listened."""
+        """Allow for a time in which the supervisor received no heartbeats."""
         for start in self._starts.values():
-            if start.told_at is not None:
-                start.told_at += seconds
+            if start.first_report_at is not None:
+                start.first_report_at += seconds
 
-    def due_at(self) -> float | None:
-        """Return when a gang is no longer waited for."""
-        times = [s.told_at + GRACE_SECONDS for s in self._starts.values() if s.told_at is not None]
-        return min(times, default=None)
+    def due_at(self, watch: WatchList) -> float | None:
+        """Return when a gang's reports are no longer waited for."""
+        times = (start.first_report_at for start in self._starts.values())
+        return min((time + GRACE_SECONDS for time in times if time is not None), default=None)
 
     def _follow(self, watch: WatchList) -> None:
-        if watch is self._followed:
+        if watch is self._watch:
             return
-        self._followed = watch
-        wanted = {w.attempt: w for w in watch.attempts if not w.is_timed}
+        self._watch = watch
         self._starts = {
-            name: self._starts.get(name)
+            watched.attempt: self._starts.get(watched.attempt)
             or _Start(watched=watched, nodes=dict.fromkeys(watched.nodes))
-            for name, watched in wanted.items()
+            for watched in watch.attempts
+            if not watched.is_timed
         }
         for start in self._starts.values():
-            # whoever was told would have it watched no more
-            start.said = False
+            # It is still watched, so the controller did not get the report.
+            start.is_reported = False
 
 
-def _sum_up(start: _Start) -> GangStartTimed:
-    """Find the slowest rank of each phase, nodes in rank order, phases in the order in which they were first named."""
+def _slowest_of(start: _Start) -> GangStartTimed:
+    """Return the slowest rank of each phase, nodes in rank order, phases in the order in which they were first named."""
     slowest: dict[str, StartPhase] = {}
     for node in start.watched.nodes:
-        for name, phase in start.told.get(node, {}).items():
+        for name, phase in start.phases.get(node, {}).items():
             if name not in slowest or phase.seconds > slowest[name].seconds:
                 slowest[name] = replace(phase, node=node)
     return GangStartTimed(attempt=start.watched.attempt, slowest=slowest)

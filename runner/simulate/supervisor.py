@@ -262,7 +262,7 @@ class SimSupervisor:
 
     def _take_beat(self, beat: Heartbeat) -> None:
         self._wake_at()
-        for finding in self.detectors.heard(beat, self._edges.agenda.now):
+        for finding in self.detectors.on_heartbeat(beat, self._edges.agenda.now):
             self._take(finding)
 
     def _take_paused(self, paused: r.SupervisorPaused) -> None:

@@ -398,7 +398,7 @@ class Supervisor:
             return self._turns.take(fact, now, stream=stream, cursor=number)
         self._showing.hear(fact, now)
         records: list[object] = []
-        for finding in self._detectors.heard(fact, now):
+        for finding in self._detectors.on_heartbeat(fact, now):
             records += self._turns.take(finding, now)
         return records
 

@@ -25,7 +25,7 @@ def watching(*nodes: str) -> DetectorRegistry:
 def beat(detectors: DetectorRegistry, node: str, now: float, step: int) -> list[GangStillStepping]:
     """Let a node be heard, and time pass; return what is said of its gang."""
     heartbeat = Heartbeat(node=node, incarnation=1, attempt=GANG, last_step=step)
-    found = [*detectors.heard(heartbeat, now), *detectors.tick(now)]
+    found = [*detectors.on_heartbeat(heartbeat, now), *detectors.tick(now)]
     return [item for item in found if isinstance(item, GangStillStepping)]
 
 

@@ -51,7 +51,7 @@ def run(
                 phases={str(rank): "step" for rank in ranks},
                 last_step=1 + int(min(now, steps_until)),
             )
-            found += detectors.heard(beat, at)
+            found += detectors.on_heartbeat(beat, at)
         found += detectors.tick(at)
     return [each for each in found if isinstance(each, Finding)]
 

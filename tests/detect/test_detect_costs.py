@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from runner.detect.detector import NodeSilence
 from runner.detect.heartbeat_timeout import HeartbeatTimeout
 from runner.detect.registry import DetectorRegistry
 from runner.detect.start_times import StartTimes
@@ -68,7 +69,7 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
     for second in range(20):
         for index, said in enumerate(beats):
             now = second + index / 500
-            found += detectors.heard(said, now)
+            found += detectors.on_heartbeat(said, now)
             if index % 50 == 0:
                 found += detectors.tick(now)
     # how the gang started, once all had told
@@ -89,7 +90,7 @@ def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
     names = tuple(f"n{number}" for number in range(12))
     domains = {"rack": {"r1": names[:4], "r2": names[4:8]}}
     watch = WatchList(nodes=names, domains=domains)
-    skipping, looking = HeartbeatTimeout(LIMIT), HeartbeatTimeout(LIMIT)
+    skipping, looking = HeartbeatTimeout(NodeSilence(LIMIT)), HeartbeatTimeout(NodeSilence(LIMIT))
     quiet_until = dict.fromkeys(names, 0.0)
     said: list[tuple[float, list[object], list[object]]] = []
     now = 0.0
@@ -102,12 +103,12 @@ def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
             nodes = tuple(name for name in names if dice.random() < 0.9)
             watch = replace(watch, nodes=nodes, lost=tuple(set(names) - set(nodes)))
         if dice.random() < 0.005:
-            skipping.begin_anew()
-            looking.begin_anew()
+            skipping.shift(0.0)
+            looking.shift(0.0)
         for name in dice.sample(names, 2):
             if quiet_until[name] <= now:
-                heard = skipping.heard(beat(name), watch, now)
-                assert heard == looking.heard(beat(name), fresh(watch), now)
+                heard = skipping.on_heartbeat(beat(name), watch, now)
+                assert heard == looking.on_heartbeat(beat(name), fresh(watch), now)
         found: list[object] = [*skipping.tick(watch, now)]
         said.append((now, found, [*looking.tick(fresh(watch), now)]))
         ours, theirs = skipping.due_at(watch), looking.due_at(fresh(watch))
@@ -130,6 +131,6 @@ def test_the_last_of_many_nodes_to_tell_of_its_start_is_not_searched_for() -> No
     starts.tick(watch, 0.0)
     Counted.walks = 0
     for name in list(names)[:-1]:
-        assert starts.heard(beat(name, start=True), watch, 1.0) == []
+        assert starts.on_heartbeat(beat(name, start=True), watch, 1.0) == []
     # our own
     assert Counted.walks == 1

@@ -6,6 +6,7 @@ import random
 
 import pytest
 
+from runner.detect.detector import NodeSilence
 from runner.detect.heartbeat_timeout import HeartbeatTimeout
 from runner.detect.registry import DetectorRegistry
 from runner.facts.faults import CorrelatedSilence, DomainSilence, Finding, HeartbeatResumed
@@ -24,7 +25,7 @@ def names(*numbers: int) -> tuple[str, ...]:
 def fleet(count: int, **domains: dict[str, tuple[str, ...]]) -> tuple[HeartbeatTimeout, WatchList]:
     """Make a detector that has heard nodes n1.. at time 0."""
     watch = WatchList(nodes=names(*range(1, count + 1)), domains=domains)
-    silence = HeartbeatTimeout(LIMIT)
+    silence = HeartbeatTimeout(NodeSilence(LIMIT))
     speak(silence, watch, watch.nodes, 0.0)
     return silence, watch
 
@@ -32,7 +33,7 @@ def fleet(count: int, **domains: dict[str, tuple[str, ...]]) -> tuple[HeartbeatT
 def speak(silence: HeartbeatTimeout, watch: WatchList, nodes: tuple[str, ...], now: float) -> None:
     """Let nodes be heard."""
     for node in nodes:
-        silence.heard(Heartbeat(node=node, incarnation=1), watch, now)
+        silence.on_heartbeat(Heartbeat(node=node, incarnation=1), watch, now)
 
 
 def play(
@@ -57,7 +58,7 @@ def play(
             after = silence.due_at(watch)
             assert after is None or after > due, "it would look again at once, for ever"
         if node and time <= last.get(node, until):
-            silence.heard(Heartbeat(node=node, incarnation=1), watch, time)
+            silence.on_heartbeat(Heartbeat(node=node, incarnation=1), watch, time)
     return found
 
 
@@ -200,7 +201,7 @@ def test_after_a_mass_silence_a_rack_that_stays_away_is_a_rack() -> None:
 def test_a_domain_that_was_silent_before_anybody_listened_is_found() -> None:
     """A new detector gives everybody the whole limit, and finds the rack at its end."""
     watch = WatchList(nodes=names(1, 2, 3, 4, 5, 6), domains={"rack": RACKS})
-    silence = HeartbeatTimeout(LIMIT)
+    silence = HeartbeatTimeout(NodeSilence(LIMIT))
     assert silence.tick(watch, 100.0) == []
     for second in range(1, 5):
         speak(silence, watch, names(3, 4, 5, 6), 100.0 + second)
@@ -218,7 +219,9 @@ def test_a_domain_that_stays_silent_is_named_again() -> None:
     assert times[1] - times[0] == pytest.approx(LIMIT)
     for node in names(1, 2):
         beat = Heartbeat(node=node, incarnation=1)
-        assert silence.heard(beat, watch, 26.0) == [HeartbeatResumed(node=node, incarnation=1)]
+        assert silence.on_heartbeat(beat, watch, 26.0) == [
+            HeartbeatResumed(node=node, incarnation=1)
+        ]
 
 
 def test_random_deaths_are_found_in_bounded_time_and_said_once_a_limit() -> None:
@@ -254,10 +257,10 @@ def test_a_beat_of_another_life_is_not_the_node() -> None:
     watch = WatchList(nodes=("n1", "n2"), lives={"n1": "a", "n2": ""})
     detectors.watch(watch)
     for second in range(6):
-        detectors.heard(Heartbeat(node="n1", incarnation=1, life="b"), float(second))
-        detectors.heard(Heartbeat(node="n2", incarnation=1, life="c"), float(second))
+        detectors.on_heartbeat(Heartbeat(node="n1", incarnation=1, life="b"), float(second))
+        detectors.on_heartbeat(Heartbeat(node="n2", incarnation=1, life="c"), float(second))
         found = detectors.tick(float(second))
     assert [item.node for item in found if isinstance(item, Finding)] == ["n1"]
-    assert detectors.heard(Heartbeat(node="n1", incarnation=1, life="a"), 6.0) == [
+    assert detectors.on_heartbeat(Heartbeat(node="n1", incarnation=1, life="a"), 6.0) == [
         HeartbeatResumed(node="n1", incarnation=1)
     ]

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from runner.detect.registry import DetectorRegistry
-from runner.detect.resource_growth import MAX_TOLD, ResourceGrowth, Series
+from runner.detect.resource_growth import MAX_FINDINGS, ResourceGrowth, Series
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, RankResources
@@ -61,7 +61,7 @@ def follow(
         beat = Heartbeat(
             node="n1", incarnation=1, attempt=ATTEMPT, holdings=holdings, memory_free_bytes=free
         )
-        found += [(now, each) for each in growth.heard(beat, seen, now)]
+        found += [(now, each) for each in growth.on_heartbeat(beat, seen, now)]
     return found
 
 
@@ -203,7 +203,7 @@ def test_ranks_that_leak_together_are_reckoned_together() -> None:
         for rank in range(8)
     }
     found = follow(1.0, memory)
-    assert [each.rank for _, each in found] == list(range(MAX_TOLD))
+    assert [each.rank for _, each in found] == list(range(MAX_FINDINGS))
     assert "with 7 more there that grow" in found[0][1].evidence
     assert found[0][0] < 16 * HOUR
 
@@ -243,6 +243,6 @@ def test_another_attempt_begins_anew() -> None:
                 holdings=(held,),
                 memory_free_bytes=int(400 * GB),
             )
-            found += detectors.heard(beat, start + number * SAMPLE)
+            found += detectors.on_heartbeat(beat, start + number * SAMPLE)
         start += 10 * HOUR
     assert found == []

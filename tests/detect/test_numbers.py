@@ -53,7 +53,7 @@ class Gang:
             fields |= {"local_grad_norm_max": 1.0, "local_grad_norm_max_rank": 2 * index}
             record = StepRecord(step=step, **{**fields, **by.get(node, {})})
             beat = Heartbeat(node=node, incarnation=1, attempt=self.attempt, steps=(record,))
-            found += self.numbers.heard(beat, self.watch, self.now)
+            found += self.numbers.on_heartbeat(beat, self.watch, self.now)
         self.found += found
         return found
 
@@ -124,7 +124,7 @@ def test_the_origin_may_be_heard_after_the_loss() -> None:
     found = []
     for at, (node, record) in enumerate(beats.items()):
         beat = Heartbeat(node=node, incarnation=1, attempt=gang.attempt, steps=(record,))
-        found.append(gang.numbers.heard(beat, gang.watch, 60.0 + at))
+        found.append(gang.numbers.on_heartbeat(beat, gang.watch, 60.0 + at))
     ((first,), (), (second,)) = found
     assert (first.node, second.node, second.rank) == (None, "n3", 5)
 
@@ -178,11 +178,11 @@ def test_steps_that_agents_read_in_the_output_count_too() -> None:
         loss = math.nan if step > 55 else 3.0
         record = StepRecord(step=step, loss=loss)
         beat = Heartbeat(node="n1", incarnation=1, attempt=gang.attempt, read_steps=(record,))
-        gang.found += gang.numbers.heard(beat, gang.watch, float(step))
+        gang.found += gang.numbers.on_heartbeat(beat, gang.watch, float(step))
         other = Heartbeat(
             node="n1", incarnation=1, attempt=AttemptId(2, 1, 0), read_steps=(record,)
         )
-        assert gang.numbers.heard(other, gang.watch, float(step)) == []
+        assert gang.numbers.on_heartbeat(other, gang.watch, float(step)) == []
     assert [one.fault for one in gang.found] == ["nan_loss"]
 
 
@@ -202,7 +202,7 @@ def test_a_node_whose_heartbeat_was_lost_may_have_it_from_the_same_step() -> Non
             shown |= (fields or {}) if step == 50 else {}
             record = StepRecord(step=step, **shown)
             beat = Heartbeat(node=node, incarnation=1, attempt=gang.attempt, steps=(record,))
-            gang.found += gang.numbers.heard(beat, gang.watch, gang.now)
+            gang.found += gang.numbers.on_heartbeat(beat, gang.watch, gang.now)
     assert {one.fault for one in gang.found} == {"nan_loss"}
     assert {one.node for one in gang.found} == {None}
 
@@ -222,7 +222,7 @@ def test_runs_that_are_over_are_forgotten() -> None:
         attempt = AttemptId(number, 1, 0)
         given = {"nodes": NODES, "since": 0.0, "start_seconds": 60.0, "progress_seconds": 60.0}
         watch = WatchList(attempts=(WatchedAttempt(attempt=attempt, **given),))  # type: ignore[arg-type]
-        numbers.heard(
+        numbers.on_heartbeat(
             Heartbeat(node="n2", incarnation=1, attempt=attempt, steps=(record,)), watch, 1.0
         )
     assert len(numbers._runs) <= MAX_IDLE_RUNS + 1

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from runner.detect.detector import NodeSilence
 from runner.detect.learned_timeout import RULES, LearnedTimeout
 from runner.detect.progress import GangProgress
 from runner.facts.faults import Finding
@@ -25,7 +26,7 @@ class Track:
     def __init__(
         self, *, script: bool = False, nodes: tuple[str, ...] = ("n1",), cap_seconds: float = CAP
     ) -> None:
-        self.progress = GangProgress(silence_seconds=5.0)
+        self.progress = GangProgress(NodeSilence(5.0))
         self.script, self.nodes, self.cap_seconds = script, nodes, cap_seconds
         self.now, self.attempt, self.incarnation = 0.0, AttemptId(1, 1, 0), 1
         self.alive: tuple[int, ...] = (0, 1)
@@ -59,7 +60,7 @@ class Track:
         self, *, speaks: bool = False, has_stepped: bool = False, is_ending: bool = False
     ) -> None:
         """Let another supervisor come, which knows this of the attempt."""
-        self.progress = GangProgress(silence_seconds=5.0)
+        self.progress = GangProgress(NodeSilence(5.0))
         watched = self.watch.attempts[0]
         self.look_at(replace(watched, speaks=speaks, has_stepped=has_stepped, is_ending=is_ending))
 
@@ -83,7 +84,7 @@ class Track:
                     writing_seconds=self.writing_seconds if self.script else 0.0,
                     longest_quiet_seconds=self.longest_quiet_seconds if self.script else 0.0,
                 )
-                self.found += self.progress.heard(beat, self.now)
+                self.found += self.progress.on_heartbeat(beat, self.watch, self.now)
         self.tick()
 
     def work(self, seconds: int, *, every: int = 1, phase: str = "step") -> None:
@@ -484,7 +485,7 @@ def test_a_doubted_limit_needs_more_evidence() -> None:
 def test_a_script_that_fell_silent_before_a_new_supervisor_came_is_found_by_it() -> None:
     """What the agent saw of its lines is enough: nothing is known of them but that they were regular, and are no more."""
     track = Track(script=True)
-    track.progress = GangProgress(silence_seconds=5.0)
+    track.progress = GangProgress(NodeSilence(5.0))
     track.now = 5000.0
     track.tick()
     quiet = Heartbeat(
@@ -497,5 +498,5 @@ def test_a_script_that_fell_silent_before_a_new_supervisor_came_is_found_by_it()
         longest_quiet_seconds=2.0,
     )
     for second in range(89):
-        assert track.progress.heard(quiet, track.now + second) == []
-    assert track.progress.heard(quiet, track.now + 90) != []
+        assert track.progress.on_heartbeat(quiet, track.watch, track.now + second) == []
+    assert track.progress.on_heartbeat(quiet, track.watch, track.now + 90) != []

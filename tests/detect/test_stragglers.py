@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from runner.detect.registry import DetectorRegistry
-from runner.detect.stragglers import MAX_TOLD, NUM_WINDOWS, WINDOW_SECONDS, StragglerDetector
+from runner.detect.stragglers import MAX_FINDINGS, NUM_WINDOWS, WINDOW_SECONDS, StragglerDetector
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, RankCompute
@@ -71,7 +71,9 @@ class Gang:
                 beat = Heartbeat(
                     node=f"n{node}", incarnation=1, attempt=ATTEMPT, computed=self.computed(node)
                 )
-                self.found += [(at, each) for each in self.stragglers.heard(beat, self.watch, at)]
+                self.found += [
+                    (at, each) for each in self.stragglers.on_heartbeat(beat, self.watch, at)
+                ]
             self.now += TELL
         return self.found
 
@@ -201,7 +203,7 @@ def test_steps_longer_than_a_window() -> None:
             for rank in range(8)
         )
         beat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, computed=told)
-        found = stragglers.heard(beat, seen, 95.0 * number)
+        found = stragglers.on_heartbeat(beat, seen, 95.0 * number)
         if found:
             break
     assert [each.rank for each in found] == [6]
@@ -230,12 +232,12 @@ def test_what_is_kept_and_told_is_bounded() -> None:
                 RankCompute(rank=2 * node + 1, seconds=odd, stage=0),
             )
             beat = Heartbeat(node=f"n{node}", incarnation=1, attempt=ATTEMPT, computed=told)
-            found += stragglers.heard(beat, seen, 10.0 * number)
-    assert [each.rank for each in found] == [2 * node for node in range(MAX_TOLD)]
+            found += stragglers.on_heartbeat(beat, seen, 10.0 * number)
+    assert [each.rank for each in found] == [2 * node for node in range(MAX_FINDINGS)]
     other = watch(1, ATTEMPT.restarted())
     beat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, computed=told)
-    assert stragglers.heard(beat, other, 2000.0) == []
-    assert list(stragglers._gangs) == [ATTEMPT.restarted()]
+    assert stragglers.on_heartbeat(beat, other, 2000.0) == []
+    assert list(stragglers._gangs.known) == [ATTEMPT.restarted()]
 
 
 def test_a_new_attempt_begins_anew() -> None:
@@ -253,7 +255,7 @@ def test_a_new_attempt_begins_anew() -> None:
             beat = Heartbeat(
                 node="n0", incarnation=1, attempt=attempt, last_step=int(now), computed=told
             )
-            found.extend(detectors.heard(beat, now))
+            found.extend(detectors.on_heartbeat(beat, now))
 
     for attempt in (ATTEMPT, ATTEMPT.restarted()):
         detectors.watch(watch(1, attempt))

@@ -12,6 +12,7 @@ import math
 import random
 from dataclasses import dataclass, field
 
+from runner.detect.detector import NodeSilence
 from runner.detect.progress import GangProgress
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
@@ -67,7 +68,9 @@ class VirtualRun:
     attempt: AttemptId = field(default_factory=lambda: AttemptId(1, 1, 0))
     phase: str = "start"
     has_stepped: bool = False
-    detector: GangProgress = field(default_factory=lambda: GangProgress(SILENCE_SECONDS))
+    detector: GangProgress = field(
+        default_factory=lambda: GangProgress(NodeSilence(SILENCE_SECONDS))
+    )
     watch: WatchList = field(default_factory=lambda: WatchList(nodes=NODES, attempts=()))
     deaf: dict[str, float] = field(
         default_factory=dict
@@ -120,7 +123,7 @@ class VirtualRun:
     def say(self, node: str) -> None:
         """Send what a node has told last once more."""
         if self.now >= self.deaf.get(node, 0.0):
-            self.note(self.detector.heard(self.beats[node], self.now))
+            self.note(self.detector.on_heartbeat(self.beats[node], self.watch, self.now))
 
     def note(self, found: list[Finding]) -> None:
         """Keep findings with their time."""
@@ -129,7 +132,7 @@ class VirtualRun:
     def replace_supervisor(self) -> None:
         """Let another supervisor take over, which has learned nothing."""
         since = self.watch.attempts[0].since
-        self.detector = GangProgress(SILENCE_SECONDS)
+        self.detector = GangProgress(NodeSilence(SILENCE_SECONDS))
         self.look(since)
 
     # ---- what the run does

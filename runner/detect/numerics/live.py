@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from runner.detect.detector import Detector, NodeSilence, register
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.faults import FAULTS, Finding
@@ -59,34 +60,39 @@ class _Run:
     slow: tuple[float, NumericFinding] | None = None
 
 
-class LiveNumerics:
-    """Follows the numbers of all runs."""
+@register
+class LiveNumerics(Detector):
+    """Follows the metrics of all runs."""
 
-    def __init__(self) -> None:
+    order = 70
+    is_advisory = True
+
+    def __init__(self, silence: NodeSilence | None = None) -> None:
+        super().__init__(silence)
         self._runs: dict[int, _Run] = {}
         self._attempts: dict[AttemptId, WatchedAttempt] = {}
         self._followed: WatchList | None = None
 
-    def heard(self, beat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
-        """Take a heartbeat in; return what its steps say."""
-        steps = beat.steps or beat.read_steps
-        if not steps or beat.attempt is None:
+    def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
+        """Return findings about the steps that a heartbeat reports."""
+        steps = heartbeat.steps or heartbeat.read_steps
+        if not steps or heartbeat.attempt is None:
             return []
         self._follow(watch)
-        watched = self._attempts.get(beat.attempt)
+        watched = self._attempts.get(heartbeat.attempt)
         if watched is None:
             return []
         run = self._run(watched)
         found: list[Finding] = []
         for record in steps:
-            self._note_origin(run, beat.node, record)
-            before = run.told.get(beat.node, record.step - 1)
+            self._note_origin(run, heartbeat.node, record)
+            before = run.told.get(heartbeat.node, record.step - 1)
             if record.step > before + 1:
-                run.gaps[beat.node] = range(before + 1, record.step)
-            run.told[beat.node] = record.step
+                run.gaps[heartbeat.node] = range(before + 1, record.step)
+            run.told[heartbeat.node] = record.step
             if not run.source and record.loss is not None:
-                run.source = beat.node
-            if beat.node == run.source:
+                run.source = heartbeat.node
+            if heartbeat.node == run.source:
                 for one in run.numerics.take(record):
                     found += self._judged(run, one, now)
         found += self._overdue(run, now)

@@ -1,0 +1,92 @@
+"""What a detector is, and what several of them share: when nodes were last heard, and the gangs that are watched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar, Generic, TypeVar
+
+from runner.facts.ids import AttemptId
+from runner.facts.messages.signals import Heartbeat
+from runner.facts.watch import WatchedAttempt, WatchList
+
+# Of the silence limit, which is more than two heartbeats: a node not heard for so long has missed one.
+OVERDUE_SHARE = 0.5
+
+Gang = TypeVar("Gang")
+Kind = TypeVar("Kind", bound="type[Detector]")
+
+
+@dataclass(slots=True)
+class NodeSilence:
+    """When each node was last heard, in seconds, and since when nodes are silent. Only `HeartbeatTimeout` writes it."""
+
+    limit_seconds: float = math.inf
+    last_heartbeat: dict[str, float] = field(default_factory=dict)
+    silent_since: dict[str, float] = field(default_factory=dict)
+
+    def is_overdue(self, node: str, now: float) -> bool:
+        """Whether a node has missed at least one heartbeat: it may turn out to be silent."""
+        return now >= self.last_heartbeat[node] + OVERDUE_SHARE * self.limit_seconds
+
+    def has_timed_out(self, node: str, now: float) -> bool:
+        """Whether a node has not been heard for the whole limit."""
+        return now >= self.last_heartbeat[node] + self.limit_seconds
+
+
+class Detector:
+    """Turns heartbeats and the passing of time into findings. A detector overrides what it needs, and is `register`ed.
+
+    `order`: a detector may read what those of a lower order have made of the same heartbeat. `is_advisory`: no safety depends on
+    it, so an error resets it instead of ending the supervisor.
+    """
+
+    order: ClassVar[int]
+    is_advisory: ClassVar[bool] = False
+
+    def __init__(self, silence: NodeSilence | None = None) -> None:
+        self.silence = silence if silence is not None else NodeSilence()
+
+    def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> Sequence[object]:
+        """Handle a heartbeat of a node's current agent; return findings."""
+        return ()
+
+    def tick(self, watch: WatchList, now: float) -> Sequence[object]:
+        """Return findings that the passing of time has made true."""
+        return ()
+
+    def due_at(self, watch: WatchList) -> float | None:
+        """Return when `tick` has a finding at the earliest if no heartbeat arrives, or a time before that; None: never."""
+        return None
+
+    def shift(self, seconds: float) -> None:
+        """Allow for a time in which the supervisor received no heartbeats, so that it counts against no node and no gang."""
+
+
+DETECTORS: list[type[Detector]] = []
+
+
+def register(kind: Kind) -> Kind:
+    """Add a class of detectors to `DETECTORS`."""
+    DETECTORS.append(kind)
+    return kind
+
+
+class WatchedGangs(Generic[Gang]):
+    """What a detector knows of each watched gang: `begin` makes it, and it goes when the gang is watched no more."""
+
+    def __init__(self, begin: Callable[[WatchedAttempt], Gang]) -> None:
+        self._begin = begin
+        self._watch: WatchList | None = None
+        self.known: Mapping[AttemptId, Gang] = {}
+
+    def of(self, watch: WatchList) -> Mapping[AttemptId, Gang]:
+        """Return the gangs of this list; a list is looked at once."""
+        if watch is not self._watch:
+            self._watch = watch
+            self.known = {
+                watched.attempt: self.known.get(watched.attempt) or self._begin(watched)
+                for watched in watch.attempts
+            }
+        return self.known
