@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from runner.agent.agent import Agent
-from runner.agent.launch.keeper_client import AgentConfig
+from runner.agent.config import AgentConfig
 from runner.errors import StokerError, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import decode
@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         cluster = _cluster(options.cluster)
         state = Path(cluster.state or options.cluster.parent).absolute()
-        place = AgentConfig(
+        config = AgentConfig(
             node=options.node,
             folder=options.folder or state / "nodes" / options.node,
             cluster=cluster,
@@ -43,7 +43,7 @@ def main(arguments: list[str] | None = None) -> int:
             address=options.address,
         )
         with closing(open_store_in_time(cluster, logging.warning)) as store:
-            return Agent(store, place).run()
+            return Agent(store, config).run()
     except UserError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -19,11 +19,11 @@ from pathlib import Path
 from runner.agent import notices, tasks
 from runner.agent.checks import hardware_parts
 from runner.agent.checks.check_task import CheckRunner
+from runner.agent.config import AgentConfig
 from runner.agent.event_loop import LATE_SECONDS, EventLoop
 from runner.agent.fence import Fence
 from runner.agent.identity import Identity, Unwritable
 from runner.agent.launch.devices import Devices
-from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.notices import Announcement, Notices
 from runner.agent.ranks import rank_resources
 from runner.agent.reconcile import Reconciler
@@ -72,40 +72,40 @@ class Agent:
     def __init__(
         self,
         store: Store,
-        place: AgentConfig,
+        config: AgentConfig,
         *,
         progress_mark_seconds: float = PROGRESS_MARK_SECONDS,
     ) -> None:
-        self._place = place
+        self._config = config
         self._progress_mark_seconds = progress_mark_seconds
-        self._identity = Identity(place.node, place.folder)
+        self._identity = Identity(config.node, config.folder)
         self._loop = EventLoop(self._on_stall)
-        gpus = Devices(place.node, self._loop, lambda: None, folder=place.device_files).uuids
+        gpus = Devices(config.node, self._loop, lambda: None, folder=config.device_files).uuids
         self._hardware = hardware_parts.find(
-            place.folder, shares_machine=place.shares_machine, gpus=gpus, root=place.machine
+            config.folder, shares_machine=config.shares_machine, gpus=gpus, root=config.machine
         )
         self._store_client = StoreClient(store)
         self._session = AgentSession(
             self._store_client,
             AgentInstance(
-                node=place.node,
+                node=config.node,
                 incarnation=self._identity.incarnation,
                 life=new_instance_id(),
                 task_cursor=self._identity.task_cursor,
             ),
             self,
-            signer=load_signer(place.cluster.token_file),
-            rejoin_seconds=place.cluster.silence_seconds,
-            spool=_spool(place.folder),
+            signer=load_signer(config.cluster.token_file),
+            rejoin_seconds=config.cluster.silence_seconds,
+            spool=_spool(config.folder),
         )
         emitter = SignalEmitter(
             next_header=self._session.next_header, emit=self._emit, heartbeat=self._send_heartbeat
         )
-        self._ranks = Reconciler(place, self._identity, self._loop, emitter=emitter)
-        cluster = place.cluster
-        self._check_runner = CheckRunner(place.folder, self._loop, self._answer)
+        self._ranks = Reconciler(config, self._identity, self._loop, emitter=emitter)
+        cluster = config.cluster
+        self._check_runner = CheckRunner(config.folder, self._loop, self._answer)
         self._notices = Notices(
-            notices.notice_path(cluster.notice_file, node=place.node, folder=place.folder),
+            notices.notice_path(cluster.notice_file, node=config.node, folder=config.folder),
             on_notice=self._announce,
             on_malformed=self._report_malformed,
         )
@@ -183,9 +183,9 @@ class Agent:
         self._loop.post(partial(self._on_displaced, life))
 
     def _on_assignment(self, assignment: Assignment) -> None:
-        if assignment.node != self._place.node:
+        if assignment.node != self._config.node:
             self._report_malformed(
-                f"assignment of node {assignment.node!r} in the register of {self._place.node!r}"
+                f"assignment of node {assignment.node!r} in the register of {self._config.node!r}"
             )
             return
         self._ranks.assign(assignment, is_mine=self._session.is_mine(assignment))
@@ -226,8 +226,8 @@ class Agent:
             **self._session.next_header(),
             hardware=self._hardware.hardware,
             parts=self._hardware.parts,
-            slots=self._place.slots,
-            address=self._place.address,
+            slots=self._config.slots,
+            address=self._config.address,
             pid=os.getpid(),
             epoch=gang.epoch if gang is not None else self._identity.epoch,
             attempt=gang.attempt if gang is not None else None,
@@ -242,10 +242,10 @@ class Agent:
     def _tick(self) -> None:
         """Do the work of one heartbeat: poll the ranks, send, bound output files, fence if the store is lost."""
         now = time.monotonic()
-        self._loop.at("heartbeat", now + self._place.cluster.heartbeat_seconds, self._tick)
+        self._loop.at("heartbeat", now + self._config.cluster.heartbeat_seconds, self._tick)
         gang = self._ranks.gang
         if gang is not None:
-            gang.look(now, stopped_seconds=self._place.cluster.stopped_seconds)
+            gang.look(now, stopped_seconds=self._config.cluster.stopped_seconds)
             for fact in gang.mark(now, every_seconds=self._progress_mark_seconds):
                 self._emit(fact)
             if pids := gang.to_measure(now):
@@ -255,7 +255,7 @@ class Agent:
             self._join_again(now)
         self._send_heartbeat()
         self._ranks.bound_outputs()
-        self._ranks.keeping.wake()
+        self._ranks.keeper.wake()
         if gang is not None:
             reason = self._fence.verdict(
                 now,
@@ -271,7 +271,7 @@ class Agent:
         gang = self._ranks.gang
         self._is_polling = gang is not None
         if gang is not None:
-            stopped_seconds = self._place.cluster.stopped_seconds
+            stopped_seconds = self._config.cluster.stopped_seconds
             again_at = gang.look(time.monotonic(), stopped_seconds=stopped_seconds)
             self._loop.at("look", again_at, self._poll_ranks)
             if gang.wants_beat:
@@ -289,18 +289,18 @@ class Agent:
                 agent_resident_bytes=resident_bytes,
             )
         else:
-            stopped_seconds = self._place.cluster.stopped_seconds
+            stopped_seconds = self._config.cluster.stopped_seconds
             heartbeat = gang.heartbeat(
                 time.monotonic(), stopped_seconds=stopped_seconds, resident_bytes=resident_bytes
             )
-        warming = self._ranks.warming
-        if warming.is_wanted:
-            resident_bytes = _resident_bytes(warming.pid) if warming.pid else 0
+        preloader = self._ranks.preloader
+        if preloader.is_wanted:
+            resident_bytes = _resident_bytes(preloader.pid) if preloader.pid else 0
             heartbeat = replace(
                 heartbeat,
-                warm=warming.shown[:MAX_SHOWN],
+                warm=preloader.shown[:MAX_SHOWN],
                 warm_resident_bytes=resident_bytes,
-                warm_versions=warming.versions,
+                warm_versions=preloader.versions,
             )
         self._session.heartbeat(heartbeat)
 
@@ -330,7 +330,7 @@ class Agent:
         gang = self._ranks.gang
         reason = tasks.refusal(
             task,
-            node=self._place.node,
+            node=self._config.node,
             life=self._session.instance.life,
             epoch=self._identity.epoch,
             gang=gang,
@@ -376,7 +376,7 @@ class Agent:
         self._answer(tasks.result(task, "done", str(fault)))
         self._session.flush(FLUSH_SECONDS)
         if fault == "kill-node":
-            gang, pid = self._ranks.gang, self._ranks.keeping.pid
+            gang, pid = self._ranks.gang, self._ranks.keeper.pid
             pids = [rank.pid for rank in gang.alive] if gang is not None else []
             procfs.send_signal([pid, *pids] if pid is not None else pids, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
@@ -403,7 +403,7 @@ class Agent:
             self._is_displaced = True
             log.error(
                 "node %r belongs to another agent now (%s, this is %s): this agent kills its ranks and ends",
-                self._place.node,
+                self._config.node,
                 life,
                 self._session.instance.life,
             )

@@ -1,7 +1,7 @@
 """Convergence: what the assignment says becomes true on this node, however often it is said.
 
-no ranks, a plan never started before   -> `Starting`: prepare, spawn    RanksStarted or LaunchFailed
-ranks of an older epoch, or idle        -> `Ending`: SIGTERM, SIGKILL    RanksTerminated, once nothing of them is seen any more
+no ranks, a plan never started before   -> `Launcher`: prepare, spawn    RanksStarted or LaunchFailed
+ranks of an older epoch, or idle        -> `Terminator`: SIGTERM, SIGKILL    RanksTerminated, once nothing of them is seen any more
     if they hang                        -> stacks, SIGKILL
 no ranks, idle                          ->                               RanksTerminated for the attempt there was last
 the keeper died                         -> sweep, start another          RankExited without a code for each rank it held
@@ -17,18 +17,19 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
-from runner.agent.launch.keeper_client import AgentConfig, KeeperState
-from runner.agent.launch.keeper_lifecycle import Keeping
-from runner.agent.launch.launcher import Launching, Starting
+from runner.agent.launch.keeper_client import KeeperState
+from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
+from runner.agent.launch.launcher import Launch, Launcher
 from runner.agent.logs.log_search import LogSearch, kernel_source
 from runner.agent.ranks import output_files
 from runner.agent.ranks.channels import Channels
-from runner.agent.ranks.gang import Gang
-from runner.agent.ranks.reports import Hello
-from runner.agent.ranks.termination import End, Ending
+from runner.agent.ranks.gang import LocalGang
+from runner.agent.ranks.reports import HelloReport
+from runner.agent.ranks.termination import Termination, Terminator
 from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import RankExited, RanksTerminated
@@ -47,24 +48,24 @@ class Reconciler:
     """
 
     def __init__(
-        self, place: AgentConfig, identity: Identity, loop: EventLoop, *, emitter: SignalEmitter
+        self, config: AgentConfig, identity: Identity, loop: EventLoop, *, emitter: SignalEmitter
     ) -> None:
         self._identity = identity
         self._loop, self._emitter = loop, emitter
-        self.keeping = Keeping(
-            place, loop, on_message=self._hear_keeper, on_lost=self._lost_with_keeper
+        self.keeper = KeeperLifecycle(
+            config, loop, on_message=self._hear_keeper, on_lost=self._lost_with_keeper
         )
-        self._starting = Starting(
-            place, identity, loop, emitter=emitter, keeping=self.keeping, on_change=self.reconcile
+        self._launcher = Launcher(
+            config, identity, loop, emitter=emitter, keeper=self.keeper, on_change=self.reconcile
         )
-        self._ending = Ending(loop, self.keeping)
+        self._ending = Terminator(loop, self.keeper)
         kernel_log = kernel_source(
-            place.cluster.kernel_log, node=place.node, shares_machine=place.shares_machine
+            config.cluster.kernel_log, node=config.node, shares_machine=config.shares_machine
         )
-        self.log_search = LogSearch(loop, emitter, folder=place.folder, kernel_log=kernel_log)
-        self.warming = self._starting.warming
+        self.log_search = LogSearch(loop, emitter, folder=config.folder, kernel_log=kernel_log)
+        self.preloader = self._launcher.preloader
         self.channels = Channels(loop, self._take_packet)
-        self.gang: Gang | None = None
+        self.gang: LocalGang | None = None
         self.is_sure = False
         self._assignment: Assignment | None = None
         # it is meant for this life of the agent: else nothing is started
@@ -83,15 +84,15 @@ class Reconciler:
 
     def begin(self) -> KeeperState:
         """Sweep, find or start the keeper, adopt the ranks it holds. Raises PermanentError when no keeper can be had."""
-        state = self.keeping.begin()
+        state = self.keeper.begin()
         if not state.ranks:
             return state
         pids = {item["rank"]: item["pid"] for item in state.ranks}
         assignment: Assignment = from_message(state.annotations["assignment"])
-        self.gang = gang = Gang(assignment, pids, self._emitter.next_header, time.monotonic())
+        self.gang = gang = LocalGang(assignment, pids, self._emitter.next_header, time.monotonic())
         understood = state.annotations.get("understood")
         if understood is not None:
-            gang.understood = from_plain(Hello, understood)
+            gang.understood = from_plain(HelloReport, understood)
         for item in state.ranks:
             gang.ranks[item["rank"]].is_alive = item["exit_code"] is None
         log.info("adopted attempt %s, ranks %s", gang.attempt, [rank.rank for rank in gang.alive])
@@ -127,7 +128,7 @@ class Reconciler:
             self._emitter.emit(self.gang.started(cold=self._cold))
         for fact in self._exits:
             self._emitter.emit(replace(fact, **self._emitter.next_header()))
-        if self.gang is None and self._starting.launching is None:
+        if self.gang is None and self._launcher.launch is None:
             self._confirm_gone()
 
     def assign(self, assignment: Assignment, *, is_mine: bool) -> None:
@@ -142,12 +143,12 @@ class Reconciler:
         before, self._assignment = self._assignment, assignment
         was_mine, self._is_mine = self._is_mine, is_mine
         if is_mine:
-            self.warming.want(assignment.warm)
+            self.preloader.want(assignment.warm)
         same = before is not None and replace(before, warm=assignment.warm) == assignment
         if same and was_mine == is_mine:
             # nothing else is wanted than before
             return
-        if assignment.plan is None and self.gang is None and self._starting.launching is None:
+        if assignment.plan is None and self.gang is None and self._launcher.launch is None:
             if is_mine:
                 self._confirm_gone()
             return
@@ -156,11 +157,11 @@ class Reconciler:
     def reconcile(self) -> None:
         """Do the next thing that is missing, if nothing is under way."""
         wanted = self._assignment
-        if wanted is None or not self.keeping.is_up or self._when_left is not None:
+        if wanted is None or not self.keeper.is_up or self._when_left is not None:
             return
-        gang, launching = self.gang, self._starting.launching
-        if launching is not None:
-            self._go_on(launching, wanted)
+        gang, launch = self.gang, self._launcher.launch
+        if launch is not None:
+            self._go_on(launch, wanted)
         elif gang is not None:
             if wanted.plan is None or wanted.epoch > gang.epoch:
                 self._ending.begin(
@@ -169,7 +170,7 @@ class Reconciler:
                     stacks_seconds=wanted.stacks_seconds,
                 )
         elif wanted.plan is not None and self._may_launch(wanted):
-            self._starting.begin(wanted)
+            self._launcher.begin(wanted)
 
     def fence(self, reason: str) -> None:
         """End the ranks on our own account."""
@@ -181,7 +182,7 @@ class Reconciler:
     def leave(self, when_left: Callable[[], None]) -> None:
         """End ranks and keeper for good, then call back."""
         self._when_left = when_left
-        self.keeping.leave()
+        self.keeper.leave()
 
     def _may_launch(self, wanted: Assignment) -> bool:
         launched = self._identity.launched
@@ -209,49 +210,49 @@ class Reconciler:
 
     # -- ranks come and go
 
-    def _go_on(self, launching: Launching, wanted: Assignment) -> None:
-        is_overtaken = wanted.plan is None or wanted.epoch > launching.assignment.epoch
-        if (is_overtaken or not self._is_mine) and not launching.is_sent:
-            self._starting.call_off()
+    def _go_on(self, launch: Launch, wanted: Assignment) -> None:
+        is_overtaken = wanted.plan is None or wanted.epoch > launch.assignment.epoch
+        if (is_overtaken or not self._is_mine) and not launch.is_sent:
+            self._launcher.call_off()
             self._confirm_gone()
             self.reconcile()
         elif self.is_sure:
-            self._starting.go_on()
+            self._launcher.go_on()
 
     def _started(self, message: dict[str, Any]) -> None:
-        launching = self._starting.started()
-        if launching is None:
+        launch = self._launcher.started()
+        if launch is None:
             # ranks that nobody here has asked for
             if self.gang is None:
-                self.keeping.send("kill", epoch=self._identity.epoch)
+                self.keeper.send("kill", epoch=self._identity.epoch)
             return
         pids = {item["rank"]: item["pid"] for item in message["ranks"]}
-        self.gang = Gang(
-            launching.assignment,
+        self.gang = LocalGang(
+            launch.assignment,
             pids,
             self._emitter.next_header,
             time.monotonic(),
-            spawned_at=launching.sent_at,
+            spawned_at=launch.sent_at,
         )
         self.log_search.begun(self.gang)
         self._cold, self._exits, self._uncut = message["cold"], [], {}
         self._emitter.emit(self.gang.started(cold=self._cold))
         if not self._cold:
-            self.warming.served()
+            self.preloader.served()
         channels, self._waiting_channels = self._waiting_channels, {}
         self.channels.add(channels)
         self._emitter.heartbeat()
         self.reconcile()
 
     def _spawn_failed(self, reason: str) -> None:
-        if self._starting.launching is None and self.gang is not None:
+        if self._launcher.launch is None and self.gang is not None:
             # We adopted a gang that was still being spawned; the keeper has ended it by now.
-            self._starting.launching = Launching(assignment=self.gang.assignment)
+            self._launcher.launch = Launch(assignment=self.gang.assignment)
             self.channels.finish()
             self.gang = None
             self.log_search.gone()
             self._ending.over()
-        self._starting.failed(reason)
+        self._launcher.failed(reason)
 
     def _gone(self, left_behind: tuple[int, ...]) -> None:
         self.channels.finish()
@@ -259,7 +260,7 @@ class Reconciler:
         self.gang = None
         self.log_search.gone()
         if gang is not None:
-            end = end or End(gang=gang, kill_at=0.0)
+            end = end or Termination(gang=gang, kill_at=0.0)
             for said in gang.gone(
                 left_behind=left_behind, fenced=end.fenced, stacks=end.stacks, stands=end.stands
             ):
@@ -269,7 +270,7 @@ class Reconciler:
             self._loop.in_background(clear, lambda *_: None)
         self.reconcile()
 
-    def _tell_exit(self, gang: Gang, rank: int, exit_code: int | None) -> None:
+    def _tell_exit(self, gang: LocalGang, rank: int, exit_code: int | None) -> None:
         fact = gang.exited(rank, exit_code)
         self._exits.append(fact)
         self._emitter.emit(fact)
@@ -299,11 +300,11 @@ class Reconciler:
     def acknowledge(self, exits: list[RankExited]) -> None:
         """Let the keeper forget exits that the store has."""
         for fact in exits:
-            self.keeping.send("acknowledge", epoch=fact.epoch, rank=fact.rank)
+            self.keeper.send("acknowledge", epoch=fact.epoch, rank=fact.rank)
 
     def signal_rank(self, rank: int, number: int) -> None:
         """Hit one rank as a drill does: what follows counts as its own doing."""
-        self.keeping.send("signal", rank=rank, signal=number, ends=False)
+        self.keeper.send("signal", rank=rank, signal=number, ends=False)
 
     def bound_outputs(self) -> None:
         """Keep the ranks' files within their limit."""
@@ -324,24 +325,24 @@ class Reconciler:
             case "channel":
                 self._waiting_channels[message["rank"]] = message["socket"]
             case "started":
-                self.keeping.answered()
+                self.keeper.answered()
                 self._started(message)
             case "failed":
-                self.keeping.answered()
+                self.keeper.answered()
                 self._spawn_failed(message["reason"])
             case "exited":
                 self._exited(message)
             case "warm":
-                self.warming.hear(message)
+                self.preloader.hear(message)
             case "terminated":
-                self.keeping.answered()
+                self.keeper.answered()
                 self._gone(tuple(message["left_behind"]))
 
     def _lost_with_keeper(self, left_behind: tuple[int, ...]) -> None:
         """Say what became of the ranks of a keeper that died: they died with it, as the sweep has seen."""
-        launching = self._starting.launching
-        if launching is not None and launching.is_sent:
-            self._starting.failed("the keeper died while it started the ranks")
+        launch = self._launcher.launch
+        if launch is not None and launch.is_sent:
+            self._launcher.failed("the keeper died while it started the ranks")
         gang = self.gang
         is_meant = self._ending.under_way is not None or self._when_left is not None
         for rank in list(gang.alive) if gang is not None else []:
@@ -354,7 +355,7 @@ class Reconciler:
         if self._when_left is not None:
             self._when_left()
         else:
-            self.warming.begin()
+            self.preloader.begin()
             self.reconcile()
 
     def _take_packet(self, rank: int, packet: bytes) -> None:
@@ -369,6 +370,6 @@ class Reconciler:
                 "assignment": to_message(gang.assignment),
                 "understood": to_plain(gang.understood),
             }
-            self.keeping.send("annotate", epoch=gang.epoch, annotations=annotations)
+            self.keeper.send("annotate", epoch=gang.epoch, annotations=annotations)
         if gang.wants_beat:
             self._emitter.heartbeat()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from runner.agent.ranks.channels import Channels
-from runner.agent.ranks.gang import Gang
+from runner.agent.ranks.gang import LocalGang
 from runner.facts.actions import ActionResult
 from runner.facts.messages.assignments import Task
 
@@ -20,7 +20,7 @@ _RANK_DRILLS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 
 
 def refusal(
-    task: Task, *, node: str, life: str, epoch: int, gang: Gang | None, has_waited: bool
+    task: Task, *, node: str, life: str, epoch: int, gang: LocalGang | None, has_waited: bool
 ) -> str:
     """Return why a task is refused; "" when it is accepted. `epoch`: the highest this node accepted; `life`: this agent's.
 
@@ -47,7 +47,7 @@ def refusal(
 
 
 def perform(
-    task: Task, gang: Gang, channels: Channels, signal_rank: Callable[[int, int], None]
+    task: Task, gang: LocalGang, channels: Channels, signal_rank: Callable[[int, int], None]
 ) -> ActionResult:
     """Do a task that concerns ranks, and return its answer. `signal_rank(rank, signal)` signals one rank."""
     if task.task == "ask_ranks":
@@ -75,7 +75,7 @@ def result(
     return ActionResult(id=task.id, outcome=outcome, message=message, detail=detail or {})
 
 
-def _request_from_ranks(task: Task, gang: Gang, channels: Channels) -> ActionResult:
+def _request_from_ranks(task: Task, gang: LocalGang, channels: Channels) -> ActionResult:
     request = task.args.get("request")
     known = gang.understood.requests if gang.understood is not None else ()
     if request not in known:

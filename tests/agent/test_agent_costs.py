@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from runner.agent.agent import Agent
-from runner.agent.launch.keeper_client import AgentConfig
+from runner.agent.config import AgentConfig
 from runner.checkpoints import current_epoch, epoch_file, raise_epoch
 from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node

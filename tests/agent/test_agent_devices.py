@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from runner.agent.agent import Agent
+from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
-from runner.agent.launch.devices import FREE_MIB, Device, Devices, DevicesHeld, visible
-from runner.agent.launch.keeper_client import AgentConfig
+from runner.agent.launch.devices import FREE_MIB, Device, Devices, DevicesBusy, visible
 from runner.facts.messages.assignments import LaunchPlan
 from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node, is_alive, wait_until
@@ -149,7 +149,7 @@ def test_the_wait_ends_when_the_memory_is_released(machine: Machine, loop: Event
 def test_a_device_that_stays_in_use_is_named(machine: Machine, loop: EventLoop) -> None:
     """After the limit the wait fails and says which device, how much, and after how long."""
     machine.uses(4, 70012)
-    with pytest.raises(DevicesHeld, match=r"^GPU 1 has 70012 MiB in use after 0\.2 s$"):
+    with pytest.raises(DevicesBusy, match=r"^GPU 1 has 70012 MiB in use after 0\.2 s$"):
         devices(machine, loop).wait({}, 0.2, lambda: True)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from runner.agent.config import AgentConfig
 from runner.agent.launch import keeper_client
 from runner.errors import PermanentError
 from runner.facts.specs.cluster import ClusterSpec
@@ -50,7 +51,7 @@ def interpreters() -> list[str]:
 class Driver:
     """A keeper and our end of its socket."""
 
-    def __init__(self, place: keeper_client.AgentConfig) -> None:
+    def __init__(self, place: AgentConfig) -> None:
         self.place = place
         self.link, self.child = keeper_client.start(place)
         self.messages: list[dict[str, Any]] = []
@@ -79,7 +80,7 @@ class Driver:
             }
             for rank in range(num_ranks)
         ]
-        mark = {**self.place.mark, "STOKER_ATTEMPT": "1.1.0"}
+        mark = {**self.place.rank_variables, "STOKER_ATTEMPT": "1.1.0"}
         self.link.send(
             "spawn",
             attempt="1.1.0",
@@ -105,15 +106,13 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     # Longer than the address of a socket may be.
     folder = tmp_path / ("long" * 30)
     folder.mkdir()
-    made = Driver(
-        keeper_client.AgentConfig(node="n1", folder=folder, cluster=cluster, python=request.param)
-    )
+    made = Driver(AgentConfig(node="n1", folder=folder, cluster=cluster, python=request.param))
     yield made
     made.child.send_signal(signal.SIGCONT)
     made.child.terminate()
     made.child.wait(WAIT_SECONDS)
     made.link.close()
-    assert orphans.find_orphans(made.place.mark) == {}
+    assert orphans.find_orphans(made.place.rank_variables) == {}
 
 
 def test_a_keeper_notes_who_it_is_and_forgets_it_in_the_end(driver: Driver) -> None:

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from runner.agent.agent import Agent
+from runner.agent.config import AgentConfig
 from runner.agent.hangs import blocked_ranks
-from runner.agent.launch.keeper_client import AgentConfig
 from runner.agent.ranks import compute_times, rank_resources
 from runner.agent.ranks.compute_times import ComputeTimes
-from runner.agent.ranks.gang import Gang
-from runner.agent.ranks.reports import Step
+from runner.agent.ranks.gang import LocalGang
+from runner.agent.ranks.reports import StepReport
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import (
     Heartbeat,
@@ -62,11 +62,11 @@ os.wait()
 """
 
 
-def gang_of(pid: int, folder: Path) -> Gang:
+def gang_of(pid: int, folder: Path) -> LocalGang:
     """Return a gang of one rank, which is this process."""
     plan = launch_plan(ranks_per_node=1, output_folder=str(folder))
     stamp = {"node": "n1", "incarnation": 1}
-    return Gang(Assignment(node="n1", epoch=1, plan=plan), {0: pid}, lambda: stamp, 0.0)
+    return LocalGang(Assignment(node="n1", epoch=1, plan=plan), {0: pid}, lambda: stamp, 0.0)
 
 
 @pytest.fixture
@@ -177,8 +177,8 @@ def test_what_steps_cost_is_told_as_a_median_now_and_then() -> None:
     """Ten seconds after the first, with the stage; numbers that are none are left out, and nothing is told twice."""
     told = ComputeTimes(0.0)
     for step, seconds in enumerate((1.0, 9.0, 1.1, math.nan, math.inf, -1.0, 0.0), 1):
-        told.add(3, Step(step=step, compute_seconds=seconds, stage=1))
-    told.add(4, Step(step=1))
+        told.add(3, StepReport(step=step, compute_seconds=seconds, stage=1))
+    told.add(4, StepReport(step=1))
     assert told.take(compute_times.TELL_SECONDS - 0.1) == ()
     assert told.take(compute_times.TELL_SECONDS) == (RankCompute(rank=3, seconds=1.1, stage=1),)
     assert told.take(2 * compute_times.TELL_SECONDS) == ()

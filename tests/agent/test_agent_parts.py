@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 import runner.keeper
 from runner.agent.launch.rank_commands import fill
 from runner.agent.ranks import output_files
-from runner.agent.ranks.gang import Gang
-from runner.agent.ranks.reports import Step, Validation, read_packet
+from runner.agent.ranks.gang import LocalGang
+from runner.agent.ranks.reports import StepReport, ValidationReport, read_packet
 from runner.agent.ranks.step_aggregator import MAX_STEPS, StepAggregator
 from runner.errors import SpecError
 from runner.facts.messages.assignments import Assignment
@@ -83,7 +83,7 @@ def test_numbers_that_are_none_and_unknown_fields() -> None:
     """NaN travels as a string, integers pass as floats, and fields of a later contract are ignored."""
     line = b'{"kind": "step", "step": 3, "loss": "NaN", "lr": 1, "colour": "red"}\n'
     (report,), junk = read_packet(line)
-    assert isinstance(report, Step)
+    assert isinstance(report, StepReport)
     assert report.loss != report.loss
     assert (report.lr, junk) == (1.0, [])
 
@@ -96,9 +96,11 @@ def test_a_packet_over_the_limit_is_junk() -> None:
 def test_folding_takes_maxima_and_first_values() -> None:
     """Of a step: the loss of whoever has one, the slowest rank's compute time with its rank, the largest waits."""
     fold = StepAggregator()
-    fold.add(0, Step(step=1, compute_seconds=0.2, data_wait_seconds=0.3, peak_memory_bytes=5))
-    fold.add(1, Step(step=1, compute_seconds=0.4, data_wait_seconds=0.1, loss=2.0, skipped=True))
-    fold.validated(Validation(step=1, loss=2.5))
+    fold.add(0, StepReport(step=1, compute_seconds=0.2, data_wait_seconds=0.3, peak_memory_bytes=5))
+    fold.add(
+        1, StepReport(step=1, compute_seconds=0.4, data_wait_seconds=0.1, loss=2.0, skipped=True)
+    )
+    fold.validated(ValidationReport(step=1, loss=2.5))
     (record,) = fold.take(done_by_all=1)
     assert (record.loss, record.validation_loss, record.skipped) == (2.0, 2.5, True)
     assert (record.compute_seconds_max, record.compute_seconds_max_rank) == (0.4, 1)
@@ -111,7 +113,9 @@ def test_the_rank_whose_gradient_is_nan_is_named(order: tuple[int, ...]) -> None
     norms, seconds = (math.inf, math.nan, 7.0), (0.1, math.nan, 0.3)
     fold = StepAggregator()
     for rank in order:
-        fold.add(rank, Step(step=1, local_grad_norm=norms[rank], compute_seconds=seconds[rank]))
+        fold.add(
+            rank, StepReport(step=1, local_grad_norm=norms[rank], compute_seconds=seconds[rank])
+        )
     (record,) = fold.take(done_by_all=1)
     assert record.local_grad_norm_max is not None
     assert math.isnan(record.local_grad_norm_max)
@@ -123,7 +127,7 @@ def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
     """A step in which two ranks report NaN names the one that reported first, and crosses the wire as it is."""
     fold = StepAggregator()
     for rank in (0, 5, 3):
-        fold.add(rank, Step(step=1, local_grad_norm=math.nan if rank else 1.0))
+        fold.add(rank, StepReport(step=1, local_grad_norm=math.nan if rank else 1.0))
     beat = Heartbeat(node="n1", incarnation=1, steps=fold.take(done_by_all=1))
     (record,) = decode(encode(beat)).steps
     assert math.isnan(record.local_grad_norm_max)
@@ -133,7 +137,7 @@ def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
 def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
     """Durably: it comes once, and from one rank."""
     assignment = Assignment(node="n1", epoch=4, plan=PLAN)
-    gang = Gang(assignment, {0: 1, 1: 1}, lambda: {"node": "n1", "incarnation": 1}, 0.0)
+    gang = LocalGang(assignment, {0: 1, 1: 1}, lambda: {"node": "n1", "incarnation": 1}, 0.0)
     report = {"kind": "replicas", "step": 40, "what": "weight", "ranks": [3], "detail": "x" * 900}
     (said,) = gang.hear(0, json.dumps(report).encode(), 1.0)
     assert isinstance(said, ReplicasDisagree)
@@ -144,9 +148,9 @@ def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
 def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:
     """A step that not all ranks have reported waits for the next heartbeat, and no longer."""
     fold = StepAggregator()
-    fold.add(0, Step(step=1))
+    fold.add(0, StepReport(step=1))
     assert fold.take(done_by_all=0) == ()
-    fold.add(0, Step(step=2))
+    fold.add(0, StepReport(step=2))
     assert [record.step for record in fold.take(done_by_all=0)] == [1]
 
 
@@ -154,7 +158,7 @@ def test_folding_is_bounded() -> None:
     """Of more steps than a heartbeat holds, the newest are kept."""
     fold = StepAggregator()
     for step in range(1, 1001):
-        fold.add(0, Step(step=step))
+        fold.add(0, StepReport(step=step))
     records = fold.take(done_by_all=1000)
     assert [record.step for record in records] == list(range(1001 - MAX_STEPS, 1001))
 

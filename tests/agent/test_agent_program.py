@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.launch.program import NoPythonProgram, Program, read_command
+from runner.agent.launch.program import NotForkableCommand, Program, read_command
 
 
 def read(folder: Path, *command: str) -> Program:
@@ -61,14 +61,14 @@ def test_the_first_line_of_a_script_is_read_as_the_kernel_reads_it(
 def test_a_script_of_another_program_says_so(tmp_path: Path, line: str) -> None:
     """Whatever the first line holds, an unpaired quote too, the answer is that this is no Python script."""
     write(tmp_path, "train-it", line)
-    with pytest.raises(NoPythonProgram, match=r"/train-it' is no Python script"):
+    with pytest.raises(NotForkableCommand, match=r"/train-it' is no Python script"):
         read(tmp_path, "train-it")
 
 
 def test_a_script_that_may_not_be_executed_is_no_program(tmp_path: Path) -> None:
     """It would not start as a fresh process, so it must not as a forked one."""
     (tmp_path / "train-it").write_text(f"#!{sys.executable}\n")
-    with pytest.raises(NoPythonProgram, match=r"'./train-it' is not executable"):
+    with pytest.raises(NotForkableCommand, match=r"'./train-it' is not executable"):
         read(tmp_path, "./train-it")
 
 

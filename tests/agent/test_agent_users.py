@@ -205,10 +205,10 @@ def test_an_agent_that_is_not_root_says_so() -> None:
 def test_a_keeper_of_an_older_release_is_not_asked() -> None:
     """A keeper that would start ranks as itself is not trusted with another user's."""
     user = users.RankUser(name="somebody", uid=1, gid=1, home="/")
-    users.must_be_able(None, ())
-    users.must_be_able(user, (users.ABILITY,))
+    users.require_ability(None, ())
+    users.require_ability(user, (users.ABILITY,))
     with pytest.raises(NoSuchUser, match="older release"):
-        users.must_be_able(user, ())
+        users.require_ability(user, ())
 
 
 # ---- what a spec allows ---------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from runner.agent.ranks.reports import MAX_DETAIL, MAX_ODD_RANKS, Replicas, read_packet
+from runner.agent.ranks.reports import MAX_DETAIL, MAX_ODD_RANKS, ReplicasReport, read_packet
 from tests.trainer.gangs import Gangs, Layout
 from trainer.faults.injection import flip_bit
 from trainer.faults.injection_plan import VARIABLE
@@ -123,7 +123,7 @@ def test_a_finding_is_reported_once(gangs: Gangs, tmp_path: Path) -> None:
     assert not any(ended.of_kind("replicas", rank) for rank in (1, 2, 3))
     (report,), junk = read_packet(json.dumps(told).encode())
     assert not junk
-    assert isinstance(report, Replicas)
+    assert isinstance(report, ReplicasReport)
     assert report.ranks == (3,)
     output = (ended.output / "rank0.out").read_text()
     assert f"step 2  replicas disagree: weight of rank 3, {report.detail}" in output

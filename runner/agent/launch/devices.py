@@ -39,7 +39,7 @@ LAST_PAUSE_SECONDS = 1.0
 LOOK_AGAIN_SECONDS = 5.0
 
 
-class DevicesHeld(TemporaryError):
+class DevicesBusy(TemporaryError):
     """Memory of a device that the ranks may use was not released in time."""
 
 
@@ -99,7 +99,7 @@ class Devices:
             if not is_wanted():
                 return
             if time.monotonic() + pause_seconds >= deadline:
-                raise DevicesHeld(f"{reason} after {seconds:g} s")
+                raise DevicesBusy(f"{reason} after {seconds:g} s")
             time.sleep(pause_seconds)
             pause_seconds = min(2 * pause_seconds, LAST_PAUSE_SECONDS)
 

@@ -10,15 +10,14 @@ import select
 import signal
 import socket
 import subprocess
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from runner.agent.config import AgentConfig
 from runner.agent.launch.rank_commands import base_environment
 from runner.errors import PermanentError, TemporaryError
-from runner.facts.specs.cluster import ClusterSpec
 from runner.keeper import orphans, procfs, protocol
 
 log = logging.getLogger("stoker.agent")
@@ -31,32 +30,6 @@ _READ_BYTES = 1 << 18
 _MAX_RIGHTS = 16
 # the socket module does not name it
 _MSG_CMSG_CLOEXEC = 0x40000000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentConfig:
-    """Where an agent lives. `python` runs the keeper, and ranks whose plan names no interpreter."""
-
-    node: str
-    folder: Path
-    cluster: ClusterSpec
-    slots: int = 1
-    address: str = "127.0.0.1"
-    python: str = sys.executable
-    device_files: Path = Path("/dev")
-    # has what tells of the hardware: sys/class/...
-    machine: Path = Path("/")
-
-    @property
-    def shares_machine(self) -> bool:
-        """Whether the node is one of those that the cluster's own machine plays: n1, n2, ... of `local`."""
-        local = self.cluster.local
-        return self.node in {f"n{index}" for index in range(1, local.nodes + local.spares + 1)}
-
-    @property
-    def mark(self) -> dict[str, str]:
-        """Environment that every rank of this node carries, whatever its attempt."""
-        return {"STOKER_CLUSTER": self.cluster.name, "STOKER_NODE": self.node}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -181,18 +154,18 @@ def connect(folder: Path) -> KeeperLink | None:
     return KeeperLink(stream, pid)
 
 
-def start(place: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
+def start(config: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
     """Start a keeper that outlives us, and connect to it. Raises PermanentError when it cannot be started."""
-    command = [place.python, "-I", "-S", str(Path(protocol.__file__).absolute().parent)]
-    command += ["--folder", str(place.folder.absolute())]
-    command += ["--cluster", place.cluster.name, "--node", place.node]
-    command += ["--hard-cap-seconds", str(place.cluster.hard_cap_seconds)]
-    command += ["--kill-wait-seconds", str(place.cluster.kill_wait_seconds)]
-    errors_path = place.folder / "keeper.err"
+    command = [config.python, "-I", "-S", str(Path(protocol.__file__).absolute().parent)]
+    command += ["--folder", str(config.folder.absolute())]
+    command += ["--cluster", config.cluster.name, "--node", config.node]
+    command += ["--hard-cap-seconds", str(config.cluster.hard_cap_seconds)]
+    command += ["--kill-wait-seconds", str(config.cluster.kill_wait_seconds)]
+    errors_path = config.folder / "keeper.err"
     environment = {
         **base_environment(),
-        **place.mark,
-        protocol.KEEPER_VARIABLE: str(place.folder.absolute()),
+        **config.rank_variables,
+        protocol.KEEPER_VARIABLE: str(config.folder.absolute()),
     }
     try:
         with errors_path.open("ab") as errors:
@@ -205,11 +178,11 @@ def start(place: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
                 start_new_session=True,
             )
     except OSError as error:
-        raise PermanentError(f"cannot start a keeper with {place.python!r}: {error}") from error
+        raise PermanentError(f"cannot start a keeper with {config.python!r}: {error}") from error
     assert child.stdout is not None
     is_ready = _readable(child.stdout, ANSWER_SECONDS) and child.stdout.read(6) == b"ready\n"
     child.stdout.close()
-    link = connect(place.folder) if is_ready else None
+    link = connect(config.folder) if is_ready else None
     if link is None:
         child.kill()
         child.wait()
@@ -217,7 +190,7 @@ def start(place: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
     return link, child
 
 
-def sweep(place: AgentConfig) -> tuple[int, ...]:
+def sweep(config: AgentConfig) -> tuple[int, ...]:
     """Kill what earlier lives of this node left behind; return the ranks that do not die in time (-1: unknown).
 
     Ranks below a living keeper are not left behind. What cleans up after ranks is let be for a while.
@@ -226,11 +199,11 @@ def sweep(place: AgentConfig) -> tuple[int, ...]:
     def find() -> dict[int, dict[str, str]]:
         return {
             pid: environment
-            for pid, environment in orphans.find_orphans(place.mark).items()
+            for pid, environment in orphans.find_orphans(config.rank_variables).items()
             if "STOKER_ATTEMPT" in environment
         }
 
-    left = orphans.kill_orphans(find, wait_seconds=place.cluster.kill_wait_seconds)
+    left = orphans.kill_orphans(find, wait_seconds=config.cluster.kill_wait_seconds)
     if left:
         log.warning("processes %s do not die", sorted(left))
     return tuple(sorted({procfs.rank_of(environment) for environment in left.values()}))

@@ -9,9 +9,10 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
 from runner.agent.launch import keeper_client
-from runner.agent.launch.keeper_client import AgentConfig, KeeperLink, KeeperLost, KeeperState
+from runner.agent.launch.keeper_client import KeeperLink, KeeperLost, KeeperState
 from runner.keeper import procfs
 
 log = logging.getLogger("stoker.agent")
@@ -22,7 +23,7 @@ MEND_SECONDS = 1.0
 _Started = tuple[KeeperLink, "subprocess.Popen[bytes]"]
 
 
-class Keeping:
+class KeeperLifecycle:
     """The link to the keeper. `on_message` gets what it tells.
 
     When it died, `on_lost(left_behind)` is called once its ranks were seen to be gone (but those), and a new one is up. When
@@ -31,13 +32,13 @@ class Keeping:
 
     def __init__(
         self,
-        place: AgentConfig,
+        config: AgentConfig,
         loop: EventLoop,
         *,
         on_message: Callable[[dict[str, Any]], None],
         on_lost: Callable[[tuple[int, ...]], None],
     ) -> None:
-        self._place = place
+        self._config = config
         self._loop = loop
         self._on_message = on_message
         self._on_lost = on_lost
@@ -63,7 +64,7 @@ class Keeping:
 
     def begin(self) -> KeeperState:
         """Sweep, find the keeper or start one, return what it holds. Raises PermanentError when none can be had."""
-        found = keeper_client.connect(self._place.folder)
+        found = keeper_client.connect(self._config.folder)
         state = KeeperState()
         if found is not None:
             try:
@@ -73,9 +74,9 @@ class Keeping:
                 procfs.send_signal([found.pid], signal.SIGKILL)
                 found.close()
                 found = None
-        keeper_client.sweep(self._place)
+        keeper_client.sweep(self._config)
         if found is None:
-            found, self._child = keeper_client.start(self._place)
+            found, self._child = keeper_client.start(self._config)
             state = found.state()
         self._hold(found)
         return state
@@ -92,7 +93,7 @@ class Keeping:
 
     def expect_answer(self) -> None:
         """Have the keeper ended if it does not answer in time; `answered` calls that off."""
-        wait_seconds = self._place.cluster.kill_wait_seconds + keeper_client.ANSWER_SECONDS
+        wait_seconds = self._config.cluster.kill_wait_seconds + keeper_client.ANSWER_SECONDS
         self._loop.at("keeper answers", time.monotonic() + wait_seconds, self._is_stuck)
 
     def answered(self) -> None:
@@ -149,11 +150,11 @@ class Keeping:
         if self._child is not None:
             self._child.wait()
             self._child = None
-        left_behind = keeper_client.sweep(self._place)
+        left_behind = keeper_client.sweep(self._config)
         return left_behind, None if self._is_leaving else self._begun()
 
     def _begun(self) -> _Started:
-        found, child = keeper_client.start(self._place)
+        found, child = keeper_client.start(self._config)
         # a keeper just started holds nothing; what it can do is asked for
         found.state()
         return found, child

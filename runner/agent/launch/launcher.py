@@ -11,16 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
 from runner.agent.hangs import flight_recorder
 from runner.agent.identity import Identity
 from runner.agent.launch import rank_commands, users
-from runner.agent.launch.devices import Devices, DevicesHeld
-from runner.agent.launch.keeper_client import AgentConfig
-from runner.agent.launch.keeper_lifecycle import Keeping
+from runner.agent.launch.devices import Devices, DevicesBusy
+from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
 from runner.agent.launch.known_specs import KnownSpecs
-from runner.agent.launch.preload import Warming
-from runner.agent.launch.program import NoPythonProgram
+from runner.agent.launch.preloader import Preloader
+from runner.agent.launch.program import NotForkableCommand
 from runner.agent.launch.users import RankUser
 from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.errors import PermanentError, StokerError
@@ -36,7 +36,7 @@ MAX_REASON = 2048
 
 
 @dataclass(slots=True, kw_only=True)
-class Launching:
+class Launch:
     """A plan on its way to the keeper. `user` None: ranks run as the agent does. `flight`: see `flight.folder_of`."""
 
     assignment: Assignment
@@ -54,72 +54,74 @@ class Launching:
         return self.assignment.plan
 
 
-class Starting:
-    """One launch at a time: `launching`, None when there is none. `on_change` is called when the next step can be taken."""
+class Launcher:
+    """One launch at a time: `launch`, None when there is none. `on_change` is called when the next step can be taken."""
 
     def __init__(
         self,
-        place: AgentConfig,
+        config: AgentConfig,
         identity: Identity,
         loop: EventLoop,
         *,
         emitter: SignalEmitter,
-        keeping: Keeping,
+        keeper: KeeperLifecycle,
         on_change: Callable[[], None],
     ) -> None:
-        self._place = place
+        self._config = config
         self._identity = identity
         self._loop = loop
         self._emitter = emitter
-        self._keeping = keeping
+        self._keeper = keeper
         self._on_change = on_change
-        self._specs = KnownSpecs(place.folder)
-        self.launching: Launching | None = None
-        self.devices = Devices(place.node, loop, self._devices_released, folder=place.device_files)
-        self.warming = Warming(place, loop, keeping=keeping, on_change=on_change)
+        self._specs = KnownSpecs(config.folder)
+        self.launch: Launch | None = None
+        self.devices = Devices(
+            config.node, loop, self._devices_released, folder=config.device_files
+        )
+        self.preloader = Preloader(config, loop, keeper=keeper, on_change=on_change)
 
     def begin(self, assignment: Assignment) -> None:
         """Start what an assignment plans, which no life of this node has started before."""
-        self.launching = launching = Launching(assignment=assignment)
-        plan = launching.plan
+        self.launch = launch = Launch(assignment=assignment)
+        plan = launch.plan
         try:
             self._identity.record_launch(assignment.epoch, plan.attempt)
-            launching.user = self._allow(plan)
+            launch.user = self._allow(plan)
         except StokerError as error:
             self.failed(str(error))
             return
         self.devices.cease()
-        prepared = partial(self._prepared, launching)
-        self._loop.in_background(partial(self._make_ready, launching), prepared)
+        prepared = partial(self._prepared, launch)
+        self._loop.in_background(partial(self._make_ready, launch), prepared)
         late = TimeoutError(f"the folders did not answer within {PREPARE_SECONDS:.0f} s")
         self._loop.at("prepare", time.monotonic() + PREPARE_SECONDS, partial(prepared, None, late))
 
     def go_on(self) -> None:
         """Take the next step, if there is one to take."""
-        launching = self.launching
-        if launching is None or launching.is_sent or not launching.is_prepared:
+        launch = self.launch
+        if launch is None or launch.is_sent or not launch.is_prepared:
             return
-        patience_ends = self.warming.patience_ends()
-        if patience_ends is None:
-            self._spawn(launching)
+        wait_until = self.preloader.wait_until()
+        if wait_until is None:
+            self._spawn(launch)
         else:
-            self._loop.at("patience", patience_ends, self._on_change)
+            self._loop.at("patience", wait_until, self._on_change)
 
     def call_off(self) -> None:
         """Forget a launch that the keeper was not asked for yet."""
-        self.launching = None
+        self.launch = None
 
-    def started(self) -> Launching | None:
+    def started(self) -> Launch | None:
         """Note that the keeper has started what it was asked for; return what that was."""
-        launching, self.launching = self.launching, None
-        return launching
+        launch, self.launch = self.launch, None
+        return launch
 
     def failed(self, reason: str, *, devices_held: bool = False) -> None:
         """Say that the launch under way came to nothing."""
-        launching, self.launching = self.launching, None
-        if launching is None:
+        launch, self.launch = self.launch, None
+        if launch is None:
             return
-        attempt, epoch = launching.plan.attempt, launching.assignment.epoch
+        attempt, epoch = launch.plan.attempt, launch.assignment.epoch
         log.warning("attempt %s cannot be started: %s", attempt, reason)
         stamp, reason = self._emitter.next_header(), reason[:MAX_REASON]
         failed = LaunchFailed(
@@ -130,27 +132,23 @@ class Starting:
 
     def _allow(self, plan: LaunchPlan) -> RankUser | None:
         """Return whom the ranks are to run as. Raises StokerError when this node does not run the plan."""
-        if plan.ranks_per_node > self._place.slots:
+        if plan.ranks_per_node > self._config.slots:
             raise PermanentError(
-                f"node {self._place.node!r} has {self._place.slots} slots, the plan wants {plan.ranks_per_node}"
+                f"node {self._config.node!r} has {self._config.slots} slots, the plan wants {plan.ranks_per_node}"
             )
         user = users.find(plan.user)
-        users.must_be_able(user, self._keeping.abilities)
+        users.require_ability(user, self._keeper.abilities)
         self._specs.check(plan)
         return user
 
-    def _make_ready(self, launching: Launching) -> bool:
+    def _make_ready(self, launch: Launch) -> bool:
         """Prepare, on a thread of its own; return whether there are devices to wait for."""
-        rank_commands.prepare(launching.assignment, launching.user, state=self._place.cluster.state)
-        launching.flight = flight_recorder.recorder_folder(
-            launching.plan.output_folder, launching.user
-        )
-        return bool(self._place.cluster.device_release_seconds and self.devices.program())
+        rank_commands.prepare(launch.assignment, launch.user, state=self._config.cluster.state)
+        launch.flight = flight_recorder.recorder_folder(launch.plan.output_folder, launch.user)
+        return bool(self._config.cluster.device_release_seconds and self.devices.program())
 
-    def _prepared(
-        self, launching: Launching, has_devices: bool | None, error: Exception | None
-    ) -> None:
-        if self.launching is not launching or launching.is_prepared:
+    def _prepared(self, launch: Launch, has_devices: bool | None, error: Exception | None) -> None:
+        if self.launch is not launch or launch.is_prepared:
             return
         self._loop.cancel("prepare")
         if error is not None:
@@ -158,52 +156,52 @@ class Starting:
         elif has_devices:
             wait = partial(
                 self.devices.wait,
-                _environment_of(launching.plan),
-                self._place.cluster.device_release_seconds,
-                lambda: self.launching is launching,
+                _environment_of(launch.plan),
+                self._config.cluster.device_release_seconds,
+                lambda: self.launch is launch,
             )
-            self._loop.in_background(wait, partial(self._devices_free, launching))
+            self._loop.in_background(wait, partial(self._devices_free, launch))
         else:
-            launching.is_prepared = True
+            launch.is_prepared = True
             self._on_change()
 
-    def _devices_free(self, launching: Launching, _: None, error: Exception | None) -> None:
-        if self.launching is not launching:
+    def _devices_free(self, launch: Launch, _: None, error: Exception | None) -> None:
+        if self.launch is not launch:
             return
         if error is not None:
-            if isinstance(error, DevicesHeld):
-                self.devices.watch(_environment_of(launching.plan))
-            self.failed(str(error), devices_held=isinstance(error, DevicesHeld))
+            if isinstance(error, DevicesBusy):
+                self.devices.watch(_environment_of(launch.plan))
+            self.failed(str(error), devices_held=isinstance(error, DevicesBusy))
         else:
-            launching.is_prepared = True
+            launch.is_prepared = True
             self._on_change()
 
     def _devices_released(self) -> None:
         self._emitter.emit(DevicesReleased(**self._emitter.next_header()))
 
-    def _spawn(self, launching: Launching) -> None:
+    def _spawn(self, launch: Launch) -> None:
         fill = partial(
             rank_commands.spawn_request,
-            launching.assignment,
+            launch.assignment,
             rank_commands.LaunchEnvironment(
-                cluster=self._place.cluster.name,
-                python=self._place.python,
-                user=launching.user,
-                flight_folder=launching.flight,
+                cluster=self._config.cluster.name,
+                python=self._config.python,
+                user=launch.user,
+                flight_folder=launch.flight,
             ),
         )
         try:
             try:
-                request = fill(fork=self.warming.state == "ready", cold=self.warming.why_cold())
-            except NoPythonProgram as error:
+                request = fill(fork=self.preloader.state == "ready", cold=self.preloader.why_cold())
+            except NotForkableCommand as error:
                 # it was one when the modules were imported
                 request = fill(cold=str(error))
         except StokerError as error:
             self.failed(str(error))
             return
-        launching.is_sent, launching.sent_at = True, time.monotonic()
-        self._keeping.send(**request)
-        self._keeping.expect_answer()
+        launch.is_sent, launch.sent_at = True, time.monotonic()
+        self._keeper.send(**request)
+        self._keeper.expect_answer()
 
 
 def _environment_of(plan: LaunchPlan) -> dict[str, str]:

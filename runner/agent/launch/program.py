@@ -31,7 +31,7 @@ class Program:
     arguments: tuple[str, ...]
 
 
-class NoPythonProgram(ValueError):
+class NotForkableCommand(ValueError):
     """The command starts something that cannot be forked; the text says why."""
 
 
@@ -64,13 +64,15 @@ def _read_options(python: str, words: tuple[str, ...]) -> Program:
         elif _PLAIN_FLAGS.fullmatch(word) or word[:2] in _FLAGS_WITH_VALUE:
             index += 1
         else:
-            raise NoPythonProgram(f"the command runs {python} {word}, which is no script or module")
-    raise NoPythonProgram(f"the command runs {python} without a script or module")
+            raise NotForkableCommand(
+                f"the command runs {python} {word}, which is no script or module"
+            )
+    raise NotForkableCommand(f"the command runs {python} without a script or module")
 
 
 def _program(python: str, flags: tuple[str, ...], *, form: Form, rest: tuple[str, ...]) -> Program:
     if "{" in rest[0]:
-        raise NoPythonProgram(f"{rest[0]!r} is another program for each rank")
+        raise NotForkableCommand(f"{rest[0]!r} is another program for each rank")
     return Program(interpreter=(python, *flags), form=form, target=rest[0], arguments=rest)
 
 
@@ -79,13 +81,13 @@ def _find(name: str, *, environment: Mapping[str, str], folder: str) -> str:
     if "/" not in name:
         found = shutil.which(name, path=environment.get("PATH"))
         if found is None:
-            raise NoPythonProgram(f"there is no program {name!r}")
+            raise NotForkableCommand(f"there is no program {name!r}")
         return found
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
-        raise NoPythonProgram(f"there is no program {name!r}")
+        raise NotForkableCommand(f"there is no program {name!r}")
     if not os.access(path, os.X_OK):
-        raise NoPythonProgram(f"{name!r} is not executable")
+        raise NotForkableCommand(f"{name!r} is not executable")
     return name
 
 
@@ -95,12 +97,12 @@ def _interpreter_of(script: str) -> list[str]:
         with open(script, "rb") as file:
             line = file.read(_SHEBANG_BYTES).split(b"\n")[0]
     except OSError as error:
-        raise NoPythonProgram(f"{script!r} cannot be read: {error}") from error
+        raise NotForkableCommand(f"{script!r} cannot be read: {error}") from error
     # Quotes mean nothing to the kernel, and all that follows the first blanks is one word.
     text = os.fsdecode(line[2:]).strip(" \t") if line.startswith(b"#!") else ""
     words = re.split("[ \t]+", text, maxsplit=1)
     if len(words) == 2 and Path(words[0]).name == "env":
         words = words[1:]
     if not _PYTHON.fullmatch(Path(words[0]).name):
-        raise NoPythonProgram(f"{script!r} is no Python script")
+        raise NotForkableCommand(f"{script!r} is no Python script")
     return words

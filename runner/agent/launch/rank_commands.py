@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.agent.hangs import flight_recorder
 from runner.agent.launch import users
-from runner.agent.launch.program import NoPythonProgram, Program, read_command
+from runner.agent.launch.program import NotForkableCommand, Program, read_command
 from runner.agent.launch.users import RankUser
 from runner.agent.ranks import output_files
 from runner.attempt_folders import FLIGHT, make_output_folder
@@ -55,7 +55,7 @@ def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None
     )
     program = _program(plan.command, environment, plan.working_directory, plan.python or python)
     if plan.ranks_per_node > MAX_FORKED_RANKS:
-        raise NoPythonProgram(
+        raise NotForkableCommand(
             f"{plan.ranks_per_node} ranks on a node; at most {MAX_FORKED_RANKS} are forked at once"
         )
     return {

@@ -60,7 +60,7 @@ def find(name: str) -> RankUser | None:
     return RankUser(name=name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir)
 
 
-def must_be_able(user: RankUser | None, abilities: Sequence[str]) -> None:
+def require_ability(user: RankUser | None, abilities: Sequence[str]) -> None:
     """Raise NoSuchUser when a keeper cannot start ranks as somebody else: those of older releases would start them as root."""
     if user is not None and ABILITY not in abilities:
         raise NoSuchUser(

@@ -20,7 +20,7 @@ from pathlib import Path
 from runner.agent.event_loop import EventLoop
 from runner.agent.logs.log_reader import LIMIT_SECONDS, Reader
 from runner.agent.ranks import output_files
-from runner.agent.ranks.gang import Gang
+from runner.agent.ranks.gang import LocalGang
 from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.errors import WireError
 from runner.facts import wire
@@ -55,7 +55,7 @@ class KernelSource:
 class _Due:
     """Ranks of one gang whose output is to be searched."""
 
-    gang: Gang
+    gang: LocalGang
     ranks: dict[int, None] = field(default_factory=dict)
 
 
@@ -70,14 +70,14 @@ class LogSearch:
         self._folder, self._kernel_log = folder, kernel_log
         self._reader = Reader(loop, folder, on_word=self._hear, on_death=self._bereft)
         # that is there
-        self._gang: Gang | None = None
+        self._gang: LocalGang | None = None
         # whose logs are followed: what kills a gang is said after it is gone
-        self._followed: Gang | None = None
+        self._followed: LocalGang | None = None
         self._since_microseconds = 0
         self._places: Mapping[str, Place] = {}
         self._due: _Due | None = None
         # searches under way, by number
-        self._asked: dict[int, tuple[Gang, Search]] = {}
+        self._asked: dict[int, tuple[LocalGang, Search]] = {}
         # searches that were asked for twice
         self._repeated: dict[int, None] = {}
         # the agent is about to leave
@@ -86,7 +86,7 @@ class LogSearch:
 
     # -- gangs
 
-    def begun(self, gang: Gang, *, adopted: bool = False) -> None:
+    def begun(self, gang: LocalGang, *, adopted: bool = False) -> None:
         """Follow the logs of a gang, soon; of one that an earlier life of the agent followed, from where that one stopped."""
         if self._followed is not None:
             # what the kernel says from now on is not about the gang before
@@ -106,7 +106,7 @@ class LogSearch:
         self._loop.cancel("follow")
         self._loop.at("unfollow", time.monotonic() + LINGER_SECONDS, self._unfollow)
 
-    def ended(self, gang: Gang, rank: int) -> None:
+    def ended(self, gang: LocalGang, rank: int) -> None:
         """Note that a rank ended by itself and should not have."""
         if self._due is None or self._due.gang is not gang:
             self._search()
@@ -188,7 +188,7 @@ class LogSearch:
             Search(number=self._number, files=files, metric_pattern=plan.metric_pattern),
         )
 
-    def _ask(self, gang: Gang, order: Search) -> None:
+    def _ask(self, gang: LocalGang, order: Search) -> None:
         self._asked[order.number] = (gang, order)
         self._reader.order(order)
         expect = partial(self._expect, order.number)
@@ -277,7 +277,7 @@ class LogSearch:
 
     # -- how far logs were read
 
-    def _write_down(self, gang: Gang) -> None:
+    def _write_down(self, gang: LocalGang) -> None:
         """Keep places for the next life of this agent; a crash of the machine takes the ranks with it, so nothing is fsynced."""
         plain = {
             "gang": str(gang.attempt),
@@ -291,7 +291,7 @@ class LogSearch:
             scratch.write_text(json.dumps(plain))
             scratch.replace(path)
 
-    def _remember(self, gang: Gang) -> None:
+    def _remember(self, gang: LocalGang) -> None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, WireError):
             plain = json.loads((self._folder / PLACES_NAME).read_text())
             if plain["gang"] == str(gang.attempt):
@@ -308,7 +308,7 @@ def kernel_source(kernel_log: str, *, node: str, shares_machine: bool) -> Kernel
     return KernelSource(path=kernel_log.replace("{node}", node), is_shared=not is_own)
 
 
-def _of_rank(match: Match, gang: Gang) -> Match:
+def _of_rank(match: Match, gang: LocalGang) -> Match:
     """Name the rank whose process a line is about."""
     pid = match.named.get("pid", "")
     if match.rank is not None or not pid or not (match.of_kernel and _numbers_as_the_kernel()):

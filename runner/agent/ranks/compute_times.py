@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections import deque
 
-from runner.agent.ranks.reports import Step
+from runner.agent.ranks.reports import StepReport
 from runner.facts.messages.signals import RankCompute
 
 # between two words of it; chosen: eight ranks then cost 33 bytes a second (measured)
@@ -27,7 +27,7 @@ class ComputeTimes:
         self._seconds: dict[int, deque[float]] = {}
         self._stages: dict[int, int] = {}
 
-    def add(self, rank: int, report: Step) -> None:
+    def add(self, rank: int, report: StepReport) -> None:
         """Note what a step cost a rank; what is no duration is passed over."""
         if report.stage is not None:
             self._stages[rank] = report.stage

@@ -49,7 +49,7 @@ WRITES_SECONDS = 0.2
 
 
 @dataclass(slots=True, kw_only=True)
-class RankHere:
+class LocalRank:
     """A rank of this node. `stopped_since`: monotonic seconds, while its process is seen in state T (SIGSTOP).
 
     That is halfway between the first look that found it so and the one before.
@@ -64,7 +64,7 @@ class RankHere:
     num_junk: int = 0
 
 
-class Gang:
+class LocalGang:
     """The ranks of one attempt on this node, and what they have told. `stamp` gives each signal its source fields.
 
     `progress_at` (monotonic seconds) is the last step of any rank; of ranks that report none, the last time one wrote
@@ -86,8 +86,8 @@ class Gang:
         self.assignment = assignment
         self.plan: LaunchPlan = assignment.plan
         self.epoch = assignment.epoch
-        self.ranks = {rank: RankHere(rank=rank, pid=pid) for rank, pid in sorted(pids.items())}
-        self.understood: reports.Hello | None = None
+        self.ranks = {rank: LocalRank(rank=rank, pid=pid) for rank, pid in sorted(pids.items())}
+        self.understood: reports.HelloReport | None = None
         self.last_step: int | None = None
         self.progress_at = now
         self.writes = 0
@@ -119,7 +119,7 @@ class Gang:
         return self.plan.attempt
 
     @property
-    def alive(self) -> list[RankHere]:
+    def alive(self) -> list[LocalRank]:
         """Return the ranks whose exit was not seen."""
         return [rank for rank in self.ranks.values() if rank.is_alive]
 
@@ -144,19 +144,19 @@ class Gang:
                 )
         return signals
 
-    def _take(self, rank: RankHere, report: reports.Report, now: float) -> list[Signal]:
+    def _take(self, rank: LocalRank, report: reports.Report, now: float) -> list[Signal]:
         match report:
-            case reports.Step():
+            case reports.StepReport():
                 return self._stepped(rank, report, now)
-            case reports.Phase():
+            case reports.PhaseReport():
                 rank.phase = report.phase
-            case reports.Timing():
+            case reports.TimingReport():
                 self._start.took(rank.rank, report.name, report.seconds)
-            case reports.Validation():
+            case reports.ValidationReport():
                 self._fold.validated(report)
-            case reports.Hello():
+            case reports.HelloReport():
                 return self._greeted(report)
-            case reports.Settings():
+            case reports.SettingsReport():
                 values = dict(report.values)
                 step = report.step
                 return [
@@ -164,12 +164,12 @@ class Gang:
                         **self._stamp(), attempt=self.attempt, step=step, values=values
                     )
                 ]
-            case reports.Sealed():
+            case reports.SealReport():
                 step, path = report.step, report.path
                 return [
                     CheckpointSealed(**self._stamp(), attempt=self.attempt, step=step, path=path)
                 ]
-            case reports.Replicas():
+            case reports.ReplicasReport():
                 return [
                     ReplicasDisagree(
                         **self._stamp(),
@@ -180,7 +180,7 @@ class Gang:
                         detail=report.detail[:MAX_DETAIL],
                     )
                 ]
-            case reports.RequestAcknowledged():
+            case reports.RequestReport():
                 return self._request_taken(report)
         return []
 
@@ -189,7 +189,7 @@ class Gang:
         if self.last_step is None:
             self._read = (*self._read, *records)[-MAX_STEPS:]
 
-    def _stepped(self, rank: RankHere, report: reports.Step, now: float) -> list[Signal]:
+    def _stepped(self, rank: LocalRank, report: reports.StepReport, now: float) -> list[Signal]:
         self._fold.add(rank.rank, report)
         self._compute.add(rank.rank, report)
         self._start.stepped(rank.rank, now)
@@ -207,7 +207,7 @@ class Gang:
         self.wants_beat = True
         return self.mark(now, every_seconds=0.0)
 
-    def _greeted(self, report: reports.Hello) -> list[Signal]:
+    def _greeted(self, report: reports.HelloReport) -> list[Signal]:
         is_first = self.understood is None
         self.understood = report
         if not is_first or not self.leads:
@@ -217,7 +217,7 @@ class Gang:
             RanksReady(**self._stamp(), attempt=self.attempt, requests=requests, remedies=remedies)
         ]
 
-    def _request_taken(self, report: reports.RequestAcknowledged) -> list[Signal]:
+    def _request_taken(self, report: reports.RequestReport) -> list[Signal]:
         if not self.leads or report.request in self._taken or len(self._taken) >= MAX_REMEMBERED:
             return []
         self._taken[report.request] = None

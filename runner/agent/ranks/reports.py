@@ -31,7 +31,12 @@ MAX_RANK = 2**24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
+class Report:
+    """One line that a rank reports."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HelloReport(Report):
     """What a rank understands."""
 
     requests: tuple[str, ...] = ()
@@ -39,14 +44,14 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class PhaseReport(Report):
     """What a rank is doing from now on."""
 
     phase: Literal["start", "step", "evaluate", "checkpoint"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class TimingReport(Report):
     """How long a part of the start took."""
 
     name: str
@@ -54,7 +59,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class SettingsReport(Report):
     """Settings in effect, read back after loading."""
 
     step: int
@@ -62,7 +67,7 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class StepReport(Report):
     """A finished step as one rank saw it."""
 
     step: int
@@ -85,7 +90,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Validation:
+class ValidationReport(Report):
     """A held-out loss."""
 
     step: int
@@ -93,7 +98,7 @@ class Validation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sealed:
+class SealReport(Report):
     """A checkpoint's manifest is in place."""
 
     step: int
@@ -101,7 +106,7 @@ class Sealed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RequestAcknowledged:
+class RequestReport(Report):
     """The step after which a request takes effect."""
 
     request: str
@@ -109,7 +114,7 @@ class RequestAcknowledged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replicas:
+class ReplicasReport(Report):
     """What must be the same on several ranks, or at two moments, is not. `ranks`: the odd ones; empty: nobody can say."""
 
     # steps done when it was seen
@@ -119,20 +124,16 @@ class Replicas:
     detail: str = ""
 
 
-Report = (
-    Hello | Phase | Timing | Settings | Step | Validation | Sealed | RequestAcknowledged | Replicas
-)
-
-_KINDS: dict[str, type] = {
-    "hello": Hello,
-    "phase": Phase,
-    "timing": Timing,
-    "settings": Settings,
-    "step": Step,
-    "validation": Validation,
-    "checkpoint": Sealed,
-    "taken": RequestAcknowledged,
-    "replicas": Replicas,
+_KINDS: dict[str, type[Report]] = {
+    "hello": HelloReport,
+    "phase": PhaseReport,
+    "timing": TimingReport,
+    "settings": SettingsReport,
+    "step": StepReport,
+    "validation": ValidationReport,
+    "checkpoint": SealReport,
+    "taken": RequestReport,
+    "replicas": ReplicasReport,
 }
 
 
@@ -172,9 +173,12 @@ def _check_bounds(report: Report) -> None:
     stage = getattr(report, "stage", None)
     if stage is not None and not 0 <= stage < MAX_STAGE:
         raise WireError(f"stage {str(stage)[:40]} is out of range")
-    if isinstance(report, Hello) and max(len(report.requests), len(report.remedies)) > MAX_NAMES:
+    if (
+        isinstance(report, HelloReport)
+        and max(len(report.requests), len(report.remedies)) > MAX_NAMES
+    ):
         raise WireError(f"more than {MAX_NAMES} names")
-    if isinstance(report, Replicas):
+    if isinstance(report, ReplicasReport):
         if len(report.ranks) > MAX_ODD_RANKS:
             raise WireError(f"{len(report.ranks)} odd ranks; at most {MAX_ODD_RANKS}")
         if not all(0 <= rank < MAX_RANK for rank in report.ranks):

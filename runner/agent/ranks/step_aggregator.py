@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from runner.agent.ranks.reports import Step, Validation
+from runner.agent.ranks.reports import StepReport, ValidationReport
 from runner.facts.messages.signals import StepRecord
 
 # in one heartbeat, which must fit one message; the oldest make room; chosen
@@ -29,7 +29,7 @@ class StepAggregator:
         # were open at the last heartbeat already
         self._overdue: set[int] = set()
 
-    def add(self, rank: int, report: Step) -> None:
+    def add(self, rank: int, report: StepReport) -> None:
         """Fold in one rank's view."""
         record = self._record(report.step)
         for name in _FIRST_GIVEN:
@@ -55,7 +55,7 @@ class StepAggregator:
             if value is not None and _outranks(value, record.get(name)):
                 record[name] = value
 
-    def validated(self, report: Validation) -> None:
+    def validated(self, report: ValidationReport) -> None:
         """Fold in a held-out loss."""
         self._record(report.step).setdefault("validation_loss", report.loss)
 

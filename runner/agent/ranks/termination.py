@@ -11,18 +11,18 @@ from pathlib import Path
 from runner.agent.event_loop import EventLoop
 from runner.agent.hangs import flight_recorder, stack_dumps
 from runner.agent.hangs.stack_summary import read_stacks
-from runner.agent.launch.keeper_lifecycle import Keeping
-from runner.agent.ranks.gang import Gang
+from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
+from runner.agent.ranks.gang import LocalGang
 from runner.facts.messages.rank_stacks import RankStack
 
 log = logging.getLogger("stoker.agent")
 
 
 @dataclass(slots=True, kw_only=True)
-class End:
+class Termination:
     """Ranks on their way out. `kill_at`: monotonic seconds."""
 
-    gang: Gang
+    gang: LocalGang
     kill_at: float
     is_killed: bool = False
     fenced: bool = False
@@ -32,17 +32,17 @@ class End:
     stands: tuple[RankStack, ...] = ()
 
 
-class Ending:
+class Terminator:
     """One gang's end at a time: `under_way`, None when there is none."""
 
-    def __init__(self, loop: EventLoop, keeping: Keeping) -> None:
+    def __init__(self, loop: EventLoop, keeper: KeeperLifecycle) -> None:
         self._loop = loop
-        self._keeping = keeping
-        self.under_way: End | None = None
+        self._keeper = keeper
+        self.under_way: Termination | None = None
 
     def begin(
         self,
-        gang: Gang,
+        gang: LocalGang,
         *,
         grace_seconds: float,
         stacks_seconds: float = 0.0,
@@ -53,13 +53,13 @@ class Ending:
         late_seconds = 2 * stack_dumps.REAP_SECONDS if stacks_seconds > 0 else 0.0
         kill_at = now + max(grace_seconds, stacks_seconds + late_seconds)
         if self.under_way is None:
-            self.under_way = End(gang=gang, kill_at=kill_at)
+            self.under_way = Termination(gang=gang, kill_at=kill_at)
             if stacks_seconds > 0 and gang.alive:
                 self._dump_stacks(self.under_way, stacks_seconds)
             if grace_seconds > 0:
                 for rank in gang.alive:
                     number = int(signal.SIGTERM)
-                    self._keeping.send("signal", rank=rank.rank, signal=number, ends=True)
+                    self._keeper.send("signal", rank=rank.rank, signal=number, ends=True)
         end = self.under_way
         end.kill_at = min(end.kill_at, kill_at)
         end.fenced = end.fenced or fenced
@@ -74,16 +74,16 @@ class Ending:
         if end is None or end.is_killed:
             return
         end.is_killed = True
-        self._keeping.send("kill", epoch=end.gang.epoch, attempt=str(end.gang.attempt))
-        self._keeping.expect_answer()
+        self._keeper.send("kill", epoch=end.gang.epoch, attempt=str(end.gang.attempt))
+        self._keeper.expect_answer()
 
-    def over(self) -> End | None:
+    def over(self) -> Termination | None:
         """Note that the ranks are gone; return how they ended, None if nobody here had meant it."""
         self._loop.cancel("grace")
         end, self.under_way = self.under_way, None
         return end
 
-    def _dump_stacks(self, end: End, budget_seconds: float) -> None:
+    def _dump_stacks(self, end: Termination, budget_seconds: float) -> None:
         """Write down where ranks stand, then kill them; the kill does not wait for a folder that hangs."""
         gang = end.gang
         pids = {rank.rank: rank.pid for rank in gang.alive}

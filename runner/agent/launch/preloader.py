@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Literal
 
+from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop
 from runner.agent.launch import rank_commands, users
-from runner.agent.launch.keeper_client import AgentConfig
-from runner.agent.launch.keeper_lifecycle import Keeping
-from runner.agent.launch.program import NoPythonProgram
+from runner.agent.launch.keeper_lifecycle import KeeperLifecycle
+from runner.agent.launch.program import NotForkableCommand
 from runner.agent.launch.users import NoSuchUser
 from runner.facts.messages.assignments import PreloadPlan
 
@@ -24,18 +24,18 @@ LAST_REVIVAL_SECONDS = 60.0
 State = Literal["", "importing", "ready", "odd", "dead"]
 
 
-class Warming:
+class Preloader:
     """The wish for a warm process, and what the keeper says of it. `on_change` is called when a launch may go on."""
 
     def __init__(
         self,
-        place: AgentConfig,
+        config: AgentConfig,
         loop: EventLoop,
         *,
-        keeping: Keeping,
+        keeper: KeeperLifecycle,
         on_change: Callable[[], None],
     ) -> None:
-        self._place, self._loop, self._keeping, self._on_change = place, loop, keeping, on_change
+        self._config, self._loop, self._keeper, self._on_change = config, loop, keeper, on_change
         self._plan: PreloadPlan | None = None
         # before that, a keeper that is found may hold one
         self._was_told = False
@@ -71,21 +71,21 @@ class Warming:
         self._request, self.pid, self.versions = {}, 0, {}
         if self._plan is None:
             self._set("", "")
-            self._keeping.send("warm", request={})
+            self._keeper.send("warm", request={})
             return
         try:
             user = users.find(self._plan.user)
-            users.must_be_able(user, self._keeping.abilities)
+            users.require_ability(user, self._keeper.abilities)
             self._request = rank_commands.warm_request(
-                self._plan, python=self._place.python, user=user
+                self._plan, python=self._config.python, user=user
             )
-        except (NoPythonProgram, NoSuchUser) as error:
+        except (NotForkableCommand, NoSuchUser) as error:
             self._set("odd", str(error))
-            self._keeping.send("warm", request={})
+            self._keeper.send("warm", request={})
             return
         self._since = time.monotonic()
         self._set("importing", "")
-        self._keeping.send("warm", request=self._request)
+        self._keeper.send("warm", request=self._request)
 
     def hear(self, message: dict[str, Any]) -> None:
         """Take what the keeper tells of its warm process; one that died is made anew, one that is odd stays so."""
@@ -102,12 +102,12 @@ class Warming:
         """Note that ranks were forked: should it die now, it is worth another at once."""
         self._revival_seconds = 0.0
 
-    def patience_ends(self) -> float | None:
+    def wait_until(self) -> float | None:
         """Return until when (monotonic seconds) a launch is to wait for it, or None when it need not."""
         if self.state != "importing":
             return None
         # They take seconds, and a gang of fresh processes would only compete with them.
-        until = self._since + self._place.cluster.preload_seconds
+        until = self._since + self._config.cluster.preload_seconds
         return until if time.monotonic() < until else None
 
     def why_cold(self) -> str:
@@ -115,7 +115,7 @@ class Warming:
         if not self.is_wanted or self.state == "ready":
             return ""
         if self.state == "importing":
-            return f"the preload takes longer than {self._place.cluster.preload_seconds:g} s"
+            return f"the preload takes longer than {self._config.cluster.preload_seconds:g} s"
         return self.reason
 
     def _set(self, state: State, reason: str) -> None:

@@ -1,0 +1,37 @@
+"""What an agent is started with: its node, its folder, its cluster."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from runner.facts.specs.cluster import ClusterSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """What an agent is started with. `python` runs the keeper, and ranks whose plan names no interpreter.
+
+    `machine` is the root of the paths that describe the hardware: sys/class/...
+    """
+
+    node: str
+    folder: Path
+    cluster: ClusterSpec
+    slots: int = 1
+    address: str = "127.0.0.1"
+    python: str = sys.executable
+    device_files: Path = Path("/dev")
+    machine: Path = Path("/")
+
+    @property
+    def shares_machine(self) -> bool:
+        """Whether the node is one of those that the cluster's own machine plays: n1, n2, ... of `local`."""
+        local = self.cluster.local
+        return self.node in {f"n{index}" for index in range(1, local.nodes + local.spares + 1)}
+
+    @property
+    def rank_variables(self) -> dict[str, str]:
+        """Variables in the environment of every rank of this node, whatever its attempt."""
+        return {"STOKER_CLUSTER": self.cluster.name, "STOKER_NODE": self.node}
