@@ -10,13 +10,14 @@ PIP    := $(BIN)/python -m pip --quiet --disable-pip-version-check install --con
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-fast check format bench soak docs clean
+.PHONY: help install demo test test-fast check measures format bench soak docs clean
 
 help:
 	@echo "make demo       train on real text, lose a rank and a node, recover, sum up (under 3 minutes)"
 	@echo "make test       all tests"
 	@echo "make test-fast  tests that need neither torch nor long runs (under 3 minutes)"
-	@echo "make check      ruff, format, mypy, import-linter"
+	@echo "make check      ruff, format, mypy, import-linter, measures of the code"
+	@echo "make measures   measures of the code, and where it breaks a rule of words or of form"
 	@echo "make bench      figures with their method, PASS or MISS"
 	@echo "make soak       a thousand rounds of kills, hundreds more at random moments, every fault in every story"
 	@echo "make docs       write the generated pages anew"
@@ -52,6 +53,10 @@ check: $(STAMP)
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo
+	@$(BIN)/python -m tests.measures 0
+
+measures: $(STAMP)
+	@$(BIN)/python -m tests.measures 20
 
 format: $(STAMP)
 	@$(BIN)/ruff check --fix .
