@@ -13,6 +13,7 @@ from runner.decide import requests
 from runner.decide.decision import Decision, Policy
 from runner.decide.incidents import diagnosis, non_fatal, pending_evidence
 from runner.decide.nodes import admission_checks, drain, failure_domains, join, lifecycle, probes
+from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.placement.allocation import in_order
 from runner.decide.runs import attempts, checkpoint_trust, reconcile
 from runner.decide.state.apply import apply_entry
@@ -55,18 +56,17 @@ class Controller:
         """Return the records that this input leads to. Changes nothing of the state; unknown kinds lead to nothing."""
         draft = Decision(state=self.state, policy=self.policy, now=now)
         handler = _INPUTS.get(type(fact))
-        if handler is not None and not self._is_anothers(fact):
+        if handler is not None and self._is_believed(fact):
             handler(draft, fact)
         if type(fact) is r.Settle and not draft.records:
             self._outlook.is_settled = True
         return tuple(draft.records)
 
-    def _is_anothers(self, fact: object) -> bool:
-        """Whether this is the word of an agent that is not the node's: only its wish to join leads to anything."""
+    def _is_believed(self, fact: object) -> bool:
+        """Whether an input counts: of a displaced agent's signals only NodeJoined does."""
         if not isinstance(fact, s.Signal) or isinstance(fact, s.NodeJoined):
-            return False
-        node = self.state.nodes.get(fact.node)
-        return node is not None and bool(fact.life and node.life) and node.life != fact.life
+            return True
+        return is_current_agent(self.state.nodes.get(fact.node), fact)
 
     def apply(self, entry: r.JournalEntry) -> None:
         """Apply one journal entry, new or replayed."""
@@ -195,13 +195,13 @@ _INPUTS: dict[type, Callable[[Decision, Any], None]] = {
     s.ReplicasDisagree: non_fatal.on_replicas,
     s.RanksReady: attempts.on_ranks_ready,
     s.Progress: attempts.on_progress,
-    GangStillStepping: probes.on_gang_advances,
+    GangStillStepping: probes.on_gang_still_stepping,
     GangStartTimed: attempts.on_gang_timed,
     s.SettingsInEffect: attempts.on_settings,
     s.CheckpointSealed: checkpoint_trust.on_checkpoint_sealed,
     Finding: _on_finding,
-    HeartbeatResumed: probes.on_node_heard,
-    CorrelatedSilence: probes.on_mass_silence,
+    HeartbeatResumed: probes.on_heartbeat_resumed,
+    CorrelatedSilence: probes.on_correlated_silence,
     DomainSilence: probes.on_domain_silence,
     ActionResult: _on_result,
     **dict.fromkeys(requests.HANDLERS, requests.on_request),

@@ -8,7 +8,7 @@ from typing import Any
 from runner.decide.decision import Decision
 from runner.decide.nodes import drain
 from runner.decide.placement.launch_plans import checkpoint_folder, run_folder
-from runner.decide.placement.topology import torn_groups
+from runner.decide.placement.topology import tensor_groups_across_nodes
 from runner.decide.state.cluster_state import GONE, Run
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
@@ -80,7 +80,7 @@ def _start_run(draft: Decision, request: StartRun) -> None:
 
 def _torn(spec: RunSpec) -> str:
     """Say which tensor-parallel groups do not fit on one node: it works, and slowly."""
-    groups = torn_groups(spec.tensor, spec.ranks_per_node, spec.world_size)
+    groups = tensor_groups_across_nodes(spec.tensor, spec.ranks_per_node, spec.world_size)
     if not groups:
         return ""
     named = join_words([f"{first}-{last}" for first, last in groups], most=MAX_GROUPS_NAMED)

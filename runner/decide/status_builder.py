@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runner.decide.nodes import spares
-from runner.decide.nodes.hardware import offences_that_count
+from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.placement.launch_plans import Preloads, checkpoint_folder, run_folder
 from runner.decide.runs.checkpoint_trust import TRUSTED
 from runner.decide.state.cluster_state import Incident, Node, PendingDrain, Run, State
@@ -172,7 +172,7 @@ def draw(
 def counting_offences(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
     """Return hardware -> its offences that still count, where there are any."""
     counted = {
-        name: offences_that_count(known, cluster, now)
+        name: recent_hardware_faults(known, cluster, now)
         for name, known in state.hardware.items()
         if known.offences
     }

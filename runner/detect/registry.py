@@ -11,6 +11,7 @@ from importlib import import_module
 import runner.detect
 from runner.detect.detector import DETECTORS, Detector, NodeSilence
 from runner.facts.faults import Finding
+from runner.facts.ids import is_same_agent
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.watch import WatchList
 
@@ -37,8 +38,7 @@ class DetectorRegistry:
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[object]:
         """Return what a heartbeat makes true. A heartbeat of another agent than the node's current one is ignored."""
-        life = self._watch.lives.get(heartbeat.node, "")
-        if life and heartbeat.life and heartbeat.life != life:
+        if not is_same_agent(self._watch.lives.get(heartbeat.node, ""), heartbeat.life):
             return []
         findings: list[object] = []
         for index, detector in enumerate(self._detectors):

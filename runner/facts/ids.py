@@ -6,6 +6,11 @@ from operator import itemgetter
 from typing import Self, cast
 
 
+def is_same_agent(life: str, other: str) -> bool:
+    """Whether two instances of agents may be the same; an empty one is unknown and contradicts none."""
+    return not life or not other or life == other
+
+
 class AttemptId(tuple[int, int, int]):
     """One launch of a run: `12.45.2` is run 12, 45th configuration, 2nd restart of it. Compared as numbers.
 

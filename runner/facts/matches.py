@@ -108,7 +108,7 @@ class Match:
     named: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def is_telling(self) -> bool:
+    def warrants_incident(self) -> bool:
         """Whether it is worth an incident though the ranks live: hardware that will be the same again, or the kernel's own word."""
         says_hardware = self.weight == "names" and self.layer in DEEP and bool(self.fault)
         return says_hardware and (self.is_lasting or self.of_kernel)

@@ -178,7 +178,7 @@ def _culprit(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> Cul
         return Culprit(kind="node", id=node)
     if root.scope in ("storage", "fabric", "scheduler"):
         return None
-    rank = _lonely_rank(root, same, placed)
+    rank = _only_rank_affected(root, same, placed)
     return Culprit(kind="rank", id=str(rank)) if rank is not None else None
 
 
@@ -220,7 +220,7 @@ def _late_rank(placed: Sequence[Match]) -> Culprit | None:
     return Culprit(kind="rank", id=str(behind[0]))
 
 
-def _lonely_rank(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> int | None:
+def _only_rank_affected(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> int | None:
     """Return the rank that its launcher saw fail first; else the one that alone says it of itself, while others speak too.
 
     What the program or its settings are to blame for strikes all ranks: that one of them is shown first means nothing.

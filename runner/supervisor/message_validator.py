@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Literal
 
+from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.state.cluster_state import State
 from runner.errors import Forged, StoreRolledBack, WireError
 from runner.facts import wire
@@ -93,7 +94,7 @@ class MessageValidator:
         node = state.nodes.get(signal.node)
         if node is None and stream == BEATS:
             raise Refused("stranger", f"{stream}: {signal.node!r} is no node that has joined")
-        if node is None or not node.life or not signal.life or node.life == signal.life:
+        if is_current_agent(node, signal):
             return
         if not isinstance(signal, NodeJoined):
             kind = wire.kind_of(signal)

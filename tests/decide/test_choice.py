@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 
-from runner.decide.placement.allocation import choose_nodes, in_order, who_has
+from runner.decide.placement.allocation import choose_nodes, holders_of_nodes, in_order
 from runner.decide.placement.launch_plans import is_usable
 from runner.decide.state.cluster_state import Attempt, Node, PendingDrain, Run, State
 from runner.facts.ids import AttemptId
@@ -179,7 +179,7 @@ def test_a_run_that_waits_says_who_has_what_it_could_use() -> None:
     run(state, 2, "n1", "n2", at="running", priority=3)
     state.nodes["n1"].slots = 1
     mine = run(state, 2)
-    assert who_has(state, mine) == "run 1 r1 (priority 3) has n2"
+    assert holders_of_nodes(state, mine) == "run 1 r1 (priority 3) has n2"
 
 
 def test_whatever_the_situation_a_choice_is_sound() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runner.decide.decision import Decision, Policy
-from runner.decide.nodes.hardware import DAY_SECONDS, is_same, offend, recognise, see
+from runner.decide.nodes.hardware import DAY_SECONDS, identify, is_same, record_hardware_fault, see
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Hardware, Node, State
 from runner.facts.messages import records as r
@@ -48,15 +48,15 @@ def test_hardware_is_recognised_by_its_parts(
 ) -> None:
     """A board or file that is equal, else a GPU, else a network card where there is no board: it is the same machine."""
     state = known(machine("first", *before))
-    assert recognise(state, "second", now) == ("first" if same else "second")
+    assert identify(state, "second", now) == ("first" if same else "second")
 
 
 def test_the_id_comes_first_and_refused_hardware_before_other() -> None:
     """A known id settles it; of two that share a GPU with the newcomer, the refused one is meant."""
     state = known(machine("a", "gpu:1"), machine("b", "gpu:2", refused=True))
-    assert recognise(state, "a", ("gpu:2",)) == "a"
-    assert recognise(state, "c", ("gpu:1", "gpu:2")) == "b"
-    assert recognise(state, "", ("gpu:2",)) == ""
+    assert identify(state, "a", ("gpu:2",)) == "a"
+    assert identify(state, "c", ("gpu:1", "gpu:2")) == "b"
+    assert identify(state, "", ("gpu:2",)) == ""
 
 
 def test_a_bare_serial_of_an_earlier_release_is_the_part_with_its_kind_before_it() -> None:
@@ -88,7 +88,7 @@ def strike(state: State, node: Node, at: float) -> list[object]:
     """Let a node's hardware offend once; return what was decided, applied."""
     state.now = at
     draft = Decision(state=state, policy=POLICY, now=at)
-    offend(draft, node, fault="node_silent", evidence="dead")
+    record_hardware_fault(draft, node, fault="node_silent", evidence="dead")
     for record in draft.records:
         apply_record(state, record)
     return draft.records
@@ -158,7 +158,7 @@ def test_refused_hardware_is_still_known_by_parts_that_it_has_lost() -> None:
     state = known(machine("bad", "board:1", "gpu:a", refused=True))
     for parts in (("board:2", "gpu:a"), ("board:2", "gpu:b"), ("board:1", "gpu:c")):
         draft = Decision(state=state, policy=POLICY, now=1.0)
-        assert recognise(state, parts[0], parts) == "bad"
+        assert identify(state, parts[0], parts) == "bad"
         see(draft, hardware="bad", node="n9", parts=parts)
         for record in draft.records:
             apply_record(state, record)

@@ -11,10 +11,10 @@ from runner.decide.placement.topology import (
     Domains,
     Map,
     arrange,
-    cost_of,
+    arrangement_cost,
     fill,
-    shape_of,
-    torn_groups,
+    gang_shape,
+    tensor_groups_across_nodes,
 )
 
 
@@ -44,48 +44,48 @@ def test_distance_is_the_nearest_kind_that_two_nodes_share() -> None:
 
 def test_columns_are_pipelines_of_whole_nodes() -> None:
     """Stages of whole nodes make columns; a pipeline that does not divide the nodes, or none, makes a ring."""
-    shape = shape_of(nodes=6, pipeline=3)
+    shape = gang_shape(nodes=6, pipeline=3)
     assert shape.columns == 2
     assert [list(shape.places(column)) for column in range(2)] == [[0, 2, 4], [1, 3, 5]]
     assert shape.neighbours(2) == [0, 4]
-    assert shape_of(nodes=6, pipeline=4).columns == 0
-    assert sorted(shape_of(nodes=4, pipeline=1).neighbours(0)) == [1, 3]
-    assert shape_of(nodes=2, pipeline=1).neighbours(0) == [1]
-    assert shape_of(nodes=1, pipeline=1).neighbours(0) == []
+    assert gang_shape(nodes=6, pipeline=4).columns == 0
+    assert sorted(gang_shape(nodes=4, pipeline=1).neighbours(0)) == [1, 3]
+    assert gang_shape(nodes=2, pipeline=1).neighbours(0) == [1]
+    assert gang_shape(nodes=1, pipeline=1).neighbours(0) == []
 
 
 def test_a_gang_goes_where_it_fits_best() -> None:
     """The smallest domain that holds it, of the nearest kind that can: what is left elsewhere stays whole for others."""
     where = Map(cluster(racks=2, switches=2, nodes=4))
     free = names(0, 1, 4, 5, 6, 7, 8, 9, 10)
-    assert arrange(free, shape_of(nodes=2, pipeline=1), where) == ["n0", "n1"]
-    assert arrange(free, shape_of(nodes=3, pipeline=1), where) == ["n8", "n9", "n10"]
-    assert arrange(free, shape_of(nodes=4, pipeline=1), where) == ["n4", "n5", "n6", "n7"]
-    assert arrange(free, shape_of(nodes=5, pipeline=1), where) == ["n4", "n5", "n6", "n7", "n0"]
+    assert arrange(free, gang_shape(nodes=2, pipeline=1), where) == ["n0", "n1"]
+    assert arrange(free, gang_shape(nodes=3, pipeline=1), where) == ["n8", "n9", "n10"]
+    assert arrange(free, gang_shape(nodes=4, pipeline=1), where) == ["n4", "n5", "n6", "n7"]
+    assert arrange(free, gang_shape(nodes=5, pipeline=1), where) == ["n4", "n5", "n6", "n7", "n0"]
 
 
 def test_each_pipeline_gets_a_switch_of_its_own() -> None:
     """4 stages of 2 nodes: in the order of names each pipeline would cross switches; it need not."""
     where = Map(cluster(racks=1, switches=2, nodes=4))
-    shape = shape_of(nodes=8, pipeline=4)
+    shape = gang_shape(nodes=8, pipeline=4)
     chosen = arrange(names(*range(8)), shape, where)
     assert chosen == ["n0", "n4", "n1", "n5", "n2", "n6", "n3", "n7"]
-    assert cost_of(chosen, shape, where)[0] == 0
-    assert cost_of(names(*range(8)), shape, where)[0] > 0
+    assert arrangement_cost(chosen, shape, where)[0] == 0
+    assert arrangement_cost(names(*range(8)), shape, where)[0] > 0
 
 
 def test_pipelines_use_what_whole_switches_leave() -> None:
     """Three pipelines of 2 on switches with 3, 3 and 2 free nodes: two of 3 keep one over, and no pipeline is cut."""
     where = Map(cluster(racks=1, switches=3, nodes=3))
-    shape = shape_of(nodes=6, pipeline=2)
+    shape = gang_shape(nodes=6, pipeline=2)
     chosen = arrange(names(0, 1, 2, 3, 4, 5, 6, 7), shape, where)
-    assert cost_of(chosen, shape, where)[0] == 0
+    assert arrangement_cost(chosen, shape, where)[0] == 0
 
 
 def test_the_nearest_spare_takes_a_vacant_place() -> None:
     """Nearest to the stages before and after, not first by number; the others stay."""
     where = Map(cluster(racks=2, switches=2, nodes=3))
-    shape = shape_of(nodes=4, pipeline=2)
+    shape = gang_shape(nodes=4, pipeline=2)
     places = ["n0", "n6", None, "n7"]
     assert fill(places, names(9, 8, 2, 3), shape, where) == ["n0", "n6", "n2", "n7"]
     places = ["n0", "n6", "n1", None]
@@ -95,13 +95,13 @@ def test_the_nearest_spare_takes_a_vacant_place() -> None:
 def test_without_domains_nodes_come_in_their_order() -> None:
     """Nothing is known of distances, so nothing is shuffled."""
     where = Map({})
-    assert arrange(names(3, 1, 2), shape_of(nodes=2, pipeline=2), where) == ["n3", "n1"]
-    assert fill([None, "n9"], names(3, 1), shape_of(nodes=2, pipeline=1), where) == ["n3", "n9"]
+    assert arrange(names(3, 1, 2), gang_shape(nodes=2, pipeline=2), where) == ["n3", "n1"]
+    assert fill([None, "n9"], names(3, 1), gang_shape(nodes=2, pipeline=1), where) == ["n3", "n9"]
 
 
 def test_too_few_spares_fill_nothing() -> None:
     """A gang is whole or not there."""
-    assert fill([None, None, "n1"], ("n2",), shape_of(nodes=3, pipeline=1), Map({})) is None
+    assert fill([None, None, "n1"], ("n2",), gang_shape(nodes=3, pipeline=1), Map({})) is None
 
 
 @st.composite
@@ -139,7 +139,7 @@ def test_whoever_has_a_place_keeps_it_and_order_is_never_better(
 ) -> None:
     """A filled gang is whole, of different nodes, at a cost no higher than spares in their order; None only if too few."""
     domains, spares, places, pipeline = situation
-    where, shape = Map(domains), shape_of(nodes=len(places), pipeline=pipeline)
+    where, shape = Map(domains), gang_shape(nodes=len(places), pipeline=pipeline)
     found = fill(places, spares, shape, where)
     if len(spares) < places.count(None):
         assert found is None
@@ -151,7 +151,7 @@ def test_whoever_has_a_place_keeps_it_and_order_is_never_better(
     assert all(node in (None, found[place]) for place, node in enumerate(places))
     rest = iter(spares)
     in_order = [next(rest) if node is None else node for node in places]
-    assert cost_of(found, shape, where) <= cost_of(in_order, shape, where)
+    assert arrangement_cost(found, shape, where) <= arrangement_cost(in_order, shape, where)
     assert found == fill(places, spares, shape, Map(domains))
 
 
@@ -159,10 +159,10 @@ def test_two_thousand_nodes_are_arranged() -> None:
     """A gang of 2,000 nodes in pipelines of 8 is placed at no cost, and a rack's worth of vacancies is filled."""
     where = Map(cluster(racks=35, switches=4, nodes=16))
     every = names(*range(35 * 64))
-    shape = shape_of(nodes=2000, pipeline=8)
+    shape = gang_shape(nodes=2000, pipeline=8)
     chosen = arrange(every, shape, where)
     assert len(set(chosen)) == 2000
-    assert cost_of(chosen, shape, where)[0] == 0
+    assert arrangement_cost(chosen, shape, where)[0] == 0
     lost = set(names(*range(64)))
     places = [None if node in lost else node for node in chosen]
     spares = [node for node in every if node not in chosen]
@@ -170,13 +170,16 @@ def test_two_thousand_nodes_are_arranged() -> None:
     assert filled is not None
     moved = sum(old != new for old, new in zip(chosen, filled, strict=True))
     assert moved == places.count(None)
-    alone = fill([None] * 2000, every, shape_of(nodes=2000, pipeline=1), where)
+    alone = fill([None] * 2000, every, gang_shape(nodes=2000, pipeline=1), where)
     assert alone is not None
-    assert cost_of(alone, shape_of(nodes=2000, pipeline=1), where)[0] < 200
+    assert arrangement_cost(alone, gang_shape(nodes=2000, pipeline=1), where)[0] < 200
 
 
 def test_tensor_groups_that_span_nodes_are_named() -> None:
     """First and last rank of each; none if the group's size divides the ranks of a node."""
-    assert torn_groups(tensor=2, ranks_per_node=4, world_size=8) == []
-    assert torn_groups(tensor=3, ranks_per_node=4, world_size=12) == [(3, 5), (6, 8)]
-    assert torn_groups(tensor=8, ranks_per_node=4, world_size=16) == [(0, 7), (8, 15)]
+    assert tensor_groups_across_nodes(tensor=2, ranks_per_node=4, world_size=8) == []
+    assert tensor_groups_across_nodes(tensor=3, ranks_per_node=4, world_size=12) == [(3, 5), (6, 8)]
+    assert tensor_groups_across_nodes(tensor=8, ranks_per_node=4, world_size=16) == [
+        (0, 7),
+        (8, 15),
+    ]

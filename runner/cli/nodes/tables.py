@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from runner.cli import output
-from runner.decide.nodes.hardware import offences_that_count
+from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.state.cluster_state import Hardware, Node
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, SparesStatus
 from runner.facts.specs.cluster import ClusterSpec
@@ -189,7 +189,7 @@ def hardware_in_full(hardware: Hardware, *, cluster: ClusterSpec, now: float) ->
         "parts": ", ".join(printable(part, 80) for part in hardware.parts),
         "names": names(hardware.nodes),
         "verdict": verdict_in_words(hardware),
-        "offences": f"{offences_that_count(hardware, cluster, now)} count, of the last "
+        "offences": f"{recent_hardware_faults(hardware, cluster, now)} count, of the last "
         f"{cluster.lemon_days:g} days; {cluster.lemon_offences} make a lemon",
     }
     lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
@@ -208,7 +208,7 @@ def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float
             printable(known.hardware, 80),
             names(known.nodes),
             known.verdict or "-",
-            str(offences_that_count(known, cluster, now) or "-"),
+            str(recent_hardware_faults(known, cluster, now) or "-"),
             output.moment(known.offences[-1].at) if known.offences else "-",
             printable(known.reason or (known.offences[-1].fault if known.offences else ""), 80),
         )

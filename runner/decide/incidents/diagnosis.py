@@ -137,7 +137,7 @@ def _may_have_struck(
     """Whether a line can tell of what struck: it was told just now, or its hardware is where the first rank died."""
     if is_echo(kept.match, incident):
         return False
-    if kept.match.is_telling and kept.match.is_lasting and incident.node == kept.match.node:
+    if kept.match.warrants_incident and kept.match.is_lasting and incident.node == kept.match.node:
         return True
     lived_on = kept.step is not None and reached > kept.step + 1
     return not lived_on and now - kept.at <= FRESH_SECONDS

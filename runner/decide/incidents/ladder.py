@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runner.decide.decision import Decision
-from runner.decide.nodes.hardware import offend, quarantine
+from runner.decide.nodes.hardware import quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.actions import StartAgent
 from runner.facts.faults import fault_kind
@@ -95,7 +95,7 @@ def _swap(draft: Decision, incident: Incident, reason: str) -> None:
         draft.add(r.NodeChanged(node=node.node, state="lost", reason=fault, incident=name))
         # An agent that hangs says nothing against its hardware.
         if incident.condition == "node_dead":
-            offend(draft, node, fault=fault, evidence=reason or fault, incident=name)
+            record_hardware_fault(draft, node, fault=fault, evidence=reason or fault, incident=name)
     _restart(draft, incident, reason)
 
 

@@ -39,7 +39,7 @@ def on_lines_kept(draft: Decision, said: LinesMatched) -> None:
     )
     if not new:
         return
-    judge_at = draft.now + WAIT_SECONDS if any(match.is_telling for match in new) else None
+    judge_at = draft.now + WAIT_SECONDS if any(match.warrants_incident for match in new) else None
     draft.add(
         r.EvidenceRecorded(
             attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at
@@ -59,9 +59,11 @@ def settle(draft: Decision, run: Run, attempt: Attempt) -> None:
         return
     draft.add(r.EvidenceJudged(attempt=attempt.attempt))
     found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
-    for node in {kept.match.node: True for kept in attempt.kept if kept.match.is_telling}:
+    for node in {kept.match.node: True for kept in attempt.kept if kept.match.warrants_incident}:
         lines = [
-            kept.match for kept in attempt.kept if kept.match.node == node and kept.match.is_telling
+            kept.match
+            for kept in attempt.kept
+            if kept.match.node == node and kept.match.warrants_incident
         ]
         verdict = diagnosis.verdict_on(lines)
         if verdict is not None:

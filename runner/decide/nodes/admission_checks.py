@@ -7,7 +7,7 @@ from typing import Any
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import respond
-from runner.decide.nodes.hardware import may_quarantine, offend
+from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
@@ -95,7 +95,9 @@ def _failed(draft: Decision, node: Node, reason: str) -> None:
             f"already: `stoker quarantine {node.node}` does it, `stoker readmit {node.node}` checks it again",
             incident=incident.incident,
         )
-    offend(draft, node, fault="node_unfit", evidence=evidence, incident=incident.incident)
+    record_hardware_fault(
+        draft, node, fault="node_unfit", evidence=evidence, incident=incident.incident
+    )
     if draft.is_live(incident):
         draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=what))
 

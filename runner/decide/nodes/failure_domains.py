@@ -121,7 +121,7 @@ def settle(draft: Decision) -> None:
             _note(draft, domain, nodes=tuple(names), back=True)
 
 
-def back_until(state: State) -> list[float]:
+def recovery_deadlines(state: State) -> list[float]:
     """Return when domains that are coming back are to be back."""
     return [since + BACK_SECONDS for since in state.domains_back.values()]
 

@@ -25,7 +25,7 @@ MAX_PARTS = 64
 # ---- who it is ------------------------------------------------------------------------------------------------------
 
 
-def recognise(state: State, hardware: str, parts: Sequence[str]) -> str:
+def identify(state: State, hardware: str, parts: Sequence[str]) -> str:
     """Return the name under which this hardware is known, or its own: by id, board, file, GPU, and at last by network card.
 
     Refused hardware comes first where several would do: it must not get in by parts that it shares with others.
@@ -90,13 +90,13 @@ def is_refused(state: State, hardware: str) -> bool:
 # ---- what it did ----------------------------------------------------------------------------------------------------
 
 
-def offences_that_count(known: Hardware, cluster: ClusterSpec, now: float) -> int:
+def recent_hardware_faults(known: Hardware, cluster: ClusterSpec, now: float) -> int:
     """Return how many of its offences are not older than `lemon_days`."""
     first = now - cluster.lemon_days * DAY_SECONDS
     return sum(offence.at > first for offence in known.offences)
 
 
-def offend(
+def record_hardware_fault(
     draft: Decision, node: Node, *, fault: str, evidence: str, incident: str | None = None
 ) -> None:
     """Note an offence of a node's hardware; one too many makes it a lemon, and the node is quarantined.
@@ -116,7 +116,7 @@ def offend(
         )
     )
     known, cluster = draft.state.hardware.get(node.hardware), draft.policy.cluster
-    num = 1 + (offences_that_count(known, cluster, draft.now) if known is not None else 0)
+    num = 1 + (recent_hardware_faults(known, cluster, draft.now) if known is not None else 0)
     if num < cluster.lemon_offences or is_judged(draft, node):
         return
     days = f"{cluster.lemon_days:g} days"

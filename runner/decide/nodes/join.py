@@ -10,7 +10,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import strike
 from runner.decide.nodes import drain, hardware
 from runner.decide.nodes.predicates import free_state, has_left, is_up, live_attempt
-from runner.decide.nodes.probes import leave_crowd
+from runner.decide.nodes.probes import leave_correlated_silence
 from runner.decide.state.cluster_state import OUT, Node
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, NodeLeft
@@ -25,7 +25,7 @@ def on_node_joined(draft: Decision, joined: NodeJoined) -> None:
     node = state.nodes.get(joined.node)
     if node is not None and _is_old(node, joined):
         return
-    known_as = hardware.recognise(state, joined.hardware, joined.parts)
+    known_as = hardware.identify(state, joined.hardware, joined.parts)
     same = node is not None and hardware.is_same(state, node, hardware=known_as, parts=joined.parts)
     reason = _objection(draft, node, joined, known_as=known_as, same=same)
     if reason:
@@ -40,7 +40,7 @@ def on_node_joined(draft: Decision, joined: NodeJoined) -> None:
             and not _has_yet_to_start(draft, node)
         ):
             draft.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
-        leave_crowd(draft, node)
+        leave_correlated_silence(draft, node)
     if refused_as:
         _keep_out(draft, node, joined, reason=refused_as)
         return

@@ -11,7 +11,7 @@ from runner.decide.incidents import non_fatal
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import admission_checks, drain, spares
 from runner.decide.nodes.predicates import has_left
-from runner.decide.nodes.probes import incident_about, is_in_doubt, look_again_at, probe
+from runner.decide.nodes.probes import incident_about, is_in_doubt, next_probe_at, probe
 from runner.decide.state.cluster_state import GONE, OUT, Node, State
 from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
 from runner.facts.messages import records as r
@@ -64,7 +64,7 @@ def settle(draft: Decision) -> None:
                 room -= admission_checks.settle(draft, node)
         elif node.state == "absent" and not state.closing:
             _start(draft, node)
-        if is_in_doubt(node) and draft.now >= look_again_at(node, cluster):
+        if is_in_doubt(node) and draft.now >= next_probe_at(node, cluster):
             probe(draft, node, reason="still suspect")
     if not draft.records:
         spares.settle(draft)

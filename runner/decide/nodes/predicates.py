@@ -1,32 +1,39 @@
-"""Nodes: what follows from a node's state alone, asked by everybody who decides about nodes."""
+"""Questions about nodes that their state alone answers."""
 
 from __future__ import annotations
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import OUT, Attempt, Node, Run, State
+from runner.facts.ids import is_same_agent
 from runner.facts.messages import records as r
+from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec
 
 LIVE = ("preparing", "prepared", "launching", "running", "asked", "stopping")
 
 
+def is_current_agent(node: Node | None, signal: Signal) -> bool:
+    """Whether a signal is of the node's registered agent, as far as is known. Any agent may speak for an unknown node."""
+    return node is None or is_same_agent(node.life, signal.life)
+
+
 def is_up(node: Node) -> bool:
-    """Whether its agent is heard, as far as is known: it is in service, and not under suspicion for silence."""
+    """Whether the node is in service and not suspected of silence."""
     return not node.ended and (node.state in ("spare", "active", "checking") or node.held)
 
 
 def has_left(node: Node) -> bool:
-    """Whether nothing of ours runs on it any more: it may be out of service besides."""
+    """Whether neither agent nor ranks run on the node any more; it may be out of service as well."""
     return node.state == "left" or (node.state in OUT and node.ended)
 
 
 def free_state(cluster: ClusterSpec, *, unchecked: bool) -> r.NodeStateName:
-    """Return what a node without ranks is: a spare, unless it has yet to pass its checks."""
+    """Return the state of a node without ranks: a spare, unless it has yet to pass its checks."""
     return "checking" if unchecked and cluster.checks else "spare"
 
 
 def live_attempt(draft: Decision, node: Node) -> tuple[Run, Attempt] | None:
-    """Return the run and attempt that this node serves or still has to be cleared of, while that attempt lives."""
+    """Return the run and live attempt that this node serves or has yet to be cleared of."""
     for name in (node.attempt, node.uncleared):
         attempt = draft.state.attempt_of(name) if name is not None else None
         if attempt is not None and attempt.state in LIVE and node.node in attempt.nodes:
@@ -35,7 +42,7 @@ def live_attempt(draft: Decision, node: Node) -> tuple[Run, Attempt] | None:
 
 
 def run_served(state: State, node: Node) -> Run | None:
-    """Return the run whose gang this node is part of, or was until just now, the next attempt being still to be planned."""
+    """Return the run whose gang includes this node, or included it until the next attempt is planned."""
     for run in state.runs.values():
         attempt = run.attempt
         if attempt is None or node.node not in attempt.nodes:

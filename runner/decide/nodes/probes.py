@@ -64,7 +64,7 @@ def on_domain_silence(draft: Decision, silence: DomainSilence) -> None:
         probe(draft, node, reason=f"{silence.domain} {silence.name} is silent")
 
 
-def on_gang_advances(draft: Decision, advances: GangStillStepping) -> None:
+def on_gang_still_stepping(draft: Decision, advances: GangStillStepping) -> None:
     """Note that nodes which are not heard have ranks that live: whoever looks at them in vain does not give them up."""
     nodes = [draft.state.nodes[name] for name in advances.nodes if name in draft.state.nodes]
     named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == advances.attempt]
@@ -79,7 +79,7 @@ def on_gang_advances(draft: Decision, advances: GangStillStepping) -> None:
         )
 
 
-def on_node_heard(draft: Decision, heard: HeartbeatResumed) -> None:
+def on_heartbeat_resumed(draft: Decision, heard: HeartbeatResumed) -> None:
     """A suspect node speaks again; one that was given up comes back by its checks."""
     node = draft.state.nodes.get(heard.node)
     if node is None or heard.incarnation != node.incarnation:
@@ -89,7 +89,7 @@ def on_node_heard(draft: Decision, heard: HeartbeatResumed) -> None:
     if node.state == "lost" and clear:
         free = free_state(cluster, unchecked=True)
         draft.add(r.NodeChanged(node=node.node, state=free, reason="heard again, and clear"))
-    leave_crowd(draft, node)
+    leave_correlated_silence(draft, node)
     if node.state != "suspect" or node.held:
         return
     free = free_state(cluster, unchecked=node.unchecked)
@@ -118,7 +118,7 @@ def on_devices_released(draft: Decision, released: DevicesReleased) -> None:
     draft.add(r.NodeChanged(node=node.node, state=state, reason="its devices are free again"))
 
 
-def on_mass_silence(draft: Decision, silence: CorrelatedSilence) -> None:
+def on_correlated_silence(draft: Decision, silence: CorrelatedSilence) -> None:
     """Note that many nodes fell silent at once; the nodes themselves are left alone."""
     if list(silence.nodes) == draft.state.silent_en_masse:
         return
@@ -130,7 +130,7 @@ def on_mass_silence(draft: Decision, silence: CorrelatedSilence) -> None:
         )
 
 
-def leave_crowd(draft: Decision, node: Node) -> None:
+def leave_correlated_silence(draft: Decision, node: Node) -> None:
     """Take a node that was heard out of those that are silent together; a few are no crowd."""
     crowd = draft.state.silent_en_masse
     if node.node in crowd:
@@ -143,7 +143,7 @@ def is_in_doubt(node: Node) -> bool:
     return node.state == "suspect" and not node.held
 
 
-def look_again_at(node: Node, cluster: ClusterSpec) -> float:
+def next_probe_at(node: Node, cluster: ClusterSpec) -> float:
     """Return when a suspect node is to be looked at again; soon, if it was out of reach for the first time."""
     first = 0 < node.unreachable < MIN_UNREACHABLE
     return node.probed_at + (2 * cluster.heartbeat_seconds if first else cluster.silence_seconds)
@@ -180,26 +180,26 @@ def on_probed(draft: Decision, action: Action, result: ActionResult) -> None:
         and detail.get("agent") == "dead"
         and detail.get("keeper") == "alive"
     ):
-        _struck_by_probe(
+        _on_probe_verdict(
             draft,
             node,
             condition="agent_only",
             evidence=f"probe: agent of {node.node} dead, keeper alive",
         )
         return
-    if not detail.get("reachable") and _may_be_one_of_many(draft, node):
+    if not detail.get("reachable") and _may_be_correlated(draft, node):
         # it proves nothing about this one
         return
-    if not detail.get("reachable") and _steps_on(draft, node):
+    if not detail.get("reachable") and _gang_still_steps(draft, node):
         _keep(draft, node)
         return
     evidence = f"probe: {node.node} {_found(result)}"
     if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
         draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
-    _struck_by_probe(draft, node, condition="node_dead", evidence=evidence)
+    _on_probe_verdict(draft, node, condition="node_dead", evidence=evidence)
 
 
-def _may_be_one_of_many(draft: Decision, node: Node) -> bool:
+def _may_be_correlated(draft: Decision, node: Node) -> bool:
     """Whether others are silent too, or may turn out to be: each has had the silence limit and one more heartbeat to show."""
     state, cluster = draft.state, draft.policy.cluster
     if failure_domains.domain_of(state, node):
@@ -209,7 +209,7 @@ def _may_be_one_of_many(draft: Decision, node: Node) -> bool:
     return node.node in state.silent_en_masse or soon
 
 
-def _steps_on(draft: Decision, node: Node) -> bool:
+def _gang_still_steps(draft: Decision, node: Node) -> bool:
     """Whether the gang it serves was seen to step not long ago: a synchronous gang that steps has all its ranks.
 
     Steps that take long are no evidence either way, so what was seen counts for two more of them.
@@ -251,7 +251,7 @@ def _owes_since(draft: Decision, node: Node) -> float | None:
     return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
 
 
-def _struck_by_probe(draft: Decision, node: Node, *, condition: str, evidence: str) -> None:
+def _on_probe_verdict(draft: Decision, node: Node, *, condition: str, evidence: str) -> None:
     if condition == "node_dead" and failure_domains.give_up(draft, node, evidence=evidence):
         return
     live = live_attempt(draft, node)

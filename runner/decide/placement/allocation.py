@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.placement.topology import Domains, Map, fill, shape_of
+from runner.decide.placement.topology import Domains, Map, fill, gang_shape
 from runner.decide.state.cluster_state import Attempt, Node, Run, State
 from runner.facts.specs.run import RunSpec
 from runner.facts.wording import join_words
@@ -182,7 +182,7 @@ class _Choosing:
                 places[place] = leaving.spare
                 del left[leaving.spare]
         places = places + [None] * (run.spec.nodes - len(places))
-        return fill(places, list(left), shape_of(run.spec.nodes, run.spec.pipeline), self._where)
+        return fill(places, list(left), gang_shape(run.spec.nodes, run.spec.pipeline), self._where)
 
 
 def _may_keep(other: Run, *, against: Run) -> bool:
@@ -196,7 +196,7 @@ def _may_keep(other: Run, *, against: Run) -> bool:
     return lives or equal or _rank(other) < _rank(against)
 
 
-def who_has(state: State, run: Run) -> str:
+def holders_of_nodes(state: State, run: Run) -> str:
     """Say which other runs have nodes that this one could use; "" when none has."""
     phrases = []
     for other in in_order(state.runs.values()):

@@ -79,13 +79,13 @@ class Shape:
         return [each for each in dict.fromkeys(around) if each != place]
 
 
-def shape_of(nodes: int, pipeline: int) -> Shape:
+def gang_shape(nodes: int, pipeline: int) -> Shape:
     """Return the shape of a gang: columns if each stage fills whole nodes, else a ring."""
     divides = pipeline > 1 and nodes % pipeline == 0
     return Shape(nodes=nodes, columns=nodes // pipeline if divides else 0)
 
 
-def cost_of(chosen: Sequence[str], shape: Shape, where: Map) -> Cost:
+def arrangement_cost(chosen: Sequence[str], shape: Shape, where: Map) -> Cost:
     """Add up distances between neighbours, every pair once: first those that matter most, then round the ring of all."""
     positions = [where.position(node) for node in chosen]
 
@@ -112,7 +112,7 @@ def arrange(free: Sequence[str], shape: Shape, where: Map) -> list[str]:
     scope = _smallest_scope(free, shape.nodes, where)
     options = [_packed(scope, shape, where), _packed(free, shape, where), plain]
     # the first of equals
-    return min(options, key=lambda chosen: cost_of(chosen, shape, where))
+    return min(options, key=lambda chosen: arrangement_cost(chosen, shape, where))
 
 
 def _smallest_scope(free: Sequence[str], count: int, where: Map) -> Sequence[str]:
@@ -220,7 +220,7 @@ def fill(
     if not where.num_kinds:
         return in_order
     options = [_nearest(places, vacant, spares, shape, where), in_order]
-    return min(options, key=lambda chosen: cost_of(chosen, shape, where))
+    return min(options, key=lambda chosen: arrangement_cost(chosen, shape, where))
 
 
 def _nearest(
@@ -265,7 +265,9 @@ def _nearest(
 # ---- tensor groups --------------------------------------------------------------------------------------------------
 
 
-def torn_groups(tensor: int, ranks_per_node: int, world_size: int) -> list[tuple[int, int]]:
+def tensor_groups_across_nodes(
+    tensor: int, ranks_per_node: int, world_size: int
+) -> list[tuple[int, int]]:
     """Return the first and last rank of each tensor-parallel group that does not fit on one node."""
     groups = ((first, first + tensor - 1) for first in range(0, world_size, tensor))
     return [

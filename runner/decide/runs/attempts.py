@@ -9,7 +9,7 @@ from runner.decide.incidents import non_fatal
 from runner.decide.incidents.attribution import strike
 from runner.decide.incidents.hangs import amend_with_missing_ranks, own_rank_stacks
 from runner.decide.incidents.ladder import end_attempt, end_run
-from runner.decide.nodes.hardware import offend
+from runner.decide.nodes.hardware import record_hardware_fault
 from runner.decide.placement.allocation import listed
 from runner.decide.placement.launch_plans import output_folder
 from runner.decide.runs import checkpoint_trust
@@ -73,7 +73,7 @@ def on_launch_failed(draft: Decision, failed: LaunchFailed) -> None:
     node = draft.state.nodes.get(failed.node)
     if failed.devices_held and attempt is not None and node is not None and node.state == "active":
         draft.add(r.NodeChanged(node=failed.node, state="suspect", reason=failed.reason, held=True))
-        offend(draft, node, fault="devices_held", evidence=failed.reason)
+        record_hardware_fault(draft, node, fault="devices_held", evidence=failed.reason)
     if attempt is None or attempt.state not in RUNNING:
         return
     fault = "devices_held" if failed.devices_held else "launch_failed"
@@ -117,7 +117,7 @@ def strike_overdue(draft: Decision, run: Run, attempt: Attempt) -> None:
     for node in [draft.state.nodes[name] for name in missing if are_to_blame]:
         if node.state == "active":
             draft.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
-            offend(draft, node, fault="launch_failed", evidence=evidence)
+            record_hardware_fault(draft, node, fault="launch_failed", evidence=evidence)
     strike(
         draft,
         run,
@@ -238,7 +238,7 @@ def on_ranks_gone(draft: Decision, gone: RanksTerminated) -> None:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
         draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
         draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
-        offend(draft, node, fault="rank_outlived_sigkill", evidence=reason)
+        record_hardware_fault(draft, node, fault="rank_outlived_sigkill", evidence=reason)
     stands = own_rank_stacks(draft, attempt, gone) if attempt is not None else ()
     draft.add(
         r.NodeCleared(

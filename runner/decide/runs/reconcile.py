@@ -13,7 +13,13 @@ from runner.decide.decision import Decision
 from runner.decide.incidents import pending_evidence
 from runner.decide.incidents.ladder import end_attempt, end_run, idle
 from runner.decide.nodes.probes import probe
-from runner.decide.placement.allocation import Allocation, called, choose_nodes, listed, who_has
+from runner.decide.placement.allocation import (
+    Allocation,
+    called,
+    choose_nodes,
+    holders_of_nodes,
+    listed,
+)
 from runner.decide.placement.launch_plans import checkpoint_folder, is_usable, output_folder
 from runner.decide.runs import checkpoint_trust
 from runner.decide.runs.attempts import (
@@ -168,7 +174,7 @@ def _wait(draft: Decision, run: Run, choice: Allocation) -> None:
     verb = "is" if len(checked) == 1 else "are"
     parts = [
         f"needs {run.spec.nodes} nodes, {len(choice.usable)} usable ({listed(choice.usable) or 'none'})",
-        who_has(draft.state, run),
+        holders_of_nodes(draft.state, run),
         f"{listed(checked)} {verb} {CHECKED}" if checked else _meant(choice) or "no spare left",
     ]
     reason = "; ".join(part for part in parts if part)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.cluster_state import (
@@ -51,10 +52,8 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
 
 
 def _heard_from(state: State, signal: Signal) -> None:
-    """Note the newest signal of a node; what an agent says that is not the node's must not make the node's own look old."""
-    node = state.nodes.get(signal.node)
-    is_other = node is not None and node.life and signal.life and node.life != signal.life
-    if signal.sequence > 0 and not is_other:
+    """Record a node's newest signal. A displaced agent's signals must not make the current agent's look stale."""
+    if signal.sequence > 0 and is_current_agent(state.nodes.get(signal.node), signal):
         source = state.sources.setdefault(signal.node, Source())
         source.incarnation, source.sequence = signal.incarnation, signal.sequence
         if source.life != signal.life:

@@ -70,11 +70,15 @@ def _lines_kept(state: State, record: r.EvidenceRecorded) -> None:
     # What ranks have lived through for steps explains nothing, unless it is of hardware.
     step = record.step or 0
     attempt.kept = [
-        kept for kept in attempt.kept if kept.match.is_telling or (kept.step or step) >= step - 1
+        kept
+        for kept in attempt.kept
+        if kept.match.warrants_incident or (kept.step or step) >= step - 1
     ]
     for match in record.matches:
-        if len(attempt.kept) >= MAX_MATCHES_KEPT and match.is_telling:
-            others = (at for at, kept in enumerate(attempt.kept) if not kept.match.is_telling)
+        if len(attempt.kept) >= MAX_MATCHES_KEPT and match.warrants_incident:
+            others = (
+                at for at, kept in enumerate(attempt.kept) if not kept.match.warrants_incident
+            )
             attempt.kept.pop(next(others, 0))
         if len(attempt.kept) < MAX_MATCHES_KEPT:
             attempt.kept.append(PendingEvidence(match=match, step=record.step, at=state.now))

@@ -100,10 +100,10 @@ class DerivedState:
                 times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
         for node in self._state.nodes.values():
             if probes.is_in_doubt(node):
-                times.append(probes.look_again_at(node, cluster))
+                times.append(probes.next_probe_at(node, cluster))
             if node.leaving is not None and node.leaving.by_time is not None:
                 times.append(node.leaving.by_time)
-        times += failure_domains.back_until(self._state)
+        times += failure_domains.recovery_deadlines(self._state)
         # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self._state.now]
         due += [
