@@ -1,7 +1,6 @@
-"""`python -m runner.collect`: reads the logs of a node's ranks for its agent, which talks to it over standard input and output.
+"""`python -m runner.collect`: the log reader of an agent, which sends requests to its standard input and reads its standard output.
 
-A process of its own, of low priority: what hostile text does to it is done to nobody else, and nobody who restarts ranks waits for
-it. It ends when its agent does.
+It is a process of low priority, so hostile text harms it alone, and no restart of ranks waits for it. It ends with its agent.
 """
 
 from __future__ import annotations
@@ -15,101 +14,103 @@ from pathlib import Path
 from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.collect.tails.followed_logs import CALM_SECONDS
+from runner.collect.tails.followed_logs import UNCHANGED_SECONDS
 from runner.collect.tails.follower import Follower
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.matches import ScannedLogs
-from runner.facts.messages.log_search import Follow, Followed, Search, Searched
-
-# Between two looks at the logs; chosen: with the way to the journal, a line is there within a tenth of a second. Where the kernel
-# tells of writes, as little as that; else that often.
-LOOK_SECONDS = 0.05
-MOST_BYTES = (
-    4 * 1024 * 1024
-    # of the end of each file; chosen: a cause stands near the end, or is too old to be one
+from runner.facts.messages.log_search import (
+    FollowReport,
+    FollowRequest,
+    SearchRequest,
+    SearchResult,
 )
-# That are told, of all files together, and of each of them: thousands of nodes may speak of one death; chosen.
-MOST_MATCHES, MOST_TEXT = 10, 300
-# of a message, for what stands around it
+
+# Shortest time between two polls of the logs; chosen: a line reaches the journal within a tenth of a second.
+POLL_SECONDS = 0.05
+# Of the end of each file; chosen: a cause stands near the end.
+MAX_FILE_BYTES = 4 * 1024 * 1024
+# Matches in a result, and characters of each, since thousands of nodes may report one failure; chosen.
+MAX_MATCHES, MAX_TEXT = 10, 300
+# Of a message, for the fields around the matches.
 SPARE_BYTES = 8 * 1024
-# an order names every log of a node
-MOST_ORDER_BYTES = 16 * 1024 * 1024
+# A request names every log of a node.
+MAX_REQUEST_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1 << 20
 
 
-class Searcher:
-    """Does what it is asked for, one order after the other, and follows logs in between."""
+class LogReader:
+    """Handles requests one after the other, and follows logs in between."""
 
     def __init__(self) -> None:
         self._engine: Engine | None = None
         self._follower: Follower | None = None
-        self._looked_at = 0.0
+        self._polled_at = 0.0
 
     def serve(self) -> None:
         """Serve until standard input ends."""
-        orders = b""
+        rest = b""
         while True:
-            if self._is_told():
+            if self._wait():
                 data = os.read(0, _READ_BYTES)
                 if not data:
                     return
-                *lines, orders = (orders + data).split(b"\n")
+                *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
-                    self._obey(wire.decode(line, limit_bytes=MOST_ORDER_BYTES))
+                    self._handle(wire.decode(line, limit_bytes=MAX_REQUEST_BYTES))
             follower, now = self._follower, time.monotonic()
-            if follower is not None and now >= self._looked_at + LOOK_SECONDS:
-                self._looked_at = now
-                for word in follower.look(now):
-                    _say(word)
+            if follower is not None and now >= self._polled_at + POLL_SECONDS:
+                self._polled_at = now
+                for report in follower.poll(now):
+                    _send(report)
 
-    def _is_told(self) -> bool:
-        """Wait for an order, or until it is time to look at the logs; return whether there is an order."""
+    def _wait(self) -> bool:
+        """Wait for a request, or until the next poll is due; return whether there is a request."""
         follower = self._follower
         if follower is None:
             return bool(select.select([0], [], [])[0])
-        # However much is written, logs are not looked at more often than that.
-        soon = max(0.0, self._looked_at + LOOK_SECONDS - time.monotonic())
+        # A flood does not shorten the time between two polls.
+        soon = max(0.0, self._polled_at + POLL_SECONDS - time.monotonic())
         if select.select([0], [], [], soon)[0]:
             return True
         if follower.is_behind:
             return False
-        wait_seconds = CALM_SECONDS if follower.wakers else 0.0
+        wait_seconds = UNCHANGED_SECONDS if follower.wakers else 0.0
         return 0 in select.select([0, *follower.wakers], [], [], wait_seconds)[0]
 
-    def _obey(self, order: object) -> None:
-        if isinstance(order, Search):
-            _say(Searched(number=order.number, found=self._search(order)))
-        elif isinstance(order, Follow):
+    def _handle(self, request: object) -> None:
+        if isinstance(request, SearchRequest):
+            _send(SearchResult(number=request.number, found=self._search(request)))
+        elif isinstance(request, FollowRequest):
             if self._follower is not None:
                 self._follower.close()
             self._follower = None
-            if order.files or order.kernel_log:
-                self._follow(order)
+            if request.files or request.kernel_log:
+                self._follow(request)
 
-    def _follow(self, order: Follow) -> None:
+    def _follow(self, request: FollowRequest) -> None:
         try:
-            # The engine that searches for everything known is made once.
-            engine = None if order.metric_pattern else self._usual()
-            self._follower = Follower(order, engine)
+            self._follower = Follower(request, self._engine_for(request.metric_pattern))
         except (UserError, OSError) as error:
-            _say(Followed(gang=order.gang, trouble=f"nothing is followed: {error}"))
+            _send(FollowReport(gang=request.gang, trouble=f"no log is followed: {error}"))
 
-    def _search(self, order: Search) -> ScannedLogs:
-        own_format = order.metric_pattern or None
-        diagnosis = Diagnosis(engine=None if own_format else self._usual(), own_format=own_format)
-        for name, rank in order.files.items():
+    def _search(self, request: SearchRequest) -> ScannedLogs:
+        engine = self._engine_for(request.metric_pattern)
+        diagnosis = Diagnosis(engine=engine, own_format=request.metric_pattern or None)
+        for name, rank in request.files.items():
             _read_end(diagnosis, Path(name), rank)
-        most = MOST_MATCHES
-        found = diagnosis.scanned(most, text=MOST_TEXT)
-        while len(wire.encode(found)) > wire.MAX_MESSAGE_BYTES - SPARE_BYTES and most:
-            most //= 2
-            found = diagnosis.scanned(most, text=MOST_TEXT)
+        num_matches = MAX_MATCHES
+        found = diagnosis.scanned(num_matches, text=MAX_TEXT)
+        while len(wire.encode(found)) > wire.MAX_MESSAGE_BYTES - SPARE_BYTES and num_matches:
+            num_matches //= 2
+            found = diagnosis.scanned(num_matches, text=MAX_TEXT)
         return found
 
-    def _usual(self) -> Engine:
-        if self._engine is None:
-            self._engine = engine_for()
+    def _engine_for(self, metric_pattern: str) -> Engine | None:
+        """Return the engine of all known formats, made once; None: an own pattern needs one of its own."""
+        if metric_pattern:
+            return None
+        self._engine = self._engine or engine_for()
         return self._engine
 
 
@@ -118,27 +119,27 @@ def _read_end(diagnosis: Diagnosis, path: Path, rank: int) -> None:
         size = path.stat().st_size
     except OSError:
         size = 0
-    # Lines are counted from where the search begins.
-    part = f" (its last {MOST_BYTES >> 20} MB)" if size > MOST_BYTES else ""
+    # Lines are counted from the start of the part that is searched.
+    part = f" (its last {MAX_FILE_BYTES >> 20} MB)" if size > MAX_FILE_BYTES else ""
     log = diagnosis.log(f"{path.name}{part}", rank=rank)
     try:
         with path.open("rb") as file:
-            file.seek(max(0, size - MOST_BYTES))
-            log.feed(file.read(MOST_BYTES))
+            file.seek(max(0, size - MAX_FILE_BYTES))
+            log.feed(file.read(MAX_FILE_BYTES))
     except OSError as error:
         sys.stderr.write(f"{path.name}: {error.strerror}\n")
     log.finish()
 
 
-def _say(word: object) -> None:
-    data = wire.encode(word) + b"\n"
+def _send(message: object) -> None:
+    data = wire.encode(message) + b"\n"
     while data:
         data = data[os.write(1, data) :]
 
 
 if __name__ == "__main__":
     try:
-        Searcher().serve()
+        LogReader().serve()
     except (BrokenPipeError, KeyboardInterrupt):
-        # its agent has ended
+        # Its agent has ended.
         pass

@@ -12,11 +12,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from runner.collect.engines import Engine
-from runner.collect.scan import Found, Scan, engine_for
+from runner.collect.scan import Scan, ScannedLine, engine_for
 from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
-from runner.facts.matches import LAYERS, Match, ScannedLogs, Step
+from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.rootcause.correlation import correlate, telling
 from runner.rootcause.signatures import SIGNATURES, Signature
 
@@ -59,7 +59,7 @@ class Diagnosis:
             name,
             signatures=self._signatures,
             own_format=self._own_format,
-            searching=self._engine,
+            engine=self._engine,
         )
         self.logs.append(Log(name, scan, rank))
         return self.logs[-1]
@@ -99,7 +99,7 @@ class Log:
     def __init__(self, name: str, scan: Scan, rank: int | None = None) -> None:
         self.name = name
         self.matches: list[Match] = []
-        self.furthest: Step | None = None
+        self.furthest: LoggedStep | None = None
         self.is_binary = False
         self._scan = scan
         self._numerics = Numerics()
@@ -139,7 +139,7 @@ class Log:
         for found in self._scan.finish():
             self._take(found)
 
-    def _take(self, found: Found) -> None:
+    def _take(self, found: ScannedLine) -> None:
         if found.match is not None:
             match = found.match
             if match.rank is None and self._rank is not None:
@@ -148,7 +148,7 @@ class Log:
         if found.record is not None:
             step = found.record.step
             if self.furthest is None or step > self.furthest.step:
-                self.furthest = Step(file=self.name, line=found.line, step=step)
+                self.furthest = LoggedStep(file=self.name, line=found.line, step=step)
             for finding in self._numerics.take(found.record):
                 self._note(finding, found.line)
 

@@ -1,6 +1,6 @@
-"""Set engines: many patterns searched for at once in a block of bytes. Hyperscan where it is installed, else Python's `re`.
+"""Engines: search a block of bytes for many patterns at once. Hyperscan where it is installed, else Python's `re`.
 
-Measured beside each other, and beside re2 and grep, by `python -m bench.scan`.
+`python -m bench.scan` compares both with re2 and grep.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 hyperscan: Any = None
-# no wheel for this machine
+# There are machines without a wheel of it.
 with contextlib.suppress(ImportError):
     import hyperscan
 
@@ -22,48 +22,48 @@ _NAMED_GROUP = re.compile(r"\(\?P<\w+>")
 
 
 class Engine(Protocol):
-    """Finds which patterns of a set match where. Not to be shared between threads."""
+    """Finds which patterns of a set match where. One thread at a time may use it."""
 
     name: str
 
-    def search(self, block: bytes, found: Callable[[int, int], None]) -> None:
-        """Call `found(index of the pattern, offset at which a match ends)` for matches in `block`, in no certain order.
+    def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
+        """Call `on_match(index of the pattern, offset at which a match ends)` for matches in `block`, in any order.
 
-        A pattern that matches several times in a line may be told once or more often. `^` and `$` are the ends of lines.
+        Several matches of a pattern in a line may come once or more often. `^` and `$` are the ends of lines.
         """
 
 
 class HyperscanEngine:
-    """Intel's Hyperscan: one pass over the bytes, however many patterns there are."""
+    """Intel's Hyperscan: one pass over the bytes for any number of patterns."""
 
     name = "hyperscan"
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        """Compile a set; raises ValueError naming the pattern that cannot be part of one."""
+        """Compile a set; raises ValueError that names an unsupported pattern."""
         expressions = [_NAMED_GROUP.sub("(?:", pattern).encode() for pattern in patterns]
-        kept = _kept(expressions)
-        self._database: Any = _loaded(kept)
+        cache = _cache_path(expressions)
+        self._database: Any = _load(cache)
         if self._database is None:
-            self._database = _compiled(expressions)
-            _keep(kept, self._database)
+            self._database = _compile(expressions)
+            _save(cache, self._database)
         self._scratch: Any = hyperscan.Scratch(self._database)
 
-    def search(self, block: bytes, found: Callable[[int, int], None]) -> None:
+    def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
         """See `Engine.search`."""
 
-        def on_match(index: int, _start: int, end: int, _flags: int, _context: object) -> None:
-            found(index, end)
+        def handle(index: int, _start: int, end: int, _flags: int, _context: object) -> None:
+            on_match(index, end)
 
-        self._database.scan(block, match_event_handler=on_match, scratch=self._scratch)
+        self._database.scan(block, match_event_handler=handle, scratch=self._scratch)
 
 
 class ReEngine:
-    """Python's own `re`, a pattern after the other: some ten times slower, and there on every machine."""
+    """Python's `re`, one pattern after the other: some ten times slower, and available everywhere."""
 
     name = "re"
 
     def __init__(self, patterns: Sequence[str]) -> None:
-        """Compile a set; raises ValueError naming the pattern that is none."""
+        """Compile a set; raises ValueError that names an invalid pattern."""
         self._patterns = []
         for pattern in patterns:
             try:
@@ -71,19 +71,19 @@ class ReEngine:
             except re.error as error:
                 raise ValueError(f"{pattern!r}: {error}") from error
 
-    def search(self, block: bytes, found: Callable[[int, int], None]) -> None:
+    def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
         """See `Engine.search`."""
         for index, pattern in enumerate(self._patterns):
             for match in pattern.finditer(block):
-                found(index, match.end())
+                on_match(index, match.end())
 
 
-def engine(patterns: Sequence[str]) -> Engine:
-    """Return the fastest engine that this machine has for a set of patterns."""
+def make_engine(patterns: Sequence[str]) -> Engine:
+    """Return the fastest engine of this machine for a set of patterns."""
     return HyperscanEngine(patterns) if hyperscan is not None else ReEngine(patterns)
 
 
-def _compiled(expressions: Sequence[bytes]) -> Any:
+def _compile(expressions: Sequence[bytes]) -> Any:
     database = hyperscan.Database(mode=hyperscan.HS_MODE_BLOCK)
     try:
         database.compile(
@@ -96,31 +96,30 @@ def _compiled(expressions: Sequence[bytes]) -> Any:
     return database
 
 
-def _kept(expressions: Sequence[bytes]) -> Path:
-    """Return where a set is kept once it is compiled, which takes a second; loading it takes a millisecond."""
-    said = b"\0".join([hyperscan.__version__.encode(), *expressions])
+def _cache_path(expressions: Sequence[bytes]) -> Path:
+    """Return where a compiled set is cached: compiling takes a second, loading a millisecond."""
+    content = b"\0".join([hyperscan.__version__.encode(), *expressions])
     cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(cache, "stoker", f"{hashlib.sha256(said).hexdigest()[:24]}.hyperscan")
+    return Path(cache, "stoker", f"{hashlib.sha256(content).hexdigest()[:24]}.hyperscan")
 
 
-def _loaded(kept: Path) -> Any:
-    """Return a set that was kept for this processor; None if there is none, or it is damaged (it carries a checksum)."""
+def _load(path: Path) -> Any:
+    """Return a cached set for this processor; None: there is none, or its checksum is wrong."""
     try:
-        if kept.stat().st_uid != os.geteuid():
-            # somebody else's
+        if path.stat().st_uid != os.geteuid():
             return None
-        return hyperscan.loadb(kept.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
+        return hyperscan.loadb(path.read_bytes(), mode=hyperscan.HS_MODE_BLOCK)
     except (OSError, hyperscan.error):
         return None
 
 
-def _keep(kept: Path, database: Any) -> None:
-    # a cache: without it the set is compiled again
+def _save(path: Path, database: Any) -> None:
+    # Without the cache, the next process compiles the set again.
     with contextlib.suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        scratch = kept.with_suffix(f".{os.getpid()}")
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch = path.with_suffix(f".{os.getpid()}")
         scratch.write_bytes(hyperscan.dumpb(database))
-        scratch.replace(kept)
+        scratch.replace(path)
 
 
 def _culprit(expressions: Sequence[bytes]) -> str:

@@ -1,12 +1,13 @@
-"""The kernel's log: /dev/kmsg, or a file of kernel lines that stands in for it (kern.log, the output of dmesg).
+"""The kernel's log: /dev/kmsg, or a file of kernel lines in its place (kern.log, the output of dmesg).
 
-Given are records of this boot, since a moment, of the kernel itself: what programs write into the log is left out and counted, for
-whoever may write there could pretend a fault. Records that say the same but for times in their text are folded into the first of
-them within one look; records that the kernel had overwritten before they were read are counted from their numbers.
+A poll returns the kernel's records of this boot, since a moment. Records of programs are dropped
+and counted: any program may write to the log and pretend a fault. Records of one poll that differ
+only in times within their text are merged into the first. Records that the kernel overwrote before
+they were read are counted by their sequence numbers.
 
-The device holds this boot only. A file may hold several: where its clock falls back, or the kernel tells its version, a boot began
-and what stands before it is of an earlier one; a record from a moment that this boot has not reached yet is none of it either. A
-line that bears no time might be new, so it counts.
+The device holds this boot only; a file may hold several. Where its clock falls back, or the kernel
+prints its version, a boot began, and earlier records belong to another boot; so does a record later
+than this boot's clock. A line without a time counts as new.
 """
 
 from __future__ import annotations
@@ -19,17 +20,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from runner.collect.lines import decoded, unix_seconds, unwrapped
-from runner.collect.tails.tail import Position, Tail
+from runner.collect.tails.tail import Tail
+from runner.facts.messages.log_search import LogPosition
 from runner.rootcause.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, parse_kernel_line
 
 DEVICE = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# CPUs do not agree to the microsecond: a clock that falls back by more than this was set to zero by a boot; chosen, not measured
+# CPUs do not agree to the microsecond; a clock that falls back further was reset by a boot; chosen,
+# not measured.
 FALL_BACK_MICROSECONDS = 10_000_000
-# By which the kernel's clock may be ahead of ours: nobody sets it right, so it drifts; chosen.
+# How far the kernel's clock, which is never adjusted, may be ahead of ours; chosen.
 SLACK_MICROSECONDS, SLACK_SHARE = 10_000_000, 1e-3
 
-# kmsg adds lines on the device that a record is about
+# /dev/kmsg adds lines that name a record's device.
 _DEVICE_OF = re.compile(r" [A-Z_]+=")
 _TIMES = re.compile(
     r"\[ *\d+\.\d{3,9}\]|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?|\b\d\d:\d\d:\d\d(?:\.\d+)?\b"
@@ -38,10 +41,10 @@ _TIMES = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRecord:
-    """What the kernel said. `microseconds` since boot, or Unix seconds `at`, or neither; `level` 0 (emergency) to 7 (debug).
+    """One record. `microseconds` since boot, or Unix seconds `at`, or neither; `level` 0 (emergency) to 7 (debug).
 
-    `num_alike`: how often it was said in this look, the last time at `last_microseconds`. `num_lost_before`: records between the
-    one before and this one that nobody can read any more.
+    `num_alike`: how many records of this poll it stands for, the last one at `last_microseconds`.
+    `num_lost_before`: records between the one before and this one that were overwritten.
     """
 
     text: str
@@ -53,15 +56,6 @@ class KernelRecord:
     last_microseconds: int | None = None
     num_lost_before: int = 0
     is_from_kernel: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelPosition:
-    """How far a kernel's log was read, to be stored durably: a record of /dev/kmsg, or a position in a file."""
-
-    boot_id: str
-    sequence: int | None = None
-    file: Position | None = None
 
 
 def this_boot(path: Path = BOOT_ID) -> str:
@@ -79,60 +73,59 @@ class KernelLog:
         *,
         since_microseconds: int = 0,
         since: float | None = None,
-        position: KernelPosition | None = None,
+        position: LogPosition | None = None,
     ) -> None:
-        """Take records since `since_microseconds` after boot, and of those that bear a wall clock's time since `since` (Unix)."""
+        """Read records since `since_microseconds` after boot, or, with a wall clock's time only, since `since` (Unix seconds)."""
         self.path = path
         self.boot_id = boot_id
-        # records that were overwritten before they were read
+        # Records overwritten before they were read.
         self.num_lost = 0
-        # records that the kernel did not write
+        # Records that programs wrote.
         self.num_foreign = 0
-        # of an earlier boot, or before the moment
+        # Records of an earlier boot, or from before the moment.
         self.num_earlier = 0
-        # why nothing can be read at the moment
+        # Why nothing can be read now.
         self.trouble = ""
         self._since_microseconds = since_microseconds
         self._since = since
         same_boot = position is not None and position.boot_id == boot_id
         self._sequence = position.sequence if position and same_boot else None
-        self._tail = Tail(path, position.file if position else None)
+        self._tail = Tail(path, position if position and position.inode else None)
         self._device: int | None = None
-        # of the last record
+        # Microseconds of the last record.
         self._clock = 0
 
     @property
-    def position(self) -> KernelPosition:
-        """Where the next look goes on."""
-        return KernelPosition(
-            boot_id=self.boot_id, sequence=self._sequence, file=self._tail.position
-        )
+    def position(self) -> LogPosition:
+        """Where the next poll continues."""
+        in_file = self._tail.position or LogPosition()
+        return replace(in_file, boot_id=self.boot_id, sequence=self._sequence)
 
     @property
     def descriptor(self) -> int | None:
-        """That of the device, which can be read once the kernel has spoken; None: it is a file, or was not looked at yet."""
+        """The device's descriptor, readable when there is a record; None: it is a file, or was not polled yet."""
         return self._device
 
     def close(self) -> None:
-        """Let go of device and file."""
+        """Close device and file."""
         self._tail.close()
         if self._device is not None:
             os.close(self._device)
             self._device = None
 
-    def look(self, now: float) -> list[KernelRecord]:
-        """Return what is new, folded. `now`: seconds since boot."""
+    def poll(self, now: float) -> list[KernelRecord]:
+        """Return new records, merged. `now`: seconds since boot."""
         self.trouble = ""
         try:
             if stat.S_ISCHR(os.stat(self.path).st_mode):
-                return fold(self._since_then(self._from_device()))
+                return merge(self._since_then(self._from_device()))
         except OSError as error:
             self.trouble = f"{self.path} cannot be read: {error}; run as root, or name a file"
             return []
-        raw = [line for block in self._tail.look(now) for line in block.data.split(b"\n")]
+        raw = [line for block in self._tail.poll(now) for line in block.data.split(b"\n")]
         lines = [line for line in map(decoded, raw) if line.strip() and not _DEVICE_OF.match(line)]
         self.trouble = self._tail.trouble
-        return fold(self._since_then(self._of_this_boot(lines, now)))
+        return merge(self._since_then(self._of_this_boot(lines, now)))
 
     def _from_device(self) -> Iterator[KernelRecord]:
         if self._device is None:
@@ -143,7 +136,7 @@ class KernelLog:
             except BlockingIOError:
                 return
             except BrokenPipeError:
-                # records were overwritten while we read; the next read gives the oldest that is left
+                # Records were overwritten meanwhile; the next read returns the oldest that is left.
                 continue
             if not raw:
                 return
@@ -153,7 +146,7 @@ class KernelLog:
                 yield record
 
     def _counted(self, record: KernelRecord) -> KernelRecord | None:
-        """Count what is missing before a record; None: it was read before."""
+        """Count the missing records before one; None: it was read before."""
         if record.sequence is None:
             return record
         before, self._sequence = self._sequence, record.sequence
@@ -167,7 +160,7 @@ class KernelLog:
         return replace(record, num_lost_before=lost)
 
     def _of_this_boot(self, lines: Iterable[str], now: float) -> list[KernelRecord]:
-        found: list[KernelRecord] = []
+        records: list[KernelRecord] = []
         for line in lines:
             record = parse(line)
             if record is None:
@@ -177,16 +170,16 @@ class KernelLog:
             if micros is not None:
                 fell_back = micros < self._clock - FALL_BACK_MICROSECONDS
                 if fell_back or (micros < self._clock and record.text.startswith("Linux version ")):
-                    self.num_earlier += len(found)
+                    self.num_earlier += len(records)
                     self._sequence = None
-                    found.clear()
+                    records.clear()
                 self._clock = micros
             counted = self._counted(record)
             if counted is not None:
-                found.append(counted)
+                records.append(counted)
         limit = int(now * 1e6 * (1 + SLACK_SHARE)) + SLACK_MICROSECONDS
-        reached = [record for record in found if (record.microseconds or 0) <= limit]
-        self.num_earlier += len(found) - len(reached)
+        reached = [record for record in records if (record.microseconds or 0) <= limit]
+        self.num_earlier += len(records) - len(reached)
         return reached
 
     def _since_then(self, records: Iterable[KernelRecord]) -> Iterator[KernelRecord]:
@@ -223,19 +216,19 @@ def parse(line: str) -> KernelRecord | None:
     )
 
 
-def fold(records: Iterable[KernelRecord]) -> list[KernelRecord]:
-    """Fold records that say the same, times in their text apart, into the first of them."""
-    folded: dict[tuple[int | None, str], KernelRecord] = {}
+def merge(records: Iterable[KernelRecord]) -> list[KernelRecord]:
+    """Merge records of the same text, times in it apart, into the first of them."""
+    merged: dict[tuple[int | None, str], KernelRecord] = {}
     for record in records:
         key = (record.level, _TIMES.sub("#", record.text))
-        first = folded.get(key)
+        first = merged.get(key)
         if first is None:
-            folded[key] = replace(record, last_microseconds=record.microseconds)
+            merged[key] = replace(record, last_microseconds=record.microseconds)
         else:
-            folded[key] = replace(
+            merged[key] = replace(
                 first,
                 num_alike=first.num_alike + 1,
                 last_microseconds=record.microseconds or first.last_microseconds,
                 num_lost_before=first.num_lost_before + record.num_lost_before,
             )
-    return list(folded.values())
+    return list(merged.values())

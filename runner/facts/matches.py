@@ -115,7 +115,7 @@ class Match:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LoggedStep:
     """A step that a log tells of: what stood before it in the same file did not end the run."""
 
     file: str
@@ -129,4 +129,4 @@ class ScannedLogs:
     """What is left of logs once they were searched: the lines that count, and the furthest step of each."""
 
     matches: tuple[Match, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LoggedStep, ...] = ()

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 
 from runner.facts.causes import Culprit, Verdict
 from runner.facts.faults import FAULTS, ActionClass, fault_kind
-from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, Match, Role, Step
+from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, LoggedStep, Match, Role
 from runner.rootcause.fingerprints import masked
 from runner.rootcause.line_context import in_context
 
@@ -57,7 +57,7 @@ class _Log:
     died: list[int] = field(default_factory=list)
 
 
-def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verdict]:
+def correlate(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> list[Verdict]:
     """Return the verdicts on a run from what its logs hold; none for a healthy one. Matches are in the order of their files."""
     placed = in_context(list(matches))
     logs = _logs(placed, steps)
@@ -81,7 +81,7 @@ def correlate(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Verd
     return verdicts
 
 
-def telling(matches: Iterable[Match], steps: Iterable[Step] = ()) -> list[Match]:
+def telling(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> list[Match]:
     """Return what of some logs is worth telling to whoever judges them with others: placed already, noise left out."""
     placed = in_context(list(matches))
     logs = _logs(placed, steps)
@@ -101,7 +101,7 @@ _CONTEXTUAL: tuple[Role, ...] = ("exception", "exception-of-code", "missing-file
 _NAMING: tuple[Role, ...] = ("names-rank", "root-cause", "waited-in-vain", "ended-well")
 
 
-def _logs(matches: Iterable[Match], steps: Iterable[Step]) -> dict[str, _Log]:
+def _logs(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str, _Log]:
     logs: dict[str, _Log] = {}
     for match in matches:
         log = logs.setdefault(match.file, _Log())

@@ -1,4 +1,4 @@
-"""Logs that are followed: what is told, in which order, how often, and where it goes on."""
+"""Logs that are followed: what is told, in which request, how often, and where it goes on."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.collect.tails.followed_logs import ALIKE, ALIKE_SECONDS
-from runner.collect.tails.follower import MAX_TOLD, PLACES_SECONDS, Follower
+from runner.collect.tails.followed_logs import MAX_REPEATS, REPEAT_SECONDS
+from runner.collect.tails.follower import MAX_MATCHES, POSITIONS_SECONDS, Follower
 from runner.facts import wire
 from runner.facts.matches import Match
-from runner.facts.messages.log_search import Follow, Followed, Place
+from runner.facts.messages.log_search import FollowReport, FollowRequest, LogPosition
 from runner.facts.messages.signals import StepRecord
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
@@ -30,13 +30,13 @@ def engine() -> Engine:
 class Reader:
     """A follower of two ranks' logs, and what it has told."""
 
-    def __init__(self, folder: Path, engine: Engine, **order: object) -> None:
+    def __init__(self, folder: Path, engine: Engine, **request: object) -> None:
         self.folder = folder
         files = {str(folder / f"rank{r}.{kind}"): r for r in (0, 1) for kind in ("out", "err")}
-        self.order = Follow(gang="1.1.0", files=files, **order)  # type: ignore[arg-type]
+        self.request = FollowRequest(gang="1.1.0", files=files, **request)  # type: ignore[arg-type]
         self.engine = engine
-        self.follower = Follower(self.order, engine)
-        self.words: list[Followed] = []
+        self.follower = Follower(self.request, engine)
+        self.words: list[FollowReport] = []
         self.now = 0.0
 
     def write(self, name: str, *lines: str) -> None:
@@ -47,18 +47,18 @@ class Reader:
     def look(self, seconds: float = 1.5) -> list[Match]:
         """Look after a while; return the lines that are told."""
         self.now += seconds
-        words = self.follower.look(self.now)
+        words = self.follower.poll(self.now)
         for word in words:
             assert len(wire.encode(word)) < wire.MAX_MESSAGE_BYTES
         self.words += words
         return [match for word in words for match in word.matches]
 
     @property
-    def places(self) -> dict[str, Place]:
+    def places(self) -> dict[str, LogPosition]:
         """How far it has read, as it told last, through what is written down of it."""
         said = next(word.places for word in reversed(self.words) if word.places)
         plain = json.loads(json.dumps(wire.to_plain(said)))
-        return {path: wire.from_plain(Place, place) for path, place in plain.items()}
+        return {path: wire.from_plain(LogPosition, place) for path, place in plain.items()}
 
     @property
     def steps(self) -> list[StepRecord]:
@@ -114,10 +114,10 @@ def test_what_is_said_all_the_time_is_told_twice_an_hour(reader: Reader) -> None
     for _ in range(50):
         reader.write("rank0.out", OOM)
         reader.look(0.1)
-    assert len([match for word in reader.words for match in word.matches]) == ALIKE
+    assert len([match for word in reader.words for match in word.matches]) == MAX_REPEATS
     reader.write("rank0.out", OOM)
-    assert len(reader.look(ALIKE_SECONDS)) == 1
-    assert reader.words[-1].num_kept_back == 50 - ALIKE
+    assert len(reader.look(REPEAT_SECONDS)) == 1
+    assert reader.words[-1].num_kept_back == 50 - MAX_REPEATS
 
 
 def test_many_lines_at_once_are_told_in_words_that_fit_a_message(reader: Reader) -> None:
@@ -127,7 +127,7 @@ def test_many_lines_at_once_are_told_in_words_that_fit_a_message(reader: Reader)
     samples = [one.sample for one in SIGNATURES if one.weight == "names" and one.fault]
     reader.write("rank0.err", *samples)
     found = reader.look()
-    assert len(found) > 3 * MAX_TOLD
+    assert len(found) > 3 * MAX_MATCHES
     assert [bool(word.places) for word in reader.words] == [False] * (len(reader.words) - 1) + [
         True
     ]
@@ -168,11 +168,11 @@ def test_what_cannot_be_read_is_said_once(tmp_path: Path, engine: Engine) -> Non
 def test_places_are_told_once_in_a_while_although_nothing_is_found(reader: Reader) -> None:
     """So that the next reader need not search what was searched."""
     reader.write("rank0.out", "nothing that anybody knows")
-    reader.look(PLACES_SECONDS + 1)
+    reader.look(POSITIONS_SECONDS + 1)
     assert reader.places
     num_words = len(reader.words)
     for _ in range(10):
-        reader.look(PLACES_SECONDS + 1)
+        reader.look(POSITIONS_SECONDS + 1)
     later = reader.words[num_words:]
     # it says that it is still there
     assert len(later) == 10

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.collect.kernel import DEVICE, KernelLog, KernelRecord, fold, parse, this_boot
+from runner.collect.kernel import DEVICE, KernelLog, KernelRecord, merge, parse, this_boot
 from runner.rootcause.kernel_lines import parse_kernel_line
 
 BOOT = "b1"
@@ -93,14 +93,14 @@ def test_a_file_is_followed(tmp_path: Path) -> None:
     path = tmp_path / "kern.log"
     path.write_text("[    1.000000] a\n[    2.000000] b\n")
     log = KernelLog(path, BOOT)
-    assert texts(log.look(LATE)) == ["a", "b"]
-    assert log.look(LATE + 1) == []
+    assert texts(log.poll(LATE)) == ["a", "b"]
+    assert log.poll(LATE + 1) == []
     position = log.position
     log.close()
     with path.open("a") as file:
         file.write("[    3.000000] c\n")
     log = KernelLog(path, BOOT, position=position)
-    assert texts(log.look(LATE)) == ["c"]
+    assert texts(log.poll(LATE)) == ["c"]
     log.close()
 
 
@@ -112,7 +112,7 @@ def test_only_since_a_moment(tmp_path: Path) -> None:
         "2025-01-02T03:04:05+00:00 n kernel: old\n2025-01-02T03:04:07+00:00 n kernel: new as well\n"
     )
     log = KernelLog(path, BOOT, since_microseconds=2_000_000, since=1735787046.0)
-    assert texts(log.look(LATE)) == ["new", "no time", "new as well"]
+    assert texts(log.poll(LATE)) == ["new", "no time", "new as well"]
     assert log.num_earlier == 2
     log.close()
 
@@ -124,11 +124,11 @@ def test_only_this_boot(tmp_path: Path) -> None:
         "[  900.000000] before the boot\n[    0.000000] Linux version 6.1\n[    5.000000] a\n[    4.999990] b\n"
     )
     log = KernelLog(path, BOOT)
-    assert texts(log.look(60.0)) == ["Linux version 6.1", "a", "b"]
+    assert texts(log.poll(60.0)) == ["Linux version 6.1", "a", "b"]
     assert log.num_earlier == 1
     with path.open("a") as file:
         file.write("[  900.000000] of a boot that lasted longer\n")
-    assert log.look(61.0) == []
+    assert log.poll(61.0) == []
     log.close()
 
 
@@ -140,7 +140,7 @@ def test_the_same_word_again_is_folded(tmp_path: Path) -> None:
         + "[   51.000000] link up\n"
     )
     log = KernelLog(path, BOOT)
-    down, up = log.look(LATE)
+    down, up = log.poll(LATE)
     assert (down.num_alike, down.microseconds, down.last_microseconds) == (
         40,
         11_000_000,
@@ -157,7 +157,7 @@ def test_records_that_were_overwritten_are_counted(tmp_path: Path) -> None:
         "6,10,1000,-;a\n SUBSYSTEM=pci\n14,11,2000,-;a program\n6,12,3000,-;b\n6,20,4000,-;c\n"
     )
     log = KernelLog(path, BOOT)
-    records = log.look(LATE)
+    records = log.poll(LATE)
     assert [(record.text, record.num_lost_before) for record in records] == [
         *(("a", 0), ("b", 0), ("c", 7)),
     ]
@@ -170,10 +170,10 @@ def test_records_that_were_overwritten_are_counted(tmp_path: Path) -> None:
 def test_a_log_that_is_not_there_is_trouble(tmp_path: Path) -> None:
     """It is told with a way out, and read once it is there."""
     log = KernelLog(tmp_path / "kern.log", BOOT)
-    assert log.look(LATE) == []
+    assert log.poll(LATE) == []
     assert "name a file" in log.trouble
     (tmp_path / "kern.log").write_text("[    1.000000] a\n")
-    assert texts(log.look(LATE)) == ["a"]
+    assert texts(log.poll(LATE)) == ["a"]
     assert log.trouble == ""
     log.close()
 
@@ -183,15 +183,15 @@ def test_the_device_of_this_machine() -> None:
     if not os.access(DEVICE, os.R_OK):
         pytest.skip(f"{DEVICE} may not be read here")
     log = KernelLog(DEVICE, this_boot())
-    records = log.look(time.clock_gettime(time.CLOCK_BOOTTIME))
+    records = log.poll(time.clock_gettime(time.CLOCK_BOOTTIME))
     if log.trouble:
         pytest.skip(log.trouble)
     assert all(
         record.microseconds is not None and record.sequence is not None for record in records
     )
-    assert len(log.look(0.0)) <= max(10, len(records) // 2)
+    assert len(log.poll(0.0)) <= max(10, len(records) // 2)
     resumed = KernelLog(DEVICE, this_boot(), position=log.position)
-    assert len(resumed.look(0.0)) <= max(10, len(records) // 2)
+    assert len(resumed.poll(0.0)) <= max(10, len(records) // 2)
     log.close()
     resumed.close()
 
@@ -200,4 +200,4 @@ def test_the_device_of_this_machine() -> None:
 def test_any_line_is_survived(text: str) -> None:
     """Hostile text never raises, and folding keeps the count of what was said."""
     records = [record for line in text.splitlines() if (record := parse(line))]
-    assert sum(record.num_alike for record in fold(records)) == len(records)
+    assert sum(record.num_alike for record in merge(records)) == len(records)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.collect.engines import Engine
-from runner.collect.scan import MAX_LINE_BYTES, MAX_TOLD, Found, Scan, engine_for
+from runner.collect.scan import MAX_LINE_BYTES, MAX_MATCHES, Scan, ScannedLine, engine_for
 
 ENGINE = engine_for()
 SICK = b"RuntimeError: CUDA error: an illegal memory access was encountered"
@@ -25,9 +25,9 @@ LINES = (
 )
 
 
-def scanned(data: bytes, cuts: list[int], engine: Engine = ENGINE) -> list[Found]:
+def scanned(data: bytes, cuts: list[int], engine: Engine = ENGINE) -> list[ScannedLine]:
     """Scan data that comes in blocks cut at these offsets."""
-    scan, found, last = Scan("log", searching=engine), list[Found](), 0
+    scan, found, last = Scan("log", engine=engine), list[ScannedLine](), 0
     for cut in [*sorted(cuts), len(data)]:
         found += scan.feed(data[last:cut])
         last = max(last, cut)
@@ -64,7 +64,7 @@ def test_steps_are_read_beside_matches() -> None:
 
 def test_a_line_without_end_is_searched_and_not_kept() -> None:
     """Ten megabytes without a newline: what stands in them is found, and no more than a bounded part is held."""
-    scan, found = Scan("log", searching=ENGINE), list[Found]()
+    scan, found = Scan("log", engine=ENGINE), list[ScannedLine]()
     filler = b"x" * 100_000
     for number in range(100):
         found += scan.feed(filler + (b" " + SICK + b" " if number == 50 else b""))
@@ -81,9 +81,9 @@ def test_a_line_without_end_is_searched_and_not_kept() -> None:
 def test_what_stands_across_two_pieces_of_an_endless_line_is_found_once() -> None:
     """Wherever it is cut; what was found before is not told again."""
     for shift in range(0, len(SICK) + 8, 3):
-        scan = Scan("log", searching=ENGINE)
+        scan = Scan("log", engine=ENGINE)
         data = b"x" * (MAX_LINE_BYTES - shift) + b" " + SICK + b" " + b"x" * (3 * MAX_LINE_BYTES)
-        found = list[Found]()
+        found = list[ScannedLine]()
         for at in range(0, len(data), MAX_LINE_BYTES // 2):
             found += scan.feed(data[at : at + MAX_LINE_BYTES // 2])
         found += scan.finish()
@@ -93,18 +93,20 @@ def test_what_stands_across_two_pieces_of_an_endless_line_is_found_once() -> Non
 
 def test_a_flood_of_one_line_is_counted_and_hides_no_other() -> None:
     """A million of the same are not told one by one, and the first of another kind still is."""
-    scan = Scan("log", searching=ENGINE)
-    data = b"ConnectionResetError: [Errno 104] Connection reset by peer\n" * (3 * MAX_TOLD) + SICK
+    scan = Scan("log", engine=ENGINE)
+    data = (
+        b"ConnectionResetError: [Errno 104] Connection reset by peer\n" * (3 * MAX_MATCHES) + SICK
+    )
     found = [*scan.feed(data), *scan.finish()]
     names = [one.match.signature for one in found if one.match is not None]
-    assert names.count("peer-gone") == MAX_TOLD
+    assert names.count("peer-gone") == MAX_MATCHES
     assert names.count("cuda-illegal-access") == 1
-    assert scan.num_folded >= 2 * MAX_TOLD
+    assert scan.num_folded >= 2 * MAX_MATCHES
 
 
 def test_what_no_engine_can_search_for_is_named() -> None:
     """A pattern that is none says so itself, not the set."""
-    from runner.collect.engines import engine
+    from runner.collect.engines import make_engine
 
     with pytest.raises(ValueError, match=r"\(unclosed"):
-        engine(["fine", "(unclosed"])
+        make_engine(["fine", "(unclosed"])

@@ -1,4 +1,4 @@
-"""A tail delivers every byte of a log once, in order, whatever is done to its files; what it leaves out is told and counted."""
+"""A tail delivers every byte of a log once, in request, whatever is done to its files; what it leaves out is told and counted."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runner.collect.tails.tail import Block, Policy, Position, Tail
+from runner.collect.tails.tail import Block, ReadLimits, Tail
+from runner.facts.messages.log_search import LogPosition
 
 # Small enough that every limit is met by small files.
-SMALL = Policy(
-    look_bytes=4000,
+SMALL = ReadLimits(
+    poll_bytes=4000,
     behind_bytes=10_000_000,
     block_bytes=500,
     partial_seconds=2.0,
@@ -35,7 +36,7 @@ def look_until_quiet(tail: Tail, now: float) -> list[Block]:
     blocks: list[Block] = []
     quiet = 0
     for turn in range(200):
-        found = tail.look(now + 60.0 * turn)
+        found = tail.poll(now + 60.0 * turn)
         quiet = 0 if found else quiet + 1
         if quiet > 2:
             return blocks
@@ -66,51 +67,51 @@ def rename_on(path: Path) -> None:
 def test_what_is_new_is_delivered_once(log: Path) -> None:
     """Whole lines come at the next look, with offset and line number; nothing comes twice; a log may come into being later."""
     tail = Tail(log)
-    assert tail.look(0.0) == []
+    assert tail.poll(0.0) == []
     add(log, b"one\ntwo\n")
-    (block,) = tail.look(1.0)
+    (block,) = tail.poll(1.0)
     assert (block.data, block.offset, block.line, block.is_line_start) == (
         b"one\ntwo\n",
         0,
         1,
         True,
     )
-    assert tail.look(2.0) == []
+    assert tail.poll(2.0) == []
     add(log, b"three\n")
-    (block,) = tail.look(3.0)
+    (block,) = tail.poll(3.0)
     assert (block.data, block.offset, block.line) == (b"three\n", 8, 3)
     tail.close()
 
 
 def test_a_line_without_an_end_is_held_back_for_a_while(log: Path) -> None:
     """It comes whole once its end is there, or as it is after the time stated; then the rest follows as the same line."""
-    tail = Tail(log, policy=SMALL)
+    tail = Tail(log, limits=SMALL)
     add(log, b"whole\nhal")
-    assert joined(tail.look(0.0)) == b"whole\n"
+    assert joined(tail.poll(0.0)) == b"whole\n"
     add(log, b"f\npart")
-    assert joined(tail.look(1.0)) == b"half\n"
-    assert tail.look(2.0) == []
-    assert tail.look(2.9) == []
-    (block,) = tail.look(3.0)
+    assert joined(tail.poll(1.0)) == b"half\n"
+    assert tail.poll(2.0) == []
+    assert tail.poll(2.9) == []
+    (block,) = tail.poll(3.0)
     assert (block.data, block.line, block.is_line_start) == (b"part", 3, True)
     add(log, b" two\nnext\n")
-    (block,) = tail.look(5.0)
+    (block,) = tail.poll(5.0)
     assert (block.data, block.line, block.is_line_start) == (b" two\nnext\n", 3, False)
     tail.close()
 
 
 def test_a_progress_bar_is_cut_between_its_pictures(log: Path) -> None:
     """A line that is drawn over and over comes up to its last whole picture, and no character is cut."""
-    tail = Tail(log, policy=SMALL)
+    tail = Tail(log, limits=SMALL)
     add(log, b"1%\r2%\r3")
-    tail.look(0.0)
-    assert joined(tail.look(2.0)) == b"1%\r2%\r"
+    tail.poll(0.0)
+    assert joined(tail.poll(2.0)) == b"1%\r2%\r"
     add(log, "é".encode()[:1])
-    tail.look(3.0)
-    assert joined(tail.look(5.0)) == b"3"
-    tail.look(6.0)
+    tail.poll(3.0)
+    assert joined(tail.poll(5.0)) == b"3"
+    tail.poll(6.0)
     # nothing came after it
-    assert joined(tail.look(8.0)) == "é".encode()[:1]
+    assert joined(tail.poll(8.0)) == "é".encode()[:1]
     tail.close()
 
 
@@ -121,7 +122,7 @@ def test_a_line_of_ten_megabytes_comes_in_pieces(log: Path) -> None:
     tail = Tail(log)
     blocks = look_until_quiet(tail, 0.0)
     assert joined(blocks) == line + b"next\n"
-    assert max(len(block.data) for block in blocks) <= Policy().block_bytes
+    assert max(len(block.data) for block in blocks) <= ReadLimits().block_bytes
     assert all(block.line == 1 for block in blocks)
     tail.close()
 
@@ -131,7 +132,7 @@ def test_bytes_that_are_no_text_come_as_they_are(log: Path) -> None:
     data = bytes(range(256)) * 3 + b"\n"
     add(log, data)
     tail = Tail(log)
-    assert joined(tail.look(0.0)) == data
+    assert joined(tail.poll(0.0)) == data
     tail.close()
 
 
@@ -139,7 +140,7 @@ def test_several_rotations_between_two_looks(log: Path) -> None:
     """The file that was read is finished first, then those that came and went, then the new one."""
     tail = Tail(log)
     add(log, b"a1\n")
-    assert joined(tail.look(0.0)) == b"a1\n"
+    assert joined(tail.poll(0.0)) == b"a1\n"
     add(log, b"a2\nno end")
     for letter in (b"b", b"c", b"d"):
         rename_on(log)
@@ -155,7 +156,7 @@ def test_older_rotated_files_and_other_logs_are_left_alone(log: Path) -> None:
         add(log.with_name(name), b"old\n")
     add(log, b"a\n")
     tail = Tail(log)
-    assert joined(tail.look(0.0)) == b"a\n"
+    assert joined(tail.poll(0.0)) == b"a\n"
     log.rename(log.with_name("train.log.4"))
     add(log.with_name("train.log.7.gz"), b"packed\n")
     add(log.with_name("train.log.rank9"), b"another\n")
@@ -166,27 +167,27 @@ def test_older_rotated_files_and_other_logs_are_left_alone(log: Path) -> None:
 
 def test_a_writer_may_go_on_in_a_renamed_file(log: Path) -> None:
     """While the renamed file grows, or has just been renamed, the new one waits."""
-    tail = Tail(log, policy=SMALL)
+    tail = Tail(log, limits=SMALL)
     with log.open("ab", buffering=0) as old:
         old.write(b"a\n")
-        assert joined(tail.look(0.0)) == b"a\n"
+        assert joined(tail.poll(0.0)) == b"a\n"
         rename_on(log)
         add(log, b"c\n")
-        assert tail.look(1.0) == []
+        assert tail.poll(1.0) == []
         old.write(b"b\n")
-        assert joined(tail.look(1.5)) == b"b\n"
-    assert tail.look(2.0) == []
-    assert joined(tail.look(2.5)) == b"c\n"
+        assert joined(tail.poll(1.5)) == b"b\n"
+    assert tail.poll(2.0) == []
+    assert joined(tail.poll(2.5)) == b"c\n"
     tail.close()
 
 
 def test_a_truncated_log_is_read_anew_and_the_gap_is_told(log: Path) -> None:
     """Bytes that were seen and not read are counted as lost; the next block says that something may be missing."""
-    tail = Tail(log, policy=SMALL)
+    tail = Tail(log, limits=SMALL)
     add(log, b"a\n" + b"held back")
-    assert joined(tail.look(0.0)) == b"a\n"
+    assert joined(tail.poll(0.0)) == b"a\n"
     log.write_bytes(b"new\n")
-    (block,) = tail.look(1.0)
+    (block,) = tail.poll(1.0)
     assert (block.data, block.offset, block.line, block.may_lack) == (b"new\n", 0, 1, True)
     assert (tail.num_gaps, tail.num_lost_bytes) == (1, 9)
     tail.close()
@@ -196,9 +197,9 @@ def test_a_log_that_was_truncated_and_has_outgrown_its_old_size(log: Path) -> No
     """What stands before the position tells that it is not the same any more."""
     tail = Tail(log)
     add(log, b"first life\n")
-    tail.look(0.0)
+    tail.poll(0.0)
     log.write_bytes(b"second life, which says more\n")
-    (block,) = tail.look(1.0)
+    (block,) = tail.poll(1.0)
     assert (block.data, block.may_lack) == (b"second life, which says more\n", True)
     tail.close()
 
@@ -207,7 +208,7 @@ def test_a_copy_that_was_made_before_a_truncation_is_read_to_its_end(log: Path) 
     """Copytruncate loses nothing that the copy holds, though the gap is told."""
     tail = Tail(log)
     add(log, b"a\n")
-    tail.look(0.0)
+    tail.poll(0.0)
     add(log, b"b\nc\n")
     shutil.copy(log, log.with_name("train.log.1"))
     os.truncate(log, 0)
@@ -227,7 +228,7 @@ def test_an_older_file_that_begins_alike_is_no_copy(log: Path) -> None:
     add(log, b"header\n")
     for restarts in (False, True):
         tail = Tail(log)
-        tail.look(0.0)
+        tail.poll(0.0)
         if restarts:
             position = tail.position
             tail.close()
@@ -244,7 +245,7 @@ def test_a_copy_of_the_newer_half_only(log: Path) -> None:
     lines = [b"%04d %s\n" % (number, b"x" * 40) for number in range(200)]
     tail = Tail(log)
     add(log, b"".join(lines[:150]))
-    tail.look(0.0)
+    tail.poll(0.0)
     add(log, b"".join(lines[150:]))
     log.with_name("train.log.1").write_bytes(b"".join(lines[100:]))
     os.truncate(log, 0)
@@ -258,7 +259,7 @@ def test_a_writer_that_goes_on_at_its_old_offset_leaves_a_hole(log: Path) -> Non
     tail = Tail(log)
     with log.open("wb", buffering=0) as writer:
         writer.write(b"x" * (1 << 20) + b"\n")
-        tail.look(0.0)
+        tail.poll(0.0)
         os.truncate(log, 0)
         writer.write(b"after\n")
         data = joined(look_until_quiet(tail, 1.0))
@@ -271,7 +272,7 @@ def test_a_new_reader_goes_on_where_the_old_one_stopped(log: Path) -> None:
     """From its position, under whatever name the file has now, and through what was rotated since."""
     tail = Tail(log)
     add(log, b"a\n")
-    tail.look(0.0)
+    tail.poll(0.0)
     position = tail.position
     tail.close()
     add(log, b"b\n")
@@ -291,22 +292,22 @@ def test_a_position_that_is_nowhere_is_a_gap(log: Path) -> None:
     add(log, b"new\n")
     state = log.stat()
     for inode in (state.st_ino, state.st_ino + 1):
-        position = Position(device=state.st_dev, inode=inode, offset=4, before="0" * 16, line=2)
+        position = LogPosition(device=state.st_dev, inode=inode, offset=4, before="0" * 16, line=2)
         tail = Tail(log, position)
-        (block,) = tail.look(0.0)
+        (block,) = tail.poll(0.0)
         assert (block.data, block.may_lack, tail.num_gaps) == (b"new\n", True, 1)
         tail.close()
 
 
 def test_under_a_flood_the_middle_is_skipped_and_counted(log: Path) -> None:
     """Head and tail of what is new are read; bytes and lines between them are counted exactly, and line numbers stay right."""
-    policy = Policy(look_bytes=10_000, behind_bytes=50_000, block_bytes=1000)
+    limits = ReadLimits(poll_bytes=10_000, behind_bytes=50_000, block_bytes=1000)
     lines = [b"%06d\n" % number for number in range(20_000)]
-    tail = Tail(log, policy=policy)
+    tail = Tail(log, limits=limits)
     add(log, b"".join(lines[:10]))
-    assert len(joined(tail.look(0.0))) == 70
+    assert len(joined(tail.poll(0.0))) == 70
     add(log, b"".join(lines[10:]))
-    blocks = tail.look(1.0)
+    blocks = tail.poll(1.0)
     (after,) = (block for block in blocks if block.skipped_bytes)
     before = blocks[blocks.index(after) - 1]
     assert blocks[0].data.startswith(lines[10])
@@ -319,30 +320,30 @@ def test_under_a_flood_the_middle_is_skipped_and_counted(log: Path) -> None:
         after.skipped_bytes,
         after.skipped_lines,
     )
-    assert tail.look(2.0) == []
+    assert tail.poll(2.0) == []
     tail.close()
 
 
 def test_the_first_error_of_a_flood_is_never_skipped(log: Path) -> None:
     """Ranks that were quiet and then all print at once: what was printed first is always among what is read."""
-    policy = Policy(look_bytes=20_000, behind_bytes=40_000, block_bytes=2000)
-    tail = Tail(log, policy=policy)
+    limits = ReadLimits(poll_bytes=20_000, behind_bytes=40_000, block_bytes=2000)
+    tail = Tail(log, limits=limits)
     error = b"RuntimeError: the cause\n"
     for turn in range(5):
         add(log, b"quiet %d\n" % turn)
-        tail.look(10.0 * turn)
+        tail.poll(10.0 * turn)
         add(log, b"x" * 5000 + b"\n" + error + b"consequence of it\n" * 100_000)
-        assert error in joined(tail.look(10.0 * turn + 5.0))
+        assert error in joined(tail.poll(10.0 * turn + 5.0))
     assert tail.num_skipped_bytes > 5 * 1_000_000
     tail.close()
 
 
 def test_lines_are_not_counted_beyond_a_limit(log: Path) -> None:
     """Then line numbers are not known any more, and none is made up; bytes are counted nevertheless."""
-    policy = Policy(look_bytes=1000, behind_bytes=2000, block_bytes=100, counted_bytes=5000)
+    limits = ReadLimits(poll_bytes=1000, behind_bytes=2000, block_bytes=100, counted_bytes=5000)
     add(log, b"12345\n" * 5000)
-    tail = Tail(log, policy=policy)
-    blocks = tail.look(0.0)
+    tail = Tail(log, limits=limits)
+    blocks = tail.poll(0.0)
     (after,) = (block for block in blocks if block.skipped_bytes)
     assert (after.skipped_lines, after.line, blocks[0].line) == (None, None, 1)
     assert len(joined(blocks)) + tail.num_skipped_bytes == 30_000
@@ -353,14 +354,14 @@ def test_trouble_with_a_log_is_told_and_survived(log: Path) -> None:
     """A folder in its place is no log; once a file is there it is read."""
     log.mkdir()
     tail = Tail(log)
-    assert tail.look(0.0) == []
+    assert tail.poll(0.0) == []
     assert "no regular file" in tail.trouble
     log.rmdir()
     os.mkfifo(log)
-    assert tail.look(1.0) == []
+    assert tail.poll(1.0) == []
     log.unlink()
     add(log, b"a\n")
-    assert joined(tail.look(2.0)) == b"a\n"
+    assert joined(tail.poll(2.0)) == b"a\n"
     assert tail.trouble == ""
     tail.close()
 
@@ -373,9 +374,9 @@ def test_a_look_takes_and_keeps_little_memory_and_time(log: Path) -> None:
             file.write(chunk)
     tail = Tail(log)
     started, total = time.process_time(), 0
-    while blocks := tail.look(0.0):
+    while blocks := tail.poll(0.0):
         total += len(joined(blocks))
-        assert len(joined(blocks)) <= Policy().look_bytes
+        assert len(joined(blocks)) <= ReadLimits().poll_bytes
     seconds = time.process_time() - started
     assert total == 128 * len(chunk)
     # 470e6 was measured, the joining of this test included
@@ -398,7 +399,7 @@ class World:
         self.now = 0.0
         self.num_lines = 0
         self.writer: BinaryIO = self.log.open("ab", buffering=0)
-        self.tail = Tail(self.log, policy=SMALL)
+        self.tail = Tail(self.log, limits=SMALL)
         self.blocks: list[Block] = []
 
     def write(self, num_lines: int, cut: int) -> None:
@@ -421,7 +422,7 @@ class World:
     def look(self, seconds: float) -> None:
         """Let time pass and look."""
         self.now += seconds
-        found = self.tail.look(self.now)
+        found = self.tail.poll(self.now)
         self.blocks += found
         self.read += joined(found)
 
@@ -432,7 +433,7 @@ class World:
             # of a log that nobody began to read nothing is known
             return
         self.tail.close()
-        self.tail = Tail(self.log, position, policy=SMALL)
+        self.tail = Tail(self.log, position, limits=SMALL)
 
     def rotate(self, *, again_at_once: bool) -> None:
         """Rename all files on; the writer goes on in the renamed one unless it opens the log again."""
@@ -533,22 +534,22 @@ def test_nothing_is_lost_or_read_twice_through_copies(
     st.integers(1, 4),
 )
 def test_whatever_is_skipped_is_counted(
-    writes: list[tuple[int, bool]], look_bytes: int, times: int
+    writes: list[tuple[int, bool]], poll_bytes: int, times: int
 ) -> None:
     """For any flood and any limits: blocks are what stands at their offsets, and with what was skipped they are all there is."""
-    policy = Policy(
-        look_bytes=look_bytes, behind_bytes=look_bytes * times, block_bytes=max(50, look_bytes // 7)
+    limits = ReadLimits(
+        poll_bytes=poll_bytes, behind_bytes=poll_bytes * times, block_bytes=max(50, poll_bytes // 7)
     )
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "train.log"
-        tail, number = Tail(log, policy=policy), 0
+        tail, number = Tail(log, limits=limits), 0
         blocks: list[Block] = []
         for num_lines, is_followed in writes:
             first = number
             number += num_lines
             add(log, b"".join(b"%d: %s\n" % (n, b"z" * (n % 70)) for n in range(first, number)))
             at = len(joined(blocks)) + tail.num_skipped_bytes
-            found = tail.look(0.0) if is_followed else []
+            found = tail.poll(0.0) if is_followed else []
             # what comes next is never skipped
             assert not found or found[0].offset == at
             blocks += found

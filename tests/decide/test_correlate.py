@@ -8,7 +8,7 @@ from runner.collect.diagnosis import Diagnosis
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
 from runner.facts.causes import Culprit, Verdict
-from runner.facts.matches import Match, Step
+from runner.facts.matches import LoggedStep, Match
 from runner.rootcause.correlation import correlate
 
 ENGINE: Engine = engine_for()
@@ -198,7 +198,7 @@ def test_a_numeric_incident_beside_a_crash_is_told_too_and_the_root_comes_first(
         signature="cuda-oom", fault="cuda_oom", layer="program", scope="user", file="a", line=90
     )
     spike = replace(crash, signature="numbers", fault="divergence", layer="numbers", line=10)
-    verdicts = correlate([spike, crash], [Step(file="a", line=80, step=80)])
+    verdicts = correlate([spike, crash], [LoggedStep(file="a", line=80, step=80)])
     assert [verdict.fault for verdict in verdicts] == ["cuda_oom", "divergence"]
 
 

@@ -10,7 +10,7 @@ from runner.decide.state.cluster_state import MAX_MATCHES_KEPT, Incident
 from runner.facts import wire
 from runner.facts.causes import Culprit
 from runner.facts.ids import AttemptId
-from runner.facts.matches import Match, Step
+from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from tests.decide.desk import Desk, exited, kinds, training_desk
@@ -97,7 +97,7 @@ def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
     """Nor are lines of an attempt that no incident struck."""
     desk = crashed_desk()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric")
-    later = Step(file="rank0.err", line=90, step=90)
+    later = LoggedStep(file="rank0.err", line=90, step=90)
     assert desk.take(matched("n2", echo, steps=(later,))) == []
     weak = match("peer-gone", "nccl_network", "launcher", scope="fabric", weight="supports")
     assert desk.take(matched("n2", weak)) == []

@@ -35,7 +35,7 @@ def varied(sample: str) -> str:
 
 def names_in(text: str, engine: Engine) -> dict[str, str]:
     """Return signature -> text of what is found in a log."""
-    scan = Scan("log", searching=engine)
+    scan = Scan("log", engine=engine)
     found = [*scan.feed(text.encode()), *scan.finish()]
     return {one.match.signature: one.match.text for one in found if one.match is not None}
 

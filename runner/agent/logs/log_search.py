@@ -25,7 +25,13 @@ from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.errors import WireError
 from runner.facts import wire
 from runner.facts.matches import Match
-from runner.facts.messages.log_search import Follow, Followed, Place, Search, Searched
+from runner.facts.messages.log_search import (
+    FollowReport,
+    FollowRequest,
+    LogPosition,
+    SearchRequest,
+    SearchResult,
+)
 from runner.facts.messages.signals import LinesMatched
 
 log = logging.getLogger("stoker.agent")
@@ -74,10 +80,10 @@ class LogSearch:
         # whose logs are followed: what kills a gang is said after it is gone
         self._followed: LocalGang | None = None
         self._since_microseconds = 0
-        self._places: Mapping[str, Place] = {}
+        self._places: Mapping[str, LogPosition] = {}
         self._due: _Due | None = None
         # searches under way, by number
-        self._asked: dict[int, tuple[LocalGang, Search]] = {}
+        self._asked: dict[int, tuple[LocalGang, SearchRequest]] = {}
         # searches that were asked for twice
         self._repeated: dict[int, None] = {}
         # the agent is about to leave
@@ -149,7 +155,7 @@ class LogSearch:
         self._followed = None
         self._loop.cancel("reader")
         if self._reader.is_there:
-            self._reader.order(Follow(gang=""))
+            self._reader.order(FollowRequest(gang=""))
 
     def _follow(self) -> None:
         gang = self._followed = self._gang
@@ -162,7 +168,7 @@ class LogSearch:
         }
         self._loop.at("reader", time.monotonic() + LIMIT_SECONDS, self._hung)
         self._reader.order(
-            Follow(
+            FollowRequest(
                 gang=str(gang.attempt),
                 files=files,
                 kernel_log=self._kernel_log.path,
@@ -185,10 +191,10 @@ class LogSearch:
         }
         self._ask(
             due.gang,
-            Search(number=self._number, files=files, metric_pattern=plan.metric_pattern),
+            SearchRequest(number=self._number, files=files, metric_pattern=plan.metric_pattern),
         )
 
-    def _ask(self, gang: LocalGang, order: Search) -> None:
+    def _ask(self, gang: LocalGang, order: SearchRequest) -> None:
         self._asked[order.number] = (gang, order)
         self._reader.order(order)
         expect = partial(self._expect, order.number)
@@ -201,12 +207,12 @@ class LogSearch:
     # -- answers
 
     def _hear(self, said: object) -> None:
-        if isinstance(said, Followed):
+        if isinstance(said, FollowReport):
             self._take(said)
-        elif isinstance(said, Searched):
+        elif isinstance(said, SearchResult):
             self._searched(said)
 
-    def _take(self, said: Followed) -> None:
+    def _take(self, said: FollowReport) -> None:
         gang = self._followed
         if gang is None or said.gang != str(gang.attempt):
             return
@@ -238,7 +244,7 @@ class LogSearch:
             self._places = {**self._places, **said.places}
             self._write_down(gang)
 
-    def _searched(self, said: Searched) -> None:
+    def _searched(self, said: SearchResult) -> None:
         gang, _ = self._asked.pop(said.number, (None, None))
         self._repeated.pop(said.number, None)
         if gang is not None and said.found.matches:
@@ -297,7 +303,7 @@ class LogSearch:
             if plain["gang"] == str(gang.attempt):
                 self._since_microseconds = int(plain["since_microseconds"])
                 self._places = {
-                    str(path): wire.from_plain(Place, place)
+                    str(path): wire.from_plain(LogPosition, place)
                     for path, place in plain["places"].items()
                 }
 

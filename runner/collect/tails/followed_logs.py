@@ -1,8 +1,8 @@
-"""Followed logs: one log, or the kernel's, that is looked at again and again; and which of its lines are worth telling at once.
+"""Followed logs: one log, or the kernel's, polled again and again, and the throttle of its matches.
 
-A line is told when it names a fault where it stands (`decide.context`): of one signature, in one log, about one process or device,
-twice an hour, so that what a program says at every step does not drown what it says once. What kills ranks is searched for again
-after they died, in context.
+A match is reported when it names a fault in its context (`rootcause.line_context`), twice an hour
+for each signature, log and process or device, so that a message of every step does not drown one
+that comes once. The logs of ranks that died are searched again, in context.
 """
 
 from __future__ import annotations
@@ -10,81 +10,85 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from runner.collect.engines import Engine
-from runner.collect.kernel import KernelLog, KernelPosition, KernelRecord, this_boot
-from runner.collect.scan import Found, Scan
-from runner.collect.tails.tail import Block, Policy, Position, Tail
+from runner.collect.kernel import KernelLog, KernelRecord, this_boot
+from runner.collect.scan import Scan, ScannedLine
+from runner.collect.tails.tail import Block, ReadLimits, Tail
 from runner.facts.matches import Match
-from runner.facts.messages.log_search import Follow, Place
+from runner.facts.messages.log_search import FollowRequest, LogPosition
 from runner.facts.messages.signals import StepRecord
 from runner.rootcause.line_context import in_context
 
-POLICY = Policy(look_bytes=8 << 20, behind_bytes=64 << 20, partial_seconds=0.5)
-# Lines of one signature in one log that are told in `ALIKE_SECONDS`: that name the same process or device, and in all; chosen.
-ALIKE, ALIKE_IN_ALL = 2, 20
-ALIKE_SECONDS = 3600.0
-# characters of what a line names; chosen
+LIMITS = ReadLimits(poll_bytes=8 << 20, behind_bytes=64 << 20, partial_seconds=0.5)
+# Matches of one signature in one log within REPEAT_SECONDS: about one process or device, and in
+# all; chosen.
+MAX_REPEATS, MAX_REPEATS_IN_ALL = 2, 20
+REPEAT_SECONDS = 3600.0
+# Characters of each named group of a match; chosen.
 MAX_NAMED = 100
-# matches of a log that give the next ones their context; chosen
-REMEMBERED = 60
-# Between two looks at a log that has not changed in size or time: it may have been replaced; chosen.
-CALM_SECONDS = 1.0
-# what the kernel's log is called in what is found
+# Matches of a log that give the next ones their context; chosen.
+MAX_CONTEXT = 60
+# Between two polls of a log that has not changed in size or time, since it may have been replaced;
+# chosen.
+UNCHANGED_SECONDS = 1.0
+# The kernel log's file name in matches.
 KERNEL = "kernel"
-# characters of a line that are told; chosen
+# Characters of a reported line; chosen.
 MAX_TEXT = 300
-# steps in one word, the newest; chosen
+# Steps in one message, the newest; chosen.
 MAX_RECORDS = 80
 
 
 class MatchThrottle:
-    """Decides which matches of one log are told."""
+    """Decides which matches of one log are reported."""
 
     def __init__(self) -> None:
-        self.num_kept_back = 0
-        self._recent: deque[Match] = deque(maxlen=REMEMBERED)
-        self._told: Counter[str] = Counter()
-        self._counted_from = 0.0
+        # Matches that were repeats of reported ones.
+        self.num_dropped = 0
+        self._recent: deque[Match] = deque(maxlen=MAX_CONTEXT)
+        self._num_reported: Counter[str] = Counter()
+        self._counting_since = 0.0
 
-    def worth(self, new: Iterable[Match], now: float) -> list[Match]:
-        """Return those of new matches that name a fault where they stand."""
+    def filter(self, new: Iterable[Match], now: float) -> list[Match]:
+        """Return the new matches that name a fault in their context, and are no repeats."""
         new = list(new)
         if not new:
             return []
-        if now > self._counted_from + ALIKE_SECONDS:
-            self._told.clear()
-            self._counted_from = now
+        if now > self._counting_since + REPEAT_SECONDS:
+            self._num_reported.clear()
+            self._counting_since = now
         context = [*self._recent, *new]
         self._recent.extend(new)
-        known = {(match.line, match.signature): True for match in new}
-        worth = []
-        for match in in_context(context):
-            is_new = (match.line, match.signature) in known
-            if is_new and match.fault and match.weight == "names":
-                worth += [_cut(match)] if self._is_told(match) else []
-        return worth
+        new_keys = {(match.line, match.signature): True for match in new}
+        return [
+            _cut(match)
+            for match in in_context(context)
+            if (match.line, match.signature) in new_keys
+            and match.fault
+            and match.weight == "names"
+            and not self._is_repeat(match)
+        ]
 
     def restart(self) -> None:
-        """Begin with another file: its lines are counted from 1 again, and what stands in the old one is no context."""
+        """Begin another file: its lines are counted from 1, and those of the file before are no context."""
         self._recent.clear()
 
-    def _is_told(self, match: Match) -> bool:
-        """Count what is told: of one signature so much about each that it names, and in all."""
-        about = f"{match.signature} {' '.join(match.named.values())[:MAX_NAMED]}"
-        is_enough = self._told[match.signature] >= ALIKE_IN_ALL or self._told[about] >= ALIKE
-        if is_enough:
-            self.num_kept_back += 1
-            return False
-        self._told[match.signature] += 1
-        self._told[about] += 1
-        return True
+    def _is_repeat(self, match: Match) -> bool:
+        """Count a match that is to be reported; True: enough like it were."""
+        num, subject = self._num_reported, " ".join(match.named.values())[:MAX_NAMED]
+        key = f"{match.signature} {subject}"
+        if num[match.signature] >= MAX_REPEATS_IN_ALL or num[key] >= MAX_REPEATS:
+            self.num_dropped += 1
+            return True
+        num.update((match.signature, key))
+        return False
 
 
 def _cut(match: Match) -> Match:
-    """Bound what hostile text may have made of a match."""
+    """Bound the hostile text of a match."""
     named = {name: value[:MAX_NAMED] for name, value in match.named.items()}
     text, node = match.text[:MAX_TEXT], match.node[:MAX_NAMED]
     return replace(match, text=text, node=node, named=named)
@@ -94,51 +98,50 @@ class FollowedLog:
     """One file of one rank."""
 
     def __init__(
-        self, path: Path, rank: int, engine: Engine, own_format: str | None, place: Place | None
+        self,
+        path: Path,
+        rank: int,
+        engine: Engine,
+        own_format: str | None,
+        position: LogPosition | None,
     ) -> None:
-        self.tail = Tail(path, _position(place), POLICY)
-        # of the last look
+        self.tail = Tail(path, position, LIMITS)
+        # Of the last poll.
         self.matches: list[Match] = []
         self.records: deque[StepRecord] = deque(maxlen=MAX_RECORDS)
-        # what could not be searched last
+        # Which part could not be searched last.
         self.trouble = ""
+        self.is_behind = False
+        self.throttle = MatchThrottle()
         self._rank = rank
         self._engine, self._own_format = engine, own_format
         self._scan: Scan | None = None
         self._key: tuple[int, int] | None = None
-        self._telling = MatchThrottle()
-        # not judged yet
-        self._found: list[Match] = []
-        self._seen: tuple[int, int, int] | None = None
+        # Matches that the throttle has not seen yet.
+        self._unfiltered: list[Match] = []
+        self._version: tuple[int, int, int] | None = None
         self._due = 0.0
-        self.is_behind = False
 
-    @property
-    def num_kept_back(self) -> int:
-        """How many lines were known and not told."""
-        return self._telling.num_kept_back
-
-    def look(self, now: float) -> None:
+    def poll(self, now: float) -> None:
         """Read what is new into `matches` and `records`."""
         self.matches = []
         self.records.clear()
-        if not self._may_be_new(now):
+        if not self._may_have_changed(now):
             return
-        blocks = self.tail.look(now)
+        blocks = self.tail.poll(now)
         self.is_behind = bool(blocks)
         for block in blocks:
-            if self._begins_anew(block):
-                self._end_scan(now)
-                self._begin_scan(block)
-            self._take(self._feed(block))
-        self._tell(now)
+            is_other = self._key != (block.device, block.inode)
+            if self._scan is None or is_other or block.skipped_bytes or block.may_lack:
+                self._restart_scan(block, now)
+            self._add(self._feed(block))
+        self._filter(now)
 
-    def _feed(self, block: Block) -> list[Found]:
-        """Search a block; one that nobody can search is passed over, for it would be met again and again."""
+    def _feed(self, block: Block) -> list[ScannedLine]:
+        """Search a block; skip one whose search fails, since the next poll would meet it again."""
         assert self._scan is not None
         try:
             found = list(self._scan.feed(block.data))
-            # a line that waits for its end
             if not block.data.endswith(b"\n"):
                 found += self._scan.flush()
         except Exception as error:  # noqa: BLE001 - a bulkhead against hostile text
@@ -147,109 +150,75 @@ class FollowedLog:
             return []
         return found
 
-    def _begins_anew(self, block: Block) -> bool:
-        is_other = self._key != (block.device, block.inode)
-        return self._scan is None or is_other or bool(block.skipped_bytes) or block.may_lack
-
-    def _begin_scan(self, block: Block) -> None:
+    def _restart_scan(self, block: Block, now: float) -> None:
+        if self._scan is not None:
+            self._add(self._scan.finish())
+        self._filter(now)
+        self.throttle.restart()
         self._key = (block.device, block.inode)
         self._scan = Scan(
             self.tail.path.name,
             own_format=self._own_format,
-            searching=self._engine,
+            engine=self._engine,
             first_line=block.line or 1,
-            most_told=None,
+            max_matches=None,
         )
 
-    def _end_scan(self, now: float) -> None:
-        if self._scan is not None:
-            self._take(list(self._scan.finish()))
-        self._tell(now)
-        self._telling.restart()
+    def _add(self, lines: Iterable[ScannedLine]) -> None:
+        for line in lines:
+            if line.match is not None:
+                rank = self._rank if line.match.rank is None else line.match.rank
+                self._unfiltered.append(replace(line.match, rank=rank))
+            if line.record is not None:
+                self.records.append(line.record)
 
-    def _take(self, found: Iterable[Found]) -> None:
-        for one in found:
-            if one.match is not None:
-                rank = self._rank if one.match.rank is None else one.match.rank
-                self._found.append(replace(one.match, rank=rank))
-            if one.record is not None:
-                self.records.append(one.record)
+    def _filter(self, now: float) -> None:
+        self.matches += self.throttle.filter(self._unfiltered, now)
+        self._unfiltered.clear()
 
-    def _tell(self, now: float) -> None:
-        self.matches += self._telling.worth(self._found, now)
-        self._found.clear()
-
-    def _may_be_new(self, now: float) -> bool:
-        """Look at size and time alone, most of the time."""
+    def _may_have_changed(self, now: float) -> bool:
+        """Compare size and time; an unchanged log is polled every UNCHANGED_SECONDS only."""
         try:
             state = os.stat(self.tail.path)
-            seen = (state.st_ino, state.st_size, state.st_mtime_ns)
+            version = (state.st_ino, state.st_size, state.st_mtime_ns)
         except OSError:
-            seen = None
-        is_calm = seen == self._seen and not self.is_behind and now < self._due
-        self._seen = seen
-        if not is_calm:
-            self._due = now + CALM_SECONDS
-        return not is_calm
+            version = None
+        is_same = version == self._version and not self.is_behind and now < self._due
+        self._version = version
+        if not is_same:
+            self._due = now + UNCHANGED_SECONDS
+        return not is_same
 
 
 class FollowedKernel:
     """The kernel's log of the node."""
 
-    def __init__(self, order: Follow, engine: Engine) -> None:
-        path, place = Path(order.kernel_log), order.places.get(order.kernel_log)
-        boot_id = this_boot()
-        position = (
-            None
-            if place is None
-            else KernelPosition(
-                boot_id=place.boot_id,
-                sequence=place.sequence,
-                file=_position(place) if place.inode else None,
-            )
-        )
+    def __init__(self, request: FollowRequest, engine: Engine) -> None:
         self.log = KernelLog(
-            path, boot_id, since_microseconds=order.since_microseconds, position=position
+            Path(request.kernel_log),
+            this_boot(),
+            since_microseconds=request.since_microseconds,
+            position=request.places.get(request.kernel_log),
         )
         self._engine = engine
         self._num_records = 0
-        self._telling = MatchThrottle()
+        self._throttle = MatchThrottle()
 
-    @property
-    def place(self) -> Place:
-        """How far it was read."""
-        position = self.log.position
-        file = asdict(position.file) if position.file is not None else {}
-        return Place(**file, boot_id=position.boot_id, sequence=position.sequence)
-
-    def look(self, now: float) -> list[Match]:
-        """Return new lines that are worth telling."""
-        found = []
-        for record in self.log.look(now):
-            found += self._matches(record)
-        return self._telling.worth(found, now)
+    def poll(self, now: float) -> list[Match]:
+        """Return new matches that are to be reported."""
+        matches = []
+        for record in self.log.poll(now):
+            matches += self._matches(record)
+        return self._throttle.filter(matches, now)
 
     def _matches(self, record: KernelRecord) -> list[Match]:
-        """Search one record: its number in the kernel's own count is its line, and what it says of ranks is not the kernel's."""
+        """Search one record. Its line is the kernel's own number of it; a rank in its text is not the kernel's."""
         self._num_records += 1
         number = self._num_records if record.sequence is None else record.sequence
-        scan = Scan(KERNEL, searching=self._engine, first_line=number)
+        scan = Scan(KERNEL, engine=self._engine, first_line=number)
         line = record.text.replace("\n", " ").encode()
         return [
-            replace(one.match, of_kernel=True, at=record.at, rank=None)
-            for one in scan.feed(line + b"\n")
-            if one.match is not None
+            replace(found.match, of_kernel=True, at=record.at, rank=None)
+            for found in scan.feed(line + b"\n")
+            if found.match is not None
         ]
-
-
-def _position(place: Place | None) -> Position | None:
-    if place is None:
-        return None
-    return Position(
-        device=place.device,
-        inode=place.inode,
-        offset=place.offset,
-        before=place.before,
-        line=place.line,
-        changed_ns=place.changed_ns,
-    )

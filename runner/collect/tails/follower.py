@@ -1,14 +1,14 @@
-"""Following: the logs of a gang that lives, looked at many times a second, and what of them is worth telling at once.
+"""The follower: polls the logs of a live gang many times a second, and reports their new matches and steps.
 
-Standard error is read before standard output, so that a flood of words keeps no traceback waiting; how much of a flood is read
-stands in `tails`. A log that nobody writes to costs one look at its size.
+It reads standard error before standard output, so that a flood of output delays no traceback;
+`tails` states how much of a flood is read. A log that is not written to costs one `stat`.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 from runner.collect.engines import Engine
@@ -21,50 +21,53 @@ from runner.collect.tails.followed_logs import (
 )
 from runner.collect.tails.wakeups import Wakeups
 from runner.facts.matches import Match
-from runner.facts.messages.log_search import Follow, Followed, Place
+from runner.facts.messages.log_search import FollowReport, FollowRequest, LogPosition
 from runner.facts.messages.signals import StepRecord
 
-# lines in one word: it must fit a message; chosen
-MAX_TOLD = 10
-# between two words on how far logs were read, when there is nothing else to say; chosen
-PLACES_SECONDS = 5.0
-# without a step, until another log may tell them; chosen
-TELLER_SECONDS = 60.0
+# Matches in one report, which must fit a message; chosen.
+MAX_MATCHES = 10
+# Between two reports of positions when there is nothing else to report; chosen.
+POSITIONS_SECONDS = 5.0
+# Without a step in the log that reports them, until another log may; chosen.
+STEP_SOURCE_SECONDS = 60.0
 
 
 class Follower:
     """Follows the logs of one gang."""
 
-    def __init__(self, order: Follow, searching: Engine | None = None) -> None:
+    def __init__(self, request: FollowRequest, engine: Engine | None = None) -> None:
         """Raises UserError for a metric pattern that cannot be searched for."""
-        own_format = order.metric_pattern or None
-        engine = searching or engine_for(own_format=own_format)
-        self.gang = order.gang
+        own_format = request.metric_pattern or None
+        engine = engine or engine_for(own_format=own_format)
+        self.gang = request.gang
         # Standard error first.
-        paths = sorted(map(Path, order.files), key=lambda path: (path.suffix != ".err", path))
+        paths = sorted(map(Path, request.files), key=lambda path: (path.suffix != ".err", path))
         self._logs = [
             FollowedLog(
-                path, order.files[str(path)], engine, own_format, order.places.get(str(path))
+                path,
+                request.files[str(path)],
+                engine,
+                own_format,
+                request.places.get(str(path)),
             )
             for path in paths
         ]
         self._kernel: FollowedKernel | None = None
-        # why the kernel's log is not read at all
-        self._unread = ""
+        self._kernel_trouble = ""
         try:
-            self._kernel = FollowedKernel(order, engine) if order.kernel_log else None
+            self._kernel = FollowedKernel(request, engine) if request.kernel_log else None
         except OSError as error:
-            self._unread = f"the kernel's log is not read: {error}"
-        # Of a gang that steps together, one log says all: the first that tells a step.
-        self._teller: FollowedLog | None = None
+            self._kernel_trouble = f"the kernel's log is not read: {error}"
+        # Ranks step together, so one log reports the gang's steps: the first with a step.
+        self._step_source: FollowedLog | None = None
+        self._stepped_at = 0.0
         folders = {path.parent: None for path in paths}
-        if order.kernel_log and not _is_device(order.kernel_log):
-            folders[Path(order.kernel_log).parent] = None
+        if request.kernel_log and not _is_device(request.kernel_log):
+            folders[Path(request.kernel_log).parent] = None
         self._wakeups = Wakeups(folders)
-        self._troubles: dict[str, None] = {}
-        self._told_step_at = 0.0
-        self._placed_at = 0.0
-        self._placed: dict[str, Place] = {}
+        self._reported_troubles: dict[str, None] = {}
+        self._reported_positions: dict[str, LogPosition] = {}
+        self._reported_at = 0.0
 
     @property
     def is_behind(self) -> bool:
@@ -73,92 +76,91 @@ class Follower:
 
     @property
     def wakers(self) -> list[int]:
-        """Descriptors of which one can be read once there is something to look at; none: nobody tells, so look often."""
+        """Descriptors of which one becomes readable when there is something to read; none: poll often instead."""
         if not self._wakeups.is_active:
             return []
         kernel = None if self._kernel is None else self._kernel.log.descriptor
         return self._wakeups.descriptors + ([] if kernel is None else [kernel])
 
-    def look(self, now: float) -> list[Followed]:
-        """Return what is new, in words that fit a message each. `now`: monotonic seconds, of this machine."""
+    def poll(self, now: float) -> list[FollowReport]:
+        """Return what is new, in reports that fit a message each. `now`: monotonic seconds, of this machine."""
         matches: list[Match] = []
         records: list[StepRecord] = []
         self._wakeups.drain()
         for log in self._logs:
-            log.look(now)
+            log.poll(now)
             matches += log.matches
             records += self._steps_of(log, now)
         if self._kernel is not None:
-            matches += self._kernel.look(now)
-        trouble = self._trouble()
-        # also to say that we are still here
-        is_due = now >= self._placed_at + PLACES_SECONDS
+            matches += self._kernel.poll(now)
+        trouble = self._new_trouble()
+        # An empty report is a sign of life.
+        is_due = now >= self._reported_at + POSITIONS_SECONDS
         if not (matches or records or trouble or is_due):
             return []
-        places: dict[str, Place] = {}
+        positions: dict[str, LogPosition] = {}
         if matches or is_due:
-            self._placed_at = now
-            places = {
-                path: at for path, at in self._places().items() if self._placed.get(path) != at
+            self._reported_at = now
+            known = self._reported_positions
+            positions = {
+                path: at for path, at in self._positions().items() if known.get(path) != at
             }
-            self._placed |= places
-        told = [
-            Followed(gang=self.gang, matches=tuple(matches[first : first + MAX_TOLD]))
-            for first in range(0, len(matches), MAX_TOLD)
-        ] or [Followed(gang=self.gang)]
-        kept_back = sum(log.num_kept_back for log in self._logs)
-        skipped_bytes = sum(log.tail.num_skipped_bytes for log in self._logs)
-        # Places come with the last word: whoever has heard all of them goes on there.
-        told[-1] = replace(
-            told[-1],
+            known |= positions
+        reports = [
+            FollowReport(gang=self.gang, matches=tuple(matches[first : first + MAX_MATCHES]))
+            for first in range(0, len(matches), MAX_MATCHES)
+        ] or [FollowReport(gang=self.gang)]
+        # Positions come with the last report: a reader that has all of them continues there.
+        reports[-1] = replace(
+            reports[-1],
             records=tuple(records[-MAX_RECORDS:]),
-            places=places,
-            num_kept_back=kept_back,
-            skipped_bytes=skipped_bytes,
+            places=positions,
+            num_kept_back=sum(log.throttle.num_dropped for log in self._logs),
+            skipped_bytes=sum(log.tail.num_skipped_bytes for log in self._logs),
             trouble=trouble,
         )
-        return told
+        return reports
 
     def _steps_of(self, log: FollowedLog, now: float) -> list[StepRecord]:
-        """Return a log's steps if it is the one that tells them; another takes over from one that has fallen silent."""
+        """Return the steps of the log that reports them; another one takes over after STEP_SOURCE_SECONDS without a step."""
         if not log.records:
             return []
-        if self._teller is None or now > self._told_step_at + TELLER_SECONDS:
-            self._teller = log
-        if log is not self._teller:
+        if self._step_source is None or now > self._stepped_at + STEP_SOURCE_SECONDS:
+            self._step_source = log
+        if log is not self._step_source:
             return []
-        self._told_step_at = now
+        self._stepped_at = now
         return list(log.records)
 
     def close(self) -> None:
-        """Let go of all files."""
+        """Close all files."""
         self._wakeups.close()
         for log in self._logs:
             log.tail.close()
         if self._kernel is not None:
             self._kernel.log.close()
 
-    def _trouble(self) -> str:
-        """Return what cannot be read, each log's once."""
-        said = [log.tail.trouble or log.trouble for log in self._logs]
-        said += [self._unread if self._kernel is None else self._kernel.log.trouble]
-        new = [trouble for trouble in said if trouble and trouble not in self._troubles]
-        self._troubles |= dict.fromkeys(new)
+    def _new_trouble(self) -> str:
+        """Return which logs cannot be read, each reason once."""
+        troubles = [log.tail.trouble or log.trouble for log in self._logs]
+        troubles += [self._kernel_trouble if self._kernel is None else self._kernel.log.trouble]
+        new = [text for text in troubles if text and text not in self._reported_troubles]
+        self._reported_troubles |= dict.fromkeys(new)
         return "; ".join(new)[:MAX_TEXT]
 
-    def _places(self) -> dict[str, Place]:
-        places = {
-            str(log.tail.path): Place(**asdict(position))
+    def _positions(self) -> dict[str, LogPosition]:
+        positions = {
+            str(log.tail.path): position
             for log in self._logs
             if (position := log.tail.position) is not None
         }
         if self._kernel is not None:
-            places[str(self._kernel.log.path)] = self._kernel.place
-        return places
+            positions[str(self._kernel.log.path)] = self._kernel.log.position
+        return positions
 
 
 def _is_device(path: str) -> bool:
-    """Whether a kernel's log is a device, which tells by itself when there is something to read."""
+    """Whether a kernel's log is a device, whose descriptor becomes readable with each record."""
     try:
         return stat.S_ISCHR(os.stat(path).st_mode)
     except OSError:

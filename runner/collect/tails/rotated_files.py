@@ -1,6 +1,7 @@
-"""Files of one log: the one that is written, those that were renamed away from it, and copies of it.
+"""Rotated files: the file that a log's writer writes, those renamed away from it, and copies of it.
 
-A file is known by device and inode, whatever it is called; how far it was read is known by an offset and by what stands before it.
+Device and inode identify a file under any name; an offset and a hash of the bytes before it
+identify how far it was read.
 """
 
 from __future__ import annotations
@@ -13,32 +14,19 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 
-# before the offset, that must still be there; chosen, not measured
+from runner.facts.messages.log_search import LogPosition
+
+# Bytes before the offset that must not have changed; chosen, not measured.
 MARK_BYTES = 256
-# of what was read last, to find it again in a copy that starts elsewhere; chosen, not measured
+# Bytes read last, by which the position is found in a copy that starts elsewhere; chosen, not
+# measured.
 KEPT_BYTES = 1024
-# of a copy that are searched for it; chosen, not measured
+# Bytes of a copy that are searched for them; chosen, not measured.
 MAX_SEARCHED_BYTES = 256 << 20
 CHUNK_BYTES = 1 << 20
 PACKED = (".gz", ".zst", ".xz", ".bz2", ".lz4", ".zip")
 
 Key = tuple[int, int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Position:
-    """How far a log was read, to be stored durably by whoever did something about what was read.
-
-    `offset`: of the first byte that was not read. `before`: a hash of up to MARK_BYTES bytes before it. `line`: the number of the
-    line that it stands in; None: not known, since too much was skipped. `changed_ns`: when the file had last been written to.
-    """
-
-    device: int
-    inode: int
-    offset: int
-    before: str
-    line: int | None
-    changed_ns: int = 0
 
 
 class LogFile:
@@ -54,21 +42,21 @@ class LogFile:
         self.key: Key = (state.st_dev, state.st_ino)
         self.offset = 0
         self.line: int | None = 1
-        # what stands before the offset
+        # The bytes before the offset.
         self.last = b""
-        # its size when it was looked at last
+        # Its size at the last poll.
         self.seen_bytes = 0
-        # when it had been written to, as of then
+        # When it was last written to, as of the last poll.
         self.changed_ns = 0
-        # something written before its first byte may never have been seen
+        # Something written before its first byte may never have been read.
         self.may_lack = False
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self.descriptor)
 
     def is_whole(self) -> bool:
-        """Say whether what was read, and seen, is still there, and note size and time; else the file was truncated."""
+        """Record size and time; return False after a truncation: bytes seen before are gone."""
         state = os.fstat(self.descriptor)
         seen = max(self.seen_bytes, self.offset)
         if state.st_size < seen or not self.is_unchanged():
@@ -78,32 +66,32 @@ class LogFile:
         return True
 
     def size(self) -> int:
-        """Return how many bytes there are now."""
+        """Return the file's size now."""
         return os.fstat(self.descriptor).st_size
 
     def peek(self, limit: int, offset: int | None = None) -> bytes:
-        """Return the next bytes, or those at `offset`, without taking them."""
+        """Return the next bytes, or those at `offset`, without moving on."""
         return os.pread(self.descriptor, limit, self.offset if offset is None else offset)
 
     def is_unchanged(self) -> bool:
-        """Say whether what was read last is still there."""
+        """Return whether the bytes read last are still there."""
         mark = self.last[-MARK_BYTES:]
         return self.peek(len(mark), self.offset - len(mark)) == mark
 
-    def take(self, data: bytes) -> None:
-        """Note that these bytes, the next ones, were read."""
+    def advance(self, data: bytes) -> None:
+        """Move on past these bytes, the next ones."""
         self.offset += len(data)
         self.last = (self.last + data[-KEPT_BYTES:])[-KEPT_BYTES:]
         if self.line is not None:
             self.line += data.count(b"\n")
 
     def go_to(self, offset: int, line: int | None) -> None:
-        """Go on at an offset."""
+        """Continue at an offset."""
         kept = min(offset, KEPT_BYTES)
         self.offset, self.line, self.last = offset, line, self.peek(kept, offset - kept)
 
-    def start_again(self) -> None:
-        """Go back to the first byte: of a file that a writer goes on with at its old offset, the first one after the hole."""
+    def rewind(self) -> None:
+        """Go back to the first byte; behind the hole, if a writer continues at its old offset after a truncation."""
         try:
             first = os.lseek(self.descriptor, 0, os.SEEK_DATA)
         except OSError:
@@ -111,21 +99,21 @@ class LogFile:
         self.offset, self.line, self.last, self.may_lack = first, 1, b"", True
         self.seen_bytes = 0
 
-    def resume(self, position: Position) -> bool:
-        """Go on at a position, if what stood before it stands there."""
+    def resume(self, position: LogPosition) -> bool:
+        """Continue at a position, if the bytes before it are the same."""
         if self.size() < position.offset:
             return False
         self.go_to(position.offset, position.line)
         return self.fingerprint() == position.before
 
     def fingerprint(self) -> str:
-        """Return the hash of what stands before the offset."""
+        """Return the hash of the bytes before the offset."""
         return blake2b(self.last[-MARK_BYTES:], digest_size=8).hexdigest()
 
-    def position(self) -> Position:
-        """Return how far it was read."""
+    def position(self) -> LogPosition:
+        """Return how far the file was read."""
         device, inode = self.key
-        return Position(
+        return LogPosition(
             device=device,
             inode=inode,
             offset=self.offset,
@@ -135,8 +123,8 @@ class LogFile:
         )
 
 
-def opened(path: Path) -> LogFile | None:
-    """Open a file; None: it is not there any more. Raises OSError where it may not be read."""
+def open_log(path: Path) -> LogFile | None:
+    """Open a file; None: it is gone. Raises OSError where it may not be read."""
     try:
         return LogFile(path)
     except FileNotFoundError:
@@ -144,8 +132,8 @@ def opened(path: Path) -> LogFile | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Relative:
-    """A file in the log's folder, under a name that rotation gives. `number`: of "log.3"; None: it is named otherwise."""
+class RotatedFile:
+    """A file in the log's folder, under a name that rotation gives. `number`: 3 of "log.3", if it is named so."""
 
     path: Path
     key: Key
@@ -153,35 +141,34 @@ class Relative:
     number: int | None
 
 
-def family(log: Path) -> list[Relative]:
-    """Return rotated and copied files of a log, oldest first, the log itself and packed ones left out.
+def rotated_files(log: Path) -> list[RotatedFile]:
+    """Return the rotated and copied files of a log, oldest first, without the log itself and compressed files.
 
-    What was changed earlier is older; of files changed in the same moment, the one with the higher number.
+    The file changed earlier is older; of files changed in the same moment, the one with the higher
+    number.
     """
     dated = re.compile(
         rf"{re.escape(log.stem)}[.\-_]\d[\w.:\-]{{5,}}{re.escape(log.suffix)}"
         rf"|{re.escape(log.name)}[.\-_](?:(?P<number>\d{{1,5}})|\d[\w.:\-]*|old|bak|prev)"
     )
-    found = []
+    files = []
     for name, match in _matching(log, dated):
         try:
             state = os.stat(log.parent / name)
         except OSError:
-            # it went away, or points nowhere
+            # It was removed, or is a dangling link.
             continue
         number = match["number"]
         if stat.S_ISREG(state.st_mode):
-            found.append(
-                Relative(
+            files.append(
+                RotatedFile(
                     path=log.parent / name,
                     key=(state.st_dev, state.st_ino),
                     changed_ns=state.st_mtime_ns,
                     number=None if number is None else int(number),
                 )
             )
-    return sorted(
-        found, key=lambda relative: (relative.changed_ns, -(relative.number or 0), relative.path)
-    )
+    return sorted(files, key=lambda file: (file.changed_ns, -(file.number or 0), file.path))
 
 
 def _matching(log: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Match[str]]]:
@@ -195,8 +182,8 @@ def _matching(log: Path, pattern: re.Pattern[str]) -> Iterator[tuple[str, re.Mat
             yield name, match
 
 
-def named(folder: Path, position: Position) -> Path | None:
-    """Return under which name the file of a position stands in a folder now; None: under none."""
+def find_file(folder: Path, position: LogPosition) -> Path | None:
+    """Return the present path of a position's file in a folder; None: it is not there."""
     try:
         entries = list(os.scandir(folder))
     except FileNotFoundError:
@@ -208,12 +195,13 @@ def named(folder: Path, position: Position) -> Path | None:
 
 
 def open_at_copy(path: Path, lost: LogFile) -> LogFile | None:
-    """Open a copy of a file that was truncated, where reading it stopped; None: it is no copy of it.
+    """Open a copy of a truncated file at the offset where reading stopped; None: it is no copy of it.
 
-    A whole copy has it at the same offset. One that begins elsewhere has what was read last in it; in the last place, if in
-    several: better something is missed than read twice.
+    A whole copy has the same bytes before the same offset. A copy that begins elsewhere contains
+    the bytes read last; their last occurrence counts, so that a line may be missed but none is read
+    twice.
     """
-    copy = opened(path)
+    copy = open_log(path)
     if copy is None:
         return None
     mark = lost.last[-MARK_BYTES:]
@@ -243,8 +231,8 @@ def _find_last(copy: LogFile, needle: bytes) -> int | None:
 
 
 def begins_like(path: Path, other: LogFile) -> bool:
-    """Say whether a file begins like another one: a copy of it, which it was not truncated after yet."""
-    copy = opened(path)
+    """Return whether a file begins like another one: then it is a copy, and the other is not truncated yet."""
+    copy = open_log(path)
     if copy is None:
         return False
     first = copy.peek(MARK_BYTES, 0)

@@ -1,20 +1,22 @@
 """Tail: follows one log through rotation, truncation and floods, and never reads a byte twice.
 
-What is told of what could not be read:
-- *skipped*: under a flood. What is new since the last look is read from its first byte on, `look_bytes` at once. When more than
-  `behind_bytes` are waiting, half of that is read from the front and half from the end, and the middle is skipped, counted exactly.
-  So the bytes after the last one that was read are always the next to be read: whatever comes first after a quiet time, within
-  half of `look_bytes`, is never among what is skipped.
-- *may lack*: the log was truncated. Bytes that were there at the last look and were not read are `num_lost_bytes`; a copy that was
-  made before (copytruncate) is looked for and read to its end, but what was written between copy and truncation nobody can count.
+Bytes that could not be read are reported as
+- *skipped*, in a flood. A poll reads on from the first unread byte, `poll_bytes` at most. When more
+  than `behind_bytes` wait, it reads half of `poll_bytes` from the front and half from the end, and
+  skips the middle, counted exactly. So the next bytes after a pause, up to half of `poll_bytes`,
+  are never skipped.
+- *may lack*, after a truncation. Bytes seen at the last poll and not read are `num_lost_bytes`. A
+  copy that was made before (copytruncate) is read to its end; bytes written between copy and
+  truncation cannot be counted.
 
-Rotated files are read to their end first, then those that came and went since the last look, then the new one. A writer may go on
-in a file for `linger_seconds` after it was renamed. A line without an end is held back for `partial_seconds`, then its pictures (of
-a progress bar) or all of it are given; one longer than `block_bytes` is given in pieces. Nothing is kept in memory but the blocks.
+Rotated files are read to their end first, then those that came and went since the last poll, then
+the new one. A writer may go on in a renamed file for `linger_seconds`. A line without an end is
+held for `partial_seconds`, then its whole progress bars or all of it are returned; one longer than
+`block_bytes` is returned in pieces. Memory holds the blocks only.
 
-Not seen: a log that was truncated and written anew with the very same bytes up to beyond the position, or copied and truncated
-while nobody read it and before a byte of it was read; rotated files that were packed or removed before they were read, when the
-file that was read is there still.
+Not noticed: a log truncated and written again with the same bytes up to beyond the position, or
+copied and truncated between two polls before its first byte was read; rotated files compressed or
+removed before they were read, when the file that was read exists.
 """
 
 from __future__ import annotations
@@ -27,32 +29,29 @@ from runner.collect.tails.rotated_files import (
     CHUNK_BYTES,
     Key,
     LogFile,
-    Position,
-    Relative,
+    RotatedFile,
     begins_like,
-    family,
-    named,
+    find_file,
     open_at_copy,
-    opened,
+    open_log,
+    rotated_files,
 )
+from runner.facts.messages.log_search import LogPosition
 
-__all__ = ["Block", "Policy", "Position", "Tail"]
-
-# that one look goes through; chosen
+# Files that one poll goes through; chosen.
 MAX_FILES = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
-    """How much is read at once. All chosen; that a writer of 50 MB/s is kept up with is measured in tests/collect/test_tails.py."""
+class ReadLimits:
+    """How much is read at once. All chosen; tests/collect/test_tails.py measures that a writer of 50 MB/s is kept up with."""
 
-    # per look
-    look_bytes: int = 32 << 20
-    # more than that waiting: the middle is skipped
+    poll_bytes: int = 32 << 20
+    # With more than that waiting, the middle is skipped.
     behind_bytes: int = 128 << 20
-    # per block, and the longest line that is given whole
+    # Of a block, and of the longest line that is returned whole.
     block_bytes: int = 1 << 20
-    # of what is skipped, in which lines are counted
+    # Skipped bytes in which lines are counted.
     counted_bytes: int = 1 << 30
     partial_seconds: float = 2.0
     linger_seconds: float = 1.0
@@ -60,10 +59,10 @@ class Policy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """Bytes of a log, as they stand in it. `offset` and `line` (from 1) are those of the first byte, in its file.
+    """Unchanged bytes of a log. `offset` and `line` (from 1) are those of the first byte, in its file.
 
-    A block ends at the end of a line, unless that line is held back no longer or is longer than a block. `line` is None after more
-    was skipped than is counted.
+    A block ends at the end of a line, unless that line was held too long or is longer than a block.
+    `line` is None after more was skipped than is counted.
     """
 
     data: bytes
@@ -72,147 +71,145 @@ class Block:
     device: int
     inode: int
     is_line_start: bool = True
-    # between the block before and this one
+    # Between the block before and this one.
     skipped_bytes: int = 0
-    # line ends among them; None: not counted
+    # Line ends among them; None: not counted.
     skipped_lines: int | None = 0
-    # before this block something may have been lost that nobody can count
+    # Bytes before this block may have been lost uncounted.
     may_lack: bool = False
 
 
 class Tail:
-    """Follows one log. Look often; store `position` once what `look` gave is dealt with, and hand it to the next reader."""
+    """Follows one log. Poll often; store `position` once the blocks are dealt with, and pass it to the next reader."""
 
     def __init__(
-        self, path: Path, position: Position | None = None, policy: Policy | None = None
+        self, path: Path, position: LogPosition | None = None, limits: ReadLimits | None = None
     ) -> None:
         self.path = path
-        self.policy = policy or Policy()
+        self.limits = limits or ReadLimits()
         self.num_skipped_bytes = 0
-        # at least
+        # At least so many.
         self.num_skipped_lines = 0
-        # how often something may have been lost
-        self.num_gaps = 0
-        # of these, at least
-        self.num_lost_bytes = 0
-        # why the log cannot be read at the moment
+        # How often bytes may have been lost, and at least how many.
+        self.num_gaps = self.num_lost_bytes = 0
+        # Why the log cannot be read now.
         self.trouble = ""
         self._file: LogFile | None = None
-        # truncated; its copy is read first
-        self._waiting: LogFile | None = None
+        # The live file after a truncation: its copy is read first.
+        self._truncated: LogFile | None = None
         self._is_copy = False
-        self._from = position
-        # rotated files that were read, or are older than what was -> when they had last been written to
-        self._known: dict[Key, int] = {}
-        # size and time when the renamed file last grew
-        self._left: tuple[int, float] | None = None
-        # offset of a line without end, and since when
-        self._held: tuple[int, float] | None = None
+        self._start = position
+        # Rotated files that were read, or are older than those -> when they were last written to.
+        self._read_files: dict[Key, int] = {}
+        # Size and time when the renamed file last grew.
+        self._renamed_state: tuple[int, float] | None = None
+        # Offset of a line without an end, and since when it is held.
+        self._partial_line: tuple[int, float] | None = None
         self._skipped: tuple[int, int | None] = (0, 0)
-        self._given: list[Block] = []
+        self._blocks: list[Block] = []
 
     @property
-    def position(self) -> Position | None:
-        """Where the next look goes on; None: nothing was read yet."""
-        return self._from if self._file is None else self._file.position()
+    def position(self) -> LogPosition | None:
+        """Where the next poll continues; None: nothing was read yet."""
+        return self._start if self._file is None else self._file.position()
 
     def close(self) -> None:
-        """Let go of all files."""
-        for file in (self._file, self._waiting):
+        """Close all files."""
+        for file in (self._file, self._truncated):
             if file is not None:
                 file.close()
-        self._file = self._waiting = None
+        self._file = self._truncated = None
 
-    def look(self, now: float) -> list[Block]:
-        """Return what is new, oldest first. `now`: seconds of any clock that does not run back."""
+    def poll(self, now: float) -> list[Block]:
+        """Return new blocks, oldest first. `now`: seconds of any monotonic clock."""
         self.trouble = ""
-        self._given = []
+        self._blocks = []
         try:
             for _ in range(MAX_FILES):
-                left = self.policy.look_bytes - sum(len(block.data) for block in self._given)
+                left = self.limits.poll_bytes - sum(len(block.data) for block in self._blocks)
                 file = self._file or self._first()
                 if file is None or left <= 0:
                     break
                 over = self._is_over(file, now)
                 if not file.is_whole():
-                    self._mend(file)
+                    self._on_truncation(file)
                     continue
-                if self._turn_aside(file):
+                if self._read_copies_first(file):
                     continue
                 self._read(file, now, left, is_over=over)
-                if not over or file.offset < file.size() or not self._move_on(file):
+                if not over or file.offset < file.size() or not self._open_next(file):
                     break
         except OSError as error:
             self.trouble = f"{self.path} cannot be read: {error}"
-        return self._given
+        return self._blocks
 
-    # ---- which file ---------------------------------------------------------------------------------------------------------
+    # ---- which file
 
     def _first(self) -> LogFile | None:
-        """Open the file to begin with: that of the position, wherever it is now, or the log."""
-        position = self._from
-        path = named(self.path.parent, position) if position else None
-        file = opened(path) if path else None
+        """Open the first file: that of the position, under its present name, or the log."""
+        position = self._start
+        path = find_file(self.path.parent, position) if position else None
+        file = open_log(path) if path else None
         if position is not None and path is not None and file is not None:
             if file.resume(position):
-                self._know_older(path, file)
+                self._mark_older_read(path, file)
                 self._file = file
                 return file
             file.close()
-        live = opened(self.path)
+        live = open_log(self.path)
         if live is None or position is None:
             self._file = live
-            self._know(family(self.path) if live else [])
+            self._mark_read(rotated_files(self.path) if live else [])
             return live
-        live.start_again()
+        live.rewind()
         self.num_gaps += 1
         return self._resume_in_copy(position, live)
 
-    def _resume_in_copy(self, position: Position, live: LogFile) -> LogFile:
-        """Find the position in a copy of the log, which was truncated while nobody read it; without one, begin anew."""
-        relatives = family(self.path)
-        for relative in relatives:
-            may_be = position.offset and relative.changed_ns >= position.changed_ns
-            copy = opened(relative.path) if may_be else None
+    def _resume_in_copy(self, position: LogPosition, live: LogFile) -> LogFile:
+        """Find the position in a copy of the log, which was truncated between two readers; without one, begin at the start."""
+        files = rotated_files(self.path)
+        for rotated in files:
+            may_be = position.offset and rotated.changed_ns >= position.changed_ns
+            copy = open_log(rotated.path) if may_be else None
             if copy is not None and copy.resume(position):
-                self._know_older(relative.path, copy)
-                self._file, self._waiting, self._is_copy = copy, live, True
+                self._mark_older_read(rotated.path, copy)
+                self._file, self._truncated, self._is_copy = copy, live, True
                 return copy
             if copy is not None:
                 copy.close()
-        self._know(relatives)
+        self._mark_read(files)
         self._file = live
         return live
 
-    def _know(self, relatives: list[Relative]) -> None:
-        self._known |= {relative.key: relative.changed_ns for relative in relatives}
+    def _mark_read(self, files: list[RotatedFile]) -> None:
+        self._read_files |= {rotated.key: rotated.changed_ns for rotated in files}
 
-    def _know_older(self, path: Path, file: LogFile) -> None:
-        """Take rotated files that are older than this one for read."""
-        relatives = family(self.path)
+    def _mark_older_read(self, path: Path, file: LogFile) -> None:
+        """Mark the rotated files that are older than this one as read."""
+        files = rotated_files(self.path)
         if path != self.path:
             changed_ns = os.fstat(file.descriptor).st_mtime_ns
-            keys = [relative.key for relative in relatives]
+            keys = [rotated.key for rotated in files]
             older = keys.index(file.key) if file.key in keys else 0
-            relatives = relatives[:older] or [
-                relative for relative in relatives if relative.changed_ns < changed_ns
+            files = files[:older] or [
+                rotated for rotated in files if rotated.changed_ns < changed_ns
             ]
-        self._know(relatives)
+        self._mark_read(files)
 
     def _is_over(self, file: LogFile, now: float) -> bool:
-        """Say whether nobody writes to a file any more: it is a copy, or was renamed and has not grown for a while."""
+        """Return whether a file has no writer any more: it is a copy, or was renamed and has not grown for a while."""
         if self._is_copy:
             return True
         live = self._live_key()
         if live is None or live == file.key:
-            self._left = None
+            self._renamed_state = None
             return False
         if self._unread(file):
             return True
         size = file.size()
-        if self._left is None or self._left[0] != size:
-            self._left = (size, now)
-        return now - self._left[1] >= self.policy.linger_seconds
+        if self._renamed_state is None or self._renamed_state[0] != size:
+            self._renamed_state = (size, now)
+        return now - self._renamed_state[1] >= self.limits.linger_seconds
 
     def _live_key(self) -> Key | None:
         try:
@@ -221,101 +218,101 @@ class Tail:
             return None
         return (state.st_dev, state.st_ino)
 
-    def _unread(self, file: LogFile) -> list[Relative]:
-        """Return the rotated files and copies that came since the last look, oldest first."""
-        others = (file.key, self._waiting.key if self._waiting else None)
+    def _unread(self, file: LogFile) -> list[RotatedFile]:
+        """Return the rotated files and copies that are new since the last poll, oldest first."""
+        others = (file.key, self._truncated.key if self._truncated else None)
         return [
-            relative
-            for relative in family(self.path)
-            if relative.key not in self._known and relative.key not in others
+            rotated
+            for rotated in rotated_files(self.path)
+            if rotated.key not in self._read_files and rotated.key not in others
         ]
 
-    def _move_on(self, file: LogFile) -> bool:
-        """Go on with the file after this one; False: there is none yet."""
+    def _open_next(self, file: LogFile) -> bool:
+        """Continue with the file after this one; False: there is none yet."""
         unread = self._unread(file)
-        after = opened(unread[0].path) if unread else self._waiting or opened(self.path)
+        after = open_log(unread[0].path) if unread else self._truncated or open_log(self.path)
         if after is None:
             return False
         if os.fstat(file.descriptor).st_nlink == 0:
-            # it was removed, and so may have been others that came after it
+            # It was removed, and so may have been its successors.
             after.may_lack = True
             self.num_gaps += 1
-        if after is self._waiting:
-            self._waiting = None
-        self._is_copy = self._waiting is not None
-        self._known[file.key] = os.fstat(file.descriptor).st_mtime_ns
-        self._file, self._left, self._held = after, None, None
+        if after is self._truncated:
+            self._truncated = None
+        self._is_copy = self._truncated is not None
+        self._read_files[file.key] = os.fstat(file.descriptor).st_mtime_ns
+        self._file, self._renamed_state, self._partial_line = after, None, None
         file.close()
         return True
 
-    def _mend(self, file: LogFile) -> None:
-        """Go on after a truncation: with a copy of what was there before, if there is one, then from the first byte."""
+    def _on_truncation(self, file: LogFile) -> None:
+        """Continue after a truncation: with a copy of the former content, if there is one, then from the first byte."""
         unread = file.seen_bytes - file.offset
-        self._held = None
+        self._partial_line = None
         self.num_gaps += 1
-        # it is no copy any more
+        # A truncated copy is useless.
         if self._is_copy:
-            self._move_on(file)
+            self._open_next(file)
             return
         copy = None
-        for relative in family(self.path):
-            # What was there before and has not changed is no copy, though it may begin with the same words.
-            is_new = relative.changed_ns > self._known.get(relative.key, -1)
-            if is_new and relative.key != file.key and copy is None:
-                copy = open_at_copy(relative.path, file)
-        file.start_again()
+        for rotated in rotated_files(self.path):
+            # An unchanged older file is no copy, though it may begin with the same bytes.
+            is_new = rotated.changed_ns > self._read_files.get(rotated.key, -1)
+            if is_new and rotated.key != file.key and copy is None:
+                copy = open_at_copy(rotated.path, file)
+        file.rewind()
         if copy is None:
             self.num_lost_bytes += unread
         else:
-            self._file, self._waiting, self._is_copy = copy, file, True
+            self._file, self._truncated, self._is_copy = copy, file, True
 
-    def _turn_aside(self, file: LogFile) -> bool:
-        """Read copies first that were made of the log before a byte of it was read; say whether there are any."""
+    def _read_copies_first(self, file: LogFile) -> bool:
+        """Read the copies first that were made before a byte of the log was read; return whether there are any."""
         if file.offset or self._is_copy or self._live_key() != file.key:
             return False
-        for relative in self._unread(file):
-            if not begins_like(relative.path, file):
-                self._file, self._waiting, self._is_copy = LogFile(relative.path), file, True
+        for rotated in self._unread(file):
+            if not begins_like(rotated.path, file):
+                self._file, self._truncated, self._is_copy = LogFile(rotated.path), file, True
                 return True
         return False
 
-    # ---- what of it ---------------------------------------------------------------------------------------------------------
+    # ---- which bytes
 
     def _read(self, file: LogFile, now: float, limit: int, *, is_over: bool) -> None:
-        policy, size = self.policy, file.size()
-        if limit < policy.look_bytes or size - file.offset <= max(policy.behind_bytes, limit):
-            self._give(file, now, limit, is_over=is_over)
+        limits, size = self.limits, file.size()
+        if limit < limits.poll_bytes or size - file.offset <= max(limits.behind_bytes, limit):
+            self._add_blocks(file, now, limit, is_over=is_over)
             return
-        self._give(file, now, limit // 2, is_over=is_over)
+        self._add_blocks(file, now, limit // 2, is_over=is_over)
         self._skip(file, size - limit // 2)
-        self._give(file, now, limit // 2, is_over=is_over)
+        self._add_blocks(file, now, limit // 2, is_over=is_over)
 
-    def _give(self, file: LogFile, now: float, limit: int, *, is_over: bool) -> None:
-        """Add blocks of the next bytes, no more than `limit`."""
-        most = min(self.policy.block_bytes, max(1, limit))
+    def _add_blocks(self, file: LogFile, now: float, limit: int, *, is_over: bool) -> None:
+        """Add blocks of the next bytes, `limit` at most."""
+        most = min(self.limits.block_bytes, max(1, limit))
         while limit > 0:
             data = file.peek(min(most, limit))
             data = data[: self._cut(file, data, now, is_over=is_over, is_full=len(data) == most)]
             if not data or not file.is_unchanged():
                 break
-            self._given.append(self._block(file, data))
+            self._blocks.append(self._block(file, data))
             limit -= len(data)
 
     def _cut(self, file: LogFile, data: bytes, now: float, *, is_over: bool, is_full: bool) -> int:
-        """Return how much of the next bytes is to be given now."""
+        """Return how many of the next bytes go into a block now."""
         end = data.rfind(b"\n") + 1
         if end or not data:
             return end
         if is_full:
             return data.rfind(b"\r") + 1 or _whole_characters(data)
         if file.offset + len(data) < file.size():
-            # the look has read enough
+            # The poll has reached its limit.
             return 0
         if is_over:
             return len(data)
-        if self._held is None or self._held[0] != file.offset:
-            self._held = (file.offset, now)
-        if now - self._held[1] < self.policy.partial_seconds:
+        if self._partial_line is None or self._partial_line[0] != file.offset:
+            self._partial_line = (file.offset, now)
+        if now - self._partial_line[1] < self.limits.partial_seconds:
             return 0
         return data.rfind(b"\r") + 1 or _whole_characters(data)
 
@@ -334,13 +331,13 @@ class Tail:
         )
         if file.may_lack:
             block, file.may_lack = replace(block, may_lack=True), False
-        file.take(data)
-        self._skipped, self._held = (0, 0), None
+        file.advance(data)
+        self._skipped, self._partial_line = (0, 0), None
         return block
 
     def _skip(self, file: LogFile, target: int) -> None:
-        """Leave out what stands before `target`, and the rest of the line that it stands in, unless that is all there is."""
-        ahead = file.peek(self.policy.block_bytes, target)
+        """Skip the bytes before `target`, and the rest of its line unless there is no other."""
+        ahead = file.peek(self.limits.block_bytes, target)
         line_start = ahead.find(b"\n") + 1
         target += line_start if line_start < len(ahead) else 0
         num_bytes = target - file.offset
@@ -354,13 +351,13 @@ class Tail:
         self.num_skipped_lines += num_lines or 0
 
     def _count_lines(self, file: LogFile, target: int) -> int | None:
-        if target - file.offset > self.policy.counted_bytes:
+        if target - file.offset > self.limits.counted_bytes:
             return None
         counted, at = 0, file.offset
         while at < target:
             data = file.peek(min(CHUNK_BYTES, target - at), at)
             if not data:
-                # it was truncated just now
+                # It was truncated meanwhile.
                 return None
             counted += data.count(b"\n")
             at += len(data)
@@ -368,10 +365,10 @@ class Tail:
 
 
 def _whole_characters(data: bytes) -> int:
-    """Return the length without a character of UTF-8 that is cut at the end."""
+    """Return the length without an incomplete UTF-8 character at the end."""
     for back in range(1, min(4, len(data)) + 1):
         byte = data[-back]
-        # the first byte of a character
+        # The first byte of a character.
         if byte & 0xC0 != 0x80:
             needs = 1 + (byte >= 0xC0) + (byte >= 0xE0) + (byte >= 0xF0)
             return len(data) - back if needs > back and len(data) > back else len(data)

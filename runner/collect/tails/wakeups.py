@@ -1,7 +1,7 @@
 """Wake-ups: the kernel says when something was written where logs lie (inotify), so that logs at rest cost nothing.
 
-Where it does not say so (another system, its limits, a file system that other machines write to), logs are looked at all the same,
-more often.
+Where it does not say so (another system, its limits, a file system that other machines write to),
+logs are looked at all the same, more often.
 """
 
 from __future__ import annotations

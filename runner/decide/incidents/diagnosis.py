@@ -9,7 +9,7 @@ from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt, Incident, PendingEvidence, State
 from runner.facts.causes import Cause, Verdict
 from runner.facts.ids import AttemptId
-from runner.facts.matches import ECHOES, Match, Step
+from runner.facts.matches import ECHOES, LoggedStep, Match
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import LinesMatched
 from runner.rootcause.correlation import correlate
@@ -77,7 +77,7 @@ def is_echo(match: Match, incident: Incident) -> bool:
     return match.layer in ECHOES and incident.node not in (None, match.node)
 
 
-def verdict_on(matches: Sequence[Match], steps: Sequence[Step] = ()) -> Verdict | None:
+def verdict_on(matches: Sequence[Match], steps: Sequence[LoggedStep] = ()) -> Verdict | None:
     """Judge lines of several nodes together; None: they do not say enough."""
     placed = [replace(match, file=f"{match.node} {match.file}") for match in matches]
     try:

@@ -1,6 +1,6 @@
-"""Searches: what an agent asks of the process that reads its ranks' logs, and what that one answers. One message a line each.
+"""Log search: an agent's requests to its log reader, and the reader's answers. One message a line each.
 
-They do not leave the node: what is worth telling becomes a signal (`LinesMatched`).
+They do not leave the node: the agent emits matches as signals (`LinesMatched`).
 """
 
 from __future__ import annotations
@@ -14,8 +14,14 @@ from runner.facts.wire import message
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """How far a log was read: `collect.tails.Position`, or the number of a kernel's record."""
+class LogPosition:
+    """How far a log was read, to be written down once the lines before it were dealt with.
+
+    Of a file: `offset` of the first unread byte, `before` a hash of bytes before it, `line` the
+    number of the line that it stands in (None: unknown, too much was skipped), `changed_ns` when
+    the file was last written to. Of the kernel's device: the boot, and the number of the last
+    record.
+    """
 
     device: int = 0
     inode: int = 0
@@ -29,39 +35,39 @@ class Place:
 
 @message("follow")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Follow:
-    """Follow the logs of this gang from now on, and of no other; without files: of none."""
+class FollowRequest:
+    """Follow the logs of this gang from now on, and no others; without files: none."""
 
-    # echoed in what is found
+    # Echoed in the reports.
     gang: str
-    # path -> rank
+    # Path -> rank.
     files: Mapping[str, int] = field(default_factory=dict)
-    # path; "": it is not read
+    # A path; "": the kernel's log is not read.
     kernel_log: str = ""
-    # after boot: what the kernel said before does not count
+    # After boot: older records do not count.
     since_microseconds: int = 0
-    # of the lines that tell a step, where no format is known
+    # Of the lines with a step, for a trainer of no known format.
     metric_pattern: str = ""
-    # path -> where to go on
-    places: Mapping[str, Place] = field(default_factory=dict)
+    # Path -> where to continue.
+    places: Mapping[str, LogPosition] = field(default_factory=dict)
 
 
 @message("search")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """Search the ends of these logs, whose ranks have ended."""
+class SearchRequest:
+    """Search the ends of these logs, whose ranks have exited."""
 
-    # echoed in the answer
+    # Echoed in the result.
     number: int
-    # path -> rank
+    # Path -> rank.
     files: Mapping[str, int] = field(default_factory=dict)
     metric_pattern: str = ""
 
 
 @message("searched")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
-    """What was found in the ends of some logs."""
+class SearchResult:
+    """The matches in the ends of some logs."""
 
     number: int
     found: ScannedLogs
@@ -69,17 +75,18 @@ class Searched:
 
 @message("followed")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
-    """What is new in the logs of a gang: lines worth telling, steps, and how far each log was read.
+class FollowReport:
+    """What is new in the logs of a gang: matches, steps, and how far each log was read.
 
-    `num_kept_back`: lines that were known, and not worth telling again. `skipped_bytes`: that nobody has read, in a flood.
+    `num_kept_back`: matches that repeat reported ones. `skipped_bytes`: bytes of a flood that were
+    not read.
     """
 
     gang: str
     matches: tuple[Match, ...] = ()
     records: tuple[StepRecord, ...] = ()
-    places: Mapping[str, Place] = field(default_factory=dict)
+    places: Mapping[str, LogPosition] = field(default_factory=dict)
     num_kept_back: int = 0
     skipped_bytes: int = 0
-    # what cannot be read, said once
+    # Which logs cannot be read, each reason once.
     trouble: str = ""

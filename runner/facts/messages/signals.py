@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from runner.facts.ids import AttemptId
-from runner.facts.matches import Match, Step
+from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.wire import message
 
@@ -257,7 +257,7 @@ class LinesMatched(Signal):
     attempt: AttemptId
     matches: tuple[Match, ...] = ()
     # the furthest step that each of these logs tells of
-    steps: tuple[Step, ...] = ()
+    steps: tuple[LoggedStep, ...] = ()
     living: bool = False
     # that a rank of this node had done by then
     last_step: int | None = None
