@@ -30,7 +30,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.history.ledger import Ledger
 from runner.journal.journal import Journal, decode_entry
 from runner.load import load_cluster
-from runner.serve.status_reader import read_view
+from runner.serve.status_reader import read_status
 from runner.store.protocol import JOURNAL, Store
 from runner.store.registry import open_store
 from runner.supervisor.decisions import Recovery
@@ -87,7 +87,7 @@ class Cluster:
         """Return when this process had published a View: all assignments were written before."""
         until = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < until:
-            view = read_view(self.store)
+            view = read_status(self.store)
             if view is not None and f":{pid}:" in view.holder:
                 return time.monotonic()
             time.sleep(0.01)

@@ -23,7 +23,7 @@ from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.requests import Request
 from runner.load import load_cluster
-from runner.serve.status_reader import read_view
+from runner.serve.status_reader import read_status
 from runner.signer import signer_of
 from runner.store.registry import open_store
 from tests.store.redis_server import RedisServer
@@ -116,7 +116,7 @@ class Stage:
 
     def view(self) -> ClusterStatus | None:
         """Return what the supervisor published last."""
-        return read_view(self.store)
+        return read_status(self.store)
 
     def wait_for(self, holds: Callable[[ClusterStatus], bool], what: str) -> ClusterStatus:
         """Wait until the View shows something; raise RuntimeError with what there is when it does not."""

@@ -14,7 +14,7 @@ from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.facts.wording import known_words
-from runner.serve.status_reader import read_view
+from runner.serve.status_reader import read_status
 from runner.signer import CLUSTER_NAME, default_token_file, make_token, settle_token
 from runner.store.protocol import JOURNAL, Store
 from runner.store.registry import exists, open_store
@@ -145,9 +145,9 @@ def store_of(cluster: ClusterSpec, *, create: bool = False) -> Iterator[Store]:
         yield store
 
 
-def need_view(store: Store, cluster: ClusterSpec) -> ClusterStatus:
+def require_status(store: Store, cluster: ClusterSpec) -> ClusterStatus:
     """Return the View; raise UserError when nobody has published one."""
-    view = read_view(store)
+    view = read_status(store)
     if view is None:
         raise UserError(
             f"cluster {cluster.name!r} has nothing to show yet: no supervisor has published a View in {cluster.state}; "
@@ -167,7 +167,7 @@ def leader_of(store: Store) -> Leader:
     return Leader(holder=current.holder, alive=alive)
 
 
-def need_leader(store: Store, cluster: ClusterSpec) -> Leader:
+def require_leader(store: Store, cluster: ClusterSpec) -> Leader:
     """Return who leads; raise NoLeader otherwise."""
     leader = leader_of(store)
     if leader.alive:
@@ -179,7 +179,7 @@ def need_leader(store: Store, cluster: ClusterSpec) -> Leader:
     )
 
 
-def view_age_seconds(view: ClusterStatus) -> float:
+def status_age_seconds(view: ClusterStatus) -> float:
     """Return how old a View is, by this machine's wall clock."""
     return max(0.0, time.time() - view.wall)
 

@@ -48,7 +48,7 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     and with the cluster's shutdown.
     """
     from runner.serve.metrics import serving_metrics
-    from runner.supervisor.main import lead
+    from runner.supervisor.main import run
 
     cluster = with_token(find_cluster(where))
     # it is there for when others fail, also when the store is back before them
@@ -60,7 +60,7 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
         if not (standby and is_led(cluster)):
             keep_spec(cluster)
         serving = partial(serving_metrics, store, port=cluster.metrics_port)
-        code = lead(cluster, standby=standby, serving=serving)
+        code = run(cluster, standby=standby, serving=serving)
     click.get_current_context().exit(code)
 
 

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Callable
 from decimal import Decimal
 
-from runner.cli.clusters import need_leader
+from runner.cli.clusters import require_leader
 from runner.errors import TemporaryError, UserError
 from runner.facts import wire
 from runner.facts.messages.requests import Answer, Request
@@ -58,7 +58,7 @@ def send(store: Store, cluster: ClusterSpec, request: Request) -> None:
 
     Raises UserError when the cluster's token cannot be read: who may not read it may not ask for anything.
     """
-    need_leader(store, cluster)
+    require_leader(store, cluster)
     store.append(REQUESTS, signer_of(cluster).sign(REQUESTS, wire.encode(request)))
 
 
@@ -104,7 +104,7 @@ def await_answer(
                 accepted = answer.message or "accepted"
                 on_open(answer)
         elif left > LOOK_SECONDS:
-            need_leader(store, cluster)
+            require_leader(store, cluster)
     stands = f"it was accepted ({accepted}) and goes on" if accepted else "it was not taken up yet"
     raise NoAnswer(
         f"request {request_id} was not answered within {timeout_seconds:g} s: {stands}; "

@@ -18,7 +18,7 @@ from runner.errors import StokerError, StoreUnavailable, UserError
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.serve import metric_families
 from runner.serve.metric_families import gauge
-from runner.serve.status_reader import StoreStatus, read_beside, read_view
+from runner.serve.status_reader import StoreStatus, read_status, read_store_status
 from runner.store.protocol import Store
 
 # how long closing may take; chosen, not measured
@@ -60,7 +60,7 @@ def metrics_text(view: ClusterStatus | None, beside: StoreStatus | None = None) 
 
 def metrics_of(store: Store) -> bytes:
     """Render what the store holds now. A store out of reach is a metric; one that holds something else raises."""
-    return _rendered(lambda: (read_view(store), read_beside(store)))
+    return _rendered(lambda: (read_status(store), read_store_status(store)))
 
 
 def _rendered(read: Callable[[], tuple[ClusterStatus | None, StoreStatus | None]]) -> bytes:

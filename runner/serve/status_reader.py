@@ -18,13 +18,13 @@ STANDBY = "view.standby."
 STANDBY_GONE_SECONDS = 10.0
 
 
-def read_view(store: Store) -> ClusterStatus | None:
+def read_status(store: Store) -> ClusterStatus | None:
     """Return the View; None when there is none (yet, or since the machine was restarted)."""
     register = store.get(VIEW)
-    return None if register is None else decode_view(register.payload)
+    return None if register is None else decode_status(register.payload)
 
 
-def decode_view(payload: bytes) -> ClusterStatus:
+def decode_status(payload: bytes) -> ClusterStatus:
     """Decode the register; raise PermanentError when it holds something else."""
     try:
         view = wire.decode(payload, limit_bytes=MAX_LARGE_BYTES)
@@ -64,7 +64,7 @@ class StoreStatus:
     journal_archived: int = 0
 
 
-def read_beside(store: Store) -> StoreStatus:
+def read_store_status(store: Store) -> StoreStatus:
     """Ask the store who leads, who stands by, and how long the journal is."""
     # whoever only reads the View does without it
     from runner.journal.journal import Journal

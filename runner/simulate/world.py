@@ -84,12 +84,12 @@ class World:
         self.gangs = Gangs(self.agenda, self.machines, self._training_of, self.folder)
         self.places = Places(self.agenda, self.machines, self.folder)
         opened = open_store or (lambda _life: self._contents.another())
-        self.lead = SimSupervisor(
+        self.supervisor = SimSupervisor(
             policy, partial(self._open, opened), self, snapshot_entries=snapshot_entries
         )
         for machine in self.machines.values():
             self.agenda.every(self.cluster.heartbeat_seconds, machine.heartbeat)
-        self.agenda.after(0.0, self.lead.start)
+        self.agenda.after(0.0, self.supervisor.start)
 
     # ---- looking ----------------------------------------------------------------------------------------------------
 
@@ -101,7 +101,7 @@ class World:
     @property
     def state(self) -> State:
         """What the controller knows."""
-        return self.lead.controller.state
+        return self.supervisor.controller.state
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -135,7 +135,7 @@ class World:
             self.agenda.after(SEND_RETRY_SECONDS, lambda: self.ask(request))
             return
         self._net.append("requests", wire.encode(request))
-        self.agenda.after(LATENCY, self.lead.ring)
+        self.agenda.after(LATENCY, self.supervisor.notify)
 
     # ---- the store --------------------------------------------------------------------------------------------------
 
@@ -147,7 +147,7 @@ class World:
 
     def lose_store(self, seconds: float) -> None:
         """Take the store away from everybody for a while."""
-        handle = self.lead.store
+        handle = self.supervisor.store
         assert isinstance(handle, MemoryStore)
         self._is_store_up = False
         handle.go_down()
@@ -155,8 +155,8 @@ class World:
         def come_back() -> None:
             self._is_store_up = True
             handle.come_back()
-            self.lead.take(r.SupervisorPaused(seconds=seconds, reason="the store was out of reach"))
-            self.lead.ring()
+            self.supervisor.on_store_back(seconds)
+            self.supervisor.notify()
             for machine in self.machines.values():
                 machine.resume()
 
@@ -181,15 +181,15 @@ class World:
     def post(self, fact: object) -> None:
         """Append a durable signal."""
         self._net.append("signals", wire.encode(fact))
-        self.lead.ring()
+        self.supervisor.notify()
 
     def beat(self, beat: Heartbeat) -> None:
         """Hand a heartbeat on; one that nobody listens to is lost."""
-        self.lead.hear(beat)
+        self.supervisor.on_heartbeat(beat)
 
     # ---- what the lead acts on --------------------------------------------------------------------------------------
 
-    def written_for(self, node: str) -> None:
+    def on_written(self, node: str) -> None:
         """Let the node read what there is."""
         for machine in list(self.machines.values()):
             if machine.name == node:
@@ -199,12 +199,12 @@ class World:
         """Start an action."""
         self.places.perform(action, report)
 
-    def recovered(self, before: State | None, after: State) -> None:
+    def on_recovered(self, before: State | None, after: State) -> None:
         """Tell the watcher."""
         if self._watcher is not None:
             self._watcher.recovered(self, before, after)
 
-    def entry_applied(self, entry: r.JournalEntry) -> None:
+    def on_entry(self, entry: r.JournalEntry) -> None:
         """Keep the entry and tell the watcher."""
         self.entries.append(entry)
         if self._watcher is not None:
@@ -374,8 +374,8 @@ class World:
 
     def crash_supervisor(self) -> None:
         """Kill the supervisor."""
-        self.lead.crash()
+        self.supervisor.crash()
 
     def pause_supervisor(self, seconds: float) -> None:
         """SIGSTOP the supervisor, and SIGCONT it later."""
-        self.lead.pause(seconds)
+        self.supervisor.pause(seconds)

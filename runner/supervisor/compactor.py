@@ -1,8 +1,7 @@
-"""The archivist: a thread that writes snapshots down and moves old entries to files, so that no decision waits for either.
+"""The journal's compactor: a thread that writes snapshots and moves old entries to files, so that no decision waits for it.
 
-The picture of the state is taken between two turns, by the thread that owns the state; turning it into bytes, hashing, the
-store and the disk are this thread's. It has one job at a time, and looks at none while it has one: a snapshot that comes later
-only makes the next take-over read a longer tail.
+The thread that owns the state copies it between two decisions; encoding, hashing, the store and the disk are this thread's
+work. It has one job at a time and accepts none while busy: a late snapshot only makes the next take-over read more entries.
 """
 
 from __future__ import annotations
@@ -23,20 +22,20 @@ _LOG = logging.getLogger("stoker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateImage:
-    """The state after entry `through`, ready for JSON; nobody changes it any more."""
+    """The state after entry `through`, ready for JSON, no longer changed."""
 
     plain: dict[str, Any]
     through: int
-    # stream -> the newest word taken in
+    # stream -> number of the newest processed item
     cursors: Mapping[str, int] = field(default_factory=dict)
 
     def encoded(self) -> bytes:
-        """Return it as the message it is."""
+        """Return the encoded message."""
         return encode_message(self.plain)
 
 
 class JournalCompactor:
-    """Works for one supervisor. What it cannot do now it leaves to the next time; other errors go to `on_error`."""
+    """The compactor of one supervisor. A store or disk that fails is retried with the next job; other errors go to `on_error`."""
 
     def __init__(self, journal: Journal, on_error: Callable[[Exception], None]) -> None:
         self._journal = journal
@@ -45,48 +44,51 @@ class JournalCompactor:
         self._idle = threading.Event()
         self._idle.set()
         self._is_failing = False
-        self._thread = threading.Thread(target=self._run, name="archivist", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="compactor", daemon=True)
 
     @property
     def is_idle(self) -> bool:
-        """Whether it would take a picture now."""
+        """Whether it accepts a state image now."""
         return self._idle.is_set()
 
     def start(self) -> None:
-        """Begin, with what an earlier life left half done."""
+        """Start, first finishing what an earlier supervisor left half done."""
         self._idle.clear()
         self._jobs.put(StateImage(plain={}, through=0))
         self._thread.start()
 
-    def take(self, picture: StateImage) -> None:
-        """Write this snapshot, and move what can be moved then; only when it is idle."""
+    def submit(self, image: StateImage) -> None:
+        """Write this snapshot, then move the entries that it covers to files; only when idle."""
         self._idle.clear()
-        self._jobs.put(picture)
+        self._jobs.put(image)
 
     def close(self, timeout_seconds: float) -> None:
-        """End once the job in hand is done, waiting for it as long as said."""
+        """End after the present job; wait for it at most this long."""
         self._jobs.put(None)
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
     def _run(self) -> None:
-        while (picture := self._jobs.get()) is not None:
+        while (image := self._jobs.get()) is not None:
             try:
-                self._work(picture)
+                self._compact(image)
                 self._is_failing = False
             except (StoreUnavailable, UserError) as error:
                 if not self._is_failing:
-                    _LOG.warning("old journal entries stay in the store for now: %s", error)
+                    _LOG.warning(
+                        "journal entries were not moved to files: %s; retrying with the next snapshot",
+                        error,
+                    )
                 self._is_failing = True
             except Exception as error:  # noqa: BLE001 - bulkhead: ends the supervisor, loudly
                 self._on_error(error)
                 return
             self._idle.set()
 
-    def _work(self, picture: StateImage) -> None:
-        if picture.through:
-            self._journal.write_encoded_snapshot(picture.encoded(), picture.through)
-            self._journal.forget_words(picture.cursors)
+    def _compact(self, image: StateImage) -> None:
+        if image.through:
+            self._journal.write_encoded_snapshot(image.encoded(), image.through)
+            self._journal.forget_words(image.cursors)
         num_moved = self._journal.archive()
         if num_moved:
             _LOG.info("%d journal entries were moved to files", num_moved)

@@ -1,9 +1,8 @@
-"""Arrivals: what the streams brought and nobody has taken yet. Words that decisions follow from go before heartbeats.
+"""Messages that the store's streams brought and that were not processed yet. Heartbeats wait behind everything else.
 
-A large fleet speaks thousands of times a second, so heartbeats are read once in a while, not one by one. Words are taken for a
-moment at a time, and then heartbeats, a few at a time between words that come meanwhile: however long a queue of words takes, no
-node goes unheard for it. And what nodes said while heartbeats are behind is not heard yet: whoever judges silence asks
-`lag_seconds`.
+A large fleet sends thousands of messages a second, so heartbeats are read once in a while, not one by one. Signals and requests
+are processed for a moment, then heartbeats, a few at a time between signals that arrive meanwhile: a long queue of signals does
+not make nodes look silent. Heartbeats in the queue were not observed yet: silence is judged up to `lag_seconds` ago.
 """
 
 from __future__ import annotations
@@ -15,64 +14,64 @@ from collections.abc import Callable, Generator, Iterator, Mapping
 from runner.store.protocol import READ_LIMIT, Batch
 
 BEATS = "beats"
-# Of words at a time, before heartbeats are taken; one group of them may take longer; chosen.
-WORDS_SECONDS = 0.05
-MAX_BEATS = (
-    2 * READ_LIMIT
-    # that wait before no more are read; what is behind stays in the store; chosen
-)
-# Between two reads of heartbeats: so long for each node of the fleet, and at most so long in all; chosen. A fleet of four is heard
-# as soon as it speaks, one of 2,000 four times a second: what judges one heartbeat is at hand for the next (bench/fleet).
+# Of signals and requests at a time, before heartbeats; one group of them may take longer. Chosen.
+SIGNALS_SECONDS = 0.05
+# Heartbeats that wait before no more are read; the rest stays in the store. Chosen.
+MAX_BEATS = 2 * READ_LIMIT
+# Between two reads of heartbeats: this long for each node, and at most so long in all. Chosen: a fleet of four is read at
+# once, one of 2,000 four times a second, so that one wake-up serves many heartbeats (bench/fleet).
 SECONDS_PER_NODE = 0.000125
 LONGEST_SECONDS = 0.25
-# Of a queue of words, before deadlines are put off by it: the answer that is waited for may be in it; chosen.
+# That signals wait without a break, before deadlines are extended: an awaited answer may be among them. Chosen.
 QUEUED_SECONDS = 1.0
-# words until what they led to is written and done, and heartbeats until words are looked for; chosen
-MAX_TOGETHER = 16
-# until it is seen again whether there is room for more; chosen
-LOOK_SECONDS = 0.02
+# Messages of one group: signals whose records are appended together, heartbeats between two looks for signals. Chosen.
+MAX_GROUP = 16
+# Between two looks for room in the queue. Chosen.
+ROOM_POLL_SECONDS = 0.02
 
 # stream, number, payload
-Arrival = tuple[str, int, bytes]
-Clock = Callable[[], float]
+Message = tuple[str, int, bytes]
+MonotonicClock = Callable[[], float]
 
 
 class InboundQueue:
-    """Items in the order of their streams. One thread reads the store and adds, another takes; `clock`: monotonic seconds."""
+    """Messages in the order of their streams. One thread reads the store and adds, another processes."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, clock: MonotonicClock = time.monotonic) -> None:
+        """`clock` returns monotonic seconds."""
         self._clock = clock
-        self._words: deque[Arrival] = deque()
-        self._beats: deque[Arrival] = deque()
+        # Signals and requests; and heartbeats.
+        self._signals: deque[Message] = deque()
+        self._beats: deque[Message] = deque()
         self._beats_due = 0.0
         self._queued_since: float | None = None
-        # the last read could not hold all heartbeats there were
+        # The last read could not hold all heartbeats in the store.
         self._is_backlog = False
-        self._asked_for_beats = False
-        self._asked_at = 0.0
-        # heartbeats, ever
-        self._num_added = self._num_taken = 0
-        # How many had been added when a read had held all there were, and when it had begun: what was said before is among them.
-        self._marks: deque[tuple[int, float]] = deque()
-        self._heard_until = clock()
+        self._last_read_had_beats = False
+        self._last_read_at = 0.0
+        # Heartbeats since the start.
+        self._num_added = self._num_processed = 0
+        # Reads that held all heartbeats there were: how many had been added by then, and when the read began.
+        self._complete_reads: deque[tuple[int, float]] = deque()
+        self._observed_until = clock()
 
     def __bool__(self) -> bool:
-        return bool(self._words or self._beats)
+        return bool(self._signals or self._beats)
 
     def lag_seconds(self) -> float | None:
-        """Return how long ago it was that all which nodes had said was taken; None while some waits in the store."""
+        """Return since when heartbeats may be unprocessed, in seconds; None while the store holds some that were not read."""
         if self._is_backlog:
             return None
         now = self._clock()
         if not self._beats:
-            self._heard_until = now
-            self._marks.clear()
-        return now - self._heard_until
+            self._observed_until = now
+            self._complete_reads.clear()
+        return now - self._observed_until
 
     def queued_seconds(self) -> float:
-        """Return how long words have been waiting without a break since this was asked, if it is worth telling; else 0."""
+        """Return how long signals have waited without a break since the last call, if QUEUED_SECONDS or more; else 0."""
         now = self._clock()
-        if not self._words:
+        if not self._signals:
             self._queued_since = None
             return 0.0
         since = self._queued_since = now if self._queued_since is None else self._queued_since
@@ -81,71 +80,69 @@ class InboundQueue:
         self._queued_since = now
         return now - since
 
-    # ---- whoever reads
+    # ---- the reader's side
 
-    def wanted(
+    def next_read(
         self, cursors: Mapping[str, int], longest_seconds: float
     ) -> tuple[dict[str, int], float]:
-        """Return the streams to read next, by the number read last, and for how long to wait; none: there is no room yet."""
+        """Return the streams to read, by the number read last, and how long to block (seconds); no streams: wait for room."""
         pause_seconds = self._beats_due - self._clock()
-        takes_beats = pause_seconds <= 0 and len(self._beats) < MAX_BEATS
-        takes_words = len(self._words) < READ_LIMIT
-        self._asked_for_beats, self._asked_at = takes_beats, self._clock()
-        names = [name for name in cursors if (takes_beats if name == BEATS else takes_words)]
-        if self._is_backlog and takes_beats:
-            # whether there are more is to be known now
+        reads_beats = pause_seconds <= 0 and len(self._beats) < MAX_BEATS
+        reads_signals = len(self._signals) < READ_LIMIT
+        self._last_read_had_beats, self._last_read_at = reads_beats, self._clock()
+        names = [name for name in cursors if (reads_beats if name == BEATS else reads_signals)]
+        if self._is_backlog and reads_beats:
+            # An empty answer must come at once: it ends the backlog.
             longest_seconds = 0.0
-        elif not (takes_beats and takes_words):
-            longest_seconds = pause_seconds if takes_words and pause_seconds > 0 else LOOK_SECONDS
+        elif not (reads_beats and reads_signals):
+            is_pause = reads_signals and pause_seconds > 0
+            longest_seconds = pause_seconds if is_pause else ROOM_POLL_SECONDS
         return {name: cursors[name] for name in names}, longest_seconds
 
     def add(self, batch: Batch, num_nodes: int) -> None:
-        """Take over what a read has found, if anything; after heartbeats there is a pause, unless more of them wait already."""
+        """Add what a read returned; after heartbeats there is a pause, unless the store holds more of them."""
         for stream, items in batch.items.items():
-            waiting = self._beats if stream == BEATS else self._words
+            waiting = self._beats if stream == BEATS else self._signals
             waiting.extend((stream, item.number, item.payload) for item in items)
         if num_beats := len(batch.items.get(BEATS, ())):
             self._is_backlog = num_beats >= READ_LIMIT
             pause_seconds = min(LONGEST_SECONDS, SECONDS_PER_NODE * num_nodes)
             self._beats_due = self._clock() + (0.0 if self._is_backlog else pause_seconds)
             self._num_added += num_beats
-        elif self._asked_for_beats:
+        elif self._last_read_had_beats:
             self._is_backlog = False
-        if self._asked_for_beats and not self._is_backlog:
-            self._marks.append((self._num_added, self._asked_at))
+        if self._last_read_had_beats and not self._is_backlog:
+            self._complete_reads.append((self._num_added, self._last_read_at))
 
-    # ---- whoever takes
+    # ---- the loop's side
 
-    def portion(self) -> Iterator[list[Arrival]]:
-        """Take words for a moment, some in any case; and then the heartbeats that wait by now. Each group is all words, or none is.
+    def batches(self) -> Iterator[list[Message]]:
+        """Yield signals for a moment, at least one group; then the heartbeats that wait by now. No group mixes the two.
 
-        Words that come meanwhile go before the next heartbeats, as long as that moment lasts; then for as long as heartbeats take.
+        Signals that arrive meanwhile go before the next heartbeats while that moment lasts, then for as long as heartbeats took.
         """
-        left_seconds = yield from self._some_words(WORDS_SECONDS)
+        left_seconds = yield from self._signal_groups(SIGNALS_SECONDS)
         num_beats = len(self._beats)
         while num_beats > 0:
-            beats = _taken(self._beats, min(num_beats, MAX_TOGETHER))
+            beats = _pop_group(self._beats, num_beats)
             num_beats -= len(beats)
             begun = self._clock()
             yield beats
-            self._note_taken(len(beats))
+            self._num_processed += len(beats)
+            while self._complete_reads and self._complete_reads[0][0] <= self._num_processed:
+                _, read_at = self._complete_reads.popleft()
+                self._observed_until = max(self._observed_until, read_at)
             left_seconds = max(left_seconds, 0.0) + self._clock() - begun
-            left_seconds = yield from self._some_words(left_seconds)
+            left_seconds = yield from self._signal_groups(left_seconds)
 
-    def _note_taken(self, num_beats: int) -> None:
-        self._num_taken += num_beats
-        while self._marks and self._marks[0][0] <= self._num_taken:
-            _, asked_at = self._marks.popleft()
-            self._heard_until = max(self._heard_until, asked_at)
-
-    def _some_words(self, seconds: float) -> Generator[list[Arrival], None, float]:
-        """Take words for so long; return how much of it is left."""
-        while self._words and seconds > 0:
+    def _signal_groups(self, seconds: float) -> Generator[list[Message], None, float]:
+        """Yield groups of signals for so long; return how much of it is left."""
+        while self._signals and seconds > 0:
             begun = self._clock()
-            yield _taken(self._words, MAX_TOGETHER)
+            yield _pop_group(self._signals, MAX_GROUP)
             seconds -= self._clock() - begun
         return seconds
 
 
-def _taken(waiting: deque[Arrival], most: int) -> list[Arrival]:
-    return [waiting.popleft() for _ in range(min(most, len(waiting)))]
+def _pop_group(waiting: deque[Message], most: int) -> list[Message]:
+    return [waiting.popleft() for _ in range(min(most, MAX_GROUP, len(waiting)))]

@@ -1,6 +1,6 @@
-"""Leadership: the one lease of a cluster, taken, renewed by a thread of its own, and given back.
+"""The one lease of a cluster: acquired, renewed by a thread of its own, and released.
 
-The lease says who may act; the token in it is checked in every append, so that one who lost it without noticing writes nothing.
+Only its holder may act. Every append checks the lease's token, so that a supervisor that lost the lease unnoticed writes nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LEASE = "supervisor"
 
 
 def holder_name() -> str:
-    """Name this life of this process: host:pid:start:machine, so that neither a pid used again nor another host is taken for us.
+    """Name this process as host:pid:start:machine, which neither a reused pid nor another host can match.
 
     `machine` is this boot of the kernel and our pid namespace: containers may share a host's name.
     """
@@ -37,7 +37,7 @@ def _machine() -> str:
 
 
 def _is_here(holder: str) -> bool:
-    """Whether a holder is, or was, a process that we could see. One named by an older release is told by its host alone."""
+    """Whether a holder is, or was, visible from this process. Holders of older releases are compared by host alone."""
     host, _, rest = holder.partition(":")
     parts = rest.split(":")
     return host == socket.gethostname() and (len(parts) < 3 or parts[2] == _machine())
@@ -68,12 +68,12 @@ def version() -> str:
     try:
         return importlib.metadata.version("stoker")
     except importlib.metadata.PackageNotFoundError:
-        # run from a checkout that was never installed
+        # Run from a checkout that was never installed.
         return "unknown"
 
 
-def take_lease(cluster: ClusterSpec, store: Store) -> Lease:
-    """Take the lease; a holder known to be dead is not waited for. Raises LeaseHeld when somebody may be alive and has it."""
+def acquire_lease(cluster: ClusterSpec, store: Store) -> Lease:
+    """Acquire the lease, at once if its holder is known to be dead. Raises LeaseHeld while the holder may be alive."""
     current = store.lease_holder(LEASE)
     if current is not None and is_known_dead(current.holder):
         store.break_lease(LEASE, current.holder)
@@ -81,31 +81,31 @@ def take_lease(cluster: ClusterSpec, store: Store) -> Lease:
 
 
 class LeaseKeeper:
-    """Holds the lease as a context; `keep` renews it until the context ends."""
+    """Holds the lease as a context; `start_renewing` renews it until the context ends."""
 
     def __init__(self, cluster: ClusterSpec, store: Store, lease: Lease | None = None) -> None:
-        """`lease`: ours already, from standing by; without it, it is taken when this is entered."""
-        self._cluster, self._store, self._taken = cluster, store, lease
+        """`lease`: already acquired, by a standby; without it, it is acquired on entry."""
+        self._cluster, self._store, self._acquired = cluster, store, lease
         self._ended = threading.Event()
         self.is_lost = False
-        # why the lease cannot be ours any more, whatever we do
-        self.forgot: StoreRolledBack | None = None
+        # Set if the lease was lost because the store rolled back.
+        self.rollback: StoreRolledBack | None = None
 
     def __enter__(self) -> Self:
-        """Take the lease unless it is ours. Raises UserError when a living supervisor leads."""
+        """Acquire the lease unless it is ours. Raises UserError when another supervisor leads."""
         try:
-            self.lease = self._taken or take_lease(self._cluster, self._store)
+            self.lease = self._acquired or acquire_lease(self._cluster, self._store)
         except LeaseHeld as error:
             raise UserError(
                 f"cluster {self._cluster.name!r} (state {self._cluster.state}) is led by another supervisor, "
-                f"{error.holder} (host:pid:start); use that one, or stop it with `stoker shutdown`; should it be dead "
-                f"on another host, its lease runs out in {error.expires_in_seconds:.0f} s; to take over from it whenever it "
-                "dies, `stoker supervise --standby`"
+                f"{error.holder} (host:pid:start); use that one, or stop it with `stoker shutdown`; if it died on another "
+                f"host, its lease expires in {error.expires_in_seconds:.0f} s; to take over when it dies, run "
+                "`stoker supervise --standby`"
             ) from error
         return self
 
-    def keep(self, *, on_loss: Callable[[], None]) -> None:
-        """Renew from now on; call `on_loss` once if the lease is no longer ours."""
+    def start_renewing(self, *, on_loss: Callable[[], None]) -> None:
+        """Renew the lease from now on; call `on_loss` once if it is no longer ours."""
         threading.Thread(target=self._renew, args=(on_loss,), name="lease", daemon=True).start()
 
     def _renew(self, on_loss: Callable[[], None]) -> None:
@@ -113,11 +113,11 @@ class LeaseKeeper:
             try:
                 self._store.renew(self.lease)
             except StoreUnavailable:
-                # the token protects the journal; a lease that ran out is still ours until somebody takes it
+                # An expired lease is still ours until another supervisor acquires it; its token protects the journal.
                 continue
             except (Fenced, StoreRolledBack) as error:
                 self.is_lost = True
-                self.forgot = error if isinstance(error, StoreRolledBack) else None
+                self.rollback = error if isinstance(error, StoreRolledBack) else None
                 on_loss()
                 return
 
@@ -127,8 +127,8 @@ class LeaseKeeper:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give the lease back, so that the next supervisor need not wait."""
+        """Release the lease, so that the next supervisor need not wait."""
         self._ended.set()
         with contextlib.suppress(StoreUnavailable):
-            if self.forgot is None:
+            if self.rollback is None:
                 self._store.release(self.lease)

@@ -1,7 +1,7 @@
-"""Leading a cluster: what one process does from its start to its end. It stands by or takes the lease at once, leads, and gives up.
+"""The supervisor process from start to end: it takes the lease, at once or as a standby, and leads the cluster.
 
-The exit code says how it ended: 0 the cluster was shut down, or nobody had to lead it any more; 1 somebody else leads; 5 the
-store is not what it was (`runner.supervisor.store_rollback`).
+Its exit code: 0 the cluster was shut down, or the process was told to end; 1 another supervisor leads; 5 the store was rolled
+back or damaged (`runner.supervisor.store_rollback`).
 """
 
 from __future__ import annotations
@@ -34,101 +34,99 @@ from runner.supervisor.loop import Supervisor, policy_of
 from runner.supervisor.standby import Standby
 from runner.supervisor.store_rollback import EXIT_CODE, stop_all_action
 
-# Allocations until young objects are looked through, and rounds until older ones are. A fleet's heartbeats are thousands of objects
-# a second that live for one second, and form no cycles: looked through so seldom, they are gone before. Chosen; bench/fleet.
+# Allocations until a collection of young objects, and collections until one of older objects. A fleet's heartbeats are
+# thousands of objects a second that live for a second and form no cycles: they are gone before. Chosen; bench/fleet.
 GC_THRESHOLDS = (50_000, 20, 50)
-# For which a thread keeps the interpreter to itself while others wait: each answer of the store would wait for as long while a View
-# is encoded (Python's own 5 ms, several times a decision). Chosen; bench/fleet.
+# For which a thread keeps the interpreter while others wait. With Python's default of 5 ms, answers of the store wait that
+# long, several times a decision, while the status is encoded. Chosen; bench/fleet.
 SWITCH_SECONDS = 0.0005
 
 _LOG = logging.getLogger("stoker")
 
 
-class _Ending:
-    """Ctrl-C and SIGTERM, from the start of this process to its end: whoever is at work is told, and whoever comes after."""
+class _StopSignals:
+    """Handles Ctrl-C and SIGTERM from the start of this process to its end, whichever part of it runs."""
 
     def __init__(self) -> None:
-        self._was_told = False
-        self._tell: Callable[[], None] = lambda: None
-        self._before: dict[int, Any] = {}
+        self._is_stopped = False
+        self._stop: Callable[[], None] = lambda: None
+        self._previous: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._before[number] = signal.signal(number, lambda *_: self._told())
+            self._previous[number] = signal.signal(number, lambda *_: self._on_signal())
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+        for number, handler in self._previous.items():
             signal.signal(number, handler)
 
-    def tell(self, stop: Callable[[], None]) -> None:
-        """Call `stop` when told to end from now on; at once, if that has happened."""
-        self._tell = stop
-        if self._was_told:
+    def on_stop(self, stop: Callable[[], None]) -> None:
+        """Call `stop` on a signal from now on; at once, if one came before."""
+        self._stop = stop
+        if self._is_stopped:
             stop()
 
-    def _told(self) -> None:
-        self._was_told = True
-        self._tell()
+    def _on_signal(self) -> None:
+        self._is_stopped = True
+        self._stop()
 
 
-def lead(
+def run(
     cluster: ClusterSpec,
     *,
     standby: bool = False,
     serving: Callable[[], AbstractContextManager[object]] = contextlib.nullcontext,
 ) -> int:
-    """Lead this cluster until it is shut down (0) or somebody else leads (1); `standby`: once nobody else does.
+    """Lead this cluster until it is shut down or another supervisor leads; return the exit code.
 
-    `serving` is entered while it leads. Raises UserError when somebody leads already, or when the cluster cannot be led from here.
+    `standby`: wait until no other supervisor leads. `serving` is entered while this one leads. Raises UserError when another
+    supervisor leads already, or when the cluster cannot be led from this machine.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     Path(cluster.state).mkdir(parents=True, exist_ok=True)
-    signer = needed_signer(cluster)
-    with contextlib.closing(open_store(cluster)) as store, _Ending() as ending:
+    signer = require_signer(cluster)
+    with contextlib.closing(open_store(cluster)) as store, _StopSignals() as signals:
         check_local_nodes(cluster, store)
         if not standby:
-            return _lead(cluster, store, ending, signer=signer, serving=serving)
+            return _lead(cluster, store, signals, signer=signer, serving=serving)
         journal = Journal(store, archive=archive_of(cluster))
         waiting = Standby(cluster, store, journal, policy_of(cluster))
-        ending.tell(waiting.stop)
+        signals.on_stop(waiting.stop)
         try:
-            lease = waiting.wait()
+            lease = waiting.wait_for_lease()
         except StoreCorrupt as error:
-            state = waiting.turns.controller.state
+            state = waiting.log.controller.state
             known = {"acknowledged": state.sequence, "epoch": state.next_epoch - 1}
             stop_all_action(store, error, holder=holder_name(), **known)
             return EXIT_CODE
         if lease is None:
             return 0
-        return _lead(
-            cluster,
-            store,
-            ending,
-            signer=signer,
-            serving=partial(_serving_if_possible, serving),
-            taken=(lease, waiting.turns),
-        )
+        serving = partial(_serving_if_possible, serving)
+        acquired = (lease, waiting.log)
+        return _lead(cluster, store, signals, signer=signer, serving=serving, acquired=acquired)
 
 
 def _lead(
     cluster: ClusterSpec,
     store: Store,
-    ending: _Ending,
+    signals: _StopSignals,
     *,
     signer: Signer,
     serving: Callable[[], AbstractContextManager[object]],
-    taken: tuple[Lease, DecisionLog] | None = None,
+    acquired: tuple[Lease, DecisionLog] | None = None,
 ) -> int:
-    lease, followed = taken or (None, None)
-    with serving(), LeaseKeeper(cluster, store, lease) as lead:
-        claim_local_nodes(cluster, store, lead.lease)
-        # What agents of this machine go by.
+    lease, standby_log = acquired or (None, None)
+    with serving(), LeaseKeeper(cluster, store, lease) as keeper:
+        claim_local_nodes(cluster, store, keeper.lease)
+        # The agents of this machine read it.
         write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
-        place = place_of(cluster, store, lead.lease, signer)
-        supervisor = Supervisor(cluster, store, lead.lease, place, signer=signer, followed=followed)
-        lead.keep(on_loss=supervisor.stop)
-        ending.tell(supervisor.stop)
+        provider = provider_of(cluster, store, keeper.lease, signer)
+        supervisor = Supervisor(
+            cluster, store, keeper.lease, provider, signer=signer, standby_log=standby_log
+        )
+        keeper.start_renewing(on_loss=supervisor.stop)
+        signals.on_stop(supervisor.stop)
         gc.set_threshold(*GC_THRESHOLDS)
         sys.setswitchinterval(SWITCH_SECONDS)
         try:
@@ -138,16 +136,16 @@ def _lead(
         except Fenced as error:
             _LOG.error("another supervisor leads: %s", error)
             return 1
-        if lead.forgot is not None:
-            return supervisor.give_up(lead.forgot)
-        if lead.is_lost:
+        if keeper.rollback is not None:
+            return supervisor.give_up(keeper.rollback)
+        if keeper.is_lost:
             _LOG.warning("the lease was lost: another supervisor leads")
             return 1
     return 0
 
 
-def needed_signer(cluster: ClusterSpec) -> Signer:
-    """Return the cluster's signer; raise UserError without a token where strangers may reach the store."""
+def require_signer(cluster: ClusterSpec) -> Signer:
+    """Return the cluster's signer; raise UserError without a token where other machines reach the store."""
     signer = signer_of(cluster)
     if cluster.store.address and not signer.is_active:
         raise UserError(
@@ -157,21 +155,20 @@ def needed_signer(cluster: ClusterSpec) -> Signer:
     return signer
 
 
-def place_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> NodeProvider:
-    """Return how the cluster's nodes are reached: all of them are on this machine, unless the store is for several."""
+def provider_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> NodeProvider:
+    """Return the provider of the cluster's nodes; without a store address all of them are on this machine."""
+    local = LocalProvider(cluster)
     if not cluster.store.address:
-        return LocalProvider(cluster)
-    return CompositeProvider(
-        LocalProvider(cluster), SelfJoinedProvider(cluster, store, lease, signer)
-    )
+        return local
+    return CompositeProvider(local, SelfJoinedProvider(cluster, store, lease, signer))
 
 
 @contextlib.contextmanager
 def _serving_if_possible(serving: Callable[[], AbstractContextManager[object]]) -> Iterator[None]:
-    """Serve; but lead in any case: whoever was served metrics before may still have the port."""
+    """Serve if possible, lead in any case: the previous supervisor may still hold the port."""
     with contextlib.ExitStack() as stack:
         try:
             stack.enter_context(serving())
         except UserError as error:
-            _LOG.warning("%s; leading without", error)
+            _LOG.warning("%s; leading without metrics", error)
         yield

@@ -1,7 +1,7 @@
-"""Standby: a supervisor that does not lead yet. It follows the journal into a controller of its own, and leads when no other does.
+"""Standby: a supervisor that does not lead yet. It applies the journal to a controller of its own until it gets the lease.
 
-So a take-over costs no more than the rest of the leader's lease and the last few entries. It decides nothing and writes nothing
-but one volatile register that says that it is there.
+A take-over therefore costs the rest of the leader's lease and the last few entries. A standby decides nothing, and writes only
+one volatile register that announces it.
 """
 
 from __future__ import annotations
@@ -21,109 +21,109 @@ from runner.journal.journal import Journal
 from runner.serve.status_reader import STANDBY
 from runner.store.protocol import JOURNAL, Lease, LeaseHeld, LeaseHolder, Store
 from runner.supervisor.decisions import DecisionLog
-from runner.supervisor.lease import LEASE, holder_name, is_known_dead, take_lease, version
+from runner.supervisor.lease import LEASE, acquire_lease, holder_name, is_known_dead, version
 
 _LOG = logging.getLogger("stoker")
 
-# between two words that we are there; chosen, not measured
-SHOW_SECONDS = 1.0
-# Between two looks at the lease at most, as a share of its life and in seconds: one given back is not announced; chosen.
-LOOK_SHARE = 0.2
-LOOK_SECONDS = 1.0
-# after new entries, so that a busy journal is read in batches; chosen, not measured
+# Between two announcements. Chosen, not measured.
+ANNOUNCE_SECONDS = 1.0
+# Between two polls of the lease at most, as a share of its term and in seconds: its release notifies no one. Chosen.
+POLL_SHARE = 0.2
+POLL_SECONDS = 1.0
+# After new entries, so that a busy journal is read in batches. Chosen, not measured.
 REST_SECONDS = 0.1
 
 
 class Standby:
-    """Waits for its turn to lead one cluster. `stop` may be called from any thread and from signal handlers."""
+    """Waits for the lease of one cluster. `stop` may be called from any thread and from signal handlers."""
 
     def __init__(
         self, cluster: ClusterSpec, store: Store, journal: Journal, policy: Policy
     ) -> None:
-        """`journal` can be read; nothing is read yet."""
+        """`journal` is open; nothing is read yet."""
         self._cluster, self._store, self._journal, self._policy = cluster, store, journal, policy
         self._holder = holder_name()
         self._ended = threading.Event()
-        self._show_due = 0.0
-        # who led when we last looked
+        self._announce_due = 0.0
+        # The holder at the last poll.
         self._leader = ""
-        self._is_away = False
-        self.turns = self._new_turns()
+        self._is_cut_off = False
+        self.log = self._new_log()
 
     def stop(self) -> None:
-        """Stop waiting soon."""
+        """Ask `wait_for_lease` to end."""
         self._ended.set()
         self._store.wake()
 
-    def wait(self) -> Lease | None:
-        """Follow until the lease is ours and return it; None when told to stop, or when the cluster was shut down meanwhile.
+    def wait_for_lease(self) -> Lease | None:
+        """Follow the journal until the lease is ours and return it; None when stopped, or when the cluster was shut down.
 
-        Raises StoreRolledBack when the journal ends before what was followed already.
+        Raises StoreRolledBack when the journal ends before an entry that was applied already.
         """
         try:
             while not self._ended.is_set():
                 try:
-                    lease = self._look()
+                    lease = self._poll()
                 except StoreUnavailable as error:
-                    self._sit_out(error)
+                    self._wait_for_store(error)
                     continue
                 if lease is not None:
                     return lease
-                if self._leader and self.turns.controller.has_closed and not self._is_led():
-                    _LOG.info("standby: the cluster was shut down; nothing is left to stand by for")
+                if self._leader and self.log.controller.has_closed and not self._is_led():
+                    _LOG.info("standby: the cluster was shut down; ending")
                     return None
         finally:
             with contextlib.suppress(StoreUnavailable):
                 self._store.delete(f"{STANDBY}{self._holder}")
-        _LOG.info("standby: told to end; it never led")
+        _LOG.info("standby: stopped before it led")
         return None
 
-    def _look(self) -> Lease | None:
-        """Follow to the end, and take the lease if nobody has it; otherwise wait for news."""
+    def _poll(self) -> Lease | None:
+        """Follow to the journal's end, and acquire the lease if it is free; otherwise wait for a new entry."""
         self._follow()
         current = self._store.lease_holder(LEASE)
         if current is None or not _is_alive(current):
-            # what it wrote last
+            # The last entries of the previous leader.
             self._follow()
-            if self._leader and self.turns.controller.has_closed:
+            if self._leader and self.log.controller.has_closed:
                 return None
             try:
-                lease = take_lease(self._cluster, self._store)
+                lease = acquire_lease(self._cluster, self._store)
             except LeaseHeld:
-                # another standby was quicker
+                # Another standby was faster.
                 return None
-            self._say_taken(current)
+            self._log_takeover(current)
             return lease
-        self._back()
+        self._on_store_back()
         if current.holder != self._leader:
-            sequence = self.turns.controller.state.sequence
+            sequence = self.log.controller.state.sequence
             _LOG.info(
                 "standby: %s leads; followed its journal to entry %d", current.holder, sequence
             )
             self._leader = current.holder
-        self._show()
-        look_seconds = min(LOOK_SECONDS, LOOK_SHARE * self._cluster.lease_seconds)
-        self._rest(min(look_seconds, current.expires_in_seconds + 0.01))
+        self._announce()
+        poll_seconds = min(POLL_SECONDS, POLL_SHARE * self._cluster.lease_seconds)
+        self._wait_for_entry(min(poll_seconds, current.expires_in_seconds + 0.01))
         return None
 
     def _follow(self) -> None:
         try:
-            applied = self.turns.recover()
+            applied = self.log.recover()
         except StoreRolledBack:
             raise
         except (StoreUnavailable, StoreCorrupt):
-            # Slower than the journal was trimmed, and its files are not to be seen from here: begin at a snapshot again.
-            if self._journal.first_stored() <= self.turns.controller.state.sequence + 1:
+            # The journal was trimmed past our last entry, and its files are not visible here: start from a snapshot.
+            if self._journal.first_stored() <= self.log.controller.state.sequence + 1:
                 raise
-            _LOG.warning("standby: entries were moved to files meanwhile; beginning at a snapshot")
-            self.turns = self._new_turns()
-            applied = self.turns.recover()
+            _LOG.warning("standby: entries were moved to files; restarting from a snapshot")
+            self.log = self._new_log()
+            applied = self.log.recover()
         if applied and self._leader:
             self._ended.wait(REST_SECONDS)
 
-    def _rest(self, seconds: float) -> None:
-        """Wait for a new entry, or to be told to stop."""
-        sequence = self.turns.controller.state.sequence
+    def _wait_for_entry(self, seconds: float) -> None:
+        """Wait for a new entry, or for `stop`."""
+        sequence = self.log.controller.state.sequence
         self._store.read(
             streams={JOURNAL: sequence}, registers={}, timeout_seconds=seconds, limit=1
         )
@@ -132,43 +132,45 @@ class Standby:
         current = self._store.lease_holder(LEASE)
         return current is not None and _is_alive(current)
 
-    def _show(self) -> None:
-        if time.monotonic() < self._show_due:
+    def _announce(self) -> None:
+        if time.monotonic() < self._announce_due:
             return
-        self._show_due = time.monotonic() + SHOW_SECONDS
+        self._announce_due = time.monotonic() + ANNOUNCE_SECONDS
         shown = StandbyStatus(
             holder=self._holder,
             wall=time.time(),
-            through=self.turns.controller.state.sequence,
+            through=self.log.controller.state.sequence,
             version=version(),
             takes_over_within_seconds=self._cluster.lease_seconds,
         )
         self._store.put(f"{STANDBY}{self._holder}", wire.encode(shown))
 
-    def _say_taken(self, before: LeaseHolder | None) -> None:
-        who = "nobody leads" if before is None else f"{before.holder} leads no more"
-        sequence = self.turns.controller.state.sequence
+    def _log_takeover(self, before: LeaseHolder | None) -> None:
+        who = (
+            "no supervisor holds the lease" if before is None else f"{before.holder} lost the lease"
+        )
+        sequence = self.log.controller.state.sequence
         _LOG.info("standby: %s; taking over at journal entry %d", who, sequence)
 
-    def _sit_out(self, error: StoreUnavailable) -> None:
-        if not self._is_away:
+    def _wait_for_store(self, error: StoreUnavailable) -> None:
+        if not self._is_cut_off:
             _LOG.warning("standby: store: %s; waiting", error)
-        self._is_away = True
-        self._ended.wait(min(error.delay_seconds, LOOK_SECONDS))
+        self._is_cut_off = True
+        self._ended.wait(min(error.delay_seconds, POLL_SECONDS))
 
-    def _back(self) -> None:
-        if self._is_away:
+    def _on_store_back(self) -> None:
+        if self._is_cut_off:
             _LOG.info("standby: the store answers again")
-        self._is_away = False
+        self._is_cut_off = False
 
-    def _new_turns(self) -> DecisionLog:
-        return DecisionLog(Controller(self._policy), self._journal, on_outage=_never)
+    def _new_log(self) -> DecisionLog:
+        return DecisionLog(Controller(self._policy), self._journal, on_outage=_raise)
 
 
 def _is_alive(current: LeaseHolder) -> bool:
     return current.expires_in_seconds > 0 and not is_known_dead(current.holder)
 
 
-def _never(error: StoreUnavailable) -> None:
-    """A standby writes nothing, so it waits for no write."""
+def _raise(error: StoreUnavailable) -> None:
+    """Raise at once: a standby appends nothing, so it waits for no append."""
     raise error

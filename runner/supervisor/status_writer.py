@@ -1,6 +1,6 @@
-"""Views: the newest View is written by a thread of its own, so that no decision waits for it.
+"""The writer of the cluster's status: a thread that encodes and writes the newest one, so that no decision waits for it.
 
-The larger the fleet, the more a View costs and the less often it is drawn: at most `period` seconds old, plus the time to write it.
+The larger the fleet, the more a status costs and the less often it is built: once per `period`, plus the time to write it.
 """
 
 from __future__ import annotations
@@ -15,49 +15,49 @@ from runner.facts import wire
 from runner.store.protocol import Lease, Store
 
 VIEW = "view"
-# a View, as `wire.to_message` makes it
+# A ClusterStatus, as `wire.to_message` makes it.
 Message = Mapping[str, Any]
-# Between two Views at least: so long, or so long for each node, and never longer than `stoker status` takes for old; chosen.
+# Between two builds at least, for each node, and at most: below the age at which `stoker status` warns. Chosen.
 SHORTEST_SECONDS = 0.5
 SECONDS_PER_NODE = 0.0019
 LONGEST_SECONDS = 4.0
 
 
 def period(num_nodes: int) -> float:
-    """Return the least time between two Views of a fleet, in seconds."""
+    """Return the least time between two builds for a fleet, in seconds."""
     return min(LONGEST_SECONDS, max(SHORTEST_SECONDS, SECONDS_PER_NODE * num_nodes))
 
 
 class StatusWriter:
-    """Writes what it is given last; what the store does not take is overtaken by the next. Made at once, started when needed."""
+    """Writes the newest status; one that the store does not accept is replaced by the next."""
 
     def __init__(self, store: Store, lease: Lease, on_error: Callable[[Exception], None]) -> None:
-        """`on_error` is told, on the writer's thread, of everything but a store that is away."""
+        """`on_error` gets, on the writer's thread, every error except an unreachable store."""
         self._store, self._lease, self._on_error = store, lease, on_error
         self._changed = threading.Condition()
         self._newest: Message | None = None
         self._is_over = False
-        self._thread = threading.Thread(target=self._run, name="view", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="status-writer", daemon=True)
 
     def start(self) -> None:
-        """Begin to write."""
+        """Start the thread."""
         self._thread.start()
 
     def write(self, view: Message) -> None:
-        """Have this written soon, in place of what still waits."""
+        """Write this soon, instead of one that still waits."""
         with self._changed:
             self._newest = view
             self._changed.notify()
 
     def stop(self, timeout_seconds: float) -> None:
-        """Write nothing more, and wait for what is being written; may be called twice."""
+        """Write nothing more, and wait for the write in progress; may be called twice."""
         with self._changed:
             self._newest, self._is_over = None, True
             self._changed.notify()
         if self._thread.is_alive():
             self._thread.join(timeout_seconds)
 
-    def put(self, view: Message) -> None:
+    def write_now(self, view: Message) -> None:
         """Write this now, on the caller's thread; raises what the store does."""
         self._store.put(VIEW, wire.encode_message(view), fence=self._lease)
 
@@ -71,7 +71,7 @@ class StatusWriter:
                 return
             try:
                 with contextlib.suppress(StoreUnavailable):
-                    self.put(view)
-            except Exception as error:  # noqa: BLE001 - bulkhead: whoever leads is told, and judges
+                    self.write_now(view)
+            except Exception as error:  # noqa: BLE001 - bulkhead: the supervisor's loop raises it
                 self._on_error(error)
                 return

@@ -1,8 +1,8 @@
-"""A store that came back with less than it acknowledged: how that is noticed, how all action stops, and a person's way out.
+"""A store that came back with less than it acknowledged: how it is detected, how all action stops, and the way out.
 
-Two supervisors that act on different pasts would launch a gang twice. So on such evidence nothing is decided or written any more,
-one register says so to whoever comes next, a person is told, and the process ends in a way that nobody starts it again. Ranks go
-on training meanwhile. What next is a person's to decide: put back a newer copy, or `accept` what there is.
+Two supervisors that act on different journals would launch a gang twice. On evidence of a rollback the supervisor decides and
+writes nothing more, except one register that tells the next supervisor; it pages a person and ends with an exit code on which
+no service manager restarts it. Ranks go on training. A person then restores a newer copy, or accepts the store as it is.
 """
 
 from __future__ import annotations
@@ -34,24 +34,24 @@ from runner.supervisor.decisions import DecisionLog
 
 _LOG = logging.getLogger("stoker")
 
-# the register
+# The register that says so.
 STOPPED = "journal.stopped"
-# of a supervisor that nobody is to start again
+# Of a supervisor that must not be restarted automatically.
 EXIT_CODE = 5
-# Beyond every epoch that was seen: agents that nobody hears now may have obeyed a later one. Far more than a cluster gives out
-# while a copy grows old (780 failures in 60 days at 2,000 nodes take 1,560); chosen.
+# Added to the newest known epoch: agents that are cut off may have obeyed a later one. Far more than a cluster uses up while
+# a copy of the store ages (780 failures in 60 days at 2,000 nodes take 1,560). Chosen.
 EPOCH_LEAP = 100_000
-# the newest heartbeats that are asked for epochs; chosen
+# The newest heartbeats that are searched for epochs. Chosen.
 BEATS_READ = 5000
 
 
-def mark_of(cluster: ClusterSpec) -> Path:
-    """Return where this machine remembers how far the cluster's store got."""
+def mark_path(cluster: ClusterSpec) -> Path:
+    """Return the file in which this machine keeps how far the cluster's store got."""
     return Path(cluster.state) / MARK_FILE
 
 
-def stopped(store: Store) -> StoreStopped | None:
-    """Return why nobody may act on this store; None when it is as it should be."""
+def read_stop_notice(store: Store) -> StoreStopped | None:
+    """Return why no supervisor may act on this store; None if it may."""
     register = store.get(STOPPED)
     if register is None:
         return None
@@ -64,23 +64,25 @@ def stopped(store: Store) -> StoreStopped | None:
     return StoreStopped(reason=f"register {STOPPED!r} holds no reason", holder="", wall=0.0)
 
 
-def check_remembers(store: Store, journal: Journal) -> None:
-    """Raise StoreRolledBack if somebody noticed before that the store forgot, or if this machine's mark says so."""
-    found = stopped(store)
+def check_not_rolled_back(store: Store, journal: Journal) -> None:
+    """Raise StoreRolledBack if a supervisor recorded a rollback before, or if this machine's high-water mark shows one."""
+    found = read_stop_notice(store)
     if found is not None:
-        raise StoreRolledBack(f"{found.reason} (noticed by {found.holder or 'somebody'})")
+        raise StoreRolledBack(
+            f"{found.reason} (detected by {found.holder or 'an unknown process'})"
+        )
     journal.check_mark()
 
 
 def stop_all_action(
     store: Store, error: StokerError, *, holder: str, acknowledged: int, epoch: int
 ) -> None:
-    """Tell whoever comes next, and a person, once. The store is written to in this one place only, and need not take it.
+    """Record a rollback for the next supervisor, if the store accepts the write, and page a person once.
 
-    One that is damaged, or written by a later release, is said to be so and left as it is: whoever can read it may act on it.
+    A store that is damaged, or written by a later release, is only logged: a process that can read it may act on it.
     """
     _LOG.critical("%s", error)
-    if not isinstance(error, StoreRolledBack) or stopped_already(store):
+    if not isinstance(error, StoreRolledBack) or _has_stop_notice(store):
         return
     note = StoreStopped(
         reason=str(error)[:1000],
@@ -92,42 +94,42 @@ def stop_all_action(
     with contextlib.suppress(StokerError):
         store.put(STOPPED, wire.encode(note))
     tell(
-        f"{error}. ALL ACTION HAS STOPPED; ranks go on by themselves. See runbooks/store-forgot.md: put back a newer copy of the "
-        "store, or `stoker store accept`"
+        f"{error}. ALL ACTION HAS STOPPED; ranks train on unattended. See runbooks/store-forgot.md: restore a newer copy of the "
+        "store, or run `stoker store accept`"
     )
 
 
-def stopped_already(store: Store) -> bool:
-    """Whether the register says so; a store that cannot be asked says nothing."""
+def _has_stop_notice(store: Store) -> bool:
+    """Whether a rollback is recorded already; False if the store cannot be read."""
     with contextlib.suppress(StokerError):
-        return stopped(store) is not None
+        return read_stop_notice(store) is not None
     return False
 
 
-# ---- the way out ----------------------------------------------------------------------------------------------------
+# ---- accepting the store as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
-    """What accepting the store's present end means. Numbers of entries and epochs; 0: none is known."""
+class RollbackLoss:
+    """What accepting the store's present end gives up. Numbers of entries and epochs; 0: none is known."""
 
-    # why action stopped; "": it did not
+    # Why action stopped; "": it did not.
     reason: str
-    # the journal's last entry now
+    # The journal's last entry now.
     ends_at: int
-    # the last one that anybody is known to have had
+    # The last entry that is known to have been acknowledged.
     acknowledged: int
-    # as the journal has it
+    # In the journal.
     next_epoch: int
-    # highest that is known to have been given out
+    # The newest that an agent or a supervisor reported.
     seen_epoch: int
     seen_run: int
-    # nodes whose agents obey what the journal does not know
+    # Nodes whose agents obey assignments that the journal lacks.
     ahead: tuple[str, ...] = ()
 
     @property
     def lost(self) -> int:
-        """Return how many entries are known to be gone."""
+        """Return how many entries are known to be missing."""
         return max(0, self.acknowledged - self.ends_at)
 
     @property
@@ -136,30 +138,30 @@ class Loss:
         return bool(self.reason or self.lost or self.seen_epoch >= self.next_epoch)
 
 
-def loss(cluster: ClusterSpec, store: Store, signer: Signer) -> Loss:
-    """Look at what the store has and what others know of it. Raises StoreCorrupt when what is left cannot be read at all."""
-    turns = _read_all(cluster, Journal(store, archive=archive_of(cluster)))
-    state, found = turns.controller.state, stopped(store)
-    mark = read_mark(mark_of(cluster))
+def assess_loss(cluster: ClusterSpec, store: Store, signer: Signer) -> RollbackLoss:
+    """Compare the store with what agents and this machine know of it. Raises StoreCorrupt if it cannot be read."""
+    log = _read_all(cluster, Journal(store, archive=archive_of(cluster)))
+    state, notice = log.controller.state, read_stop_notice(store)
+    mark = read_mark(mark_path(cluster))
     epochs, runs = [mark.next_epoch - 1], [0]
-    if found is not None:
-        epochs.append(found.epoch)
+    if notice is not None:
+        epochs.append(notice.epoch)
     ahead: dict[str, None] = {}
     for beat in _beats(store, signer):
         epochs.append(beat.epoch)
         runs.append(beat.attempt.run if beat.attempt is not None else 0)
         if beat.epoch >= state.next_epoch:
             ahead[beat.node] = None
-    reason = found.reason if found is not None else ""
+    reason = notice.reason if notice is not None else ""
     with contextlib.suppress(StoreUnavailable):
         try:
-            _checked(cluster, store)
+            _check_mark(cluster, store)
         except StoreRolledBack as error:
             reason = reason or str(error)
-    return Loss(
+    return RollbackLoss(
         reason=reason,
         ends_at=state.sequence,
-        acknowledged=max(mark.sequence, found.acknowledged if found is not None else 0),
+        acknowledged=max(mark.sequence, notice.acknowledged if notice is not None else 0),
         next_epoch=state.next_epoch,
         seen_epoch=max(epochs),
         seen_run=max(runs),
@@ -167,20 +169,22 @@ def loss(cluster: ClusterSpec, store: Store, signer: Signer) -> Loss:
     )
 
 
-def accept(cluster: ClusterSpec, store: Store, lease: Lease, known: Loss, *, by: str) -> int:
-    """Make the store's present end the truth; return the number of the entry that says so. Under the supervisor's lease.
+def accept_rollback(
+    cluster: ClusterSpec, store: Store, lease: Lease, known: RollbackLoss, *, by: str
+) -> int:
+    """Accept the store's present end, under the supervisor's lease; return the number of the entry that says so.
 
-    Dying on the way leaves a store on which nobody acts yet: do it again.
+    If this process dies before the end, supervisors still refuse the store: run it again.
     """
-    mark = Mark(mark_of(cluster))
+    mark = Mark(mark_path(cluster))
     journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
     for kept in kept_snapshots(store)[0]:
-        # of a past that is no more
+        # A snapshot of entries that are lost.
         if kept.seal.through > journal.last():
             store.delete(kept.register, fence=lease)
     archive_of(cluster).put_aside(journal.index().last)
-    turns = _read_all(cluster, journal)
-    state = turns.controller.state
+    log = _read_all(cluster, journal)
+    state = log.controller.state
     cursors = {name: min(number, store.last(name)) for name, number in state.cursors.items()}
     numbers = CountersRaised(
         next_epoch=max(state.next_epoch, known.seen_epoch + 1) + EPOCH_LEAP,
@@ -200,7 +204,7 @@ def accept(cluster: ClusterSpec, store: Store, lease: Lease, known: Loss, *, by:
 
 
 def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
-    """End what the journal does not know: whatever runs on idle nodes, and gangs of which a node is ahead."""
+    """End what the journal does not know: all that runs on idle nodes, and gangs with a node that is ahead."""
     idle = [name for name, node in state.nodes.items() if node.attempt is None]
     records: list[object] = []
     for run in state.runs.values():
@@ -208,7 +212,7 @@ def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
         if attempt is None or attempt.state not in LAUNCHED:
             continue
         if any(name in ahead for name in attempt.nodes):
-            reason = "the store forgot what was launched after it"
+            reason = "the store lost the launches after its last entry"
             records.append(
                 AttemptChanged(
                     attempt=attempt.attempt, state="stopping", outcome="lost", reason=reason
@@ -219,23 +223,23 @@ def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
 
 
 def _read_all(cluster: ClusterSpec, journal: Journal) -> DecisionLog:
-    """Read the newest snapshot that the journal reaches, and what follows it."""
-    turns = DecisionLog(
+    """Read the newest snapshot that the journal reaches, and the entries after it."""
+    log = DecisionLog(
         Controller(Policy(cluster=cluster, runbooks=tuple(load_runbooks().values()))),
         journal,
-        on_outage=_not_now,
+        on_outage=_raise,
     )
-    turns.recover(at_most=journal.last())
-    if turns.controller.state.sequence < journal.index().last:
+    log.recover(at_most=journal.last())
+    if log.controller.state.sequence < journal.index().last:
         raise PermanentError(
-            f"the journal ends at entry {turns.controller.state.sequence}, but its files reach entry {journal.index().last}: "
-            "this is no earlier state of the store, but a mixture; put back a copy of all of it"
+            f"the journal ends at entry {log.controller.state.sequence}, but its files reach entry {journal.index().last}: "
+            "the store is a mixture of two states; restore a copy of all of it"
         )
-    return turns
+    return log
 
 
-def _checked(cluster: ClusterSpec, store: Store) -> None:
-    path = mark_of(cluster)
+def _check_mark(cluster: ClusterSpec, store: Store) -> None:
+    path = mark_path(cluster)
     if path.exists():
         mark = Mark(path)
         try:
@@ -256,5 +260,5 @@ def _beats(store: Store, signer: Signer) -> list[Heartbeat]:
     return found
 
 
-def _not_now(error: StoreUnavailable) -> None:
+def _raise(error: StoreUnavailable) -> None:
     raise error

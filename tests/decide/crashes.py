@@ -158,7 +158,9 @@ def inject_all(
             Branch(place=faults.own, ending=None, failure=f"{type(error).__name__}: {error}"),
         )
     if faults.own is not None:
-        _tell(faults, Branch(place=faults.own, ending=expected, num_recoveries=world.lead.life))
+        _tell(
+            faults, Branch(place=faults.own, ending=expected, num_recoveries=world.supervisor.life)
+        )
     failures = []
     for branch in faults.branches:
         if branch.ending != expected:
@@ -189,7 +191,7 @@ def _play(scenario: Scenario, faults: Branching) -> tuple[Ending, World]:
         store=store,
         open_store=lambda _life: store.another(faults=faults),
     )
-    world.lead.dies_at = faults.dies_at
+    world.supervisor.dies_at = faults.dies_at
     soon = min([time for time, _ in scenario.deeds if time > 0] + [START_SECONDS])
     world.at(soon, lambda: setattr(faults, "is_open", True))
     world.run_until(max(time for time, _ in scenario.deeds) + 3.0)
@@ -207,7 +209,7 @@ def _is_at_rest(world: World, until: float) -> bool:
     state = world.state
     settled = ("spare", "lost") if world.now >= until + MARGIN_SECONDS / 2 else ("spare",)
     return (
-        world.lead.is_up
+        world.supervisor.is_up
         and bool(state.runs)
         and not state.closing
         and not state.actions

@@ -262,7 +262,7 @@ class Watching:
         """Check an entry."""
         self._follow(entry)
         self.books.take(entry)
-        check_kept(world.lead.controller, entry)
+        check_kept(world.supervisor.controller, entry)
         for record in entry.records:
             if isinstance(record, r.RunChanged) and record.state == "finished":
                 check_goal(world, record.run)
@@ -341,7 +341,7 @@ def check_end(world: World) -> None:
 
 def check_registers(world: World) -> None:
     """Check that each node reads what the controller believes that it is to run and have warm."""
-    if not world.store_answers() or not world.lead.has_published:
+    if not world.store_answers() or not world.supervisor.has_published:
         return
     state, preloads = world.state, Preloads(world.state)
     for node in state.nodes.values():

@@ -94,13 +94,13 @@ class Noise:
 
     def take(self, fact: object) -> None:
         """Take in what a person or an edge inside the supervisor says."""
-        self.turns.take(fact, self.now)
+        self.turns.process(fact, self.now)
 
     def read(self, fact: object) -> None:
         """Take in the next item of a stream."""
         self.cursor += 1
         self.last = fact
-        self.turns.take(fact, self.now, stream="signals", cursor=self.cursor)
+        self.turns.process(fact, self.now, stream="signals", cursor=self.cursor)
 
     def recovered(self) -> DecisionLog:
         """Recover from the journal and its snapshots, as a new supervisor does."""
@@ -411,7 +411,7 @@ class Noise:
         if self.last is not None and how % 2:
             self.read(self.last)
         elif self.last is not None:
-            self.turns.take(self.last, self.now, stream="signals", cursor=self.cursor)
+            self.turns.process(self.last, self.now, stream="signals", cursor=self.cursor)
 
     def restart(self, _: int, how: int) -> None:
         """Let another supervisor take over, after a snapshot or without one."""

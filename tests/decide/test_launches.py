@@ -33,7 +33,7 @@ def held(kind: tuple[str, str] = ("", "")) -> World:
 
 def watched(world: World) -> WatchedAttempt:
     """Return what detectors are told of the one gang; asked afresh, since tests apply records past the controller."""
-    (found,) = Controller(world.lead.policy, world.state).watch().attempts
+    (found,) = Controller(world.supervisor.policy, world.state).watch().attempts
     return found
 
 

@@ -273,7 +273,7 @@ def live(facts: Iterable[tuple[object, float]], *, snapshot_at: int | None = Non
     sequence = 0
     for number, (fact, seconds) in enumerate([(started, 0.0), *facts]):
         cluster.now += seconds
-        cluster.turns.take(fact, cluster.now, stream="signals", cursor=number + 1)
+        cluster.turns.process(fact, cluster.now, stream="signals", cursor=number + 1)
         for entry in Journal(store).replay(sequence + 1):
             sequence = entry.sequence
             failures = [x.error for x in entry.records if isinstance(x, r.DecisionFailed)]
@@ -315,7 +315,7 @@ def test_inputs_read_twice_lead_to_nothing(facts: list[tuple[object, float]]) ->
     cluster = live(facts)
     last = Journal(cluster.store).last()
     for number, (fact, _) in enumerate(facts):
-        assert cluster.turns.take(fact, cluster.now, stream="signals", cursor=number + 2) == []
+        assert cluster.turns.process(fact, cluster.now, stream="signals", cursor=number + 2) == []
     assert Journal(cluster.store).last() == last
 
 

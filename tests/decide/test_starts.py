@@ -103,7 +103,7 @@ def gang_attempt() -> AttemptId:
 def test_a_gang_of_64_nodes_is_told_in_one_step() -> None:
     """A launch, and its end, are each one change of the store for all assignments together."""
     world = gang_of_64()
-    store = world.lead.store
+    store = world.supervisor.store
     assert isinstance(store, MemoryStore)
     written = [name.split(",") for method, name in store.faults.operations if method == "put_many"]
     gangs = [names for names in written if len(names) > 1]

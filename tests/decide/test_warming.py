@@ -230,7 +230,7 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
         heard.take(
             Heartbeat(node=name, incarnation=1, warm="ready", warm_resident_bytes=5), now=1.0
         )
-    state, ledger = story.world.state, story.world.lead.turns.ledger
+    state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
     view = look(state, ledger, heard)
     shown = {node.node: (node.state, node.warm, node.warm_resident_bytes) for node in view.nodes}
     assert shown == {"n1": ("active", "ready", 5), "n2": ("lost", "", 0), "n3": ("active", "", 0)}
@@ -254,7 +254,7 @@ def test_a_node_with_another_library_is_named() -> None:
     for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
         versions = {"python": "3.11.7", "torch": torch}
         heard.take(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
-    state, ledger = story.world.state, story.world.lead.turns.ledger
+    state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
     view = look(state, ledger, heard)
     assert view.runs[0].versions_apart == ("n3: torch 2.12.1, most have 2.13.0",)
     assert "run a: n3: torch 2.12.1, most have 2.13.0" in how_ranks_started(view)

@@ -28,7 +28,7 @@ from runner.facts.messages.cluster_status import (
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.specs.cluster import ClusterSpec
 from runner.load import load_cluster
-from runner.serve.status_reader import read_view
+from runner.serve.status_reader import read_status
 from runner.store.protocol import Store
 from runner.store.registry import open_store
 from tests.e2e.corpus import false_alarms
@@ -165,7 +165,7 @@ class ClusterHarness:
     def view(self) -> ClusterStatus | None:
         """Return what the supervisor published last."""
         try:
-            self._last_view = read_view(self.store)
+            self._last_view = read_status(self.store)
         except StokerError:
             return None
         return self._last_view
@@ -243,7 +243,7 @@ class ClusterHarness:
         """Close, and kill what is left; return what that was, and what was found in the logs of runs that were well."""
         if self._store is not None:
             with contextlib.suppress(StokerError):
-                self._last_view = read_view(self._store) or self._last_view
+                self._last_view = read_status(self._store) or self._last_view
         alarms = false_alarms(self._last_view, self.state)
         if self._store is not None:
             self._store.close()

@@ -40,25 +40,27 @@ def opened(store: Store, folder: Path, holder: str = "a") -> tuple[DecisionLog, 
 
 
 def work(
-    turns: DecisionLog, archivist: JournalCompactor, num_turns: int, *, is_quiet: bool = True
+    turns: DecisionLog, compactor: JournalCompactor, num_turns: int, *, is_quiet: bool = True
 ) -> int:
     """Take turns, with a picture whenever one is due; return how many were taken."""
     pictures = 0
     for _ in range(num_turns):
-        turns.take(SupervisorPaused(seconds=0.0, reason="x" * 50), turns.controller.state.now + 1.0)
-        if archivist.is_idle and turns.is_snapshot_due(is_quiet=is_quiet):
-            archivist.take(turns.picture())
+        turns.process(
+            SupervisorPaused(seconds=0.0, reason="x" * 50), turns.controller.state.now + 1.0
+        )
+        if compactor.is_idle and turns.is_snapshot_due(is_quiet=is_quiet):
+            compactor.submit(turns.state_image())
             pictures += 1
-            settle(archivist)
+            settle(compactor)
     return pictures
 
 
-def settle(archivist: JournalCompactor) -> None:
+def settle(compactor: JournalCompactor) -> None:
     """Wait until it is idle."""
     deadline = time.monotonic() + 60
-    while not archivist.is_idle and time.monotonic() < deadline:
+    while not compactor.is_idle and time.monotonic() < deadline:
         time.sleep(0.001)
-    assert archivist.is_idle
+    assert compactor.is_idle
 
 
 @pytest.fixture(autouse=True)
@@ -75,10 +77,10 @@ def test_while_people_wait_for_decisions_pictures_are_put_off_but_not_for_ever(
     for is_quiet in (True, False):
         store, errors = MemoryStore(), list[Exception]()
         turns, journal = opened(store, tmp_path / str(is_quiet))
-        archivist = JournalCompactor(journal, errors.append)
-        archivist.start()
-        taken[is_quiet] = work(turns, archivist, 1000, is_quiet=is_quiet)
-        archivist.close(10)
+        compactor = JournalCompactor(journal, errors.append)
+        compactor.start()
+        taken[is_quiet] = work(turns, compactor, 1000, is_quiet=is_quiet)
+        compactor.close(10)
         assert not errors
     assert 5 < taken[False] <= 0.6 * taken[True]
 
@@ -87,10 +89,10 @@ def test_the_store_keeps_a_bounded_number_of_entries(tmp_path: Path) -> None:
     """However many turns are taken, the stream holds no more than a segment and what two snapshots lie apart."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
-    archivist = JournalCompactor(journal, errors.append)
-    archivist.start()
-    pictures = work(turns, archivist, 1000)
-    archivist.close(10)
+    compactor = JournalCompactor(journal, errors.append)
+    compactor.start()
+    pictures = work(turns, compactor, 1000)
+    compactor.close(10)
     assert not errors
     assert pictures > 5
     last = turns.controller.state.sequence
@@ -108,13 +110,13 @@ def test_the_next_life_has_the_same_state_and_books(tmp_path: Path) -> None:
         journal.append(entry)
     turns, journal = opened(store, tmp_path)
     errors: list[Exception] = []
-    archivist = JournalCompactor(journal, errors.append)
-    archivist.start()
-    settle(archivist)
-    archivist.take(turns.picture())
-    settle(archivist)
-    work(turns, archivist, 200)
-    archivist.close(10)
+    compactor = JournalCompactor(journal, errors.append)
+    compactor.start()
+    settle(compactor)
+    compactor.submit(turns.state_image())
+    settle(compactor)
+    work(turns, compactor, 200)
+    compactor.close(10)
     assert not errors
     state, books = wire.encode(turns.controller.state), turns.ledger.dump()
     assert journal.first_stored() > 1
@@ -137,20 +139,20 @@ def test_words_that_the_journal_has_taken_in_do_not_stay_in_the_store(tmp_path: 
     """Streams of words are cut where the state's cursors were when the picture was taken, and no further."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
-    archivist = JournalCompactor(journal, errors.append)
-    archivist.start()
-    settle(archivist)
+    compactor = JournalCompactor(journal, errors.append)
+    compactor.start()
+    settle(compactor)
     numbers = [store.append("signals", b"a word") for _ in range(30)]
     for number in numbers[:20]:
-        turns.take(
+        turns.process(
             SupervisorPaused(seconds=0.0, reason="x"),
             float(number),
             stream="signals",
             cursor=number,
         )
-    archivist.take(turns.picture())
-    settle(archivist)
-    archivist.close(10)
+    compactor.submit(turns.state_image())
+    settle(compactor)
+    compactor.close(10)
     assert not errors
     left = store.read(streams={"signals": 0}, registers={}, timeout_seconds=0).items["signals"]
     assert [item.number for item in left] == numbers[20:]
@@ -159,10 +161,10 @@ def test_words_that_the_journal_has_taken_in_do_not_stay_in_the_store(tmp_path: 
 def test_a_picture_is_of_its_moment(tmp_path: Path) -> None:
     """What is decided after it was taken does not come into it."""
     turns, _ = opened(MemoryStore(), tmp_path)
-    turns.take(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
-    picture = turns.picture()
+    turns.process(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
+    picture = turns.state_image()
     before = picture.encoded()
-    turns.take(SupervisorPaused(seconds=1.0, reason="two"), 20.0)
+    turns.process(SupervisorPaused(seconds=1.0, reason="two"), 20.0)
     assert picture.encoded() == before
     assert wire.decode(before).state.now == 10.0
 
@@ -172,14 +174,14 @@ def test_what_cannot_be_done_now_is_done_later(tmp_path: Path) -> None:
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path / "past")
     (tmp_path / "past").write_text("in the way")
-    archivist = JournalCompactor(journal, errors.append)
-    archivist.start()
-    work(turns, archivist, 300)
-    settle(archivist)
+    compactor = JournalCompactor(journal, errors.append)
+    compactor.start()
+    work(turns, compactor, 300)
+    settle(compactor)
     assert journal.first_stored() == 1
     (tmp_path / "past").unlink()
-    work(turns, archivist, 300)
-    archivist.close(10)
+    work(turns, compactor, 300)
+    compactor.close(10)
     assert not errors
     assert journal.first_stored() > 300
 
@@ -188,26 +190,26 @@ def test_one_that_was_replaced_says_so(tmp_path: Path) -> None:
     """A snapshot under a lost lease is refused, and its supervisor learns of it."""
     store, errors = MemoryStore(), list[Exception]()
     turns, journal = opened(store, tmp_path)
-    archivist = JournalCompactor(journal, errors.append)
-    archivist.start()
-    settle(archivist)
-    turns.take(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
-    picture = turns.picture()
+    compactor = JournalCompactor(journal, errors.append)
+    compactor.start()
+    settle(compactor)
+    turns.process(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
+    picture = turns.state_image()
     store.break_lease("lead", "a")
     store.acquire_lease("lead", "b", ttl_seconds=60)
-    archivist.take(picture)
-    archivist.close(10)
+    compactor.submit(picture)
+    compactor.close(10)
     assert [type(error) for error in errors] == [Fenced]
 
 
 def test_dying_after_a_snapshot_was_written_leaves_the_move_to_the_next_life(
     tmp_path: Path,
 ) -> None:
-    """Beginning, an archivist finishes what an earlier life left."""
+    """Beginning, an compactor finishes what an earlier life left."""
     store = MemoryStore()
     turns, journal = opened(store, tmp_path)
     for number in range(100):
-        turns.take(SupervisorPaused(seconds=0.0, reason="x"), float(number))
+        turns.process(SupervisorPaused(seconds=0.0, reason="x"), float(number))
         if number in (60, 80):
             turns.snapshot()
     store.faults = Faults(plan={1: Fault.REFUSE})
@@ -217,8 +219,8 @@ def test_dying_after_a_snapshot_was_written_leaves_the_move_to_the_next_life(
     store.break_lease("lead", "a")
     _, journal = opened(store, tmp_path, "b")
     errors: list[Exception] = []
-    archivist = JournalCompactor(journal, errors.append)
-    archivist.start()
-    settle(archivist)
-    archivist.close(10)
+    compactor = JournalCompactor(journal, errors.append)
+    compactor.start()
+    settle(compactor)
+    compactor.close(10)
     assert journal.first_stored() == 61

@@ -44,15 +44,15 @@ def joined(sequence: int, *, incarnation: int, life: str) -> NodeJoined:
     )
 
 
-def take_in(intake: MessageValidator, state: State, stream: str, fact: object) -> object:
+def take_in(validator: MessageValidator, state: State, stream: str, fact: object) -> object:
     """Say something signed."""
-    return intake.take(stream, SIGNER.sign(stream, wire.encode(fact)), state)
+    return validator.validate(stream, SIGNER.sign(stream, wire.encode(fact)), state)
 
 
-def refusal(intake: MessageValidator, state: State, stream: str, payload: bytes) -> str:
+def refusal(validator: MessageValidator, state: State, stream: str, payload: bytes) -> str:
     """Say something that is to be refused; return why it was."""
     with pytest.raises(Refused) as refused:
-        intake.take(stream, payload, state)
+        validator.validate(stream, payload, state)
     return refused.value.reason
 
 
@@ -64,20 +64,20 @@ def write_down(state: State, fact: object, *records: object) -> None:
 
 def test_what_is_signed_for_its_stream_is_taken_in() -> None:
     """A heartbeat, a signal, an agent's answer and a request, each in its own stream."""
-    intake, state = MessageValidator(SIGNER), state_with()
+    validator, state = MessageValidator(SIGNER), state_with()
     for stream, fact in (
         (BEATS, beat(1)),
         (SIGNALS, NodeLeft(node="n1", incarnation=3, sequence=2, life="a")),
         (SIGNALS, ActionResult(id="a1", outcome="done")),
         (REQUESTS, ShutDown(id="q-1", by="somebody")),
     ):
-        assert take_in(intake, state, stream, fact) == fact
-    assert not intake.refused
+        assert take_in(validator, state, stream, fact) == fact
+    assert not validator.refused
 
 
 def test_what_is_not_signed_with_the_token_for_its_stream_is_refused() -> None:
     """No code, another token's, another stream's, and a message altered after it was signed."""
-    intake, state = MessageValidator(SIGNER), state_with()
+    validator, state = MessageValidator(SIGNER), state_with()
     plain = wire.encode(ShutDown(id="q-1", by="nobody"))
     altered = SIGNER.sign(REQUESTS, plain).replace(b"nobody", b"noboby")
     for payload in (
@@ -88,8 +88,8 @@ def test_what_is_not_signed_with_the_token_for_its_stream_is_refused() -> None:
         SIGNER.sign(SIGNALS, plain),
         altered,
     ):
-        assert refusal(intake, state, REQUESTS, payload) == "unsigned"
-    assert intake.refused == {"unsigned": 6}
+        assert refusal(validator, state, REQUESTS, payload) == "unsigned"
+    assert validator.refused == {"unsigned": 6}
 
 
 @pytest.mark.parametrize(
@@ -105,8 +105,8 @@ def test_what_is_not_signed_with_the_token_for_its_stream_is_refused() -> None:
 )
 def test_a_kind_that_does_not_belong_in_a_stream_is_junk(stream: str, fact: object) -> None:
     """Agents do not ask for things, and not even a holder of the token can speak as the supervisor itself."""
-    intake, state = MessageValidator(SIGNER), state_with()
-    assert refusal(intake, state, stream, SIGNER.sign(stream, wire.encode(fact))) == "junk"
+    validator, state = MessageValidator(SIGNER), state_with()
+    assert refusal(validator, state, stream, SIGNER.sign(stream, wire.encode(fact))) == "junk"
 
 
 @pytest.mark.parametrize("signer", [SIGNER, UNSIGNED])
@@ -126,31 +126,31 @@ def test_a_signal_taken_before_is_refused_when_it_comes_again() -> None:
         state, MalformedMessage(node="n1", incarnation=3, sequence=7, life="a", reason="noise")
     )
     for signer in (SIGNER, UNSIGNED):
-        intake = MessageValidator(signer)
+        validator = MessageValidator(signer)
         again = NodeLeft(node="n1", incarnation=3, sequence=7, life="a")
         older = NodeLeft(node="n1", incarnation=3, sequence=6, life="a")
         earlier_life = NodeLeft(node="n1", incarnation=2, sequence=90, life="a")
         for fact in (again, older, earlier_life):
             payload = signer.sign(SIGNALS, wire.encode(fact))
-            assert refusal(intake, state, SIGNALS, payload) == "replayed"
+            assert refusal(validator, state, SIGNALS, payload) == "replayed"
         news = NodeLeft(node="n1", incarnation=3, sequence=8, life="a")
-        assert intake.take(SIGNALS, signer.sign(SIGNALS, wire.encode(news)), state) == news
+        assert validator.validate(SIGNALS, signer.sign(SIGNALS, wire.encode(news)), state) == news
 
 
 def test_a_heartbeat_said_again_proves_no_life() -> None:
     """Neither the same one nor an older one of that life, nor one older than what the journal has of it."""
-    intake, state = MessageValidator(SIGNER), state_with()
+    validator, state = MessageValidator(SIGNER), state_with()
     write_down(state, NodeLeft(node="n1", incarnation=3, sequence=5, life="a"))
     stale = SIGNER.sign(BEATS, wire.encode(beat(4)))
-    assert refusal(intake, state, BEATS, stale) == "replayed"
-    take_in(intake, state, BEATS, beat(10))
+    assert refusal(validator, state, BEATS, stale) == "replayed"
+    take_in(validator, state, BEATS, beat(10))
     for sequence in (10, 9, 6):
         payload = SIGNER.sign(BEATS, wire.encode(beat(sequence)))
-        assert refusal(intake, state, BEATS, payload) == "replayed"
-    take_in(intake, state, BEATS, beat(11))
+        assert refusal(validator, state, BEATS, payload) == "replayed"
+    take_in(validator, state, BEATS, beat(11))
     # In its own stream a heartbeat may be a moment behind a signal.
     write_down(state, NodeLeft(node="n1", incarnation=3, sequence=20, life="a"))
-    take_in(intake, state, BEATS, beat(19))
+    take_in(validator, state, BEATS, beat(19))
 
 
 def test_what_is_not_counted_is_refused_in_a_signed_cluster_only() -> None:
@@ -158,25 +158,25 @@ def test_what_is_not_counted_is_refused_in_a_signed_cluster_only() -> None:
     state = state_with()
     payload = SIGNER.sign(BEATS, wire.encode(beat(0)))
     assert refusal(MessageValidator(SIGNER), state, BEATS, payload) == "uncounted"
-    assert MessageValidator(UNSIGNED).take(BEATS, wire.encode(beat(0)), state) == beat(0)
+    assert MessageValidator(UNSIGNED).validate(BEATS, wire.encode(beat(0)), state) == beat(0)
 
 
 def test_another_agent_under_a_nodes_name_is_not_the_node() -> None:
     """Its heartbeats and signals are a stranger's; that it wants to join is heard, and whoever decides may refuse it."""
-    intake, state = MessageValidator(SIGNER), state_with()
+    validator, state = MessageValidator(SIGNER), state_with()
     for stream, fact in (
         (BEATS, beat(100, life="b")),
         (BEATS, beat(100, node="n9")),
         (SIGNALS, NodeLeft(node="n1", incarnation=9, sequence=1, life="b")),
     ):
         payload = SIGNER.sign(stream, wire.encode(fact))
-        assert refusal(intake, state, stream, payload) == "stranger"
+        assert refusal(validator, state, stream, payload) == "stranger"
     wish = joined(1, incarnation=1, life="b")
-    assert take_in(intake, state, SIGNALS, wish) == wish
+    assert take_in(validator, state, SIGNALS, wish) == wish
     # refused: it leaves no mark on what the node itself said
     write_down(state, wish)
     news = NodeLeft(node="n1", incarnation=3, sequence=1, life="a")
-    assert take_in(intake, state, SIGNALS, news) == news
+    assert take_in(validator, state, SIGNALS, news) == news
 
 
 def test_the_join_of_a_life_that_is_over_is_refused() -> None:

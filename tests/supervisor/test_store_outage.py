@@ -104,7 +104,9 @@ def test_it_can_be_told_to_end_while_the_store_is_away(stage: Stage) -> None:
     stage.store.go_down()
     turn = r.SupervisorPaused(seconds=0.1, reason="a turn to take")
     stage.supervisor._inbox.put(turn)
-    stage.until(lambda: stage.supervisor._outage_seconds > 1, "a turn that waits for the store")
+    stage.until(
+        lambda: stage.supervisor._loop._outage_seconds > 1, "a turn that waits for the store"
+    )
     stage.supervisor.stop()
     stage.thread.join(LONG_SECONDS)
     assert not stage.thread.is_alive()

@@ -26,12 +26,12 @@ from runner.supervisor.message_validator import BEATS, SIGNALS, MessageValidator
 from runner.supervisor.store_rollback import (
     EPOCH_LEAP,
     EXIT_CODE,
-    accept,
-    check_remembers,
-    loss,
-    mark_of,
+    accept_rollback,
+    assess_loss,
+    check_not_rolled_back,
+    mark_path,
+    read_stop_notice,
     stop_all_action,
-    stopped,
 )
 
 
@@ -44,9 +44,9 @@ def led(cluster: ClusterSpec, store: MemoryStore, holder: str = "a") -> tuple[De
     """Begin to lead as a supervisor of this cluster's machine does."""
     store.break_lease("supervisor", "a")
     lease = store.acquire_lease("supervisor", holder, ttl_seconds=60)
-    mark = Mark(mark_of(cluster))
+    mark = Mark(mark_path(cluster))
     journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
-    check_remembers(store, journal)
+    check_not_rolled_back(store, journal)
     turns = DecisionLog(Controller(Policy(cluster=cluster, runbooks=())), journal, on_outage=never)
     turns.recover()
     return turns, journal
@@ -56,7 +56,7 @@ def grown(turns: DecisionLog, num_entries: int) -> None:
     """Write so many entries."""
     for _ in range(num_entries):
         now = turns.controller.state.now + 1.0
-        turns.take(r.SupervisorPaused(seconds=0.0, reason="x"), now)
+        turns.process(r.SupervisorPaused(seconds=0.0, reason="x"), now)
 
 
 def older(store: MemoryStore, through: int) -> MemoryStore:
@@ -99,12 +99,12 @@ def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind
             )
         )
         plain = wire.encode(fact)
-        with pytest.raises(StoreRolledBack, match=f"epoch {epoch}.*none beyond 6"):
-            MessageValidator(signer).take(stream, signer.sign(stream, plain), state)
+        with pytest.raises(StoreRolledBack, match=f"epoch {epoch}.*newest in the journal is 6"):
+            MessageValidator(signer).validate(stream, signer.sign(stream, plain), state)
         with pytest.raises(Refused):
-            MessageValidator(signer).take(stream, plain, state)
+            MessageValidator(signer).validate(stream, plain, state)
     behind = wire.encode(Heartbeat(node="n1", epoch=6, **about))  # type: ignore[arg-type]
-    assert MessageValidator(UNSIGNED).take(BEATS, behind, state)
+    assert MessageValidator(UNSIGNED).validate(BEATS, behind, state)
 
 
 def test_a_person_is_told_once_and_nobody_acts_afterwards(
@@ -121,7 +121,7 @@ def test_a_person_is_told_once_and_nobody_acts_afterwards(
     assert "ALL ACTION HAS STOPPED" in caplog.text
     elsewhere = replace(cluster, state=f"{cluster.state}-of-another-machine")
     for each in (cluster, elsewhere):
-        with pytest.raises(StoreRolledBack, match=r"it is less \(noticed by a\)"):
+        with pytest.raises(StoreRolledBack, match=r"it is less \(detected by a\)"):
             led(each, store)
 
 
@@ -131,7 +131,7 @@ def test_a_store_that_is_damaged_or_newer_is_not_said_to_have_forgotten(
     """Who can read it may act on it."""
     store = MemoryStore()
     stop_all_action(store, StoreCorrupt("unknown kind"), holder="a", acknowledged=9, epoch=4)
-    assert stopped(store) is None
+    assert read_stop_notice(store) is None
 
 
 def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: ClusterSpec) -> None:
@@ -139,20 +139,20 @@ def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: Cl
     store = MemoryStore()
     turns, _ = led(cluster, store)
     grown(turns, 20)
-    assert not loss(cluster, store, UNSIGNED).is_any
+    assert not assess_loss(cluster, store, UNSIGNED).is_any
     came_back = older(store, 12)
     beat = Heartbeat(node="n1", incarnation=1, epoch=33)
     came_back.append("beats", wire.encode(beat))
     with pytest.raises(StoreRolledBack, match="8 entries are gone"):
         led(cluster, came_back)
-    known = loss(cluster, came_back, UNSIGNED)
+    known = assess_loss(cluster, came_back, UNSIGNED)
     assert (known.is_any, known.lost, known.ends_at, known.seen_epoch) == (True, 8, 12, 33)
     stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, epoch=5)
     came_back.break_lease("supervisor", "a")
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
-    assert accept(cluster, came_back, lease, known, by="somebody") == 13
+    assert accept_rollback(cluster, came_back, lease, known, by="somebody") == 13
     came_back.break_lease("supervisor", "person")
-    assert not loss(cluster, came_back, UNSIGNED).is_any
+    assert not assess_loss(cluster, came_back, UNSIGNED).is_any
     turns, _ = led(cluster, came_back)
     assert turns.controller.state.next_epoch >= 34 + EPOCH_LEAP
     grown(turns, 20)
@@ -170,7 +170,9 @@ def test_a_mark_on_another_machine_does_not_count_once_its_past_was_given_up(
     came_back = older(store, 12)
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
     stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, epoch=5)
-    accept(cluster, came_back, lease, loss(cluster, came_back, UNSIGNED), by="somebody")
+    accept_rollback(
+        cluster, came_back, lease, assess_loss(cluster, came_back, UNSIGNED), by="somebody"
+    )
     came_back.break_lease("supervisor", "person")
     turns, _ = led(other, came_back)
     grown(turns, 3)
@@ -191,16 +193,18 @@ def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
         grown(turns, 10)
         came_back = older(store, 6)
         stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=10, epoch=5)
-        known = loss(here, came_back, UNSIGNED)
+        known = assess_loss(here, came_back, UNSIGNED)
         lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
         dying = came_back.another(faults=Faults(plan={number: Fault.CRASH_BEFORE}))
         try:
-            accept(here, dying, lease, known, by="somebody")
+            accept_rollback(here, dying, lease, known, by="somebody")
         except Crash:
             with pytest.raises(StoreRolledBack):
                 led(here, came_back)
             lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
-            accept(here, came_back, lease, loss(here, came_back, UNSIGNED), by="somebody")
+            accept_rollback(
+                here, came_back, lease, assess_loss(here, came_back, UNSIGNED), by="somebody"
+            )
         turns, _ = led(here, came_back)
         assert turns.controller.state.counters["stores_accepted"] in (1, 2)
 
@@ -222,7 +226,7 @@ def test_a_mixture_of_two_states_is_not_accepted(cluster: ClusterSpec) -> None:
     assert register is not None
     mixed.put("journal.archive", register.payload)
     with pytest.raises(PermanentError):
-        loss(cluster, mixed, UNSIGNED)
+        assess_loss(cluster, mixed, UNSIGNED)
 
 
 def test_the_exit_code_is_the_one_that_is_documented() -> None:

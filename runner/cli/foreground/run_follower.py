@@ -22,7 +22,7 @@ from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.requests import ShutDown, StartRun, StopRun
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
-from runner.serve.status_reader import VIEW, decode_view
+from runner.serve.status_reader import VIEW, decode_status
 from runner.store.protocol import Store
 
 # between two looks at the child while nothing is published
@@ -122,7 +122,7 @@ class Foreground:
             time.sleep(min(error.delay_seconds, LOOK_SECONDS))
             return None
         register = batch.registers.get(VIEW)
-        return None if register is None else (register.version, decode_view(register.payload))
+        return None if register is None else (register.version, decode_status(register.payload))
 
     def _heed_interrupts(self) -> None:
         if self.interrupts.count == 0:

@@ -7,7 +7,7 @@ from typing import get_args
 import click
 
 from runner.cli import output
-from runner.cli.clusters import find_cluster, need_view, store_of
+from runner.cli.clusters import find_cluster, require_status, store_of
 from runner.cli.nodes.tables import (
     FEW,
     domains_of,
@@ -27,7 +27,7 @@ from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus
 from runner.facts.messages.records import NodeStateName
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import known_words
-from runner.serve.status_reader import read_view
+from runner.serve.status_reader import read_status
 from runner.store.protocol import Store
 
 NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
@@ -68,7 +68,7 @@ def nodes(
         raise UserError(f"nodes: {node!r} is one node; leave out --state and --all")
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view = need_view(store, cluster)
+        view = require_status(store, cluster)
         if node is not None:
             _one_node(store, cluster, view, node, as_json=as_json)
             return
@@ -104,7 +104,7 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
     """
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view, state = read_view(store), state_in(store)
+        view, state = read_status(store), state_in(store)
     now = state.now if view is None else max(state.now, view.now)
     every = list(state.hardware.values())
     if name is not None:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import click
 
-from runner.cli.clusters import find_cluster, need_leader, need_view, store_of
+from runner.cli.clusters import find_cluster, require_leader, require_status, store_of
 from runner.cli.nodes.inventory import known_node
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
 from runner.cli.request_client import asker, new_request_id
@@ -173,16 +173,16 @@ def _ask(
     """Check the nodes that a request names, and that somebody will read it; then ask, wait and report."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view = need_view(store, cluster)
+        view = require_status(store, cluster)
         known_nodes = [known_node(view, name).node for name in nodes if name is not None]
-        need_leader(store, cluster)
+        require_leader(store, cluster)
         if confirm is not None:
             confirm(store, cluster, known_nodes[0])
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
 def _confirm_retirement(store: Store, cluster: ClusterSpec, node: str) -> None:
-    found = known_node(need_view(store, cluster), node)
+    found = known_node(require_status(store, cluster), node)
     if found.state == "retired":
         return
     what = f" ({found.hardware})" if found.hardware else ""

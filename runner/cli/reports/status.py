@@ -13,10 +13,10 @@ from runner.cli.clusters import (
     Leader,
     find_cluster,
     leader_of,
-    need_view,
     pick_run,
+    require_status,
+    status_age_seconds,
     store_of,
-    view_age_seconds,
 )
 from runner.cli.nodes.tables import FEW, fleet_in_short, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
@@ -27,7 +27,7 @@ from runner.facts.messages.records import JournalEntry
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import known_words
 from runner.history.phrases import names, printable
-from runner.serve.status_reader import read_standbys, read_view
+from runner.serve.status_reader import read_standbys, read_status
 from runner.store.protocol import Store
 
 # past that the age of what is shown is said; chosen, not measured
@@ -46,7 +46,7 @@ def status(where: str | None, *, as_json: bool) -> None:
     """Show the cluster on one screen: who leads, runs, nodes, open incidents."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        leader, view = leader_of(store), read_view(store)
+        leader, view = leader_of(store), read_status(store)
         standbys = read_standbys(store, wall=time.time())
     if as_json:
         output.print_json(
@@ -54,7 +54,7 @@ def status(where: str | None, *, as_json: bool) -> None:
                 "cluster": cluster.name,
                 "leader": leader,
                 "standbys": standbys,
-                "view_age_seconds": None if view is None else view_age_seconds(view),
+                "view_age_seconds": None if view is None else status_age_seconds(view),
                 "view": view,
             }
         )
@@ -175,8 +175,10 @@ def story(
 
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        view = read_view(store)
-        run = pick_run(need_view(store, cluster), run_name).run if run_name is not None else None
+        view = read_status(store)
+        run = (
+            pick_run(require_status(store, cluster), run_name).run if run_name is not None else None
+        )
         begin = None if since is None else _last_now(view) - age_seconds(since)
         lines = tell(_entries(store, cluster, since=begin), run=run, incident=incident, since=begin)
     if incident is not None and not lines:
@@ -218,7 +220,7 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
 
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        picked = pick_run(need_view(store, cluster), run)
+        picked = pick_run(require_status(store, cluster), run)
         rows = trace(_entries(store, cluster), picked.run)
     if as_json:
         output.print_json(rows)
@@ -272,7 +274,7 @@ def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> s
     if view is None:
         lines.append("nothing was published yet")
         return "\n".join(lines)
-    age = view_age_seconds(view)
+    age = status_age_seconds(view)
     if age > OLD_VIEW_SECONDS or not leader.alive:
         lines.append(
             f"what follows is {output.seconds(age)} old (published {output.moment(view.wall)})"
@@ -311,7 +313,7 @@ def _closed_in_short(view: ClusterStatus) -> str:
 def _view(where: str | None) -> ClusterStatus:
     cluster = find_cluster(where)
     with store_of(cluster) as store:
-        return need_view(store, cluster)
+        return require_status(store, cluster)
 
 
 def _entries(
@@ -338,7 +340,7 @@ def _entries(
 
 def _last_now(view: ClusterStatus | None) -> float:
     """The controller's clock now: what it was in the View, and the time since."""
-    return time.time() if view is None else view.now + view_age_seconds(view)
+    return time.time() if view is None else view.now + status_age_seconds(view)
 
 
 def age_seconds(text: str) -> float:

@@ -13,9 +13,9 @@ from runner.cli.clusters import (
     LIVE,
     find_cluster,
     leader_of,
-    need_leader,
-    need_view,
     pick_run,
+    require_leader,
+    require_status,
     store_of,
 )
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
@@ -58,7 +58,7 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
     with store_of(cluster) as store:
         deadline = time.monotonic() + timeout_seconds
         request = ShutDown(id=new_request_id(), by=asker())
-        need_leader(store, cluster)
+        require_leader(store, cluster)
         answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
         while leader_of(store).alive and time.monotonic() < deadline:
             time.sleep(0.05)
@@ -180,7 +180,7 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
     """Send SIGKILL to whoever holds the lease, if it is that very process; return what was done."""
     from runner.supervisor.lease import holder_pid
 
-    leader = need_leader(store, cluster)
+    leader = require_leader(store, cluster)
     pid = holder_pid(leader.holder)
     if pid is None:
         raise UserError(
@@ -204,13 +204,13 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
 
 def _num_ranks(store: Store, cluster: ClusterSpec, run: RunStatus) -> int:
     """Ranks of a run, as its nodes report them; 0 when they have not reported yet."""
-    nodes = {node.node: node for node in need_view(store, cluster).nodes}
+    nodes = {node.node: node for node in require_status(store, cluster).nodes}
     alive = [rank for name in run.nodes if name in nodes for rank in nodes[name].ranks_alive]
     return max(alive, default=-1) + 1
 
 
 def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus:
-    run = pick_run(need_view(store, cluster), name)
+    run = pick_run(require_status(store, cluster), name)
     if run.state not in LIVE:
         why = f" ({run.reason})" if run.reason else ""
         raise UserError(

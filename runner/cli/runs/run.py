@@ -34,7 +34,7 @@ from runner.cli.options import cluster_option, examples, json_option
 from runner.errors import SpecError, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
-from runner.serve.status_reader import read_view
+from runner.serve.status_reader import read_status
 from runner.store.protocol import Store
 
 # for the trainer to judge its settings; chosen, not measured
@@ -207,7 +207,7 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
         except SupervisorRefused:
             raise
         except UserError:
-            seen = read_view(store)
+            seen = read_status(store)
             if child.is_ours and not (seen is not None and others_live(seen, number)):
                 end_cluster(store, cluster, child, interrupts=interrupts)
             raise

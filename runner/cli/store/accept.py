@@ -15,7 +15,7 @@ from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 
 if TYPE_CHECKING:
-    from runner.supervisor.store_rollback import Loss
+    from runner.supervisor.store_rollback import RollbackLoss
 
 
 @click.command(
@@ -37,12 +37,11 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
     """
     from runner.signer import signer_of
     from runner.supervisor.lease import LeaseKeeper
-    from runner.supervisor.store_rollback import accept as do_accept
-    from runner.supervisor.store_rollback import loss
+    from runner.supervisor.store_rollback import accept_rollback, assess_loss
 
     cluster = find_cluster(where)
     with store_of(cluster) as opened:
-        known = loss(cluster, opened, signer_of(cluster))
+        known = assess_loss(cluster, opened, signer_of(cluster))
         if as_json:
             more = {"lost": known.lost, "is_any": known.is_any}
             output.print_json({"cluster": cluster.name, **output.plain(known), **more})
@@ -56,13 +55,13 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
         if not as_json:
             output.print_text(_in_words(cluster, known))
         _confirm(yes)
-        with LeaseKeeper(cluster, opened) as lead:
-            number = do_accept(cluster, opened, lead.lease, known, by=asker())
+        with LeaseKeeper(cluster, opened) as keeper:
+            number = accept_rollback(cluster, opened, keeper.lease, known, by=asker())
     if not as_json:
         output.print_text(f"accepted, as journal entry {number}; now start `stoker supervise`")
 
 
-def _in_words(cluster: ClusterSpec, known: Loss) -> str:
+def _in_words(cluster: ClusterSpec, known: RollbackLoss) -> str:
     lost = (
         f"{known.lost} entries are known to be missing"
         if known.lost
