@@ -17,7 +17,7 @@ from contextlib import closing
 from typing import Any
 
 from runner.agent.ranks import rank_resources
-from runner.agent.ranks.compute_times import TELL_SECONDS
+from runner.agent.ranks.compute_times import REPORT_SECONDS
 from runner.agent.transport.session import AgentInstance, AgentSession, new_instance_id
 from runner.agent.transport.store_client import StoreClient
 from runner.facts.actions import ActionResult
@@ -155,7 +155,7 @@ class FakeAgent:
 
     def _computed(self, plan: LaunchPlan, now: float) -> tuple[RankCompute, ...]:
         """Tell what steps cost, when an agent does."""
-        if now < self.computed_at + TELL_SECONDS:
+        if now < self.computed_at + REPORT_SECONDS:
             return ()
         self.computed_at = now
         return tuple(

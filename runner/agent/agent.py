@@ -245,11 +245,11 @@ class Agent:
         self._loop.at("heartbeat", now + self._config.cluster.heartbeat_seconds, self._tick)
         gang = self._ranks.gang
         if gang is not None:
-            gang.look(now, stopped_seconds=self._config.cluster.stopped_seconds)
-            for fact in gang.mark(now, every_seconds=self._progress_mark_seconds):
+            gang.poll(now, stopped_seconds=self._config.cluster.stopped_seconds)
+            for fact in gang.poll_progress(now, every_seconds=self._progress_mark_seconds):
                 self._emit(fact)
-            if pids := gang.to_measure(now):
-                self._loop.in_background(partial(rank_resources.measure, pids), gang.measured)
+            if pids := gang.ranks_to_measure(now):
+                self._loop.in_background(partial(rank_resources.measure, pids), gang.on_measured)
         self._notices.poll()
         if self._session.wants_join(now):
             self._join_again(now)
@@ -272,9 +272,9 @@ class Agent:
         self._is_polling = gang is not None
         if gang is not None:
             stopped_seconds = self._config.cluster.stopped_seconds
-            again_at = gang.look(time.monotonic(), stopped_seconds=stopped_seconds)
+            again_at = gang.poll(time.monotonic(), stopped_seconds=stopped_seconds)
             self._loop.at("look", again_at, self._poll_ranks)
-            if gang.wants_beat:
+            if gang.heartbeat_due:
                 self._send_heartbeat()
 
     def _send_heartbeat(self) -> None:

@@ -58,7 +58,7 @@ class Reconciler:
         self._launcher = Launcher(
             config, identity, loop, emitter=emitter, keeper=self.keeper, on_change=self.reconcile
         )
-        self._ending = Terminator(loop, self.keeper)
+        self._terminator = Terminator(loop, self.keeper)
         kernel_log = kernel_source(
             config.cluster.kernel_log, node=config.node, shares_machine=config.shares_machine
         )
@@ -92,7 +92,7 @@ class Reconciler:
         self.gang = gang = LocalGang(assignment, pids, self._emitter.next_header, time.monotonic())
         understood = state.annotations.get("understood")
         if understood is not None:
-            gang.understood = from_plain(HelloReport, understood)
+            gang.hello = from_plain(HelloReport, understood)
         for item in state.ranks:
             gang.ranks[item["rank"]].is_alive = item["exit_code"] is None
         log.info("adopted attempt %s, ranks %s", gang.attempt, [rank.rank for rank in gang.alive])
@@ -164,7 +164,7 @@ class Reconciler:
             self._go_on(launch, wanted)
         elif gang is not None:
             if wanted.plan is None or wanted.epoch > gang.epoch:
-                self._ending.begin(
+                self._terminator.begin(
                     gang,
                     grace_seconds=wanted.grace_seconds,
                     stacks_seconds=wanted.stacks_seconds,
@@ -174,10 +174,10 @@ class Reconciler:
 
     def fence(self, reason: str) -> None:
         """End the ranks on our own account."""
-        end = self._ending.under_way
+        end = self._terminator.current
         if self.gang is not None and (end is None or not end.fenced):
             log.warning("fenced: %s", reason)
-            self._ending.begin(self.gang, grace_seconds=0.0, fenced=True)
+            self._terminator.begin(self.gang, grace_seconds=0.0, fenced=True)
 
     def leave(self, when_left: Callable[[], None]) -> None:
         """End ranks and keeper for good, then call back."""
@@ -251,17 +251,17 @@ class Reconciler:
             self.channels.finish()
             self.gang = None
             self.log_search.gone()
-            self._ending.over()
+            self._terminator.finish()
         self._launcher.failed(reason)
 
     def _gone(self, left_behind: tuple[int, ...]) -> None:
         self.channels.finish()
-        gang, end = self.gang, self._ending.over()
+        gang, end = self.gang, self._terminator.finish()
         self.gang = None
         self.log_search.gone()
         if gang is not None:
             end = end or Termination(gang=gang, kill_at=0.0)
-            for said in gang.gone(
+            for said in gang.terminated(
                 left_behind=left_behind, fenced=end.fenced, stacks=end.stacks, stands=end.stands
             ):
                 self._emitter.emit(said)
@@ -286,14 +286,14 @@ class Reconciler:
             gang.ranks[number].is_alive = False
         else:
             self._tell_exit(gang, number, message["exit_code"])
-        is_ending = self._ending.under_way is not None
+        is_ending = self._terminator.current is not None
         if not is_ending and not message["end_requested"]:
             if message["exit_code"] not in ORDERLY_EXITS:
                 # The gang is broken, and there is nothing to save: whoever decides can only agree.
-                self._ending.begin(gang, grace_seconds=0.0)
+                self._terminator.begin(gang, grace_seconds=0.0)
         elif is_ending and not gang.alive:
             # what they left behind
-            self._ending.kill()
+            self._terminator.kill()
 
     # -- the keeper and the ranks
 
@@ -314,7 +314,7 @@ class Reconciler:
         for rank in gang.plan.ranks:
             for path in output_files.paths(gang.plan.output_folder, rank):
                 try:
-                    output_files.bound(path, gang.plan.output_limit_bytes)
+                    output_files.truncate(path, gang.plan.output_limit_bytes)
                 except OSError as error:
                     if path.name not in self._uncut:
                         log.warning("cannot cut %s: %s; said once", path, error)
@@ -344,7 +344,7 @@ class Reconciler:
         if launch is not None and launch.is_sent:
             self._launcher.failed("the keeper died while it started the ranks")
         gang = self.gang
-        is_meant = self._ending.under_way is not None or self._when_left is not None
+        is_meant = self._terminator.current is not None or self._when_left is not None
         for rank in list(gang.alive) if gang is not None else []:
             self.channels.read(rank.rank)
             if gang is not None and not is_meant:
@@ -362,14 +362,14 @@ class Reconciler:
         gang = self.gang
         if gang is None or rank not in gang.ranks:
             return
-        before = gang.understood
-        for said in gang.hear(rank, packet, time.monotonic()):
+        before = gang.hello
+        for said in gang.on_packet(rank, packet, time.monotonic()):
             self._emitter.emit(said)
-        if gang.understood is not None and gang.understood != before:
+        if gang.hello is not None and gang.hello != before:
             annotations = {
                 "assignment": to_message(gang.assignment),
-                "understood": to_plain(gang.understood),
+                "understood": to_plain(gang.hello),
             }
             self.keeper.send("annotate", epoch=gang.epoch, annotations=annotations)
-        if gang.wants_beat:
+        if gang.heartbeat_due:
             self._emitter.heartbeat()

@@ -77,7 +77,7 @@ def result(
 
 def _request_from_ranks(task: Task, gang: LocalGang, channels: Channels) -> ActionResult:
     request = task.args.get("request")
-    known = gang.understood.requests if gang.understood is not None else ()
+    known = gang.hello.requests if gang.hello is not None else ()
     if request not in known:
         reason = f"understand {', '.join(known)}" if known else "said hello to no request"
         return result(task, "failed", f"the ranks {reason}; not {str(request)[:40]!r}")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.agent.ranks.gang import LOOK_SECONDS
+from runner.agent.ranks.gang import POLL_SECONDS
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.wire import encode
@@ -41,7 +41,7 @@ def test_a_stopped_rank_is_told_without_waiting_for_a_heartbeat(
     after_seconds = time.monotonic() - struck_at
     print(f"SIGSTOP to the heartbeat that tells of it: {after_seconds:.3f} s, limit 0.5 s")
     assert beat.ranks_stopped == (1,)
-    assert after_seconds >= 0.5 - LOOK_SECONDS / 2
+    assert after_seconds >= 0.5 - POLL_SECONDS / 2
 
 
 def test_a_rank_that_goes_on_in_time_is_not_told(make_node: Callable[..., Node]) -> None:

@@ -97,42 +97,42 @@ def states(pid: int) -> list[str]:
 
 
 @pytest.mark.parametrize("which", ["main", "thread"])
-def test_a_rank_in_state_d_is_told_once_no_step_is_made(
+def test_a_rank_in_state_d_is_reported_once_no_step_is_made(
     which: str, waiting: Callable[[str], subprocess.Popen[bytes]], tmp_path: Path
 ) -> None:
-    """Looked for after some seconds without a step, told after some more, by any thread of it; forgotten with the next step."""
+    """Looked for after some seconds without a step, reported after some more, by any thread of it; forgotten with the next step."""
     child = waiting(which)
     gang, now = gang_of(child.pid, tmp_path), 0.0
 
     def beat() -> Heartbeat:
         return gang.heartbeat(now, stopped_seconds=3.0, resident_bytes=0)
 
-    told_at = 0.0
+    reported_at = 0.0
     while not beat().ranks_blocked and now < 60:
         now += blocked_ranks.LOOK_SECONDS
-        gang.look(now, stopped_seconds=3.0)
-    told_at = now
-    (told,) = beat().ranks_blocked
+        gang.poll(now, stopped_seconds=3.0)
+    reported_at = now
+    (blocked,) = beat().ranks_blocked
     least = blocked_ranks.QUIET_SECONDS + blocked_ranks.TELL_SECONDS
     print(
-        f"in state D ({which}): told {told_at:.0f} s after the last step, as blocked for {told.seconds} s"
+        f"in state D ({which}): reported {reported_at:.0f} s after the last step, as blocked for {blocked.seconds} s"
     )
-    assert (told.rank, told.seconds >= blocked_ranks.TELL_SECONDS) == (0, True)
-    assert least <= told_at <= least + 2 * blocked_ranks.LOOK_SECONDS
-    gang.hear(0, b'{"kind": "step", "step": 1}', now)
-    gang.look(now + 1, stopped_seconds=3.0)
+    assert (blocked.rank, blocked.seconds >= blocked_ranks.TELL_SECONDS) == (0, True)
+    assert least <= reported_at <= least + 2 * blocked_ranks.LOOK_SECONDS
+    gang.on_packet(0, b'{"kind": "step", "step": 1}', now)
+    gang.poll(now + 1, stopped_seconds=3.0)
     assert beat().ranks_blocked == ()
 
 
 def test_a_rank_that_sleeps_or_works_is_not_blocked(tmp_path: Path) -> None:
-    """Ranks that make no step and are not in state D are never told, however long that lasts."""
+    """Ranks that make no step and are not in state D are never reported, however long that lasts."""
     with subprocess.Popen(
         [sys.executable, "-S", "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE
     ) as child:
         wait_until(lambda: state_of(child.pid) == "S", "state S")
         gang = gang_of(child.pid, tmp_path)
         for now in range(0, 100, 2):
-            gang.look(float(now), stopped_seconds=3.0)
+            gang.poll(float(now), stopped_seconds=3.0)
         assert gang.heartbeat(100.0, stopped_seconds=3.0, resident_bytes=0).ranks_blocked == ()
         child.communicate()
 
@@ -174,14 +174,16 @@ def test_the_room_of_a_control_group_counts_if_it_is_less(
 
 
 def test_what_steps_cost_is_told_as_a_median_now_and_then() -> None:
-    """Ten seconds after the first, with the stage; numbers that are none are left out, and nothing is told twice."""
-    told = ComputeTimes(0.0)
+    """Ten seconds after the first, with the stage; numbers that are none are left out, and nothing is reported twice."""
+    times = ComputeTimes(0.0)
     for step, seconds in enumerate((1.0, 9.0, 1.1, math.nan, math.inf, -1.0, 0.0), 1):
-        told.add(3, StepReport(step=step, compute_seconds=seconds, stage=1))
-    told.add(4, StepReport(step=1))
-    assert told.take(compute_times.TELL_SECONDS - 0.1) == ()
-    assert told.take(compute_times.TELL_SECONDS) == (RankCompute(rank=3, seconds=1.1, stage=1),)
-    assert told.take(2 * compute_times.TELL_SECONDS) == ()
+        times.add(3, StepReport(step=step, compute_seconds=seconds, stage=1))
+    times.add(4, StepReport(step=1))
+    assert times.pop_medians(compute_times.REPORT_SECONDS - 0.1) == ()
+    assert times.pop_medians(compute_times.REPORT_SECONDS) == (
+        RankCompute(rank=3, seconds=1.1, stage=1),
+    )
+    assert times.pop_medians(2 * compute_times.REPORT_SECONDS) == ()
 
 
 def test_the_largest_heartbeat_fits_one_message() -> None:
@@ -224,7 +226,7 @@ def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
     make_node: Callable[..., Node], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of real ranks that report steps an agent tells what each computes alone and holds; its intervals are shortened here."""
-    monkeypatch.setattr(compute_times, "TELL_SECONDS", 0.5)
+    monkeypatch.setattr(compute_times, "REPORT_SECONDS", 0.5)
     monkeypatch.setattr(rank_resources, "SAMPLE_SECONDS", 0.5)
     node = make_node(heartbeat_seconds=0.1)
     store = SqliteStore(node.state / "store")

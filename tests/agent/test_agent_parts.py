@@ -93,15 +93,17 @@ def test_a_packet_over_the_limit_is_junk() -> None:
     assert len(read_packet(b" " * (64 * 1024 + 1))[1]) == 1
 
 
-def test_folding_takes_maxima_and_first_values() -> None:
+def test_aggregation_takes_maxima_and_first_values() -> None:
     """Of a step: the loss of whoever has one, the slowest rank's compute time with its rank, the largest waits."""
-    fold = StepAggregator()
-    fold.add(0, StepReport(step=1, compute_seconds=0.2, data_wait_seconds=0.3, peak_memory_bytes=5))
-    fold.add(
+    steps = StepAggregator()
+    steps.add(
+        0, StepReport(step=1, compute_seconds=0.2, data_wait_seconds=0.3, peak_memory_bytes=5)
+    )
+    steps.add(
         1, StepReport(step=1, compute_seconds=0.4, data_wait_seconds=0.1, loss=2.0, skipped=True)
     )
-    fold.validated(ValidationReport(step=1, loss=2.5))
-    (record,) = fold.take(done_by_all=1)
+    steps.add_validation(ValidationReport(step=1, loss=2.5))
+    (record,) = steps.pop_due(done_by_all=1)
     assert (record.loss, record.validation_loss, record.skipped) == (2.0, 2.5, True)
     assert (record.compute_seconds_max, record.compute_seconds_max_rank) == (0.4, 1)
     assert (record.data_wait_seconds_max, record.peak_memory_bytes_max) == (0.3, 5)
@@ -111,12 +113,12 @@ def test_folding_takes_maxima_and_first_values() -> None:
 def test_the_rank_whose_gradient_is_nan_is_named(order: tuple[int, ...]) -> None:
     """NaN outranks every norm, infinity too, whoever reports first; a duration that is NaN is none."""
     norms, seconds = (math.inf, math.nan, 7.0), (0.1, math.nan, 0.3)
-    fold = StepAggregator()
+    steps = StepAggregator()
     for rank in order:
-        fold.add(
+        steps.add(
             rank, StepReport(step=1, local_grad_norm=norms[rank], compute_seconds=seconds[rank])
         )
-    (record,) = fold.take(done_by_all=1)
+    (record,) = steps.pop_due(done_by_all=1)
     assert record.local_grad_norm_max is not None
     assert math.isnan(record.local_grad_norm_max)
     assert record.local_grad_norm_max_rank == 1
@@ -125,10 +127,10 @@ def test_the_rank_whose_gradient_is_nan_is_named(order: tuple[int, ...]) -> None
 
 def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
     """A step in which two ranks report NaN names the one that reported first, and crosses the wire as it is."""
-    fold = StepAggregator()
+    steps = StepAggregator()
     for rank in (0, 5, 3):
-        fold.add(rank, StepReport(step=1, local_grad_norm=math.nan if rank else 1.0))
-    beat = Heartbeat(node="n1", incarnation=1, steps=fold.take(done_by_all=1))
+        steps.add(rank, StepReport(step=1, local_grad_norm=math.nan if rank else 1.0))
+    beat = Heartbeat(node="n1", incarnation=1, steps=steps.pop_due(done_by_all=1))
     (record,) = decode(encode(beat)).steps
     assert math.isnan(record.local_grad_norm_max)
     assert (record.local_grad_norm_max_rank, record.num_nonfinite) == (5, 2)
@@ -139,7 +141,7 @@ def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
     assignment = Assignment(node="n1", epoch=4, plan=PLAN)
     gang = LocalGang(assignment, {0: 1, 1: 1}, lambda: {"node": "n1", "incarnation": 1}, 0.0)
     report = {"kind": "replicas", "step": 40, "what": "weight", "ranks": [3], "detail": "x" * 900}
-    (said,) = gang.hear(0, json.dumps(report).encode(), 1.0)
+    (said,) = gang.on_packet(0, json.dumps(report).encode(), 1.0)
     assert isinstance(said, ReplicasDisagree)
     assert (said.attempt, said.step, said.ranks) == (PLAN.attempt, 40, (3,))
     assert len(said.detail) == 300
@@ -147,19 +149,19 @@ def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
 
 def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:
     """A step that not all ranks have reported waits for the next heartbeat, and no longer."""
-    fold = StepAggregator()
-    fold.add(0, StepReport(step=1))
-    assert fold.take(done_by_all=0) == ()
-    fold.add(0, StepReport(step=2))
-    assert [record.step for record in fold.take(done_by_all=0)] == [1]
+    steps = StepAggregator()
+    steps.add(0, StepReport(step=1))
+    assert steps.pop_due(done_by_all=0) == ()
+    steps.add(0, StepReport(step=2))
+    assert [record.step for record in steps.pop_due(done_by_all=0)] == [1]
 
 
-def test_folding_is_bounded() -> None:
+def test_aggregation_is_bounded() -> None:
     """Of more steps than a heartbeat holds, the newest are kept."""
-    fold = StepAggregator()
+    steps = StepAggregator()
     for step in range(1, 1001):
-        fold.add(0, StepReport(step=step))
-    records = fold.take(done_by_all=1000)
+        steps.add(0, StepReport(step=step))
+    records = steps.pop_due(done_by_all=1000)
     assert [record.step for record in records] == list(range(1001 - MAX_STEPS, 1001))
 
 
@@ -186,13 +188,13 @@ def test_cutting_a_file_keeps_its_newer_half(tmp_path: Path) -> None:
     path = tmp_path / "out"
     lines = [b"%06d\n" % number for number in range(1000)]
     path.write_bytes(b"".join(lines))
-    assert not output_files.bound(path, 7000)
-    assert output_files.bound(path, 6000)
+    assert not output_files.truncate(path, 7000)
+    assert output_files.truncate(path, 6000)
     kept = path.with_name("out.1").read_bytes()
     assert (path.read_bytes(), kept) == (b"", b"".join(lines)[-len(kept) :])
     assert 2900 <= len(kept) <= 3000
     assert kept.startswith(b"000")
-    assert not output_files.bound(tmp_path / "none", 1)
+    assert not output_files.truncate(tmp_path / "none", 1)
 
 
 def test_marks_in_proc_are_read_from_the_environment() -> None:

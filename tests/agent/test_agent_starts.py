@@ -15,14 +15,14 @@ from tests.agent.node import SPEAKER, Node
 def test_the_slowest_rank_of_each_phase_is_told_once_all_step() -> None:
     """Nothing before the last rank's first step; then each phase with its slowest rank, the first word among them."""
     phases = StartPhases(ranks=2, spawned_at=100.0)
-    phases.spoke(4, 100.5)
-    phases.took(4, "load", 3.0)
-    phases.spoke(5, 102.0)
-    phases.spoke(5, 109.0)
-    phases.took(5, "load", 2.0)
-    phases.stepped(4, 110.0)
+    phases.on_packet(4, 100.5)
+    phases.add(4, "load", 3.0)
+    phases.on_packet(5, 102.0)
+    phases.on_packet(5, 109.0)
+    phases.add(5, "load", 2.0)
+    phases.on_step(4, 110.0)
     assert phases.slowest(110.0) == {}
-    phases.stepped(5, 110.1)
+    phases.on_step(5, 110.1)
     assert phases.slowest(110.1) == {
         "start": StartPhase(seconds=2.0, rank=5),
         "load": StartPhase(seconds=3.0, rank=4),
@@ -33,8 +33,8 @@ def test_the_slowest_rank_of_each_phase_is_told_once_all_step() -> None:
 def test_ranks_that_report_no_steps_are_not_waited_for() -> None:
     """Where one rank alone reports, what is known is told a little later."""
     phases = StartPhases(ranks=8, spawned_at=0.0)
-    phases.spoke(0, 1.0)
-    phases.stepped(0, 2.0)
+    phases.on_packet(0, 1.0)
+    phases.on_step(0, 2.0)
     assert phases.slowest(2.0 + STRAGGLING_SECONDS / 2) == {}
     assert phases.slowest(2.0 + STRAGGLING_SECONDS) == {"start": StartPhase(seconds=1.0, rank=0)}
 
@@ -42,9 +42,9 @@ def test_ranks_that_report_no_steps_are_not_waited_for() -> None:
 def test_nobody_timed_the_first_word_of_adopted_ranks() -> None:
     """Ranks that an earlier agent started have no such phase; what they report of themselves counts."""
     phases = StartPhases(ranks=1, spawned_at=None)
-    phases.spoke(0, 1.0)
-    phases.took(0, "load", 3.0)
-    phases.stepped(0, 2.0)
+    phases.on_packet(0, 1.0)
+    phases.add(0, "load", 3.0)
+    phases.on_step(0, 2.0)
     assert list(phases.slowest(2.0)) == ["load"]
 
 
@@ -52,9 +52,9 @@ def test_nobody_timed_the_first_word_of_adopted_ranks() -> None:
 def test_hostile_durations_are_passed_over(seconds: float) -> None:
     """What cannot be a duration neither counts nor hides one that can."""
     phases = StartPhases(ranks=1, spawned_at=None)
-    phases.took(0, "load", seconds)
-    phases.took(0, "load", 2.0)
-    phases.took(0, "load", seconds)
+    phases.add(0, "load", seconds)
+    phases.add(0, "load", 2.0)
+    phases.add(0, "load", seconds)
     assert phases.reported() == {"load": 2.0}
 
 
@@ -62,7 +62,7 @@ def test_the_number_of_phases_is_bounded() -> None:
     """A rank that makes names up fills no memory."""
     phases = StartPhases(ranks=1, spawned_at=None)
     for number in range(10 * MAX_NAMES):
-        phases.took(0, f"phase {number}", 1.0)
+        phases.add(0, f"phase {number}", 1.0)
     assert len(phases.reported()) == MAX_NAMES
 
 

@@ -239,7 +239,7 @@ class LogSearch:
                 log.warning("%s writes more than can be read: the middle is skipped", said.gang)
             gang.log_bytes_skipped = said.skipped_bytes
         if said.records:
-            gang.read_steps(said.records)
+            gang.add_log_steps(said.records)
         if said.places and gang is self._gang:
             self._places = {**self._places, **said.places}
             self._write_down(gang)

@@ -1,4 +1,4 @@
-"""Our ends of the ranks' channels: what ranks report is read as it comes, and requests are sent without ever waiting."""
+"""Our ends of the ranks' channels: reports are read as they come, requests are sent without ever waiting."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from functools import partial
 from runner.agent.event_loop import EventLoop
 from runner.agent.ranks.reports import MAX_PACKET_BYTES
 
-# of one rank before the others get their turn: more than its queue holds
+# Read of one rank before the next: more than its queue holds.
 PACKETS_AT_ONCE = 512
 
 
 class Channels:
-    """The channels of one gang, by rank. `take(rank, packet)` is called for each packet, in order."""
+    """The channels of one gang, by rank. `on_packet(rank, packet)` is called for each packet, in order."""
 
-    def __init__(self, loop: EventLoop, take: Callable[[int, bytes], None]) -> None:
+    def __init__(self, loop: EventLoop, on_packet: Callable[[int, bytes], None]) -> None:
         self._loop = loop
-        self._take = take
+        self._on_packet = on_packet
         self._open: dict[int, socket.socket] = {}
 
     def add(self, channels: Mapping[int, socket.socket]) -> None:
-        """Own these and read them from now on."""
+        """Own these and read them."""
         for rank, channel in channels.items():
             self._open[rank] = channel
             self._loop.watch(channel.fileno(), partial(self.read, rank))
 
     def read(self, rank: int) -> None:
-        """Take what a rank has reported so far."""
+        """Read what a rank has reported so far."""
         for _ in range(PACKETS_AT_ONCE):
             channel = self._open.get(rank)
             if channel is None:
@@ -42,13 +42,12 @@ class Channels:
                 self.close(rank)
                 return
             if packet:
-                self._take(rank, packet)
-            elif _is_hung_up(channel):
-                # else an empty packet, which means nothing
+                self._on_packet(rank, packet)
+            elif _is_disconnected(channel):
                 self.close(rank)
 
     def send(self, rank: int, line: bytes) -> bool:
-        """Send a request; False when the rank has no channel any more or does not read it."""
+        """Send a request; False when the rank's channel is closed or full."""
         channel = self._open.get(rank)
         if channel is None:
             return False
@@ -59,20 +58,21 @@ class Channels:
         return True
 
     def close(self, rank: int) -> None:
-        """Let go of one channel."""
+        """Close one channel."""
         channel = self._open.pop(rank, None)
         if channel is not None:
             self._loop.unwatch(channel.fileno())
             channel.close()
 
     def finish(self) -> None:
-        """Read what is left and let go of all."""
+        """Read what is left and close all channels."""
         for rank in list(self._open):
             self.read(rank)
             self.close(rank)
 
 
-def _is_hung_up(channel: socket.socket) -> bool:
+def _is_disconnected(channel: socket.socket) -> bool:
+    """Tell the end of a channel from an empty packet, which means nothing."""
     poll = select.poll()
     poll.register(channel, select.POLLRDHUP)
     return bool(poll.poll(0))

@@ -16,11 +16,11 @@ def paths(folder: str, rank: int) -> tuple[Path, Path]:
     return Path(folder) / f"rank{rank}.out", Path(folder) / f"rank{rank}.err"
 
 
-def bound(path: Path, limit_bytes: int) -> bool:
+def truncate(path: Path, limit_bytes: int) -> bool:
     """Cut a file back once it has outgrown its limit: its newer half moves to `<name>.1`, the file starts again.
 
-    Writers append, so they go on at the new start. What they write between copy and cut is lost: a few lines at most.
-    Returns whether it was cut. Raises OSError when the disk does not let us: then the file is as it was.
+    Writers append, so they continue at the new start. What they write between copy and cut is lost: a few lines at most.
+    Returns whether it was cut. Raises OSError when the disk refuses: then the file is as it was.
     """
     try:
         size = path.stat().st_size
@@ -33,14 +33,14 @@ def bound(path: Path, limit_bytes: int) -> bool:
     try:
         with path.open("rb+") as source, scratch.open("wb") as target:
             source.seek(size - limit_bytes // 2)
-            # begin with a whole line
+            # Begin with a whole line.
             source.readline()
             while chunk := source.read(_COPY_BYTES):
                 target.write(chunk)
             target.flush()
             os.ftruncate(source.fileno(), 0)
     except OSError:
-        # what is there of it takes room that others need more
+        # A part of it takes room that others need more.
         scratch.unlink(missing_ok=True)
         raise
     scratch.rename(kept)
@@ -48,7 +48,7 @@ def bound(path: Path, limit_bytes: int) -> bool:
 
 
 def tail(path: Path) -> str:
-    """Return the last lines of a file, at most TAIL_LINES and TAIL_BYTES, whatever bytes it holds; "" if unreadable."""
+    """Return the last lines of a file, at most TAIL_LINES and TAIL_BYTES, in any encoding; "" if unreadable."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -61,15 +61,15 @@ def tail(path: Path) -> str:
     return text.decode(errors="ignore")
 
 
-def signs(folder: str, ranks: range) -> tuple[tuple[int, int], ...]:
+def stats(folder: str, ranks: range) -> tuple[tuple[int, int], ...]:
     """Return size and time of every output file: they change when a rank writes."""
-    found = []
+    stats = []
     for rank in ranks:
         for path in paths(folder, rank):
             try:
-                state = path.stat()
+                status = path.stat()
             except OSError:
-                found.append((0, 0))
+                stats.append((0, 0))
             else:
-                found.append((state.st_size, state.st_mtime_ns))
-    return tuple(found)
+                stats.append((status.st_size, status.st_mtime_ns))
+    return tuple(stats)

@@ -1,9 +1,9 @@
-"""Holdings: what ranks hold of memory and descriptors, with all processes below them. Reads /proc, on a thread of its own.
+"""Resources of ranks: memory and descriptors, with all processes below them. Reads /proc, on a thread of its own.
 
-Memory is counted without the page cache, which the kernel takes back by itself. What processes share by having been forked is
-counted in each: that is a constant, and only growth is judged. So memory that a forked child makes its own page by page (as
-reference counts do in a data loader's workers) does not show. Proportional sizes would show it, but whoever reads them walks
-all page tables of a process under a lock that it may need itself.
+Memory is counted without the page cache, which the kernel reclaims by itself. Pages that processes share after a fork are
+counted in each: that is a constant, and only growth is judged. So memory that a forked child copies page by page (as reference
+counts do in a data loader's workers) does not show. Proportional sizes would show it, but reading them walks all page tables
+of a process under a lock that the process may need.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from pathlib import Path
 from runner.facts.messages.signals import RankResources
 from runner.keeper.procfs import read_processes
 
-# between two samples; chosen
+# Between two samples; chosen.
 SAMPLE_SECONDS = 60.0
-# told in one heartbeat; chosen
+# In one heartbeat; chosen.
 MAX_RANKS = 64
 GROUPS = Path("/sys/fs/cgroup")
-# How a control group spells its limit, its use, and what of that the kernel takes back first: version 2, then version 1.
+# How a control group spells its limit, its use, and what of that the kernel reclaims first: version 2, then version 1.
 _SPELLINGS = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -29,42 +29,45 @@ _SPELLINGS = (
 
 
 def measure(pids: Mapping[int, int]) -> tuple[tuple[RankResources, ...], int]:
-    """Return the holdings of ranks (rank -> pid) that are there, and what `free_bytes` does."""
-    below = _below(pids.values())
-    held = [_holdings(rank, [pid, *below[pid]]) for rank, pid in list(pids.items())[:MAX_RANKS]]
-    return tuple(each for each in held if each is not None), free_bytes()
+    """Return the resources of living ranks (rank -> pid), and `free_bytes()`."""
+    below = _descendants(pids.values())
+    first = list(pids.items())[:MAX_RANKS]
+    measured = [_measure_rank(rank, [pid, *below[pid]]) for rank, pid in first]
+    return tuple(each for each in measured if each is not None), free_bytes()
 
 
 def free_bytes() -> int:
-    """Return what this machine, or a control group that we are in, can still give, whichever is less; 0: not known."""
-    rooms = [_machine_room(), *map(_group_room, _groups())]
-    return max(0, min((room for room in rooms if room is not None), default=0))
+    """Return what this machine or a control group of ours can still allocate, whichever is less; 0: not known."""
+    available = [
+        _fields(Path("/proc/meminfo")).get("MemAvailable"),
+        *map(_group_free_bytes, _groups()),
+    ]
+    return max(0, min((each for each in available if each is not None), default=0))
 
 
-def _below(roots: Iterable[int]) -> dict[int, list[int]]:
+def _descendants(roots: Iterable[int]) -> dict[int, list[int]]:
     """Return the processes below each root, at any depth."""
     children: dict[int, list[int]] = {}
-    for seen in read_processes().values():
-        children.setdefault(seen.parent, []).append(seen.pid)
-    found = {}
+    for process in read_processes().values():
+        children.setdefault(process.parent, []).append(process.pid)
+    descendants = {}
     for root in roots:
-        waiting, below = [root], list[int]()
-        while waiting:
-            next_ones = children.get(waiting.pop(), [])
-            waiting += next_ones
-            below += next_ones
-        found[root] = below
-    return found
+        below = list(children.get(root, []))
+        # The list grows while it is walked.
+        for pid in below:
+            below += children.get(pid, [])
+        descendants[root] = below
+    return descendants
 
 
-def _holdings(rank: int, pids: list[int]) -> RankResources | None:
-    """Add up a rank's processes, itself first; None when it is gone, or somebody else's."""
+def _measure_rank(rank: int, pids: list[int]) -> RankResources | None:
+    """Add up a rank's processes, itself first; None when it is gone, or another user's."""
     own = _fields(Path(f"/proc/{pids[0]}/status"))
-    # a zombie has none
+    # A zombie has none.
     if "RssAnon" not in own:
         return None
     memory_bytes = _memory_bytes(own) + own.get("RssShmem", 0)
-    # what these share with the rank was counted there
+    # What these share with the rank is counted there.
     for pid in pids[1:]:
         memory_bytes += _memory_bytes(_fields(Path(f"/proc/{pid}/status")))
     pairs = [pair for pid in pids if (pair := _descriptors(pid)) is not None]
@@ -79,33 +82,29 @@ def _memory_bytes(status: Mapping[str, int]) -> int:
 
 
 def _descriptors(pid: int) -> tuple[int, int] | None:
-    """Return how many descriptors a process has open, and its soft limit; None where there is none, or no right to look."""
+    """Return how many descriptors a process has open, and its soft limit; None without a limit or the right to look."""
     with contextlib.suppress(OSError, ValueError):
         for line in Path(f"/proc/{pid}/limits").read_text().splitlines():
             if line.startswith("Max open files"):
-                # "unlimited" is no number
+                # "unlimited" is not a number and is ignored.
                 limit = int(line.split()[3])
                 return (len(os.listdir(f"/proc/{pid}/fd")), limit) if limit > 0 else None
     return None
 
 
-def _machine_room() -> int | None:
-    return _fields(Path("/proc/meminfo")).get("MemAvailable")
-
-
 def _fields(path: Path) -> dict[str, int]:
-    """Read lines such as `RssAnon:   12 kB` as bytes; what has no such unit is left out."""
-    found = {}
+    """Read lines such as `RssAnon:   12 kB` as bytes; other lines are ignored."""
+    fields = {}
     with contextlib.suppress(OSError):
         for line in path.read_text(errors="replace").splitlines():
             name, _, value = line.partition(":")
             if value.endswith(" kB"):
-                found[name] = int(value[:-3]) * 1024
-    return found
+                fields[name] = int(value[:-3]) * 1024
+    return fields
 
 
 def _groups() -> Iterator[Path]:
-    """Yield the folders of the control groups that we are in, and of those above them, as far as they are to be seen."""
+    """Yield the visible folders of the control groups that we are in, and of those above them."""
     lines = list[str]()
     with contextlib.suppress(OSError):
         lines = Path("/proc/self/cgroup").read_text().splitlines()
@@ -119,15 +118,12 @@ def _groups() -> Iterator[Path]:
         yield from (folder for folder in (group, *group.parents) if folder.is_relative_to(root))
 
 
-def _group_room(folder: Path) -> int | None:
+def _group_free_bytes(folder: Path) -> int | None:
     for limit, use, reclaimable in _SPELLINGS:
         with contextlib.suppress(OSError, ValueError):
-            # "max" is no number
-            most = int((folder / limit).read_text())
-            used = int((folder / use).read_text())
-            lines = (folder / "memory.stat").read_text().splitlines()
-            given_back = [
-                int(line.split()[1]) for line in lines if line.startswith(f"{reclaimable} ")
-            ]
-            return most - used + sum(given_back)
+            # "max" is not a number: such a group has no limit.
+            limit_bytes = int((folder / limit).read_text())
+            used_bytes = int((folder / use).read_text())
+            stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+            return limit_bytes - used_bytes + int(stat.get(reclaimable, 0))
     return None

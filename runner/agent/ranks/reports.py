@@ -1,4 +1,4 @@
-"""What ranks report over their channel, as dataclasses. Hostile text: anything that does not fit is junk, never an error."""
+"""What ranks report over their channel, as dataclasses. The text is not trusted: what does not fit is malformed, never an error."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Any, Literal
 from runner.errors import WireError
 from runner.facts.wire import from_plain
 
-# the contract's limit
+# The contract's limit.
 MAX_PACKET_BYTES = 64 * 1024
-# larger ones are not the same in every JSON reader
+# JSON readers disagree on larger ones.
 MAX_STEP = 2**53
-# of a pipeline; chosen
+# Of a pipeline; chosen.
 MAX_STAGE = 2**16
-# requests, remedies or phase timings one rank may name; chosen
+# Requests, remedies or phase timings that one rank may name; chosen.
 MAX_NAMES = 32
-# a path; chosen
+# Characters of a path; chosen.
 MAX_TEXT = 4096
-# a layer's, a phase's, a request's; chosen
+# Characters of a name of a layer, phase or request; chosen.
 MAX_NAME = 200
-# of replicas that disagree; chosen
+# Characters about replicas that disagree; chosen.
 MAX_DETAIL = 1000
-# more than so many that are odd together are no matter of ranks; chosen
+# Of replicas; more outliers than this are not a matter of ranks; chosen.
 MAX_ODD_RANKS = 64
-# chosen
+# Chosen.
 MAX_RANK = 2**24
 
 
@@ -85,7 +85,7 @@ class StepReport(Report):
     mfu_ratio: float | None = None
     peak_memory_bytes: int | None = None
     first_nonfinite_layer: str | None = None
-    # of the pipeline, from 0
+    # Of the pipeline, from 0.
     stage: int | None = None
 
 
@@ -99,7 +99,7 @@ class ValidationReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealReport(Report):
-    """A checkpoint's manifest is in place."""
+    """A checkpoint's manifest is written."""
 
     step: int
     path: str
@@ -115,9 +115,9 @@ class RequestReport(Report):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasReport(Report):
-    """What must be the same on several ranks, or at two moments, is not. `ranks`: the odd ones; empty: nobody can say."""
+    """What must be the same on several ranks, or at two moments, differs. `ranks`: the outliers; empty: not known."""
 
-    # steps done when it was seen
+    # Steps done when the difference appeared.
     step: int
     what: Literal["weight", "master", "moment", "gradient"]
     ranks: tuple[int, ...] = ()
@@ -138,22 +138,22 @@ _KINDS: dict[str, type[Report]] = {
 
 
 def read_packet(packet: bytes) -> tuple[list[Report], list[str]]:
-    """Read the lines of one packet: reports, and for each line that is none, why."""
+    """Parse the lines of one packet: reports, and for each malformed line the reason."""
     if len(packet) > MAX_PACKET_BYTES:
         return [], [f"a packet of more than {MAX_PACKET_BYTES} bytes"]
     reports: list[Report] = []
-    junk: list[str] = []
+    malformed: list[str] = []
     for line in packet.split(b"\n"):
         if not line.strip():
             continue
         try:
-            reports.append(_read(line))
+            reports.append(_parse(line))
         except (WireError, ValueError, RecursionError) as error:
-            junk.append(f"{line[:80]!r}: {error}"[:300])
-    return reports, junk
+            malformed.append(f"{line[:80]!r}: {error}"[:300])
+    return reports, malformed
 
 
-def _read(line: bytes) -> Report:
+def _parse(line: bytes) -> Report:
     plain = json.loads(line)
     if not isinstance(plain, dict):
         raise WireError("not a JSON object")

@@ -1,4 +1,4 @@
-"""Folding: what the ranks of a node report of a step becomes one record of that step."""
+"""Aggregation: the reports of a node's ranks on a step become one record of that step."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import math
 from runner.agent.ranks.reports import StepReport, ValidationReport
 from runner.facts.messages.signals import StepRecord
 
-# in one heartbeat, which must fit one message; the oldest make room; chosen
+# In one heartbeat, which must fit one message; the newest displace the oldest; chosen.
 MAX_STEPS = 80
-_FIRST_GIVEN = (
+_FIRST_REPORTED = (
     "loss",
     "grad_norm",
     "lr",
@@ -22,17 +22,17 @@ _FIRST_GIVEN = (
 
 
 class StepAggregator:
-    """Steps reported and not sent yet. A step is sent once all ranks that report have done it, or a heartbeat later."""
+    """Steps not sent yet. A step is sent once all reporting ranks have done it, or a heartbeat later."""
 
     def __init__(self) -> None:
         self._open: dict[int, dict[str, object]] = {}
-        # were open at the last heartbeat already
+        # These were open at the last heartbeat already.
         self._overdue: set[int] = set()
 
     def add(self, rank: int, report: StepReport) -> None:
-        """Fold in one rank's view."""
+        """Add one rank's report."""
         record = self._record(report.step)
-        for name in _FIRST_GIVEN:
+        for name in _FIRST_REPORTED:
             value = getattr(report, name)
             if value is not None:
                 record.setdefault(name, value)
@@ -55,12 +55,12 @@ class StepAggregator:
             if value is not None and _outranks(value, record.get(name)):
                 record[name] = value
 
-    def validated(self, report: ValidationReport) -> None:
-        """Fold in a held-out loss."""
+    def add_validation(self, report: ValidationReport) -> None:
+        """Add a held-out loss."""
         self._record(report.step).setdefault("validation_loss", report.loss)
 
-    def take(self, *, done_by_all: int) -> tuple[StepRecord, ...]:
-        """Take what is to be sent now, oldest first. `done_by_all`: last step that every reporting rank has finished."""
+    def pop_due(self, *, done_by_all: int) -> tuple[StepRecord, ...]:
+        """Return what is to be sent now, oldest first. `done_by_all`: last step that every reporting rank has finished."""
         due = sorted(step for step in self._open if step <= done_by_all or step in self._overdue)
         records = [StepRecord(step=step, **self._open.pop(step)) for step in due]  # type: ignore[arg-type]
         self._overdue = set(self._open)
