@@ -1,4 +1,4 @@
-"""Act: intents become effects on the world, each with a deadline, each outcome coming back as an ActionResult.
+"""Act: run actions against the world, each with a deadline; each outcome comes back as an ActionResult.
 
-Nothing here decides. Every kind of action may be performed twice (after a crash those without an outcome are issued again).
+Nothing here decides. Every action may run twice: after a crash, those without an outcome are issued again.
 """

@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Mapping
 
-from runner.act.action_handlers import performances
+from runner.act.action_handlers import action_handlers
 from runner.act.executor import ActionExecutor
 from runner.act.registers import Registers
 from runner.decide.controller import Controller
@@ -28,7 +28,7 @@ from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import Mark
 from runner.journal.journal import Journal
 from runner.load import load_runbooks
-from runner.providers.local import NodeProvider
+from runner.providers.protocol import NodeProvider
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Lease, Store
 from runner.supervisor.clock import Clock
@@ -91,7 +91,7 @@ class Supervisor:
         self._mark = Mark(mark_path(cluster))
         self._journal = Journal(store, lease, archive=archive_of(cluster), mark=self._mark)
         self._executor = ActionExecutor(
-            performances(provider, store, lease, signer), self._inbox.put
+            action_handlers(provider, store, lease, signer), self._inbox.put
         )
         self._status_writer = StatusWriter(store, lease, self._inbox.put)
         self._publisher = StatusPublisher(cluster, self._status_writer, self._own_status)
@@ -353,7 +353,7 @@ class Supervisor:
         except Refused as refused:
             return self._skip(stream, number, refused, now)
         if isinstance(fact, PRESENCE):
-            self._provider.hear(fact)
+            self._provider.on_signal(fact)
         if not isinstance(fact, Heartbeat):
             return self._log.process(fact, now, stream=stream, cursor=number)
         self._publisher.on_heartbeat(fact, now)

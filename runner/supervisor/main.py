@@ -23,8 +23,7 @@ from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import archive_of
 from runner.journal.journal import Journal
-from runner.providers.joined import CompositeProvider, SelfJoinedProvider
-from runner.providers.local import LocalProvider, NodeProvider, check_local_nodes, claim_local_nodes
+from runner.providers.registry import check_provider, provider_of
 from runner.signer import Signer, signer_of
 from runner.store.protocol import Lease, Store
 from runner.store.registry import open_store
@@ -87,7 +86,7 @@ def run(
     Path(cluster.state).mkdir(parents=True, exist_ok=True)
     signer = require_signer(cluster)
     with contextlib.closing(open_store(cluster)) as store, _StopSignals() as signals:
-        check_local_nodes(cluster, store)
+        check_provider(cluster, store)
         if not standby:
             return _lead(cluster, store, signals, signer=signer, serving=serving)
         journal = Journal(store, archive=archive_of(cluster))
@@ -118,10 +117,9 @@ def _lead(
 ) -> int:
     lease, standby_log = acquired or (None, None)
     with serving(), LeaseKeeper(cluster, store, lease) as keeper:
-        claim_local_nodes(cluster, store, keeper.lease)
+        provider = provider_of(cluster, store, keeper.lease, signer)
         # The agents of this machine read it.
         write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
-        provider = provider_of(cluster, store, keeper.lease, signer)
         supervisor = Supervisor(
             cluster, store, keeper.lease, provider, signer=signer, standby_log=standby_log
         )
@@ -153,14 +151,6 @@ def require_signer(cluster: ClusterSpec) -> Signer:
             "to every machine"
         )
     return signer
-
-
-def provider_of(cluster: ClusterSpec, store: Store, lease: Lease, signer: Signer) -> NodeProvider:
-    """Return the provider of the cluster's nodes; without a store address all of them are on this machine."""
-    local = LocalProvider(cluster)
-    if not cluster.store.address:
-        return local
-    return CompositeProvider(local, SelfJoinedProvider(cluster, store, lease, signer))
 
 
 @contextlib.contextmanager

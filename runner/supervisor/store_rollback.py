@@ -13,7 +13,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.act.pages import tell
+from runner.act.pages import page
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
 from runner.decide.state.cluster_state import LAUNCHED, State
@@ -93,7 +93,7 @@ def stop_all_action(
     )
     with contextlib.suppress(StokerError):
         store.put(STOPPED, wire.encode(note))
-    tell(
+    page(
         f"{error}. ALL ACTION HAS STOPPED; ranks train on unattended. See runbooks/store-forgot.md: restore a newer copy of the "
         "store, or run `stoker store accept`"
     )

@@ -97,6 +97,6 @@ def test_what_goes_wrong_is_an_outcome() -> None:
         result = reports.get(timeout=WAIT_SECONDS)
         assert result.outcome == "failed"
         said.append(result.message)
-    assert said[0] == "nothing here performs 'node_task'"
+    assert said[0] == "no handler for actions of kind 'node_task'"
     assert said[1] == "bug: ZeroDivisionError: division by zero"
     assert said[2].startswith("StoreUnavailable: no answer")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from runner.act.action_handlers import performances
+from runner.act.action_handlers import action_handlers
 from runner.facts import wire
 from runner.facts.actions import (
     ACTIONS,
@@ -40,7 +40,7 @@ SAMPLES: tuple[ActionArgs, ...] = (
 def test_every_kind_has_a_handler_and_a_simulated_outcome() -> None:
     """One without would be decided, and never done. The simulator sends tasks to its nodes itself."""
     nothing: Any = None
-    assert set(performances(nothing, nothing, nothing, nothing)) == set(ACTIONS)
+    assert set(action_handlers(nothing, nothing, nothing, nothing)) == set(ACTIONS)
     assert {*OUTCOMES, NodeTask.kind} == set(ACTIONS)
     assert {type(args).kind for args in SAMPLES} == set(ACTIONS)
 

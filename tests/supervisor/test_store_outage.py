@@ -16,7 +16,7 @@ from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import encode
 from runner.journal.journal import Journal
-from runner.providers.joined import SelfJoinedProvider
+from runner.providers.self_joined import SelfJoinedProvider
 from runner.signer import UNSIGNED
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Batch, Lease
