@@ -130,7 +130,7 @@ def lay_down(cluster: Cluster, given: argparse.Namespace) -> tuple[int, int]:
 
 
 def _renumbered(entry: r.JournalEntry, number: int) -> r.JournalEntry:
-    fields: dict[str, Any] = {name: getattr(entry, name) for name in entry.__slots__}
+    fields: dict[str, Any] = {name: getattr(entry, name) for name in entry.__struct_fields__}
     # Its signals are in no stream: what a cursor says was taken from there would be missed.
     return r.JournalEntry(**{**fields, "sequence": number, "stream": "", "cursor": 0})
 

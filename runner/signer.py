@@ -12,8 +12,9 @@ import hmac
 import os
 import secrets
 import stat
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from runner.errors import Forged, UserError, WireError
 from runner.facts.specs.cluster import ClusterSpec

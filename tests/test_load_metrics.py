@@ -117,7 +117,7 @@ def test_a_pattern_is_refused_in_the_same_words_wherever_it_is_given() -> None:
     with pytest.raises(UserError, match=r"metric pattern 'x' has no group 'step'; write"):
         own_format("x")
     assert own_format(r"C:\\1 (?P<step>\d+)").parse("C:\\1 40") is not None
-    assert set(OWN_GROUPS.values()) <= set(StepRecord.__dataclass_fields__)
+    assert set(OWN_GROUPS.values()) <= set(StepRecord.__struct_fields__)
 
 
 def test_what_is_planned_is_no_incident_of_a_curve(tmp_path: Path) -> None:

@@ -7,9 +7,10 @@ admitted, planned or over; so what each was told last is remembered, and only no
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 from itertools import islice
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.decide.placement.launch_plans import Plans, Preloads, assignment_of
 from runner.decide.state.cluster_state import State

@@ -12,9 +12,10 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from runner.agent import notices, tasks
 from runner.agent.checks import hardware_parts

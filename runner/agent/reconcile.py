@@ -13,9 +13,10 @@ import logging
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.agent.config import AgentConfig
 from runner.agent.event_loop import EventLoop

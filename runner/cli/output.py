@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 
@@ -99,6 +101,8 @@ def plain(value: Any) -> Any:
     """Turn facts into what json can print. Unlike messages, nothing is left out: programs want every key, always."""
     if isinstance(value, AttemptId):
         return str(value)
+    if isinstance(value, msgspec.Struct):
+        return {name: plain(getattr(value, name)) for name in value.__struct_fields__}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, Mapping):

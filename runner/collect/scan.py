@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from runner.collect.engines import Engine, make_engine
 from runner.collect.lines import Bare, Line, bare_prefix, unwrapped

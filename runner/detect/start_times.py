@@ -6,7 +6,9 @@ Nodes report it in heartbeats, which are not journalled; a gang of any size yiel
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from runner.detect.detector import Detector, NodeSilence, register
 from runner.facts.faults import GangStartTimed

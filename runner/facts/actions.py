@@ -7,28 +7,27 @@ must bear being done twice. `unknown` is neither success nor failure: nobody saw
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from runner.facts.wire import message
+from msgspec import field
+
+from runner.facts.wire import Value
 
 TaskKind = Literal["ask_ranks", "drill", "check", "leave"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionArgs:
+class ActionArgs(Value):
     """What an action of one kind is about. Each kind is a class, and its fields are the keys of `Action.args`, in this order."""
 
     kind: ClassVar[str]
 
     def plain(self) -> dict[str, Any]:
         """Return the arguments as an action carries them; those that are None are left out."""
-        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        values = ((name, getattr(self, name)) for name in self.__struct_fields__)
         return {name: value for name, value in values if value is not None}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PrepareAttempt(ActionArgs):
     """Verify checkpoints newest first, pick a rendezvous -> {chosen, refused, address, port}."""
 
@@ -43,7 +42,6 @@ class PrepareAttempt(ActionArgs):
     address: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeNode(ActionArgs):
     """Look at a silent node from outside -> {reachable, agent, keeper, ranks_alive}."""
 
@@ -51,7 +49,6 @@ class ProbeNode(ActionArgs):
     node: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StartAgent(ActionArgs):
     """Start an agent on a node; one that is alive is left alone. `request`: of the operator who readmitted the node."""
 
@@ -60,7 +57,6 @@ class StartAgent(ActionArgs):
     request: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAgent(ActionArgs):
     """End agent and keeper of a node, and sweep what they left."""
 
@@ -68,7 +64,6 @@ class StopAgent(ActionArgs):
     node: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeTask(ActionArgs):
     """Send a Task to an agent; the agent answers. `request`: of the operator whose drill it is."""
 
@@ -80,7 +75,6 @@ class NodeTask(ActionArgs):
     request: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class VerifyCheckpoint(ActionArgs):
     """A sealed checkpoint -> intact or not."""
 
@@ -88,7 +82,6 @@ class VerifyCheckpoint(ActionArgs):
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PruneCheckpoints(ActionArgs):
     """Delete what policy no longer keeps."""
 
@@ -96,7 +89,6 @@ class PruneCheckpoints(ActionArgs):
     paths: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PageOperator(ActionArgs):
     """Tell a person."""
 
@@ -151,8 +143,7 @@ TRANSITIONS: dict[ActionState, tuple[ActionState, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Action:
+class Action(Value):
     """One intent. `reason` is for people; `incident` is what it answers, if any."""
 
     id: str
@@ -165,13 +156,11 @@ class Action:
 
     def read(self, kind: type[_Args]) -> _Args:
         """Return the arguments of an action of this kind; a key that this release does not know is passed over."""
-        known = [item.name for item in fields(kind) if item.name in self.args]
+        known = [name for name in kind.__struct_fields__ if name in self.args]
         return kind(**{name: self.args[name] for name in known})
 
 
-@message("action_result")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionResult:
+class ActionResult(Value, kind="action_result"):
     """How an action ended; comes back as a signal. The first result counts, later ones are ignored."""
 
     id: str

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from runner.facts.faults import ActionClass
 from runner.facts.matches import Match, Scope
+from runner.facts.wire import Value
 
 CulpritKind = Literal["rank", "gpu", "node"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Culprit:
+class Culprit(Value):
     """Whose fault it is. `id`: a rank's number, a GPU's PCI address or index, a node's name or address."""
 
     kind: CulpritKind
     id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class Cause(Value):
     """What an incident turned out to be, as it is kept and shown. `node`: where its first line stands."""
 
     fault: str
@@ -37,8 +35,7 @@ class Cause:
     seen_in: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Value):
     """One incident, judged. `confidence` is between 0 and 1; `evidence` has what decided it first."""
 
     fault: str

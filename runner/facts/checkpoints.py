@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
 
 from runner.facts.ids import AttemptId
+from runner.facts.wire import Value
 
 
 class Trust(StrEnum):
@@ -22,8 +22,7 @@ class Trust(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class Checkpoint(Value):
     """One sealed checkpoint folder of a run."""
 
     step: int

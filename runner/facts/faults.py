@@ -6,13 +6,14 @@ To add a fault: a row here, and the name on a runbook page.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
+
+from msgspec import field
 
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Scope
 from runner.facts.messages.signals import StartPhase
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none"]
 JudgedBy = Literal[
@@ -37,8 +38,7 @@ JudgedBy = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FaultKind:
+class FaultKind(Value):
     """What follows from a fault's name alone."""
 
     # What it is a fault of, where nothing says more.
@@ -188,9 +188,7 @@ def awaits_probe(fault: str) -> bool:
     return fault_kind(fault).judged_by == "probe"
 
 
-@message("finding")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(Value, kind="finding"):
     """One observation worth deciding about. None: the detector cannot tell, or it does not apply."""
 
     fault: Fault
@@ -206,26 +204,20 @@ class Finding:
     is_over: bool = False
 
 
-@message("node_heard")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HeartbeatResumed:
+class HeartbeatResumed(Value, kind="node_heard"):
     """A node that was found silent speaks again."""
 
     node: str
     incarnation: int
 
 
-@message("mass_silence")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrelatedSilence:
+class CorrelatedSilence(Value, kind="mass_silence"):
     """Many nodes fell silent at once: the store or the fabric is blamed, not the nodes; over when `nodes` is empty."""
 
     nodes: tuple[str, ...] = ()
 
 
-@message("domain_silence")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainSilence:
+class DomainSilence(Value, kind="domain_silence"):
     """The nodes of one failure domain fell silent together: the domain is blamed, none of them is bad."""
 
     # its kind: switch, rack, power
@@ -236,9 +228,7 @@ class DomainSilence:
     silent_seconds: float = 0.0
 
 
-@message("gang_advances")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangStillStepping:
+class GangStillStepping(Value, kind="gang_advances"):
     """A gang makes steps though these nodes of it are not heard: it steps together, so their ranks live."""
 
     attempt: AttemptId
@@ -248,9 +238,7 @@ class GangStillStepping:
     step_seconds: float = 0.0
 
 
-@message("gang_timed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangStartTimed:
+class GangStartTimed(Value, kind="gang_timed"):
     """A gang is up: the slowest rank of all in each phase of its start. Said once per launch, however many nodes it has."""
 
     attempt: AttemptId

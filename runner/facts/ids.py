@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
-from typing import Self, cast
+from typing import Self
 
 
 def is_same_agent(life: str, other: str) -> bool:
@@ -11,32 +10,47 @@ def is_same_agent(life: str, other: str) -> bool:
     return not life or not other or life == other
 
 
-class AttemptId(tuple[int, int, int]):
-    """One launch of a run: `12.45.2` is run 12, 45th configuration, 2nd restart of it. Compared as numbers.
+class AttemptId(str):
+    """One launch of a run: `12.45.2` is run 12, 45th configuration, 2nd restart of it. Ordered as numbers.
 
-    A tuple, because ids are compared and looked up for every heartbeat, and every node of a gang at once. Not a NamedTuple:
-    messages hold it as text (`wire`).
+    It is the text that messages and manifests hold, so that codecs need not know it, and is hashed and compared as fast.
     """
 
-    __slots__ = ()
+    __slots__ = ("configuration", "restart", "run")
+
+    run: int
+    configuration: int
+    restart: int
 
     def __new__(cls, run: int, configuration: int, restart: int) -> Self:
         """Make the id of one launch."""
-        return tuple.__new__(cls, (run, configuration, restart))
+        made = super().__new__(cls, f"{run}.{configuration}.{restart}")
+        made.run, made.configuration, made.restart = run, configuration, restart
+        return made
 
-    run = cast(int, property(itemgetter(0)))
-    configuration = cast(int, property(itemgetter(1)))
-    restart = cast(int, property(itemgetter(2)))
-
-    def __getnewargs__(self) -> tuple[int, int, int]:
-        """Say what a copy is made of."""
+    @property
+    def numbers(self) -> tuple[int, int, int]:
+        """Run, configuration and restart: what ids are ordered by."""
         return self.run, self.configuration, self.restart
+
+    def __getnewargs__(self) -> tuple[int, int, int]:  # type: ignore[override]
+        """Say what a copy is made of."""
+        return self.numbers
 
     def __repr__(self) -> str:
         return f"AttemptId({self.run}, {self.configuration}, {self.restart})"
 
-    def __str__(self) -> str:
-        return f"{self.run}.{self.configuration}.{self.restart}"
+    def __lt__(self, other: str) -> bool:
+        return self.numbers < other.numbers if isinstance(other, AttemptId) else NotImplemented
+
+    def __le__(self, other: str) -> bool:
+        return self.numbers <= other.numbers if isinstance(other, AttemptId) else NotImplemented
+
+    def __gt__(self, other: str) -> bool:
+        return self.numbers > other.numbers if isinstance(other, AttemptId) else NotImplemented
+
+    def __ge__(self, other: str) -> bool:
+        return self.numbers >= other.numbers if isinstance(other, AttemptId) else NotImplemented
 
     @classmethod
     def parse(cls, text: str) -> Self:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from runner.facts.wire import message
+from msgspec import field
+
+from runner.facts.wire import Value
 
 # Who speaks in a line, the deepest first: what a deeper one says is the cause of what those above it say.
 Layer = Literal[
@@ -84,8 +85,7 @@ Role = Literal[
 MAX_TEXT = 500
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Match:
+class Match(Value):
     """One line that a signature knows. `line` counts from 1 within `file`; `at` is what the line says, Unix seconds."""
 
     signature: str
@@ -114,8 +114,7 @@ class Match:
         return says_hardware and (self.is_lasting or self.of_kernel)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoggedStep:
+class LoggedStep(Value):
     """A step that a log tells of: what stood before it in the same file did not end the run."""
 
     file: str
@@ -123,9 +122,7 @@ class LoggedStep:
     step: int
 
 
-@message("scanned_logs")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScannedLogs:
+class ScannedLogs(Value, kind="scanned_logs"):
     """What is left of logs once they were searched: the lines that count, and the furthest step of each."""
 
     matches: tuple[Match, ...] = ()

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from runner.facts.ids import AttemptId
 from runner.facts.specs.planned_changes import PlannedChange
+from runner.facts.wire import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedAttempt:
+class WatchedAttempt(Value):
     """A launched gang and its limits in seconds. `since` is when all its ranks were started, on the controller's clock.
 
     `since` None: a node has yet to start its ranks (its devices are held, its preload takes time), so no limit on progress runs.
@@ -36,8 +37,7 @@ class WatchedAttempt:
     planned: tuple[PlannedChange, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchList:
+class WatchList(Value):
     """Nodes that must be heard, and gangs that must advance."""
 
     nodes: tuple[str, ...] = ()

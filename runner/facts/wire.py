@@ -1,78 +1,117 @@
 """Messages as bytes: one JSON object a line, with version and kind. The only codec in the house.
 
-NaN and infinities travel as the strings "NaN", "Infinity", "-Infinity" (bare NaN is not JSON). An unknown field is ignored;
-an unknown kind, or bytes that are no message, raise WireError, which the reader turns into a finding. Kinds and fields are
-only ever added: the golden journals of all releases must decode for ever.
+A value that travels is a `Value`, a `msgspec.Struct`; a message is a value with a `kind`. Rules that msgspec does not bring:
 
-A supervisor of 2,000 nodes reads as many messages a second: so how a type is written and read is worked out once per type,
-and kept as a function (`_writer`, `_reader`), and the JSON itself is msgspec's. Messages of plain types, as ours begin, msgspec
-makes itself (`_whole`). What it does not take is read the long way: numbers that are none, text that is not Unicode (a rank's
-stderr, escaped), and every error.
+- A field at an empty default (None, 0, "", (), ...) is left out. Every other default is written, so that a later release may
+  choose another one without rewriting history. A default that a factory makes is always written.
+- NaN and infinities travel as the strings "NaN", "Infinity", "-Infinity" (bare NaN is not JSON). An attempt's id is text.
+- A field of type `object` holds messages, each with its own version and kind. `Any` is plain JSON.
+- An unknown field is ignored. An unknown kind, or bytes that are no message, raise WireError.
+
+Kinds and fields are only ever added: the golden journals of all releases must decode for ever.
 """
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import enum
 import json
 import math
-import operator
-import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
-from typing import Any, TypeVar, cast, get_args, get_origin
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache, partial
+from types import NoneType
+from typing import Any, TypeVar, dataclass_transform, get_args, get_origin
+
+import msgspec
+from msgspec import NODEFAULT, Raw, StructMeta
+from msgspec.structs import force_setattr, replace
 
 from runner.errors import WireError
 from runner.facts.ids import AttemptId
 
 VERSION = 1
-# Larger things travel by path and hash (decision 6); chosen, not measured
+# Larger things travel by path and hash (decision 6). Chosen, not measured.
 MAX_MESSAGE_BYTES = 64 * 1024
-
-# more than there are: what is no kind is hostile; chosen
-MAX_KINDS_REMEMBERED = 1024
-# ids of attempts as text, read once; chosen, not measured
+# Ids of attempts read from text that are kept. Chosen, not measured.
 MAX_ATTEMPTS_REMEMBERED = 4096
 
 T = TypeVar("T")
-_Function = Callable[[Any], Any]
-_Put = Callable[[Any, Any], None]
-# written as they are
-_ATOMS = {str: True, int: True, bool: True, type(None): True}
-# no value has it as its type
-_NO_TYPE = object()
-# no message holds it
-_ABSENT = object()
-_JSON = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
-# of a message as `encode` writes it
 _BEGIN = b'{"v":1,"kind":"'
-_encode_fast: Callable[[Any], bytes] | None = None
-_decode_fast: Callable[[bytes | str], Any] | None = None
-_decoder_of: Callable[..., Any] | None = None
-# ranks seal with nothing but the standard library
-with contextlib.suppress(ImportError):
-    import msgspec
-
-    _encode_fast, _decode_fast = msgspec.json.Encoder().encode, msgspec.json.Decoder().decode
-    _decoder_of = msgspec.json.Decoder
+_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _KINDS: dict[str, type] = {}
 _NAMES: dict[type, str] = {}
-_FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 
-def message(kind: str) -> Callable[[type[T]], type[T]]:
-    """Register a dataclass as the message `kind`."""
+class _ValueType(StructMeta):
+    """Makes a class of values, and registers it where it has a kind.
 
-    def register(cls: type[T]) -> type[T]:
-        if kind in _KINDS:
-            raise ValueError(f"message kind {kind!r} is taken by {_KINDS[kind].__name__}")
-        _KINDS[kind] = cls
-        _NAMES[cls] = kind
+    msgspec leaves a field out when it *is* its default, so a default that must be written becomes a factory's.
+    """
+
+    def __new__(
+        mcs,
+        name: str,
+        bases: tuple[type, ...],
+        namespace: dict[str, Any],
+        kind: str = "",
+        **config: Any,
+    ) -> type:
+        """Make the class; raise ValueError for a kind that another class has."""
+        is_frozen = config.get(
+            "frozen",
+            all(base.__struct_config__.frozen for base in bases if isinstance(base, StructMeta)),
+        )
+        zeros = []
+        for field in namespace.get("__annotations__", ()):
+            default = namespace.get(field, NODEFAULT)
+            if isinstance(default, type(msgspec.field())):
+                if default.default_factory is not NODEFAULT:
+                    namespace[field] = _always(default.default_factory)
+            elif isinstance(default, float) and not default and is_frozen:
+                zeros.append((field, default))
+            elif default is not NODEFAULT and (default or isinstance(default, float)):
+                namespace[field] = _always(partial(_same, default))
+        if zeros:
+            namespace["__post_init__"] = _canonical(tuple(zeros))
+        cls = super().__new__(
+            mcs, name, bases, namespace, kw_only=True, omit_defaults=True, **config
+        )
+        if kind:
+            if kind in _KINDS:
+                raise ValueError(f"message kind {kind!r} is taken by {_KINDS[kind].__name__}")
+            _KINDS[kind] = cls
+            _NAMES[cls] = kind
         return cls
 
-    return register
+
+def _same(value: T) -> T:
+    return value
+
+
+def _always(factory: Callable[[], Any]) -> Any:
+    # msgspec knows `dict` and `list` as factories of empty defaults, but no function of ours.
+    return msgspec.field(default_factory=lambda: factory())
+
+
+def _canonical(zeros: tuple[tuple[str, float], ...]) -> Callable[[Any], None]:
+    """Return what puts a field's own 0.0 in place of an equal one, so that msgspec leaves it out."""
+
+    def finish(value: Any) -> None:
+        for name, zero in zeros:
+            item = getattr(value, name)
+            if item is not zero and item == zero and type(item) is float:
+                force_setattr(value, name, zero)
+
+    return finish
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class Value(msgspec.Struct, metaclass=_ValueType, frozen=True):
+    """A frozen value that travels, alone or in another. `class X(Value, kind="x")` is a message."""
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
+class MutableValue(msgspec.Struct, metaclass=_ValueType, frozen=False):
+    """A value that its one owner changes: state that is kept in snapshots."""
 
 
 def kind_of(fact: object) -> str:
@@ -80,419 +119,166 @@ def kind_of(fact: object) -> str:
     return _NAMES[type(fact)]
 
 
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
 def encode(fact: object) -> bytes:
     """Encode a registered message as one JSON line without the newline."""
-    return encode_message(to_message(fact))
+    cls: type = type(fact)
+    begin = b'%b%b"' % (_BEGIN, _NAMES[cls].encode())
+    shell: Any = fact
+    for name in _message_fields(cls):
+        shell = replace(shell, **{name: _each(getattr(fact, name), lambda each: Raw(encode(each)))})
+    body = _written(shell)
+    if body is None:
+        return encode_message(to_message(fact))
+    return begin + b"," + body[1:] if len(body) > 2 else begin + b"}"
 
 
 def encode_message(plain: Mapping[str, Any]) -> bytes:
     """Encode what `to_message` returned."""
-    if _encode_fast is not None:
-        # a lone surrogate, for one
-        with contextlib.suppress(ValueError, TypeError, OverflowError):
-            return _encode_fast(plain)
-    return _JSON(plain).encode()
-
-
-def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
-    """Decode one line into its dataclass; raise WireError for anything else."""
-    if len(data) > limit_bytes:
-        raise WireError(f"message of {len(data)} bytes; at most {limit_bytes} are read")
-    if isinstance(data, bytes) and data.startswith(_BEGIN):
-        read = _whole(data[len(_BEGIN) : data.find(b'"', len(_BEGIN))])
-        if read is not None:
-            with contextlib.suppress(
-                ValueError,
-                RecursionError,
-                # msgspec's errors are ValueErrors
-            ):
-                return read(data)
-    try:
-        plain = _parsed(data)
-    except (ValueError, RecursionError) as error:
-        raise WireError(
-            f"not a JSON message: {bytes(data[:80], 'utf-8') if isinstance(data, str) else data[:80]!r} ({error})"
-        ) from error
-    try:
-        return from_message(plain)
-    except (ValueError, OverflowError, RecursionError) as error:
-        # JSON that no field can hold: a key that is no number, a number no float holds, messages in messages in messages.
-        raise WireError(f"{str(plain)[:80]!r} is no message ({error})") from error
-
-
-def _parsed(data: bytes | str) -> Any:
-    if _decode_fast is not None:
-        try:
-            return _decode_fast(data)
-        except (ValueError, RecursionError):
-            # msgspec's errors are ValueErrors
-            pass
-    return json.loads(data)
+    return _ENCODER.encode(plain)
 
 
 def to_message(fact: object) -> dict[str, Any]:
     """Turn a registered message into a JSON-ready dict with `v` and `kind` first."""
-    return {"v": VERSION, "kind": _NAMES[type(fact)], **to_plain(fact)}
-
-
-def from_message(plain: Any) -> Any:
-    """Turn a dict made by `to_message` back into its dataclass."""
-    if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str):
-        raise WireError(f"a message is a JSON object with a kind, not {str(plain)[:80]!r}")
-    cls: Any = _KINDS.get(plain["kind"])
-    if cls is None:
-        raise WireError(f"unknown message kind {plain['kind'][:80]!r}")
-    return _reader(cls)(plain)
-
-
-def to_plain(value: Any) -> Any:
-    """Turn dataclasses, enums, ids, tuples and floats into what json can print.
-
-    Fields at an empty default (None, 0, "", ...) are left out; others are written even at their default, so that a later
-    release may choose another default without rewriting history.
-    """
-    kind: Any = type(value)
-    return _writer(kind)(value)
-
-
-def from_plain(target: Any, plain: Any) -> Any:
-    """Build `target` (a dataclass or a type annotation) from plain JSON; raise WireError when it does not fit."""
-    return _reader(target)(plain)
-
-
-# ---- writing: one function per type, made when the type is first met ------------------------------------------------
-
-
-@cache
-def _writer(kind: Any) -> _Function:
-    if kind is type(None) or (
-        issubclass(kind, bool | int | str) and not issubclass(kind, enum.Enum)
-    ):
-        return _as_it_is
-    if issubclass(kind, float):
-        return _plain_float
-    if issubclass(kind, AttemptId):
-        return str
-    if issubclass(kind, enum.Enum):
-        return lambda value: value.value
-    if dataclasses.is_dataclass(kind):
-        return _fields_writer(cast(type, kind))
-    if issubclass(kind, Mapping):
-        return lambda value: {
-            str(key): item if type(item) in _ATOMS else to_plain(item)
-            for key, item in value.items()
-        }
-    if issubclass(kind, list | tuple):
-        return _plain_list
-    return _refuse
-
-
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
-def _refuse(value: Any) -> Any:
-    raise WireError(f"cannot put a {type(value).__name__} into a message: {value!r}")
-
-
-def _plain_float(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _plain_list(value: Iterable[Any]) -> list[Any]:
-    return [
-        item
-        if type(item) in _ATOMS
-        else to_message(item)
-        if type(item) in _NAMES
-        else to_plain(item)
-        for item in value
-    ]
-
-
-def _fields_writer(cls: type) -> _Function:
-    # Name, default, whether it is written at its default too, whether a message in it says its kind.
-    fields = tuple(
-        (name, default, default is dataclasses.MISSING or bool(default), _is_any(cls, name))
-        for name, default in _defaults(cls)
-    )
-    # One name alone would not come as a tuple.
-    items_of = operator.attrgetter(*(name for name, *_ in fields)) if len(fields) > 1 else None
-
-    def write(value: Any) -> dict[str, Any]:
-        plain = {}
-        items = items_of(value) if items_of is not None else [getattr(value, f[0]) for f in fields]
-        for (name, default, is_always_written, is_any), item in zip(fields, items, strict=True):
-            if item is default and not is_always_written:
-                # by far the most frequent: an empty field
-                continue
-            kind: Any = type(item)
-            if is_always_written or item != default or kind is not type(default):
-                if kind is str or kind is int:
-                    plain[name] = item
-                else:
-                    named = is_any and kind in _NAMES
-                    plain[name] = to_message(item) if named else _writer(kind)(item)
-        return plain
-
-    return write
-
-
-# ---- reading: one function per annotation, made when it is first met ------------------------------------------------
-
-
-@lru_cache(MAX_KINDS_REMEMBERED)
-def _whole(kind: bytes) -> _Function | None:
-    """Return what makes a message of a kind out of its bytes in one go; None where it would not be made as `_reader` makes it."""
-    cls = _KINDS.get(kind.decode(errors="replace"))
-    if cls is None or _decoder_of is None or not _is_plain(cls):
-        return None
-    read: _Function = _decoder_of(cls, dec_hook=_made_of_plain).decode
-    return read
-
-
-def _made_of_plain(target: Any, plain: Any) -> Any:
-    return _reader(target)(plain)
-
-
-@cache
-def _is_plain(target: Any) -> bool:
-    """Whether msgspec reads a type as we do: not what may be one of several things, and no keys but text."""
-    origin, choices = get_origin(target), get_args(target)
-    if target in (int, str, bool, float, type(None), AttemptId):
-        return True
-    if origin in (types.UnionType, typing.Union):
-        return len(choices) == 2 and type(None) in choices and all(map(_is_plain, choices))
-    if origin in (tuple, list):
-        return _is_plain(choices[0])
-    if origin in (dict, Mapping):
-        return choices[0] is str and _is_plain(choices[1])
-    if origin is typing.Literal:
-        return all(isinstance(choice, str) for choice in choices)
-    if not (isinstance(target, type) and dataclasses.is_dataclass(target)):
-        return False
-    return all(_is_plain(hint) for hint in _hints(target).values() if hint is not target)
-
-
-@cache
-def _reader(target: Any) -> _Function:
-    origin = get_origin(target)
-    if target is Any or target is object:
-        return _read_any
-    if origin in (types.UnionType, typing.Union):
-        return _union_reader(target)
-    if origin in (tuple, list):
-        return _list_reader(origin, get_args(target)[0])
-    if origin in (dict, Mapping):
-        return _mapping_reader(*get_args(target))
-    if origin is typing.Literal:
-        return _literal_reader(get_args(target))
-    if target is float:
-        return _read_float
-    if target in (int, str, bool):
-        return _exact_reader(target, f"a {target.__name__}")
-    if target is type(None):
-        return _exact_reader(target, "null")
-    if target is AttemptId:
-        return _read_attempt
-    if isinstance(target, type) and issubclass(target, enum.Enum):
-        return _enum_reader(target)
-    if isinstance(target, type) and dataclasses.is_dataclass(target):
-        return _fields_reader(target)
-    return _unreadable(target)
-
-
-def _read_any(plain: Any) -> Any:
-    if isinstance(plain, dict) and "v" in plain:
-        kind = plain.get("kind")
-        if isinstance(kind, str) and kind in _KINDS:
-            return from_message(plain)
+    cls: type = type(fact)
+    plain = {"v": VERSION, "kind": _NAMES[cls], **to_plain(fact)}
+    for name in _message_fields(cls):
+        if name in plain:
+            plain[name] = _each(getattr(fact, name), to_message)
     return plain
 
 
-def _unreadable(target: Any) -> _Function:
-    def read(plain: Any) -> Any:
-        raise WireError(f"no way to read {target} from {str(plain)[:80]!r}")
+def to_plain(value: Any) -> Any:
+    """Turn values, ids, tuples and floats into what json can print; raise WireError for what is none of them."""
+    body = _written(value)
+    if body is not None:
+        return msgspec.json.decode(body)
+    return _printable(msgspec.to_builtins(value, enc_hook=_text_of, str_keys=True))
 
-    return read
+
+def _written(value: Any) -> bytes | None:
+    """Return a value as JSON; None where it may hold text that is not Unicode, or a float that is no number: a null."""
+    try:
+        body = _ENCODER.encode(value)
+    except UnicodeEncodeError:
+        return None
+    return None if b"null" in body else body
 
 
-def _union_reader(target: Any) -> _Function:
-    choices = tuple(_reader(choice) for choice in get_args(target))
-    may_be_none = type(None) in get_args(target)
+def _printable(plain: Any) -> Any:
+    """Put text in place of what JSON has no way to write: NaN, infinities, and surrogates (in what a rank has written)."""
+    if isinstance(plain, float) and not math.isfinite(plain):
+        return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
+    if isinstance(plain, str):
+        return plain.encode(errors="backslashreplace").decode()
+    if isinstance(plain, dict):
+        return {_printable(key): _printable(item) for key, item in plain.items()}
+    return [_printable(item) for item in plain] if isinstance(plain, list | tuple) else plain
 
-    def read(plain: Any) -> Any:
-        if plain is None and may_be_none:
-            return None
-        for choice in choices:
+
+def _text_of(value: Any) -> str:
+    if isinstance(value, AttemptId):
+        return str(value)
+    raise WireError(f"cannot put a {type(value).__name__} into a message: {value!r}")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_text_of)
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
+    """Decode one line into its message; raise WireError for anything else."""
+    if len(data) > limit_bytes:
+        raise WireError(f"message of {len(data)} bytes; at most {limit_bytes} are read")
+    if isinstance(data, bytes) and data.startswith(_BEGIN):
+        kind = data[len(_BEGIN) : data.find(b'"', len(_BEGIN))].decode(errors="replace")
+        if kind in _KINDS:
             try:
-                return choice(plain)
-            except WireError:
-                continue
-        raise WireError(f"{str(plain)[:80]!r} fits none of {target}")
-
-    return read
-
-
-def _list_reader(made: type, item_type: Any) -> _Function:
-    read_item, exact = _reader(item_type), _exact(item_type)
-    only = {exact}
-
-    def read(plain: Any) -> Any:
-        _expect(isinstance(plain, list), "a list", plain)
-        if only == {*map(type, plain)}:
-            return made(plain)
-        return made([item if type(item) is exact else read_item(item) for item in plain])
-
-    return read
-
-
-def _mapping_reader(key_type: Any, item_type: Any) -> _Function:
-    read_item, exact = _reader(item_type), _exact(item_type)
-    only = {exact} if key_type is str else {_NO_TYPE}
-
-    def read(plain: Any) -> Any:
-        _expect(isinstance(plain, dict), "an object", plain)
-        if only == {*map(type, plain.values())}:
-            return dict(plain)
-        return {
-            (key if key_type is str else from_plain_key(key_type, key)): (
-                item if type(item) is exact else read_item(item)
-            )
-            for key, item in plain.items()
-        }
-
-    return read
-
-
-def _literal_reader(choices: tuple[Any, ...]) -> _Function:
-    what = f"one of {choices}"
-
-    def read(plain: Any) -> Any:
-        _expect(plain in choices, what, plain)
-        return plain
-
-    return read
-
-
-def _read_float(plain: Any) -> float:
-    if type(plain) is float:
-        return plain
-    if isinstance(plain, str) and plain in _FLOATS:
-        return _FLOATS[plain]
-    _expect(isinstance(plain, int | float) and not isinstance(plain, bool), "a number", plain)
-    return float(plain)
-
-
-def _exact_reader(kind: type, what: str) -> _Function:
-    def read(plain: Any) -> Any:
-        _expect(type(plain) is kind, what, plain)
-        return plain
-
-    return read
-
-
-def _enum_reader(target: type[enum.Enum]) -> _Function:
-    def read(plain: Any) -> Any:
-        try:
-            return target(plain)
-        except ValueError as error:
-            raise WireError(str(error)) from error
-
-    return read
-
-
-def _read_attempt(plain: Any) -> AttemptId:
-    _expect(isinstance(plain, str), "an attempt id", plain)
+                return _decoder(_KINDS[kind]).decode(data)
+            except (ValueError, RecursionError):
+                # Read again below: what JSON has no way to write, and every error.
+                pass
     try:
-        return _parse_attempt(plain)
-    except ValueError as error:
-        raise WireError(str(error)) from error
+        plain = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        start = bytes(data[:80], "utf-8") if isinstance(data, str) else data[:80]
+        raise WireError(f"not a JSON message: {start!r} ({error})") from error
+    return from_message(plain)
 
 
-def _fields_reader(target: Any) -> _Function:
-    """Fields are put where they belong one by one: a frozen dataclass's own constructor takes three times as long."""
-    what, new = f"an object for {target.__name__}", target.__new__
-    finish = getattr(target, "__post_init__", None)
-
-    def read(plain: Any) -> Any:
-        if type(plain) is not dict:
-            _expect(False, what, plain)
-        made, get = new(target), plain.get
-        for name, exact, reader, put, default, factory in _field_readers(target):
-            item = get(name, _ABSENT)
-            if item is not _ABSENT:
-                put(made, item if type(item) is exact else reader(item))
-            elif factory is not None:
-                put(made, factory())
-            elif default is dataclasses.MISSING:
-                raise WireError(f"{target.__name__}: {name!r} is missing")
-            else:
-                put(made, default)
-        if finish is not None:
-            finish(made)
-        return made
-
-    return read
+def from_message(plain: Any) -> Any:
+    """Turn a dict made by `to_message` back into its message."""
+    if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str):
+        raise WireError(f"a message is a JSON object with a kind, not {str(plain)[:80]!r}")
+    cls = _KINDS.get(plain["kind"])
+    if cls is None:
+        raise WireError(f"unknown message kind {plain['kind'][:80]!r}")
+    return from_plain(cls, plain)
 
 
-# apart from `_fields_reader`, since a class may hold fields of its own kind
+def from_plain(target: Any, plain: Any) -> Any:
+    """Build `target` (a value's class or a type annotation) from plain JSON; raise WireError when it does not fit."""
+    try:
+        return _converted(target, plain)
+    except (ValueError, OverflowError, RecursionError):
+        pass
+    try:
+        return _converted(target, _restored(target, plain))
+    except (ValueError, OverflowError, RecursionError) as error:
+        raise WireError(
+            f"{str(plain)[:80]!r} is no {getattr(target, '__name__', target)} ({error})"
+        ) from error
+
+
+def _converted(target: Any, plain: Any) -> Any:
+    return msgspec.convert(plain, target, dec_hook=_read, str_keys=True)
+
+
 @cache
-def _field_readers(target: Any) -> tuple[tuple[str, Any, _Function, _Put, Any, Any], ...]:
-    """Return of each field the one type that needs no further look, the reader of all others, how it is set, and its default.
-
-    The default is a value, or what a factory makes for each new object.
-    """
-    hints = _hints(target)
-    return tuple(
-        (
-            field.name,
-            _exact(hints[field.name]),
-            _reader(hints[field.name]),
-            _put(target, field.name),
-            field.default,
-            None if field.default_factory is dataclasses.MISSING else field.default_factory,
-        )
-        for field in dataclasses.fields(target)
-    )
+def _decoder(cls: type) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(cls, dec_hook=_read)
 
 
-def _put(target: Any, name: str) -> _Put:
-    """Return what sets a field of a new object, frozen or not."""
-    slot = getattr(target, name, None) if "__slots__" in target.__dict__ else None
-    if isinstance(slot, types.MemberDescriptorType):
-        return slot.__set__
-    return lambda made, item: object.__setattr__(made, name, item)
-
-
-def _exact(hint: Any) -> Any:
-    """Return the type whose values are what `hint` wants as they are, whatever else it takes."""
-    wanted = [choice for choice in get_args(hint) if choice is not type(None)]
-    if get_origin(hint) in (types.UnionType, typing.Union) and len(wanted) == 1:
-        hint = wanted[0]
-    return hint if hint in (int, str, bool, float) else _NO_TYPE
-
-
-def from_plain_key(target: Any, key: str) -> Any:
-    """Read a JSON object's key, which is always a string, as str, int or id; raise WireError for what is none."""
-    try:
-        if target is int:
-            return int(key)
-        return _parse_attempt(key) if target is AttemptId else key
-    except ValueError as error:
-        raise WireError(str(error)) from error
-
-
-def _expect(holds: bool, what: str, plain: Any) -> None:
-    if not holds:
-        raise WireError(f"expected {what}, got {str(plain)[:80]!r}")
+def _read(target: type, plain: Any) -> Any:
+    """Read what msgspec does not know by itself: ids, and messages in messages."""
+    if target is AttemptId:
+        return _parse_attempt(plain)
+    kind = plain.get("kind") if isinstance(plain, dict) and "v" in plain else None
+    return from_message(plain) if isinstance(kind, str) and kind in _KINDS else plain
 
 
 @lru_cache(MAX_ATTEMPTS_REMEMBERED)
-def _parse_attempt(text: str) -> AttemptId:
+def _parse_attempt(text: Any) -> AttemptId:
+    if not isinstance(text, str):
+        raise ValueError(f"expected an attempt id, got {str(text)[:80]!r}")
     return AttemptId.parse(text)
+
+
+def _restored(target: Any, plain: Any) -> Any:
+    """Put floats in place of "NaN" and infinities wherever `target` wants a float."""
+    choices = get_args(target)
+    if NoneType in choices:
+        (target,) = (choice for choice in choices if choice is not NoneType)
+        choices = get_args(target)
+    if isinstance(plain, str):
+        return _FLOATS.get(plain, plain) if target is float else plain
+    if isinstance(plain, list):
+        item = choices[0] if get_origin(target) in (tuple, list) else Any
+        return [_restored(item, each) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if isinstance(target, StructMeta):
+        hints = _hints(target)
+        return {key: _restored(hints.get(key, Any), item) for key, item in plain.items()}
+    item = choices[1] if len(choices) == 2 else Any
+    return {key: _restored(item, each) for key, each in plain.items()}
+
+
+# ---- what both need to know of a class ------------------------------------------------------------------------------
 
 
 @cache
@@ -500,11 +286,13 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
-def _is_any(cls: type, name: str) -> bool:
-    return _hints(cls)[name] in (Any, object)
-
-
 @cache
-def _defaults(cls: type) -> tuple[tuple[str, Any], ...]:
-    """Name and default of each field; MISSING for required ones and for mutable defaults (always written)."""
-    return tuple((field.name, field.default) for field in dataclasses.fields(cls))
+def _message_fields(cls: type) -> tuple[str, ...]:
+    """Return the names of the fields that hold messages, or tuples of messages."""
+    return tuple(name for name, hint in _hints(cls).items() if hint in (object, tuple[object, ...]))
+
+
+def _each(value: Any, write: Callable[[Any], Any]) -> Any:
+    if isinstance(value, tuple):
+        return tuple([_each(each, write) for each in value])
+    return write(value) if type(value) in _NAMES else value

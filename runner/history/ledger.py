@@ -39,8 +39,10 @@ furthest step reached and the one resumed from, summed over the times the incide
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
+
+from msgspec import field
 
 from runner.facts.actions import NodeTask
 from runner.facts.ids import AttemptId
@@ -61,7 +63,7 @@ from runner.facts.messages.records import (
     StepsAdvanced,
 )
 from runner.facts.messages.signals import RankExited, RanksTerminated
-from runner.facts.wire import from_plain, to_plain
+from runner.facts.wire import MutableValue, from_plain, to_plain
 from runner.history.run_accounting import IncidentAccounting, RunAccounting
 
 # an incident later than this after a drill was ordered is not blamed on it; chosen, not measured
@@ -88,8 +90,7 @@ class RunSummary:
     contributing_steps: Mapping[AttemptId, tuple[int, int]] = field(default_factory=dict)
 
 
-@dataclass(slots=True, kw_only=True)
-class RunBooks:
+class RunBooks(MutableValue):
     """All that the ledger remembers, in one piece for the snapshot."""
 
     now: float = 0.0

@@ -7,10 +7,12 @@ attempts. All others are lost seconds under the phase's own name.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from msgspec import field
+
 from runner.facts.ids import AttemptId
+from runner.facts.wire import MutableValue
 from runner.history.step_marks import StepMarks
 
 Cause = Literal[
@@ -31,8 +33,7 @@ FINE_ATTEMPTS = 32
 Phase = Cause | Literal["step"]
 
 
-@dataclass(slots=True, kw_only=True)
-class IncidentAccounting:
+class IncidentAccounting(MutableValue):
     """What one incident cost. Seconds; None: not known, or not yet."""
 
     incident: str
@@ -53,8 +54,7 @@ class IncidentAccounting:
     watched: bool = False
 
 
-@dataclass(slots=True, kw_only=True)
-class AttemptAccounting:
+class AttemptAccounting(MutableValue):
     """One attempt: where it came from, and its marks."""
 
     attempt: AttemptId
@@ -73,8 +73,7 @@ class AttemptAccounting:
     ended_at: float | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class RunAccounting:
+class RunAccounting(MutableValue):
     """One run. Public methods are events, each with the controller's `now`; they bear any order and never raise."""
 
     run: int

@@ -7,7 +7,10 @@ evenly: step s of a span from (t0, s0) to (t1, s1) is done at t0 + (t1 - t0) * (
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+
+from msgspec import field
+
+from runner.facts.wire import MutableValue
 
 # chosen, not measured: past that every second mark is forgotten
 MAX_LIVE_MARKS = 512
@@ -17,8 +20,7 @@ MAX_CLOSED_MARKS = 64
 MAX_ROUGH_MARKS = 4
 
 
-@dataclass(slots=True, kw_only=True)
-class StepMarks:
+class StepMarks(MutableValue):
     """Marks of one attempt. Times are seconds of the controller's clock, steps strictly increase.
 
     The first mark opens the account: the time before it belongs to the start of the attempt, the first step's own seconds

@@ -6,8 +6,11 @@ of steps after the first of an attempt, checkpoints that verify, nodes that are 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
@@ -76,7 +79,7 @@ def story(
 
 def _joined(before: TimelineLine, after: TimelineLine) -> TimelineLine:
     """What follows from a turn at once is told in its line."""
-    return replace(
+    return dataclasses.replace(
         before,
         decided=before.decided + after.decided,
         incidents=tuple(dict.fromkeys(before.incidents + after.incidents)),

@@ -12,13 +12,13 @@ import gzip
 import hashlib
 import zlib
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from runner.atomic_files import write_durably
 from runner.errors import StoreCorrupt, StoreUnavailable, UserError, WireError
 from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.wire import Value
 
 # in one file: some 5 MB, 200 to 600 KB compressed; chosen
 SEGMENT_ENTRIES = 10_000
@@ -32,8 +32,7 @@ ASIDE_FOLDER = "forgotten"
 _LEVEL = 6
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Segment:
+class Segment(Value):
     """The seal of one file. `sha256` and `bytes` are of its entries before compression, newlines included."""
 
     first: int
@@ -50,17 +49,13 @@ class Segment:
         return f"{self.first:012d}-{self.last:012d}.jsonl.gz"
 
 
-@wire.message("segment")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SegmentHead:
+class SegmentHead(Value, kind="segment"):
     """The first line of a file."""
 
     seal: Segment
 
 
-@wire.message("archive_index")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArchiveIndex:
+class ArchiveIndex(Value, kind="archive_index"):
     """The segments that count, oldest first, without a gap from entry 1 on: what the journal keeps in a register."""
 
     segments: tuple[Segment, ...] = ()

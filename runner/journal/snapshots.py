@@ -7,14 +7,13 @@ from dataclasses import dataclass
 
 from runner.errors import StoreCorrupt, WireError
 from runner.facts import wire
+from runner.facts.wire import Value
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
 SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
 
 
-@wire.message("snapshot_seal")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SnapshotSeal:
+class SnapshotSeal(Value, kind="snapshot_seal"):
     """The first line of a snapshot's register; the state's message follows on the second."""
 
     # number of the last entry that the state contains

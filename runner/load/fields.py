@@ -1,4 +1,4 @@
-"""Fields: a document's plain values -> a dataclass of facts. Knows dataclasses and their Settings, no particular file."""
+"""Fields: a document's plain values -> a value of facts. Knows values and their Settings, no particular file."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ import typing
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import Annotated, Any, TypeVar, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
+
+from msgspec import NODEFAULT, StructMeta, structs
 
 from runner.facts.specs.setting import Setting
+from runner.facts.wire import from_plain
 from runner.facts.wording import known_words
 from runner.load.documents import Where
 from runner.load.problems import Problems, shown
@@ -25,44 +28,40 @@ class Field:
     name: str
     type: Any
     setting: Setting
-    # dataclasses.MISSING when the field must be given
+    # msgspec.NODEFAULT when the field must be given
     default: Any
 
     @property
     def required(self) -> bool:
         """Whether a file must give it."""
-        return self.default is dataclasses.MISSING
+        return self.default is NODEFAULT
 
     @property
     def nested(self) -> type | None:
-        """The dataclass whose fields this field holds, or None."""
-        return (
-            self.type
-            if isinstance(self.type, type) and dataclasses.is_dataclass(self.type)
-            else None
-        )
+        """The value's class whose fields this field holds, or None."""
+        return self.type if isinstance(self.type, StructMeta) else None
 
 
 @cache
 def fields_of(cls: type) -> tuple[Field, ...]:
-    """List the fields of a dataclass in order."""
+    """List the fields of a value in order."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    return tuple(_field(each, hints[each.name]) for each in dataclasses.fields(cls))
+    return tuple(_field(each, hints[each.name]) for each in structs.fields(cls))
 
 
-def _field(each: dataclasses.Field[Any], hint: Any) -> Field:
+def _field(each: structs.FieldInfo, hint: Any) -> Field:
     setting = Setting("")
     if get_origin(hint) is Annotated:
         hint, *extras = get_args(hint)
         setting = next((extra for extra in extras if isinstance(extra, Setting)), setting)
     default = each.default
-    if each.default_factory is not dataclasses.MISSING:
+    if each.default_factory is not NODEFAULT:
         default = each.default_factory()
     return Field(name=each.name, type=hint, setting=setting, default=default)
 
 
 def known_fields(cls: type, plain: Any, problems: Problems, where: Where = ()) -> dict[str, Any]:
-    """Keep the keys of `plain` that `cls` knows, here and in nested dataclasses; note the others, and a non-mapping."""
+    """Keep the keys of `plain` that `cls` knows, here and in nested values; note the others, and a non-mapping."""
     if not isinstance(plain, dict):
         needed = [field.name for field in fields_of(cls) if field.required]
         what = "empty" if plain is None else f"expected fields and their values, got {shown(plain)}"
@@ -117,16 +116,13 @@ def _number(limit: float) -> str:
 
 
 def build(cls: type[T], plain: dict[str, Any], problems: Problems) -> T:
-    """Build the dataclass; raise SpecError with everything noted so far and every value of a wrong type."""
-    from pydantic import (
-        TypeAdapter,
-        ValidationError,
-        # 30 ms that commands which load nothing should not pay
-    )
+    """Build the value; raise SpecError with everything noted so far and every value of a wrong type."""
+    # Importing it takes 30 ms, which commands that load nothing should not pay.
+    from pydantic import TypeAdapter, ValidationError
 
     try:
         # JSON in strict mode takes a list for a tuple and an integer for a float, and nothing else for anything else.
-        built: T = TypeAdapter(cls).validate_json(json.dumps(plain), strict=True)
+        TypeAdapter(_mirror(cls)).validate_json(json.dumps(plain), strict=True)
     except ValidationError as error:
         for place, value, expected in _type_problems(error):
             if not problems.has(place):
@@ -134,7 +130,32 @@ def build(cls: type[T], plain: dict[str, Any], problems: Problems) -> T:
         problems.raise_if_any()
         raise
     problems.raise_if_any()
+    built: T = from_plain(cls, plain)
     return built
+
+
+def _mirror(hint: Any) -> Any:
+    """Return a type with dataclasses in place of values, for pydantic, which says all that is wrong at once."""
+    if isinstance(hint, StructMeta):
+        fields = [(each.name, _mirror(each.type), each.default) for each in fields_of(hint)]
+        return dataclasses.make_dataclass(
+            hint.__name__,
+            [
+                (
+                    name,
+                    kind,
+                    dataclasses.field()
+                    if default is NODEFAULT
+                    else dataclasses.field(default_factory=lambda: None),
+                )
+                for name, kind, default in fields
+            ],
+            kw_only=True,
+        )
+    inner = get_args(hint)
+    if get_origin(hint) in (None, Literal) or not inner:
+        return hint
+    return get_origin(hint)[tuple(map(_mirror, inner))]
 
 
 _EXPECTED = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import collections.abc
-import dataclasses
 from collections.abc import Iterator
 from typing import Any, Literal, get_args, get_origin
+
+import msgspec
 
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
@@ -138,8 +139,8 @@ def _type(annotation: Any) -> str:
         return " or ".join(f"`{choice}`" for choice in get_args(annotation))
     if origin is tuple:
         inner = get_args(annotation)[0]
-        if dataclasses.is_dataclass(inner):
-            return f"list of `{{{', '.join(field.name for field in dataclasses.fields(inner))}}}`"
+        if isinstance(inner, msgspec.StructMeta):
+            return f"list of `{{{', '.join(inner.__struct_fields__)}}}`"
         return "text or list of text"
     if origin is collections.abc.Mapping:
         inner = get_args(annotation)[1]

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from runner.facts.causes import Culprit, Verdict
 from runner.facts.faults import FAULTS, ActionClass, fault_kind

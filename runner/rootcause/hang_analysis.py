@@ -13,7 +13,9 @@ Otherwise no rank is named, and the evidence says how the ranks divide.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+
+from msgspec.structs import replace
 
 from runner.facts.messages.rank_stacks import PEERS, RankStack
 from runner.rootcause.blocking_calls import (

@@ -5,8 +5,10 @@ A model of `runner.agent`, in virtual time: what it says, and in which order, is
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec.structs import replace
 
 from runner.agent.fence import Fence
 from runner.facts.actions import ActionResult

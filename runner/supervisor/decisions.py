@@ -11,14 +11,15 @@ import contextlib
 import logging
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import field
 
 from runner.decide.controller import Controller
 from runner.decide.state.cluster_state import State
 from runner.errors import StoreUnavailable
 from runner.facts.messages import records as r
-from runner.facts.wire import message, to_message
+from runner.facts.wire import Value, to_message
 from runner.history.ledger import Ledger
 from runner.journal.journal import Journal
 from runner.journal.snapshots import Snapshot
@@ -42,9 +43,7 @@ _LOG = logging.getLogger("stoker")
 EntryObserver = Callable[[r.JournalEntry], None]
 
 
-@message("recovery")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recovery:
+class Recovery(Value, kind="recovery"):
     """What a snapshot holds: the controller's state and the ledger's accounts, both after the same entry."""
 
     state: object

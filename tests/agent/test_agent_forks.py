@@ -2,12 +2,12 @@
 
 import os
 import socket
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.agent.node import Node, is_in
 from tests.agent.programs import (

@@ -161,7 +161,7 @@ def test_two_clusters_of_one_name_do_not_sweep_each_other(
     other = Node(tmp_path_factory.mktemp("other"))
     other.cluster = first.cluster.__class__(
         **{
-            **{name: getattr(first.cluster, name) for name in first.cluster.__slots__},
+            **{name: getattr(first.cluster, name) for name in first.cluster.__struct_fields__},
             "state": str(other.state),
         }
     )

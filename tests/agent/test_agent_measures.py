@@ -9,10 +9,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from msgspec.structs import fields
 
 from runner.agent.agent import Agent
 from runner.agent.config import AgentConfig

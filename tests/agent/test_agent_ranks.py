@@ -4,12 +4,12 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runner.checkpoints import current_epoch
 from runner.facts.ids import AttemptId

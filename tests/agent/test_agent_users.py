@@ -6,11 +6,11 @@ import pwd
 import signal
 import subprocess
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runner.agent.launch import users
 from runner.agent.launch.users import NoSuchUser

@@ -6,12 +6,12 @@ import signal
 import sys
 import time
 import zipapp
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runner.facts.ids import AttemptId
 from tests.agent.node import Node, is_alive, is_gone, is_in, is_of, wait_until

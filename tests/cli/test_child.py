@@ -3,10 +3,10 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runner.cli.clusters import keep_spec, store_of
 from runner.cli.foreground.supervisor_child import (

@@ -1,9 +1,9 @@
 """The demo shows what people get who write a run.yaml."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import yaml
+from msgspec.structs import replace
 
 from runner.cli.runs.demo import make_run
 from runner.load.specs import load_run

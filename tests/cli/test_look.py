@@ -4,10 +4,10 @@ import json
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runner.cli.reports.status import age_seconds
 from runner.errors import UserError

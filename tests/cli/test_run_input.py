@@ -1,10 +1,10 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runner.cli.clusters import cluster_for_run, make_cluster
 from runner.cli.runs.run import check_trainer, exit_code_of, with_changes

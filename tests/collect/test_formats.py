@@ -48,7 +48,7 @@ def test_a_sample_says_what_it_holds(known: Format) -> None:
     assert re.search(known.mark, known.sample)
     record = known.read(known.sample)
     assert (record.step if record else None) == (None if known.bar else known.holds.get("step"))
-    assert set(known.per_device) <= set(StepRecord.__dataclass_fields__)
+    assert set(known.per_device) <= set(StepRecord.__struct_fields__)
 
 
 @pytest.mark.parametrize("known", FORMATS, ids=lambda known: known.name)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.decide.placement.allocation import choose_nodes, holders_of_nodes, in_order
 from runner.decide.placement.launch_plans import is_usable

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import MAX_MATCHES_KEPT, Incident

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ast
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from runner.agent.hangs.stack_dumps import MAX_FILE_BYTES
 from runner.agent.hangs.stack_summary import parse_stack, read_stacks

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from runner.decide.state.cluster_state import Incident
 from runner.facts.faults import Finding
@@ -18,7 +18,7 @@ ATTEMPT = AttemptId(1, 1, 0)
 def hang(desk: Desk, **who: object) -> int:
     """Let the gang make no step any more; return its epoch."""
     finding = Finding(fault="no_progress", evidence="no step for 60 s", attempt=ATTEMPT)
-    desk.take(replace(finding, **who))  # type: ignore[arg-type]
+    desk.take(replace(finding, **who))
     attempt = desk.state.runs[1].attempt
     assert attempt is not None
     assert attempt.state == "stopping"

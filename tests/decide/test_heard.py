@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from runner.decide.status_builder import LastHeartbeats
 from runner.facts.ids import AttemptId

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from runner.decide.decision import Policy
 from runner.decide.incidents.non_fatal import MAX_EVIDENCE, MAX_WATCHED

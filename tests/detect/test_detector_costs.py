@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from runner.detect.detector import NodeSilence
 from runner.detect.heartbeat_timeout import HeartbeatTimeout

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from runner.detect.numerics.baseline import LEARNED_SAMPLES, Baseline
 from runner.detect.numerics.findings import NumericFinding

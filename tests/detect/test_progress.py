@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from runner.detect.progress import GangProgress
 from runner.facts.ids import AttemptId

@@ -1,10 +1,10 @@
 """A store that forgot: what proves it, what is said, and what accepting it does and does not do."""
 
 import logging
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from runner.cli import exit_codes
 from runner.decide.controller import Controller

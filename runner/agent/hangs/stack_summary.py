@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from runner.agent.hangs.stack_dumps import MAX_FILE_BYTES
 from runner.facts import wire

@@ -13,9 +13,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from runner.agent.event_loop import EventLoop
 from runner.agent.logs.log_reader import LIMIT_SECONDS, Reader

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgspec import field
+
 from runner.errors import WireError
-from runner.facts.wire import from_plain
+from runner.facts.wire import Value, from_plain
 
 # The contract's limit.
 MAX_PACKET_BYTES = 64 * 1024
@@ -30,12 +31,10 @@ MAX_ODD_RANKS = 64
 MAX_RANK = 2**24
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(Value):
     """One line that a rank reports."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HelloReport(Report):
     """What a rank understands."""
 
@@ -43,14 +42,12 @@ class HelloReport(Report):
     remedies: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PhaseReport(Report):
     """What a rank is doing from now on."""
 
     phase: Literal["start", "step", "evaluate", "checkpoint"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TimingReport(Report):
     """How long a part of the start took."""
 
@@ -58,7 +55,6 @@ class TimingReport(Report):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SettingsReport(Report):
     """Settings in effect, read back after loading."""
 
@@ -66,7 +62,6 @@ class SettingsReport(Report):
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport(Report):
     """A finished step as one rank saw it."""
 
@@ -89,7 +84,6 @@ class StepReport(Report):
     stage: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ValidationReport(Report):
     """A held-out loss."""
 
@@ -97,7 +91,6 @@ class ValidationReport(Report):
     loss: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SealReport(Report):
     """A checkpoint's manifest is written."""
 
@@ -105,7 +98,6 @@ class SealReport(Report):
     path: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReport(Report):
     """The step after which a request takes effect."""
 
@@ -113,7 +105,6 @@ class RequestReport(Report):
     step: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicasReport(Report):
     """What must be the same on several ranks, or at two moments, differs. `ranks`: the outliers; empty: not known."""
 

@@ -6,10 +6,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from runner.cli import exit_codes, output
 from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of, with_token

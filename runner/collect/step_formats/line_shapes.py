@@ -78,7 +78,7 @@ def _places(record: StepRecord, text: str) -> tuple[tuple[str, int, float], ...]
     """Find which number of the line each field of a record is; None where that is not certain."""
     values = [_value(number) for number in _NUMBER.findall(text)]
     places = []
-    for name in StepRecord.__slots__:
+    for name in StepRecord.__struct_fields__:
         value = getattr(record, name)
         if value is None or value is False:
             continue

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 from collections import Counter, deque
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from runner.collect.engines import Engine
 from runner.collect.kernel import KernelLog, KernelRecord, this_boot

@@ -7,7 +7,7 @@ no new step since.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.diagnosis import explain

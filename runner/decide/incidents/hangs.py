@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt

@@ -7,7 +7,8 @@ worth an incident by itself, a moment later: when ranks die of it, it is the cau
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import diagnosis

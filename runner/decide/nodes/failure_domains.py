@@ -6,7 +6,7 @@ When they are heard again they come back like other lost nodes; one that stays a
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import end_attempt, respond

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import respond_or_stop, strike

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.decide.state.cluster_state import Attempt, Node, Run, State
 from runner.facts.ids import AttemptId

@@ -7,8 +7,9 @@ controller's state; the sealed manifest is the evidence; only the supervisor pru
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Run

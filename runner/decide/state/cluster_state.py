@@ -6,8 +6,9 @@ Everything is reached through dicts and lists in insertion order; no sets, so th
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import field
 
 from runner.facts.actions import Action
 from runner.facts.causes import Cause
@@ -24,7 +25,7 @@ from runner.facts.messages.records import (
 )
 from runner.facts.messages.signals import StartPhase
 from runner.facts.specs.run import RunSpec
-from runner.facts.wire import message
+from runner.facts.wire import MutableValue, Value
 
 # answered requests remembered, so that a repeated id is recognised; chosen, not measured
 MAX_REQUESTS_KEPT = 200
@@ -50,8 +51,7 @@ MAX_MATCHES_KEPT = 100
 MAX_OFFENCES_KEPT = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingDrain:
+class PendingDrain(Value):
     """A node's way out of service: where to, and who wanted it."""
 
     to: Literal["repair", "quarantined", "retired"]
@@ -62,8 +62,7 @@ class PendingDrain:
     by_time: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareFault:
+class HardwareFault(Value):
     """Something that hardware did."""
 
     at: float
@@ -73,8 +72,7 @@ class HardwareFault:
     incident: str | None = None
 
 
-@dataclass(slots=True, kw_only=True)
-class Hardware:
+class Hardware(MutableValue):
     """What stands, or stood, under a node's name. It keeps its history whatever it is called."""
 
     hardware: str
@@ -89,8 +87,7 @@ class Hardware:
     by: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class Source:
+class Source(MutableValue):
     """The newest durable signal taken from a node: what does not come after it was taken before."""
 
     incarnation: int = 0
@@ -103,8 +100,7 @@ class Source:
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckOutcome:
+class CheckOutcome(Value):
     """How a node's last check ended, `said` in words; what was measured stays in the journal."""
 
     at: float
@@ -113,8 +109,7 @@ class CheckOutcome:
     said: str = ""
 
 
-@dataclass(slots=True, kw_only=True)
-class Node:
+class Node(MutableValue):
     """A node of the fleet and what it was last told to run."""
 
     node: str
@@ -174,8 +169,7 @@ class Node:
     kept_at: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PendingEvidence:
+class PendingEvidence(Value):
     """A line of a gang that lives. `step`: what a rank of its node had done by then."""
 
     match: Match
@@ -184,8 +178,7 @@ class PendingEvidence:
     at: float = 0.0
 
 
-@dataclass(slots=True, kw_only=True)
-class Attempt:
+class Attempt(MutableValue):
     """One launch of a run."""
 
     attempt: AttemptId
@@ -247,8 +240,7 @@ class Attempt:
         return self.started_at
 
 
-@dataclass(slots=True, kw_only=True)
-class Run:
+class Run(MutableValue):
     """One training goal."""
 
     run: int
@@ -305,8 +297,7 @@ class Run:
         return until >= attempt.up_since + self.spec.steady_seconds
 
 
-@dataclass(slots=True, kw_only=True)
-class Incident:
+class Incident(MutableValue):
     """Findings with one cause."""
 
     incident: str
@@ -347,8 +338,7 @@ class Incident:
         return self.state in ("open", "acting", "proving")
 
 
-@dataclass(slots=True, kw_only=True)
-class OpenAction:
+class OpenAction(MutableValue):
     """An action without an outcome yet."""
 
     action: Action
@@ -394,8 +384,7 @@ def _sorted_under(action: Action) -> list[tuple[str, object]]:
     return keys
 
 
-@dataclass(slots=True, kw_only=True)
-class RequestStatus:
+class RequestStatus(MutableValue):
     """Where a person's request stands."""
 
     id: str
@@ -407,9 +396,7 @@ class RequestStatus:
     node: str = ""
 
 
-@message("state")
-@dataclass(slots=True, kw_only=True)
-class State:
+class State(MutableValue, kind="state"):
     """Everything the controller knows. A snapshot is this, encoded."""
 
     now: float = 0.0

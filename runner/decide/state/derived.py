@@ -7,7 +7,8 @@ again, and gangs of thousands of nodes end, and looking at every node and run ea
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from runner.decide.incidents import pending_evidence
 from runner.decide.nodes import failure_domains, probes

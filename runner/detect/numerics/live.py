@@ -10,7 +10,9 @@ What was learned lives as long as this supervisor; the next one learns anew.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+
+from msgspec.structs import replace
 
 from runner.detect.detector import Detector, NodeSilence, register
 from runner.detect.numerics.findings import NumericFinding

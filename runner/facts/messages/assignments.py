@@ -8,16 +8,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import field
 
 from runner.facts.actions import Action, NodeTask, TaskKind
 from runner.facts.ids import AttemptId
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchPlan:
+class LaunchPlan(Value):
     """How one node launches its share of a gang. The same for all nodes but for `node_rank`."""
 
     attempt: AttemptId
@@ -59,8 +59,7 @@ class LaunchPlan:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreloadPlan:
+class PreloadPlan(Value):
     """What a node is to have imported already, so that ranks of a run can be forked from it: a *warm process*.
 
     `command`, `environment`, `working_directory`, `python` and `ranks_per_node` are those of the run's launch plans.
@@ -77,9 +76,7 @@ class PreloadPlan:
     user: str = ""
 
 
-@message("assignment")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assignment:
+class Assignment(Value, kind="assignment"):
     """What `node` is to run from now on. An assignment with an older epoch than one already seen is ignored.
 
     `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
@@ -106,9 +103,7 @@ def spec_hash(plan: LaunchPlan | PreloadPlan) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-@message("task")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class Task(Value, kind="task"):
     """A one-off for a node. Answered by an ActionResult with the same id; one that arrives twice is done once.
 
     `ask_ranks`: args = fields of a request of the contract (request, checkpoint, fault, rank, point), sent to every rank here.

@@ -6,17 +6,17 @@ The register `view`, written at most twice a second. Times are the controller's 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import field
 
 from runner.facts.causes import Cause
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import StartPhase, StepRecord
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainStatus:
+class DrainStatus(Value):
     """A node's way out of service."""
 
     # the state it will be in
@@ -29,8 +29,7 @@ class DrainStatus:
     by_time: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparesStatus:
+class SparesStatus(Value):
     """The spares: how many there are, how few there may be, and how many there should be."""
 
     spares: int
@@ -42,8 +41,7 @@ class SparesStatus:
     low: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeStatus:
+class NodeStatus(Value):
     """One node."""
 
     node: str
@@ -75,8 +73,7 @@ class NodeStatus:
     log_bytes_skipped: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentStatus:
+class IncidentStatus(Value):
     """One incident."""
 
     incident: str
@@ -103,8 +100,7 @@ class IncidentStatus:
     reason: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatus:
+class RunStatus(Value):
     """One run."""
 
     run: int
@@ -152,9 +148,7 @@ class RunStatus:
     cold: str = ""
 
 
-@message("view")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterStatus:
+class ClusterStatus(Value, kind="view"):
     """The cluster at one moment."""
 
     cluster: str
@@ -195,9 +189,7 @@ class ClusterStatus:
     )
 
 
-@message("standby_view")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StandbyStatus:
+class StandbyStatus(Value, kind="standby_view"):
     """A supervisor that stands by: the register `view.standby.<holder>`, written anew about once a second."""
 
     # host:pid:start

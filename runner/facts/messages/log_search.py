@@ -6,15 +6,15 @@ They do not leave the node: the agent emits matches as signals (`LinesMatched`).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+
+from msgspec import field
 
 from runner.facts.matches import Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogPosition:
+class LogPosition(Value):
     """How far a log was read, to be written down once the lines before it were dealt with.
 
     Of a file: `offset` of the first unread byte, `before` a hash of bytes before it, `line` the
@@ -33,9 +33,7 @@ class LogPosition:
     sequence: int | None = None
 
 
-@message("follow")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowRequest:
+class FollowRequest(Value, kind="follow"):
     """Follow the logs of this gang from now on, and no others; without files: none."""
 
     # Echoed in the reports.
@@ -52,9 +50,7 @@ class FollowRequest:
     places: Mapping[str, LogPosition] = field(default_factory=dict)
 
 
-@message("search")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchRequest:
+class SearchRequest(Value, kind="search"):
     """Search the ends of these logs, whose ranks have exited."""
 
     # Echoed in the result.
@@ -64,18 +60,14 @@ class SearchRequest:
     metric_pattern: str = ""
 
 
-@message("searched")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchResult:
+class SearchResult(Value, kind="searched"):
     """The matches in the ends of some logs."""
 
     number: int
     found: ScannedLogs
 
 
-@message("followed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FollowReport:
+class FollowReport(Value, kind="followed"):
     """What is new in the logs of a gang: matches, steps, and how far each log was read.
 
     `num_kept_back`: matches that repeat reported ones. `skipped_bytes`: bytes of a flood that were

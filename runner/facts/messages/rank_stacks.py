@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+
+from msgspec.structs import replace
+
+from runner.facts.wire import Value
 
 # of one node that are told, of ranks that stand differently; chosen
 MAX_STANDS = 64
@@ -17,8 +20,7 @@ MAX_COLLECTIVES = 4
 PEERS = "peers"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
+class Collective(Value):
     """How far a rank is in one process group, by torch's flight recorder.
 
     `sequence` counts the group's collectives that the rank has begun, so it is equal on all its ranks, unless one is behind.
@@ -32,8 +34,7 @@ class Collective:
     waits_at: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankStack:
+class RankStack(Value):
     """Where some ranks stood, all in the same way.
 
     `state` is the letter of the main thread before anything of ours stopped it, `wchan` where in the kernel it waited.

@@ -7,8 +7,9 @@ Kinds and fields are only ever added. One file, past the usual length: it is the
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import field
 
 from runner.facts import faults  # noqa: F401
 from runner.facts.actions import Action
@@ -22,12 +23,10 @@ from runner.facts.messages import assignments, requests, signals, store_rollback
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.remedies import REMEDIES, Remedy, RemedyName
 from runner.facts.specs.run import RunSpec
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 
-@message("entry")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JournalEntry:
+class JournalEntry(Value, kind="entry"):
     """One turn of the controller: what came in, when, from where in which stream, and what was decided."""
 
     # 1, 2, 3, ... without gaps
@@ -46,21 +45,15 @@ class JournalEntry:
 # ---- inputs that Stoker makes itself --------------------------------------------------------------------------------
 
 
-@message("settle")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settle:
+class Settle(Value, kind="settle"):
     """What follows from the state as it is now; asked after every input until nothing more follows."""
 
 
-@message("tick")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tick:
+class Tick(Value, kind="tick"):
     """A deadline the controller asked for has passed."""
 
 
-@message("supervisor_started")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorStarted:
+class SupervisorStarted(Value, kind="supervisor_started"):
     """A supervisor took the lease: `token` is its fencing token. Nodes get a fresh silence allowance."""
 
     holder: str
@@ -70,18 +63,14 @@ class SupervisorStarted:
     nodes: tuple[str, ...] = ()
 
 
-@message("paused")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SupervisorPaused:
+class SupervisorPaused(Value, kind="paused"):
     """The supervisor itself stood still (SIGSTOP, a suspended machine, a store outage): silence meanwhile proves nothing."""
 
     seconds: float
     reason: str
 
 
-@message("unreadable")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageUnreadable:
+class MessageUnreadable(Value, kind="unreadable"):
     """Bytes in a stream that are no message of ours: passed over, and said in the story at most once a minute."""
 
     stream: str
@@ -114,17 +103,13 @@ NodeStateName = Literal[
 ]
 
 
-@message("node_expected")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeExpected:
+class NodeExpected(Value, kind="node_expected"):
     """A node this cluster's places can start an agent on."""
 
     node: str
 
 
-@message("node_registered")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeRegistered:
+class NodeRegistered(Value, kind="node_registered"):
     """An agent joined: a new node, or a new incarnation of a known one."""
 
     node: str
@@ -137,9 +122,7 @@ class NodeRegistered:
     life: str = ""
 
 
-@message("join_refused")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JoinRefused:
+class JoinRefused(Value, kind="join_refused"):
     """An agent asked to join under a name that another one, which is heard, has: it is given nothing to run."""
 
     node: str
@@ -148,9 +131,7 @@ class JoinRefused:
     reason: str
 
 
-@message("node_leaving")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDraining:
+class NodeDraining(Value, kind="node_leaving"):
     """A node is to leave service at the next checkpoint, and to be in `to` from then on; it stays what it is until then.
 
     `spare`: who is to take its place, None for whoever fits. `by_time`: the controller's clock at which it goes in any case.
@@ -165,9 +146,7 @@ class NodeDraining:
     by_time: float | None = None
 
 
-@message("hardware_seen")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareSeen:
+class HardwareSeen(Value, kind="hardware_seen"):
     """Hardware stands under a node's name: new hardware, known one under another name, or one with other parts."""
 
     hardware: str
@@ -175,9 +154,7 @@ class HardwareSeen:
     parts: tuple[str, ...] = ()
 
 
-@message("offence_noted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareFaultRecorded:
+class HardwareFaultRecorded(Value, kind="offence_noted"):
     """Something that counts against hardware for `lemon_days`."""
 
     hardware: str
@@ -187,9 +164,7 @@ class HardwareFaultRecorded:
     incident: str | None = None
 
 
-@message("hardware_judged")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HardwareJudged:
+class HardwareJudged(Value, kind="hardware_judged"):
     """Hardware is refused from now on, under any name; or, with verdict "", welcome again, its offences forgiven."""
 
     hardware: str
@@ -199,9 +174,7 @@ class HardwareJudged:
     by: str = ""
 
 
-@message("pool_noted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SparesRecorded:
+class SparesRecorded(Value, kind="pool_noted"):
     """The pool of spares is low, or no longer: `wanted` is the least there should be."""
 
     low: bool
@@ -209,9 +182,7 @@ class SparesRecorded:
     wanted: int
 
 
-@message("domain_noted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DomainStateRecorded:
+class DomainStateRecorded(Value, kind="domain_noted"):
     """A failure domain is down, with these nodes; or, with none, all of them are heard or were dealt with one by one."""
 
     domain: str
@@ -222,9 +193,7 @@ class DomainStateRecorded:
     back: bool = False
 
 
-@message("node_changed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeChanged:
+class NodeChanged(Value, kind="node_changed"):
     """A node moved in its life cycle, or what is said of it in its state changed.
 
     `held`: it is suspect for its devices, until it says that they are released. `ended`: its agent has ended, too.
@@ -240,9 +209,7 @@ class NodeChanged:
     domain: str = ""
 
 
-@message("gang_advanced")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangSteppedOn:
+class GangSteppedOn(Value, kind="gang_advanced"):
     """The gang of these nodes, which are not heard, has made steps: their ranks live."""
 
     attempt: AttemptId
@@ -251,17 +218,13 @@ class GangSteppedOn:
     step_seconds: float = 0.0
 
 
-@message("node_kept")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeKeptInService:
+class NodeKeptInService(Value, kind="node_kept"):
     """A person was told that a node is out of reach and stays in service, since its gang makes steps."""
 
     node: str
 
 
-@message("assigned")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Assigned:
+class Assigned(Value, kind="assigned"):
     """A node's assignment: `attempt` None means idle. Publishing it is the effect of this record."""
 
     node: str
@@ -271,9 +234,7 @@ class Assigned:
     stacks_seconds: float = 0.0
 
 
-@message("node_cleared")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeCleared:
+class NodeCleared(Value, kind="node_cleared"):
     """No rank of `attempt` runs on the node any more (but those left behind after SIGKILL)."""
 
     node: str
@@ -305,9 +266,7 @@ Outcome = Literal[
 ]
 
 
-@message("run_admitted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunAdmitted:
+class RunAdmitted(Value, kind="run_admitted"):
     """A run exists from now on; its number comes from the journal."""
 
     run: int
@@ -316,9 +275,7 @@ class RunAdmitted:
     user: str = ""
 
 
-@message("run_changed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunChanged:
+class RunChanged(Value, kind="run_changed"):
     """A run moved in its life cycle."""
 
     run: int
@@ -327,9 +284,7 @@ class RunChanged:
     incident: str | None = None
 
 
-@message("attempt_planned")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptPlanned:
+class AttemptPlanned(Value, kind="attempt_planned"):
     """An attempt exists: these nodes, in rank order."""
 
     attempt: AttemptId
@@ -339,9 +294,7 @@ class AttemptPlanned:
     incident: str | None = None
 
 
-@message("attempt_prepared")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptPrepared:
+class AttemptPrepared(Value, kind="attempt_prepared"):
     """Its checkpoint is verified and its rendezvous chosen."""
 
     attempt: AttemptId
@@ -351,9 +304,7 @@ class AttemptPrepared:
     master_port: int
 
 
-@message("attempt_changed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AttemptChanged:
+class AttemptChanged(Value, kind="attempt_changed"):
     """An attempt moved in its life cycle. `outcome` is what it is going to end as, set on the way to `stopping`."""
 
     attempt: AttemptId
@@ -365,9 +316,7 @@ class AttemptChanged:
     failed: bool = False
 
 
-@message("node_launched")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLaunched:
+class NodeLaunched(Value, kind="node_launched"):
     """All ranks of the attempt on this node are spawned.
 
     `cold` says why they are fresh processes although they were to be forked from a warm one; "" when all is as wanted.
@@ -378,9 +327,7 @@ class NodeLaunched:
     cold: str = ""
 
 
-@message("ranks_understand")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCapabilitiesRecorded:
+class RankCapabilitiesRecorded(Value, kind="ranks_understand"):
     """What the attempt's ranks can be asked, and which remedies they apply."""
 
     attempt: AttemptId
@@ -388,9 +335,7 @@ class RankCapabilitiesRecorded:
     remedies: tuple[str, ...] = ()
 
 
-@message("rank_ended")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankEnded:
+class RankEnded(Value, kind="rank_ended"):
     """A rank ended by itself."""
 
     attempt: AttemptId
@@ -399,9 +344,7 @@ class RankEnded:
     exit_code: int | None
 
 
-@message("advanced")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepsAdvanced:
+class StepsAdvanced(Value, kind="advanced"):
     """The attempt has finished `step`."""
 
     attempt: AttemptId
@@ -410,18 +353,14 @@ class StepsAdvanced:
     timings: Mapping[str, float] = field(default_factory=dict)
 
 
-@message("start_timed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartTimed:
+class StartTimed(Value, kind="start_timed"):
     """Which rank of the gang took longest in each phase of the start."""
 
     attempt: AttemptId
     slowest: Mapping[str, signals.StartPhase] = field(default_factory=dict)
 
 
-@message("settings_read")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsRead:
+class SettingsRead(Value, kind="settings_read"):
     """Settings in effect, as the trainer read them back."""
 
     attempt: AttemptId
@@ -429,27 +368,21 @@ class SettingsRead:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-@message("checkpoint_noted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRecorded:
+class CheckpointRecorded(Value, kind="checkpoint_noted"):
     """A checkpoint, or a new degree of trust in a known one."""
 
     run: int
     checkpoint: Checkpoint
 
 
-@message("checkpoint_forgotten")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointRemoved:
+class CheckpointRemoved(Value, kind="checkpoint_forgotten"):
     """A checkpoint was deleted by policy."""
 
     run: int
     path: str
 
 
-@message("remedy_added")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RemedyAdded:
+class RemedyAdded(Value, kind="remedy_added"):
     """A durable change to the run, in effect from its next attempt on."""
 
     run: int
@@ -467,9 +400,7 @@ class RemedyAdded:
 # ---- records: incidents, actions, requests --------------------------------------------------------------------------
 
 
-@message("incident_opened")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentOpened:
+class IncidentOpened(Value, kind="incident_opened"):
     """Something went wrong. `detected_after_seconds`: from the last good sign to this record, where known."""
 
     incident: str
@@ -489,9 +420,7 @@ class IncidentOpened:
     onset: int | None = None
 
 
-@message("incident_amended")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentAmended:
+class IncidentAmended(Value, kind="incident_amended"):
     """Later evidence: None leaves a field as it was. `condition` is what a probe found (agent_only, node_dead)."""
 
     incident: str
@@ -505,9 +434,7 @@ class IncidentAmended:
     step: int | None = None
 
 
-@message("incident_diagnosed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentDiagnosed:
+class IncidentDiagnosed(Value, kind="incident_diagnosed"):
     """What the lines of the ranks that died say it was. It explains; what was done about the first death stays done."""
 
     incident: str
@@ -518,9 +445,7 @@ class IncidentDiagnosed:
     ] = ()
 
 
-@message("lines_kept")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceRecorded:
+class EvidenceRecorded(Value, kind="lines_kept"):
     """Lines of a gang that lives: should something strike it, they are judged with what is found then."""
 
     attempt: AttemptId
@@ -531,17 +456,13 @@ class EvidenceRecorded:
     judge_at: float | None = None
 
 
-@message("lines_judged")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EvidenceJudged:
+class EvidenceJudged(Value, kind="lines_judged"):
     """The lines that were to be judged by now are."""
 
     attempt: AttemptId
 
 
-@message("rung_taken")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RungTaken:
+class RungTaken(Value, kind="rung_taken"):
     """The ladder's answer: rung `rung` (from 0) of `runbook`, for the `try_number`-th time (from 1)."""
 
     incident: str
@@ -552,9 +473,7 @@ class RungTaken:
     reason: str = ""
 
 
-@message("incident_changed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentChanged:
+class IncidentChanged(Value, kind="incident_changed"):
     """An incident moved in its life cycle (facts/incidents.py)."""
 
     incident: str
@@ -562,17 +481,13 @@ class IncidentChanged:
     reason: str = ""
 
 
-@message("action_issued")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionIssued:
+class ActionIssued(Value, kind="action_issued"):
     """An action to perform; performing it is the effect of this record."""
 
     action: Action
 
 
-@message("action_ended")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionEnded:
+class ActionEnded(Value, kind="action_ended"):
     """An action's first outcome."""
 
     id: str
@@ -581,9 +496,7 @@ class ActionEnded:
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-@message("request_noted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestRecorded:
+class RequestRecorded(Value, kind="request_noted"):
     """A person's request and where it stands; publishing the answer is the effect of this record."""
 
     id: str
@@ -597,32 +510,24 @@ class RequestRecorded:
     node: str = ""
 
 
-@message("decision_failed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DecisionFailed:
+class DecisionFailed(Value, kind="decision_failed"):
     """Deciding about this input raised: the input is passed over, a person is told."""
 
     error: str
 
 
-@message("closing")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterClosing:
+class ClusterClosing(Value, kind="closing"):
     """The cluster shuts down: runs are stopped, agents are ended, then the supervisor leaves."""
 
     by: str
     request: str = ""
 
 
-@message("opened")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterReopened:
+class ClusterReopened(Value, kind="opened"):
     """A cluster that had shut down is led again: its nodes are expected anew."""
 
 
-@message("mass_silence_noted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CorrelatedSilenceRecorded:
+class CorrelatedSilenceRecorded(Value, kind="mass_silence_noted"):
     """Nodes that fell silent together: the store or the fabric is blamed; empty when it is over."""
 
     nodes: tuple[str, ...] = ()

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from runner.facts.remedies import LrFactor, LrPeak, Remedy
 from runner.facts.specs.run import RunSpec
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class Request(Value):
     """What every request says. `by` is the person, for the logbook."""
 
     id: str
     by: str = ""
 
 
-@message("start_run")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartRun(Request):
+class StartRun(Request, kind="start_run"):
     """Start a run with this spec."""
 
     spec: RunSpec
@@ -28,18 +24,14 @@ class StartRun(Request):
     user: str = ""
 
 
-@message("stop_run")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopRun(Request):
+class StopRun(Request, kind="stop_run"):
     """Stop a run for good, sealing a checkpoint first if its ranks can."""
 
     # name or number
     run: str
 
 
-@message("change_lr")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeLr(Request):
+class ChangeLr(Request, kind="change_lr"):
     """Multiply the learning-rate schedule by `factor`, or set its peak to `peak`: exactly one."""
 
     run: str
@@ -53,9 +45,7 @@ class ChangeLr(Request):
         return factor if self.peak is None else (*factor, LrPeak(self.peak))
 
 
-@message("drill_request")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drill(Request):
+class Drill(Request, kind="drill_request"):
     """Break something on purpose, for real."""
 
     run: str
@@ -66,15 +56,11 @@ class Drill(Request):
     point: str = ""
 
 
-@message("shut_down")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShutDown(Request):
+class ShutDown(Request, kind="shut_down"):
     """Stop all runs, end all agents, then the supervisor."""
 
 
-@message("swap_node")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SwapNode(Request):
+class SwapNode(Request, kind="swap_node"):
     """Put a spare in a node's place at the next checkpoint; the node goes to `repair`. `spare` None: the nearest that fits."""
 
     node: str
@@ -82,45 +68,35 @@ class SwapNode(Request):
     reason: str = ""
 
 
-@message("drain_node")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainNode(Request):
+class DrainNode(Request, kind="drain_node"):
     """Take a node out of service at the next checkpoint, spare or not; it goes to `repair` until it is readmitted."""
 
     node: str
     reason: str = ""
 
 
-@message("quarantine_node")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuarantineNode(Request):
+class QuarantineNode(Request, kind="quarantine_node"):
     """Take a node out because it is bad: its hardware is refused, under any name, until it is readmitted."""
 
     node: str
     reason: str = ""
 
 
-@message("readmit_node")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadmitNode(Request):
+class ReadmitNode(Request, kind="readmit_node"):
     """Let a node that is out come back: it is checked, and then a spare. Its earlier offences count no more."""
 
     node: str
     reason: str = ""
 
 
-@message("retire_node")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RetireNode(Request):
+class RetireNode(Request, kind="retire_node"):
     """Take a node out for good: its hardware is refused for ever."""
 
     node: str
     reason: str = ""
 
 
-@message("answer")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Value, kind="answer"):
     """What became of a request: the register `answer/<id>`."""
 
     id: str

@@ -7,20 +7,20 @@ the cluster's clock is the supervisor's). Seconds are seconds, bytes are bytes, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from msgspec import field
 
 from runner.facts.ids import AttemptId
 from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages.rank_stacks import RankStack
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 # characters of RanksStarted.cold that are sent and kept; chosen, not measured
 MAX_COLD = 300
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class Signal(Value):
     """What every signal says of its source."""
 
     node: str
@@ -31,8 +31,7 @@ class Signal:
     life: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepRecord:
+class StepRecord(Value):
     """One training step as a node saw it: the folded reports of its ranks. None means: no rank here reported it."""
 
     step: int
@@ -57,8 +56,7 @@ class StepRecord:
     validation_loss: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartPhase:
+class StartPhase(Value):
     """The rank that took longest in one phase of a start. `node` is left out where the source says it."""
 
     seconds: float
@@ -66,8 +64,7 @@ class StartPhase:
     node: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankCompute:
+class RankCompute(Value):
     """What a step costs a rank alone: the median, without collectives, of the steps since its node last told.
 
     `stage` of the pipeline, from 0; None: the rank does not say, and is compared with all that do not.
@@ -78,16 +75,14 @@ class RankCompute:
     stage: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankBlocked:
+class RankBlocked(Value):
     """A rank with a thread in state D (it waits in the kernel, for a disk, a file system or a driver) at every look for so long."""
 
     rank: int
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankResources:
+class RankResources(Value):
     """What a rank holds, the processes it has started included.
 
     `memory_bytes`: anonymous and shared memory, in RAM or swapped out, without the page cache. `descriptors` are open in that
@@ -103,9 +98,7 @@ class RankResources:
 # ---- volatile -------------------------------------------------------------------------------------------------------
 
 
-@message("heartbeat")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat(Signal):
+class Heartbeat(Signal, kind="heartbeat"):
     """An agent is alive, and this is what it sees. Sent every `heartbeat_seconds`, and at once on a gang's first step."""
 
     epoch: int = 0
@@ -149,9 +142,7 @@ class Heartbeat(Signal):
 # ---- durable --------------------------------------------------------------------------------------------------------
 
 
-@message("node_joined")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeJoined(Signal):
+class NodeJoined(Signal, kind="node_joined"):
     """An agent started on a node, perhaps adopting ranks whose keeper outlived the agent before."""
 
     hardware: str
@@ -165,9 +156,7 @@ class NodeJoined(Signal):
     parts: tuple[str, ...] = ()
 
 
-@message("notice")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Notice(Signal):
+class Notice(Signal, kind="notice"):
     """Somebody announced that the node will be taken away: it is to be drained at a checkpoint."""
 
     notice: Literal["maintenance", "preemption"]
@@ -176,9 +165,7 @@ class Notice(Signal):
     deadline_seconds: float | None = None
 
 
-@message("ranks_started")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanksStarted(Signal):
+class RanksStarted(Signal, kind="ranks_started"):
     """The node made its assignment true: all its ranks are started.
 
     `cold` says why they were not forked from a warm process although one was wanted; "" when they were, or none was.
@@ -191,9 +178,7 @@ class RanksStarted(Signal):
     cold: str = ""
 
 
-@message("launch_failed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFailed(Signal):
+class LaunchFailed(Signal, kind="launch_failed"):
     """The node could not spawn its ranks (no such program, folder missing, no keeper).
 
     `devices_held`: because the memory of its devices was not released in time; DevicesReleased follows once it is.
@@ -205,15 +190,11 @@ class LaunchFailed(Signal):
     devices_held: bool = False
 
 
-@message("devices_released")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DevicesReleased(Signal):
+class DevicesReleased(Signal, kind="devices_released"):
     """The devices whose memory had kept a launch from starting are free again."""
 
 
-@message("rank_exited")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RankExited(Signal):
+class RankExited(Signal, kind="rank_exited"):
     """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, as in subprocess."""
 
     epoch: int
@@ -226,9 +207,7 @@ class RankExited(Signal):
     stderr_tail: str = ""
 
 
-@message("ranks_gone")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanksTerminated(Signal):
+class RanksTerminated(Signal, kind="ranks_gone"):
     """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`)."""
 
     # of the assignment that the ranks belonged to
@@ -244,9 +223,7 @@ class RanksTerminated(Signal):
     stands: tuple[RankStack, ...] = ()
 
 
-@message("lines_matched")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LinesMatched(Signal):
+class LinesMatched(Signal, kind="lines_matched"):
     """What was found in the output of ranks, or in the kernel's log of their node.
 
     `living`: while they live, at once. Otherwise: in the output of those that ended by themselves, some moments after the word
@@ -263,9 +240,7 @@ class LinesMatched(Signal):
     last_step: int | None = None
 
 
-@message("replicas_disagree")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicasDisagree(Signal):
+class ReplicasDisagree(Signal, kind="replicas_disagree"):
     """Ranks have compared what must be equal, and it was not. `ranks`: the odd ones; empty: nobody can say which."""
 
     attempt: AttemptId
@@ -276,9 +251,7 @@ class ReplicasDisagree(Signal):
     detail: str = ""
 
 
-@message("ranks_ready")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RanksReady(Signal):
+class RanksReady(Signal, kind="ranks_ready"):
     """The ranks' `hello`: what they understand. From the node with rank 0, once per attempt."""
 
     attempt: AttemptId
@@ -286,15 +259,11 @@ class RanksReady(Signal):
     remedies: tuple[str, ...] = ()
 
 
-@message("node_left")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLeft(Signal):
+class NodeLeft(Signal, kind="node_left"):
     """An agent ends on purpose, its ranks and keeper gone."""
 
 
-@message("progress")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Progress(Signal):
+class Progress(Signal, kind="progress"):
     """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with."""
 
     attempt: AttemptId
@@ -307,9 +276,7 @@ class Progress(Signal):
     )
 
 
-@message("checkpoint_sealed")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CheckpointSealed(Signal):
+class CheckpointSealed(Signal, kind="checkpoint_sealed"):
     """A rank says a checkpoint's manifest was renamed into place. Believed only after verification."""
 
     attempt: AttemptId
@@ -317,9 +284,7 @@ class CheckpointSealed(Signal):
     path: str
 
 
-@message("settings_in_effect")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SettingsInEffect(Signal):
+class SettingsInEffect(Signal, kind="settings_in_effect"):
     """What the trainer read back after loading: sent once per start. Values, not wishes."""
 
     attempt: AttemptId
@@ -328,9 +293,7 @@ class SettingsInEffect(Signal):
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-@message("request_taken")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RequestTaken(Signal):
+class RequestTaken(Signal, kind="request_taken"):
     """The ranks agreed on the step at which a request (stop, checkpoint, drill) takes effect."""
 
     attempt: AttemptId
@@ -339,9 +302,7 @@ class RequestTaken(Signal):
     step: int
 
 
-@message("junk")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MalformedMessage(Signal):
+class MalformedMessage(Signal, kind="junk"):
     """Something that was no message arrived; said once, counted, never obeyed."""
 
     reason: str

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
-from runner.facts.wire import message
+from msgspec import field
+
+from runner.facts.wire import Value
 
 
-@message("store_stopped")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreStopped:
+class StoreStopped(Value, kind="store_stopped"):
     """A register's value: nobody acts on this store until a person accepts it as it is, or puts back a newer copy.
 
     `acknowledged`: the newest entry that whoever noticed had written or read. `epoch`: the highest it knew of.
@@ -24,18 +23,14 @@ class StoreStopped:
     epoch: int = 0
 
 
-@message("accepted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AcceptedRollbacks:
+class AcceptedRollbacks(Value, kind="accepted"):
     """A register's value: how often a person took the store as it is for the truth, and the newest entry that says so."""
 
     count: int = 0
     sequence: int = 0
 
 
-@message("store_accepted")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreAccepted:
+class StoreAccepted(Value, kind="store_accepted"):
     """An input: a person took the store's present end for the truth. `lost`: entries that are known to be gone."""
 
     by: str
@@ -43,9 +38,7 @@ class StoreAccepted:
     lost: int = 0
 
 
-@message("numbers_raised")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CountersRaised:
+class CountersRaised(Value, kind="numbers_raised"):
     """A record: what may have been given out before the store forgot is not given out again.
 
     Runs that go on are launched under a new configuration, so that no attempt has the name of a forgotten one. `cursors`: how far

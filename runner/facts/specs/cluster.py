@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated
 
+from msgspec import field
+
 from runner.facts.specs.setting import Setting
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 # a year; chosen, not measured
 LONGEST_SECONDS = 366 * 24 * 3600.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalNodes:
+class LocalNodes(Value):
     """Nodes played by processes on this machine, each an agent and a keeper of its own: n1, n2, ... in order."""
 
     nodes: Annotated[
@@ -42,8 +42,7 @@ class LocalNodes:
     ] = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoreSpec:
+class StoreSpec(Value):
     """Where journal, signals and registers are kept: a file in the state folder, or a Redis server."""
 
     address: Annotated[
@@ -92,9 +91,7 @@ class StoreSpec:
     ] = ""
 
 
-@message("cluster_spec")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSpec:
+class ClusterSpec(Value, kind="cluster_spec"):
     """One cluster. Times are seconds."""
 
     name: Annotated[

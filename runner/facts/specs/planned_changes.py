@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from runner.facts.specs.setting import Setting
+from runner.facts.wire import Value
 
 Metric = Literal["loss", "gradient", "throughput"]
 ALL_METRICS: tuple[Metric, ...] = ("loss", "gradient", "throughput")
@@ -22,8 +22,7 @@ EXPECTED: Mapping[str, tuple[Metric, ...]] = {
 MAX_STEP = 2**53
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedChange:
+class PlannedChange(Value):
     """A change that people announced: from one step to another, both included, what is expected of it is no finding.
 
     `what` is a kind (lr, data, nodes, batch, sequence_length) or any words, which are taken for a change of everything.

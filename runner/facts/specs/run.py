@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Annotated, Any
+
+from msgspec import field
 
 from runner.facts.specs.planned_changes import PlannedChange
 from runner.facts.specs.setting import Setting
-from runner.facts.wire import message
+from runner.facts.wire import Value
 
 # A year: longer than any run waits for anything; chosen, not measured
 LONGEST_SECONDS = 366 * 24 * 3600.0
 
 
-@message("run_spec")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunSpec:
+class RunSpec(Value, kind="run_spec"):
     """One training goal. Exactly one of `command` and `trainer` is given."""
 
     name: Annotated[

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from runner.facts.faults import Fault
+from runner.facts.wire import Value
 
 RungVerb = Literal[
     # the same nodes, from the newest intact checkpoint
@@ -24,8 +24,7 @@ RungVerb = Literal[
 Condition = Literal["always", "agent_only", "node_dead"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rung:
+class Rung(Value):
     """One remedy: what to do, how often before the next rung, and on what evidence."""
 
     do: RungVerb
@@ -35,8 +34,7 @@ class Rung:
     page: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Runbook:
+class Runbook(Value):
     """One page: the faults that open it and its ladder, tried from the top."""
 
     name: str
