@@ -1,7 +1,8 @@
 """The agent: reads its node's assignment, reconciles the node with it, and reports what it observes.
 
-One owner thread (`EventLoop`) holds all state. The two threads of the `StoreClient` talk to the store and only post. Blocking work
-on file systems runs on short-lived threads that post their result.
+One owner thread (`EventLoop`) holds all state. The two threads of the `StoreClient` talk to the
+store and only post. Blocking work on file systems runs on short-lived threads that post their
+result.
 """
 
 from __future__ import annotations
@@ -131,7 +132,7 @@ class Agent:
         waiting = self._session.waiting
         state = self._ranks.begin()
         self._session.join(self._joined(), time.monotonic())
-        self._ranks.report_beginning(state, waiting)
+        self._ranks.report_adopted(state, waiting)
         self._session.start()
         self._store_client.start()
         self._tick()

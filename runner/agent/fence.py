@@ -21,9 +21,10 @@ class Fence:
     ) -> str:
         """Return why the ranks must end now; "" while they may run on.
 
-        `lost_since`: since when the store has not answered, None while it does. `progress_at`: last step, or last activity of
-        ranks that report none. `resumed_at`: when the agent last noticed that it had been stopped itself: it saw no step
-        meanwhile, so the wait for one begins again, while the cap does not.
+        `lost_since`: since when the store has not answered, None while it does. `progress_at`: last
+        step, or last activity of ranks that report none. `resumed_at`: when the agent last noticed
+        that it had been stopped itself: it saw no step meanwhile, so the wait for one begins again,
+        while the cap does not.
         """
         if lost_since is None:
             return ""

@@ -1,7 +1,8 @@
 """The agent's identity: a lock on the node's folder, and the state that must survive an agent instance.
 
-`agent.json` is written and flushed before its content takes effect: an epoch before it is accepted, a launch before its first rank
-exists, a task before it is done. So no later instance starts an attempt twice or repeats a drill.
+`agent.json` is written and flushed before its content takes effect: an epoch before it is accepted,
+a launch before its first rank exists, a task before it is done. So no later instance starts an
+attempt twice or repeats a drill.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Unwritable(PermanentError):
 class Identity:
     """One agent's claim on a node's folder. Raises UserError when another agent holds it.
 
-    A change that the disk refuses still holds in this instance, and is written with the next change.
+    A change that the disk refuses still holds in this instance, and is written with the next
+    change.
     """
 
     def __init__(self, node: str, folder: Path) -> None:
@@ -85,7 +87,8 @@ class Identity:
             try:
                 self._save()
             except Unwritable:
-                # `_save` has logged it. Ranks must still end, and none start before the state is written.
+                # `_save` has logged it. Ranks must still end, and none start before the state is
+                # written.
                 pass
 
     def record_launch(self, epoch: int, attempt: AttemptId) -> None:
@@ -106,8 +109,8 @@ class Identity:
     def _save(self) -> None:
         """Overwrite the file in place: one sector at its old size, which a disk writes whole or not at all.
 
-        Two of these lie between an assignment and its ranks. A new file, renamed and made durable with its folder, takes 8 ms
-        where this takes 0.1 (measured, ext4 on a virtual disk).
+        Two of these lie between an assignment and its ranks. A new file, renamed and made durable
+        with its folder, takes 8 ms where this takes 0.1 (measured, ext4 on a virtual disk).
         """
         path = self.folder / STATE_NAME
         try:

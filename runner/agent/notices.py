@@ -1,7 +1,8 @@
 """Notices: an operator or scheduler announces that this node will be taken away, in a file or by a signal.
 
-The file holds JSON, such as {"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds": 3600}. Its writer should rename it
-into place: a half-written file is reported as malformed once, and is a notice as soon as it is whole.
+The file holds JSON, such as {"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds":
+3600}. Its writer should rename it into place: a half-written file is reported as malformed once,
+and is a notice as soon as it is whole.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Convergence: what the assignment says becomes true on this node, however often it is said.
+"""The reconciler: brings the node's ranks to what the assignment wants, however often it comes.
 
-no ranks, a plan never started before   -> `Launcher`: prepare, spawn    RanksStarted or LaunchFailed
-ranks of an older epoch, or idle        -> `Terminator`: SIGTERM, SIGKILL    RanksTerminated, once nothing of them is seen any more
-    if they hang                        -> stacks, SIGKILL
-no ranks, idle                          ->                               RanksTerminated for the attempt there was last
-the keeper died                         -> sweep, start another          RankExited without a code for each rank it held
+state, assignment                   action                             signals
+no ranks, a plan not started before -> `Launcher`: prepare, spawn      RanksStarted or LaunchFailed
+ranks of an older epoch, or idle    -> `Terminator`: SIGTERM, SIGKILL  RanksTerminated, once no process of theirs is left
+    ranks that hang                 -> stacks, SIGKILL
+no ranks, idle                                                         RanksTerminated for the newest attempt
+the keeper died                     -> sweep, start another            RankExited without a code for each rank it had
 """
 
 from __future__ import annotations
@@ -32,21 +33,20 @@ from runner.agent.ranks.gang import LocalGang
 from runner.agent.ranks.reports import HelloReport
 from runner.agent.ranks.termination import Termination, Terminator
 from runner.agent.transport.signal_emitter import SignalEmitter
+from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment
 from runner.facts.messages.signals import RankExited, RanksTerminated
 from runner.facts.wire import from_message, from_plain, to_message, to_plain
 
 log = logging.getLogger("stoker.agent")
 
-# Finished, stopped as asked, settings refused (docs/contract.md): all others may yet end the same way.
+# Finished, stopped on request, settings refused (docs/contract.md): the other ranks may yet end the
+# same way.
 ORDERLY_EXITS = (0, 75, 78)
 
 
 class Reconciler:
-    """Owns the gang.
-
-    `is_sure` is False while the register may hold something newer than what was read: nothing is started then.
-    """
+    """Owns the gang. `is_sure` is False while the register may hold a newer assignment: no rank is started then."""
 
     def __init__(
         self, config: AgentConfig, identity: Identity, loop: EventLoop, *, emitter: SignalEmitter
@@ -54,7 +54,7 @@ class Reconciler:
         self._identity = identity
         self._loop, self._emitter = loop, emitter
         self.keeper = KeeperLifecycle(
-            config, loop, on_message=self._hear_keeper, on_lost=self._lost_with_keeper
+            config, loop, on_message=self._on_keeper_message, on_lost=self._on_keeper_lost
         )
         self._launcher = Launcher(
             config, identity, loop, emitter=emitter, keeper=self.keeper, on_change=self.reconcile
@@ -65,26 +65,26 @@ class Reconciler:
         )
         self.log_search = LogSearch(loop, emitter, folder=config.folder, kernel_log=kernel_log)
         self.preloader = self._launcher.preloader
-        self.channels = Channels(loop, self._take_packet)
+        self.channels = Channels(loop, self._on_packet)
         self.gang: LocalGang | None = None
         self.is_sure = False
         self._assignment: Assignment | None = None
-        # it is meant for this life of the agent: else nothing is started
+        # The assignment is meant for this agent instance; otherwise no rank is started.
         self._is_mine = False
-        # why the newest ranks were not forked
+        # Why the newest ranks were not forked.
         self._cold = ""
-        # of the newest ranks, told already
+        # Emitted exits of the newest ranks.
         self._exits: list[RankExited] = []
         self._when_left: Callable[[], None] | None = None
-        # came before their `started`
-        self._waiting_channels: dict[int, socket.socket] = {}
-        # output files that could not be cut, said already
+        # Channels that came before the message of their start.
+        self._early_channels: dict[int, socket.socket] = {}
+        # Output files whose failed truncation was logged.
         self._uncut: dict[str, None] = {}
 
-    # -- beginning
+    # -- start
 
     def begin(self) -> KeeperState:
-        """Sweep, find or start the keeper, adopt the ranks it holds. Raises PermanentError when no keeper can be had."""
+        """Sweep, find or start the keeper, and adopt its ranks. Raises PermanentError without a keeper."""
         state = self.keeper.begin()
         if not state.ranks:
             return state
@@ -97,11 +97,11 @@ class Reconciler:
         for item in state.ranks:
             gang.ranks[item["rank"]].is_alive = item["exit_code"] is None
         log.info("adopted attempt %s, ranks %s", gang.attempt, [rank.rank for rank in gang.alive])
-        self.log_search.begun(gang, adopted=True)
+        self.log_search.on_gang_started(gang, adopted=True)
         return state
 
-    def report_beginning(self, state: KeeperState, already: list[object]) -> None:
-        """Tell, after joining, what became of the ranks an earlier life started, but exits that wait to be sent `already`."""
+    def report_adopted(self, state: KeeperState, spooled: list[object]) -> None:
+        """Report, after joining, the ranks of an earlier agent instance, without exits that wait in the spool already."""
         gang = self.gang
         if gang is None:
             self._confirm_gone()
@@ -110,21 +110,21 @@ class Reconciler:
         self._emitter.emit(gang.started(cold=state.cold))
         for rank, packets in state.buffered.items():
             for packet in packets:
-                self._take_packet(rank, packet)
+                self._on_packet(rank, packet)
         self.channels.add(state.channels)
-        waiting = [fact for fact in already if isinstance(fact, RankExited)]
-        self._exits = [fact for fact in waiting if fact.attempt == gang.attempt]
+        exits = [fact for fact in spooled if isinstance(fact, RankExited)]
+        self._exits = [fact for fact in exits if fact.attempt == gang.attempt]
         known = {fact.rank for fact in self._exits}
         for item in state.ranks:
-            known_already = item["acknowledged"] or item["end_requested"] or item["rank"] in known
-            if item["exit_code"] is not None and not known_already:
+            is_known = item["acknowledged"] or item["end_requested"] or item["rank"] in known
+            if item["exit_code"] is not None and not is_known:
                 self.channels.read(item["rank"])
-                self._tell_exit(gang, item["rank"], item["exit_code"])
+                self._emit_exit(gang, item["rank"], item["exit_code"])
 
     # -- the assignment
 
     def report_again(self) -> None:
-        """Tell what became of the ranks, as at the beginning: whoever did not know this agent then has passed it over."""
+        """Report the ranks again: the supervisor ignored signals of an agent it did not know yet."""
         if self.gang is not None:
             self._emitter.emit(self.gang.started(cold=self._cold))
         for fact in self._exits:
@@ -133,21 +133,21 @@ class Reconciler:
             self._confirm_gone()
 
     def assign(self, assignment: Assignment, *, is_mine: bool) -> None:
-        """Take what the register holds; older epochs than one obeyed before are ignored.
+        """Handle the register's assignment, unless its epoch is older than one accepted before.
 
-        What is not meant for this life ends ranks of older epochs, and starts nothing.
+        An assignment that is not meant for this instance ends ranks of older epochs, and starts
+        none.
         """
         if assignment.epoch < self._identity.epoch:
-            log.info("ignored an assignment of epoch %d", assignment.epoch)
+            log.info("ignored an assignment of the older epoch %d", assignment.epoch)
             return
         self._identity.refuse_older(assignment.epoch)
         before, self._assignment = self._assignment, assignment
         was_mine, self._is_mine = self._is_mine, is_mine
         if is_mine:
             self.preloader.want(assignment.warm)
-        same = before is not None and replace(before, warm=assignment.warm) == assignment
-        if same and was_mine == is_mine:
-            # nothing else is wanted than before
+        is_same = before is not None and replace(before, warm=assignment.warm) == assignment
+        if is_same and was_mine == is_mine:
             return
         if assignment.plan is None and self.gang is None and self._launcher.launch is None:
             if is_mine:
@@ -156,28 +156,28 @@ class Reconciler:
         self.reconcile()
 
     def reconcile(self) -> None:
-        """Do the next thing that is missing, if nothing is under way."""
-        wanted = self._assignment
-        if wanted is None or not self.keeper.is_up or self._when_left is not None:
+        """Take the next step towards the assignment, unless one is under way."""
+        assignment = self._assignment
+        if assignment is None or not self.keeper.is_up or self._when_left is not None:
             return
         gang, launch = self.gang, self._launcher.launch
         if launch is not None:
-            self._go_on(launch, wanted)
+            self._continue_launch(launch, assignment)
         elif gang is not None:
-            if wanted.plan is None or wanted.epoch > gang.epoch:
+            if assignment.plan is None or assignment.epoch > gang.epoch:
                 self._terminator.begin(
                     gang,
-                    grace_seconds=wanted.grace_seconds,
-                    stacks_seconds=wanted.stacks_seconds,
+                    grace_seconds=assignment.grace_seconds,
+                    stacks_seconds=assignment.stacks_seconds,
                 )
-        elif wanted.plan is not None and self._may_launch(wanted):
-            self._launcher.begin(wanted)
+        elif assignment.plan is not None and self._may_launch(assignment):
+            self._launcher.begin(assignment)
 
     def fence(self, reason: str) -> None:
-        """End the ranks on our own account."""
-        end = self._terminator.current
-        if self.gang is not None and (end is None or not end.fenced):
-            log.warning("fenced: %s", reason)
+        """End the ranks without an order of the supervisor."""
+        termination = self._terminator.current
+        if self.gang is not None and (termination is None or not termination.fenced):
+            log.warning("fenced, so the ranks are killed: %s", reason)
             self._terminator.begin(self.gang, grace_seconds=0.0, fenced=True)
 
     def leave(self, when_left: Callable[[], None]) -> None:
@@ -185,45 +185,42 @@ class Reconciler:
         self._when_left = when_left
         self.keeper.leave()
 
-    def _may_launch(self, wanted: Assignment) -> bool:
+    def _may_launch(self, assignment: Assignment) -> bool:
         launched = self._identity.launched
-        was_launched = launched is not None and launched[0] >= wanted.epoch
+        was_launched = launched is not None and launched[0] >= assignment.epoch
         return self.is_sure and self._is_mine and not was_launched
 
     def _confirm_gone(self) -> None:
-        """Say that nothing is left of the newest attempt: true, since nothing runs here and earlier lives were swept."""
+        """Report the newest attempt as terminated: no rank runs here, and the sweep ended those of earlier instances."""
         launched = self._identity.launched
         if launched is not None:
-            epoch, attempt = launched
-            self._emitter.emit(
-                RanksTerminated(**self._emitter.next_header(), epoch=epoch, attempt=attempt)
-            )
+            self._emit_terminated(*launched)
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if launched is None or launched[1] != idle.attempt:
-            # Its plan was overtaken before it was read; the epoch obeyed since then keeps it from ever being started.
-            self._emitter.emit(
-                RanksTerminated(
-                    **self._emitter.next_header(), epoch=idle.epoch, attempt=idle.attempt
-                )
-            )
+            # Its plan was replaced before it was read, and its epoch is refused since.
+            self._emit_terminated(idle.epoch, idle.attempt)
 
-    # -- ranks come and go
+    def _emit_terminated(self, epoch: int, attempt: AttemptId) -> None:
+        header = self._emitter.next_header()
+        self._emitter.emit(RanksTerminated(**header, epoch=epoch, attempt=attempt))
 
-    def _go_on(self, launch: Launch, wanted: Assignment) -> None:
-        is_overtaken = wanted.plan is None or wanted.epoch > launch.assignment.epoch
-        if (is_overtaken or not self._is_mine) and not launch.is_sent:
+    # -- ranks start and end
+
+    def _continue_launch(self, launch: Launch, assignment: Assignment) -> None:
+        is_replaced = assignment.plan is None or assignment.epoch > launch.assignment.epoch
+        if (is_replaced or not self._is_mine) and not launch.is_sent:
             self._launcher.call_off()
             self._confirm_gone()
             self.reconcile()
         elif self.is_sure:
             self._launcher.go_on()
 
-    def _started(self, message: dict[str, Any]) -> None:
+    def _on_started(self, message: dict[str, Any]) -> None:
         launch = self._launcher.started()
         if launch is None:
-            # ranks that nobody here has asked for
+            # Ranks that this agent did not launch.
             if self.gang is None:
                 self.keeper.send("kill", epoch=self._identity.epoch)
             return
@@ -235,50 +232,50 @@ class Reconciler:
             time.monotonic(),
             spawned_at=launch.sent_at,
         )
-        self.log_search.begun(self.gang)
+        self.log_search.on_gang_started(self.gang)
         self._cold, self._exits, self._uncut = message["cold"], [], {}
         self._emitter.emit(self.gang.started(cold=self._cold))
         if not self._cold:
             self.preloader.served()
-        channels, self._waiting_channels = self._waiting_channels, {}
+        channels, self._early_channels = self._early_channels, {}
         self.channels.add(channels)
         self._emitter.heartbeat()
         self.reconcile()
 
-    def _spawn_failed(self, reason: str) -> None:
+    def _on_spawn_failed(self, reason: str) -> None:
         if self._launcher.launch is None and self.gang is not None:
-            # We adopted a gang that was still being spawned; the keeper has ended it by now.
+            # The agent adopted a gang that was still being spawned; the keeper has ended it by now.
             self._launcher.launch = Launch(assignment=self.gang.assignment)
             self.channels.finish()
             self.gang = None
-            self.log_search.gone()
+            self.log_search.on_gang_terminated()
             self._terminator.finish()
         self._launcher.failed(reason)
 
-    def _gone(self, left_behind: tuple[int, ...]) -> None:
+    def _on_terminated(self, left_behind: tuple[int, ...]) -> None:
         self.channels.finish()
-        gang, end = self.gang, self._terminator.finish()
+        gang, termination = self.gang, self._terminator.finish()
         self.gang = None
-        self.log_search.gone()
+        self.log_search.on_gang_terminated()
         if gang is not None:
-            end = end or Termination(gang=gang, kill_at=0.0)
-            for said in gang.terminated(
+            end = termination or Termination(gang=gang, kill_at=0.0)
+            for fact in gang.terminated(
                 left_behind=left_behind, fenced=end.fenced, stacks=end.stacks, stands=end.stands
             ):
-                self._emitter.emit(said)
+                self._emitter.emit(fact)
             self._emitter.heartbeat()
             clear = partial(flight_recorder.remove_pipes, gang.plan.output_folder, gang.plan.ranks)
             self._loop.in_background(clear, lambda *_: None)
         self.reconcile()
 
-    def _tell_exit(self, gang: LocalGang, rank: int, exit_code: int | None) -> None:
+    def _emit_exit(self, gang: LocalGang, rank: int, exit_code: int | None) -> None:
         fact = gang.exited(rank, exit_code)
         self._exits.append(fact)
         self._emitter.emit(fact)
         if exit_code not in ORDERLY_EXITS:
-            self.log_search.ended(gang, rank)
+            self.log_search.on_rank_failed(gang, rank)
 
-    def _exited(self, message: dict[str, Any]) -> None:
+    def _on_exited(self, message: dict[str, Any]) -> None:
         gang, number = self.gang, message["rank"]
         if gang is None or message["epoch"] != gang.epoch:
             return
@@ -286,25 +283,26 @@ class Reconciler:
         if message["end_requested"]:
             gang.ranks[number].is_alive = False
         else:
-            self._tell_exit(gang, number, message["exit_code"])
+            self._emit_exit(gang, number, message["exit_code"])
         is_ending = self._terminator.current is not None
         if not is_ending and not message["end_requested"]:
             if message["exit_code"] not in ORDERLY_EXITS:
-                # The gang is broken, and there is nothing to save: whoever decides can only agree.
+                # The gang is broken and has nothing to save, so the agent need not wait for the
+                # supervisor.
                 self._terminator.begin(gang, grace_seconds=0.0)
         elif is_ending and not gang.alive:
-            # what they left behind
+            # Kill the processes that the ranks left behind.
             self._terminator.kill()
 
     # -- the keeper and the ranks
 
     def acknowledge(self, exits: list[RankExited]) -> None:
-        """Let the keeper forget exits that the store has."""
+        """Have the keeper drop exits that the store has."""
         for fact in exits:
             self.keeper.send("acknowledge", epoch=fact.epoch, rank=fact.rank)
 
     def signal_rank(self, rank: int, number: int) -> None:
-        """Hit one rank as a drill does: what follows counts as its own doing."""
+        """Send a signal to one rank, as a drill: what follows counts as the rank's own failure."""
         self.keeper.send("signal", rank=rank, signal=number, ends=False)
 
     def bound_outputs(self) -> None:
@@ -318,54 +316,56 @@ class Reconciler:
                     output_files.truncate(path, gang.plan.output_limit_bytes)
                 except OSError as error:
                     if path.name not in self._uncut:
-                        log.warning("cannot cut %s: %s; said once", path, error)
+                        log.warning(
+                            "cannot truncate %s: %s; further failures are not logged", path, error
+                        )
                     self._uncut[path.name] = None
 
-    def _hear_keeper(self, message: dict[str, Any]) -> None:
+    def _on_keeper_message(self, message: dict[str, Any]) -> None:
         match message["kind"]:
             case "channel":
-                self._waiting_channels[message["rank"]] = message["socket"]
+                self._early_channels[message["rank"]] = message["socket"]
             case "started":
                 self.keeper.answered()
-                self._started(message)
+                self._on_started(message)
             case "failed":
                 self.keeper.answered()
-                self._spawn_failed(message["reason"])
+                self._on_spawn_failed(message["reason"])
             case "exited":
-                self._exited(message)
+                self._on_exited(message)
             case "warm":
                 self.preloader.hear(message)
             case "terminated":
                 self.keeper.answered()
-                self._gone(tuple(message["left_behind"]))
+                self._on_terminated(tuple(message["left_behind"]))
 
-    def _lost_with_keeper(self, left_behind: tuple[int, ...]) -> None:
-        """Say what became of the ranks of a keeper that died: they died with it, as the sweep has seen."""
+    def _on_keeper_lost(self, left_behind: tuple[int, ...]) -> None:
+        """Report the ranks of a keeper that died: they died with it, as the sweep confirmed."""
         launch = self._launcher.launch
         if launch is not None and launch.is_sent:
             self._launcher.failed("the keeper died while it started the ranks")
         gang = self.gang
-        is_meant = self._terminator.current is not None or self._when_left is not None
+        is_intended = self._terminator.current is not None or self._when_left is not None
         for rank in list(gang.alive) if gang is not None else []:
             self.channels.read(rank.rank)
-            if gang is not None and not is_meant:
-                self._tell_exit(gang, rank.rank, None)
+            if gang is not None and not is_intended:
+                self._emit_exit(gang, rank.rank, None)
             rank.is_alive = False
-        if is_meant:
-            self._gone(left_behind)
+        if is_intended:
+            self._on_terminated(left_behind)
         if self._when_left is not None:
             self._when_left()
         else:
             self.preloader.begin()
             self.reconcile()
 
-    def _take_packet(self, rank: int, packet: bytes) -> None:
+    def _on_packet(self, rank: int, packet: bytes) -> None:
         gang = self.gang
         if gang is None or rank not in gang.ranks:
             return
         before = gang.hello
-        for said in gang.on_packet(rank, packet, time.monotonic()):
-            self._emitter.emit(said)
+        for fact in gang.on_packet(rank, packet, time.monotonic()):
+            self._emitter.emit(fact)
         if gang.hello is not None and gang.hello != before:
             annotations = {
                 "assignment": to_message(gang.assignment),

@@ -24,8 +24,8 @@ def refusal(
 ) -> str:
     """Return why a task is refused; "" when it is accepted. `epoch`: the highest this node accepted; `life`: this agent's.
 
-    `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then: it was meant for the ranks of
-    its own time.
+    `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then:
+    it was meant for the ranks of its own time.
     """
     if task.node != node:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"

@@ -133,7 +133,7 @@ def test_a_reader_of_logs_that_dies_is_replaced_and_goes_on_where_it_was(node: N
     wait_for_line(node, "(2)")
     assert [match.text[-3:] for match in told(node)] == ["(1)", "(2)"]
     assert [os.path.exists(f"/proc/{pid}") for pid in pids.values()] == [True]
-    assert "whoever reads logs ended" in node.log()
+    assert "log reader ended" in node.log()
 
 
 def test_the_kernels_lines_of_the_runs_time_are_told(node: Node) -> None:

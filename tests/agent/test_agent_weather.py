@@ -112,7 +112,7 @@ def test_a_full_disk_ends_nobody(cramped: Node) -> None:
     ballast.unlink()
     os.kill(second[1], signal.SIGKILL)
     node.wait_for("RankExited", lambda said: said.epoch == 3)
-    wait_until(lambda: "there is room again" in node.log(), "word of there being room")
+    wait_until(lambda: "can be written again" in node.log(), "the disk having room")
     assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 3
 
 
@@ -176,13 +176,13 @@ def test_output_that_a_full_disk_takes_no_more_is_lost_alone(cramped: Node) -> N
     (folder / "rank0.out").write_bytes(b"a line of the rank\n" * 10_000)
     fill(node.folder)
     pids = node.launch(plan, epoch=1)
-    wait_until(lambda: "cannot cut" in node.log(), "an output that cannot be cut")
+    wait_until(lambda: "cannot truncate" in node.log(), "an output that cannot be cut")
     beats = node.beats()
     before = wait_until(lambda: next(beats).last_step or 0, "a step")
     wait_until(lambda: (next(beats).last_step or 0) > before + 100, "further steps")
     assert all(is_alive(pid) for pid in pids.values())
     assert agent.poll() is None
-    assert node.log().count("cannot cut") == 1
+    assert node.log().count("cannot truncate") == 1
     assert not list(folder.glob("*.part"))
 
 

@@ -1,7 +1,7 @@
-"""The reader: a child of low priority that reads logs (`python -m runner.collect`), spoken to over a pipe, line by line.
+"""The log reader: a child of low priority that reads logs (`python -m runner.collect`), connected by pipes, one message a line.
 
-Nothing here waits for it: it may hang over a disk, and die of what it reads. It is started with the first order; one that died, or
-took no order, is replaced by the next order that comes after it.
+The agent never waits for it: it may hang on a disk, or die of the text it reads. The first request
+starts it; one that died, or does not accept a request, is replaced at the next request.
 """
 
 from __future__ import annotations
@@ -22,105 +22,108 @@ from runner.facts import wire
 
 log = logging.getLogger("stoker.agent")
 
-# for one search, for taking an order, and between two words; far above what they take; chosen
+# For one search, for accepting a request, and between two messages; far above what they take;
+# chosen.
 LIMIT_SECONDS = 30.0
-# between two tries to hand over an order; chosen
+# Between two tries to write a request; chosen.
 PUSH_SECONDS = 0.05
-AGAIN_SECONDS = (
-    1.0,
-    5.0,
-    60.0,
-    # until one that died is replaced, the more often the later; chosen
-)
-# others train, or restart ranks, meanwhile
+# Until a reader that died is replaced, after its first, second and later deaths; chosen.
+RESTART_BACKOFF_SECONDS = (1.0, 5.0, 60.0)
+# Training and restarts come first.
 NICE = 10
 ERRORS_NAME = "reader.err"
-# an answer names every log of a node
-MOST_ANSWER_BYTES = 16 * 1024 * 1024
+# A result names every log of a node.
+MAX_RESULT_BYTES = 16 * 1024 * 1024
 _READ_BYTES = 1 << 20
 
 
 class Reader:
-    """Owned by the agent's loop. `on_word` takes its messages; `on_death(seconds)` asks to come back after so long."""
+    """Owned by the agent's loop. `on_message` handles its messages; `on_death(seconds)` is to send the requests again later."""
 
     def __init__(
         self,
         loop: EventLoop,
         folder: Path,
         *,
-        on_word: Callable[[object], None],
+        on_message: Callable[[object], None],
         on_death: Callable[[float], None],
     ) -> None:
-        """`folder`: where its errors go."""
+        """`folder`: of its log file."""
         self._loop, self._folder = loop, folder
-        self._on_word, self._on_death = on_word, on_death
+        self._on_message, self._on_death = on_message, on_death
         self._child: subprocess.Popen[bytes] | None = None
-        # Killed. One that waits for a disk does not die of it, and nobody waits for it.
-        self._old: list[subprocess.Popen[bytes]] = []
-        # not a whole line yet
-        self._said = b""
-        # that its pipe has not taken yet
-        self._orders = b""
+        # A killed child that waits for a disk lingers on.
+        self._killed: list[subprocess.Popen[bytes]] = []
+        # An unfinished line.
+        self._rest = b""
+        # Requests that its pipe has not accepted yet.
+        self._unsent = b""
         self._num_deaths = 0
-        self._is_over = False
+        self._is_closed = False
 
     @property
-    def is_there(self) -> bool:
-        """Whether there is one that orders go to."""
+    def is_running(self) -> bool:
+        """Whether there is a child."""
         return self._child is not None
 
-    def order(self, order: object) -> None:
-        """Hand over an order; whoever is to obey is started if need be."""
-        if self._is_over:
+    def send(self, request: object) -> None:
+        """Send a request; starts the child if there is none."""
+        if self._is_closed:
             return
-        self._orders += wire.encode(order) + b"\n"
+        self._unsent += wire.encode(request) + b"\n"
         self._push(time.monotonic() + LIMIT_SECONDS)
 
-    def forgive(self) -> None:
-        """Begin to count its deaths anew."""
+    def reset_backoff(self) -> None:
+        """Count its deaths from 0."""
         self._num_deaths = 0
 
-    def died(self, why: str) -> None:
-        """Give it up, for a reason that is logged."""
+    def fail(self, reason: str) -> None:
+        """Kill the child, log the reason, and have it replaced later."""
         self._drop()
-        if self._is_over:
+        if self._is_closed:
             return
-        again_seconds = AGAIN_SECONDS[min(self._num_deaths, len(AGAIN_SECONDS) - 1)]
+        delay_seconds = RESTART_BACKOFF_SECONDS[
+            min(self._num_deaths, len(RESTART_BACKOFF_SECONDS) - 1)
+        ]
         self._num_deaths += 1
-        log.warning("whoever reads logs %s; again in %g s", why, again_seconds)
-        self._on_death(again_seconds)
+        log.warning("log reader %s; restarting in %g s", reason, delay_seconds)
+        self._on_death(delay_seconds)
 
     def close(self) -> None:
-        """End it: nobody will hear of it."""
-        self._is_over = True
-        self._loop.cancel("order")
+        """Kill the child for good."""
+        self._is_closed = True
+        self._loop.cancel("reader request")
         self._drop()
 
     def _push(self, until: float) -> None:
-        """Write what the pipe takes; it is read between two looks. Nothing is left to write after a death."""
-        if not self._orders:
+        """Write what the pipe accepts, and the rest later; the child reads between two polls."""
+        if not self._unsent:
             return
         try:
-            child = self._child or self._started()
+            child = self._child or self._start()
             assert child.stdin is not None
-            self._orders = self._orders[os.write(child.stdin.fileno(), self._orders) :]
+            self._unsent = self._unsent[os.write(child.stdin.fileno(), self._unsent) :]
         except BlockingIOError:
             pass
         except OSError as error:
-            self.died(f"takes no order: {error}")
+            self.fail(f"accepts no request: {error}")
             return
-        if not self._orders:
+        if not self._unsent:
             return
         if time.monotonic() > until:
-            self.died(f"took no order for {LIMIT_SECONDS:g} s")
+            self.fail(f"accepted no request for {LIMIT_SECONDS:g} s")
         else:
-            self._loop.at("order", time.monotonic() + PUSH_SECONDS, partial(self._push, until))
+            self._loop.at(
+                "reader request", time.monotonic() + PUSH_SECONDS, partial(self._push, until)
+            )
 
-    def _started(self) -> subprocess.Popen[bytes]:
-        self._old = [child for child in self._old if child.poll() is None]
-        if self._old:
-            raise OSError(f"the one before it, pid {self._old[0].pid}, cannot be killed yet")
-        # -P: whatever lies in the folder that we were started in is no module of ours.
+    def _start(self) -> subprocess.Popen[bytes]:
+        self._killed = [child for child in self._killed if child.poll() is None]
+        if self._killed:
+            raise OSError(
+                f"the reader before it, pid {self._killed[0].pid}, is killed and has not ended"
+            )
+        # -P: a file in the agent's working folder must not pass for a module.
         command = ["nice", "-n", str(NICE), sys.executable, "-P", "-m", "runner.collect"]
         with (self._folder / ERRORS_NAME).open("wb") as errors:
             child = subprocess.Popen(
@@ -130,11 +133,11 @@ class Reader:
         assert child.stdin is not None
         os.set_blocking(child.stdin.fileno(), False)
         os.set_blocking(child.stdout.fileno(), False)
-        self._child, self._said = child, b""
-        self._loop.watch(child.stdout.fileno(), self._hear)
+        self._child, self._rest = child, b""
+        self._loop.watch(child.stdout.fileno(), self._on_readable)
         return child
 
-    def _hear(self) -> None:
+    def _on_readable(self) -> None:
         child = self._child
         if child is None or child.stdout is None:
             return
@@ -143,30 +146,30 @@ class Reader:
         except BlockingIOError:
             return
         if not data:
-            self.died("ended")
+            self.fail("ended")
             return
-        *lines, self._said = (self._said + data).split(b"\n")
-        if len(self._said) > MOST_ANSWER_BYTES:
-            self.died("says more than it may")
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        if len(self._rest) > MAX_RESULT_BYTES:
+            self.fail(f"sent a line of more than {MAX_RESULT_BYTES} bytes")
             return
         for line in lines:
             try:
-                said = wire.decode(line, limit_bytes=MOST_ANSWER_BYTES)
+                message = wire.decode(line, limit_bytes=MAX_RESULT_BYTES)
             except WireError as error:
-                self.died(f"says what is no message: {error}")
+                self.fail(f"sent a line that is no message: {error}")
                 return
-            self._on_word(said)
+            self._on_message(message)
 
     def _drop(self) -> None:
         child, self._child = self._child, None
-        self._orders = b""
+        self._unsent = b""
         if child is None:
             return
         assert child.stdout is not None
         assert child.stdin is not None
         self._loop.unwatch(child.stdout.fileno())
         child.kill()
-        self._old.append(child)
+        self._killed.append(child)
         child.stdout.close()
         with contextlib.suppress(OSError):
             child.stdin.close()

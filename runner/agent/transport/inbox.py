@@ -17,8 +17,9 @@ MAX_ASSIGNMENT_BYTES = 16 * 1024 * 1024
 class Inbox:
     """Reads `assignment/<node>` and `tasks/<node>`. Callbacks run on the reader's thread and are expected to post.
 
-    `on_confirmed(request)`: the whole register was read after `confirm()` returned that number, and its message was dispatched
-    before. It is not called while the register holds a refused message, because what that one overwrote is unknown.
+    `on_confirmed(request)`: the whole register was read after `confirm()` returned that number, and
+    its message was dispatched before. It is not called while the register holds a refused message,
+    because what that one overwrote is unknown.
     """
 
     def __init__(

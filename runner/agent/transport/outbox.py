@@ -1,7 +1,8 @@
 """The outbox of one session: messages on their way to the store. Durable signals wait in order; heartbeats may be lost.
 
-The session's owner puts signals, a client's writer thread calls `write`. A spool keeps durable signals until the store has
-acknowledged them, so that the next agent instance sends, unchanged, those of one that was killed.
+The session's owner puts signals, a client's writer thread calls `write`. A spool keeps durable
+signals until the store has acknowledged them, so that the next agent instance sends, unchanged,
+those of one that was killed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ MAX_LOGGED = 300
 class Outbox:
     """Signals on their way to the store. `on_acknowledged(facts)` is called on the writer's thread.
 
-    Signals are signed when they are written, so that those of an earlier instance carry the present token's signature.
+    Signals are signed when they are written, so that those of an earlier instance carry the present
+    token's signature.
     """
 
     def __init__(
@@ -167,7 +169,8 @@ class Outbox:
             delay_seconds = min(error.delay_seconds, MAX_DELAY_SECONDS)
             self._warn(f"cannot append to {stream}, trying again: {error}")
         except StoreRolledBack as error:
-            # The supervisor and the operator deal with what was lost; the agent's own signals still have to arrive.
+            # The supervisor and the operator deal with what was lost; the agent's own signals still
+            # have to arrive.
             delay_seconds = 0.0
             self._warn(f"continuing on a rolled-back store: {error}")
             store.forget()

@@ -1,7 +1,8 @@
 """The session: one agent instance's signals to the store, and the store's assignments and tasks for it.
 
-Signals carry a header (node, incarnation, sequence, life) and the signature of the cluster's token; messages from the store are
-accepted with that signature only. One client serves any number of sessions with two threads and one store handle.
+Signals carry a header (node, incarnation, sequence, life) and the signature of the cluster's token;
+messages from the store are accepted with that signature only. One client serves any number of
+sessions with two threads and one store handle.
 """
 
 from __future__ import annotations
@@ -67,7 +68,8 @@ class Listener(Protocol):
 class AgentSession:
     """One agent instance's signals and messages. It has no thread and no connection of its own.
 
-    Its owner's thread alone emits. `rejoin_seconds` is the shortest delay between two joins; it doubles up to MAX_REJOIN_FACTOR.
+    Its owner's thread alone emits. `rejoin_seconds` is the shortest delay between two joins; it
+    doubles up to MAX_REJOIN_FACTOR.
     """
 
     def __init__(
@@ -94,7 +96,8 @@ class AgentSession:
             on_confirmed=listener.on_confirmed,
             on_malformed=listener.on_malformed,
         )
-        # The register's newest version that named this instance (0: none has), and the highest epoch of one that did.
+        # The register's newest version that named this instance (0: none has), and the highest
+        # epoch of one that did.
         self._own_version = self._own_epoch = 0
         # Instances that the register named before it named this one.
         self._earlier_instances = set[str]()

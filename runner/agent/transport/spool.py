@@ -1,7 +1,8 @@
 """The spool: a file of durable signals that the store has not acknowledged, for the next instance of an agent that is killed.
 
-The file is not fsynced: it must survive the process only, since a node's lost heartbeat reports the machine's death. Signals that
-a full disk does not take wait in memory, are sent as always, and are spooled once there is room.
+The file is not fsynced: it must survive the process only, since a node's lost heartbeat reports the
+machine's death. Signals that a full disk does not take wait in memory, are sent as always, and are
+spooled once there is room.
 """
 
 from __future__ import annotations

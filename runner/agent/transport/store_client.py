@@ -1,7 +1,7 @@
 """The store client: two threads and one store handle that serve any number of sessions.
 
-An agent has one session, a benchmark hundreds. Each session's messages are written in calls of their own; all sessions share
-one read.
+An agent has one session, a benchmark hundreds. Each session's messages are written in calls of
+their own; all sessions share one read.
 """
 
 from __future__ import annotations
