@@ -29,7 +29,7 @@ from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.ledger import Ledger
 from runner.journal.journal import Journal, decode_entry
-from runner.load import load_cluster
+from runner.load.specs import load_cluster
 from runner.serve.status_reader import read_status
 from runner.store.protocol import JOURNAL, Store
 from runner.store.registry import open_store

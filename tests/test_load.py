@@ -18,10 +18,11 @@ from runner.errors import SpecError
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
-from runner.load import load_cluster, load_run, load_runbooks
 from runner.load.commands import PLACEHOLDERS
 from runner.load.fields import fields_of
 from runner.load.reference_pages import CLUSTER_EXAMPLE, PAGES, RUN_EXAMPLE, TRAINER_EXAMPLE
+from runner.load.runbooks import load_runbooks
+from runner.load.specs import load_cluster, load_run
 from tests.plans import launch_plan
 
 DOCS = Path(__file__).parent.parent / "docs"

@@ -11,7 +11,7 @@ import pytest
 from healthchecks.registry import all_checks
 from runner.errors import SpecError
 from runner.facts.wire import decode, encode
-from runner.load import load_cluster
+from runner.load.specs import load_cluster
 
 
 def domains(folder: Path, text: str) -> dict[str, dict[str, tuple[str, ...]]]:
@@ -119,7 +119,7 @@ def test_the_names_of_checks_are_those_that_there_are(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     path.write_text(f"name: a\nchecks: [{', '.join(all_checks())}]\n")
     script = (
-        "import sys; from pathlib import Path; from runner.load import load_cluster\n"
+        "import sys; from pathlib import Path; from runner.load.specs import load_cluster\n"
         f"print(*load_cluster(Path({str(path)!r})).checks)\n"
         "print(*(name for name in sys.modules if name.startswith('healthchecks.checks.')))"
     )

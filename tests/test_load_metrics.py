@@ -16,8 +16,8 @@ from runner.facts.specs.metric_pattern import OWN_GROUPS
 from runner.facts.specs.planned_changes import MAX_STEP, PlannedChange
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import decode, encode
-from runner.load import load_run
 from runner.load.metrics import MAX_PLANNED
+from runner.load.specs import load_run
 from tests.cli.test_diagnose_metrics import write as write_curve
 
 RUN = "name: a\ncommand: [x]\n"

@@ -6,7 +6,7 @@ import pytest
 
 from runner.errors import SpecError
 from runner.facts.specs.cluster import StoreSpec, split_address
-from runner.load import load_cluster
+from runner.load.specs import load_cluster
 
 
 def files(folder: Path) -> None:

@@ -35,7 +35,7 @@ from runner.facts.messages.signals import (
     StepRecord,
 )
 from runner.facts.specs.cluster import ClusterSpec
-from runner.load import load_cluster
+from runner.load.specs import load_cluster
 from runner.signer import signer_of
 from runner.store.registry import open_store
 

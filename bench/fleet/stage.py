@@ -22,7 +22,7 @@ from bench.clusters import cpu_seconds
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.requests import Request
-from runner.load import load_cluster
+from runner.load.specs import load_cluster
 from runner.serve.status_reader import read_status
 from runner.signer import signer_of
 from runner.store.registry import open_store

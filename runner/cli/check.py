@@ -18,7 +18,6 @@ from runner.errors import StokerError, UserError
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
 # the program's own code for arguments it does not take; then it printed nothing
 REFUSED = 64
-EXIT_CODES = {"PASS": exit_codes.DONE, "FAIL": exit_codes.FAILED, "UNKNOWN": exit_codes.NO_ANSWER}
 # of the longest check's name
 NAME_WIDTH = 13
 LAST_WORDS_BYTES = 2000
@@ -75,7 +74,7 @@ def check(*, as_json: bool, **asked: Any) -> None:
         output.print_json({"overall": total, "checks": found[:-1]})
     else:
         output.print_text(f"\n{_summary(total)}")
-    click.get_current_context().exit(EXIT_CODES[total["outcome"]])
+    click.get_current_context().exit(exit_codes.OF_CHECK[total["outcome"]])
 
 
 def _arguments(

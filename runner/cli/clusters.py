@@ -158,11 +158,11 @@ def require_status(store: Store, cluster: ClusterSpec) -> ClusterStatus:
 
 def leader_of(store: Store) -> Leader:
     """Say who leads; a holder that died on this machine does not count as alive, however long its lease still runs."""
-    from runner.supervisor.lease import is_known_dead
-
     current = store.lease_holder(LEASE)
     if current is None:
         return Leader()
+    from runner.supervisor.lease import is_known_dead
+
     alive = current.expires_in_seconds > 0 and not is_known_dead(current.holder)
     return Leader(holder=current.holder, alive=alive)
 
@@ -223,10 +223,8 @@ def _named(where: str) -> ClusterSpec:
 
 
 def _loaded(path: Path) -> ClusterSpec:
-    from runner.load import (
-        load_cluster,
-        # brings pydantic and yaml: only where there is a file to read
-    )
+    # Imports yaml, which a cluster without a file of its own does not need.
+    from runner.load.specs import load_cluster
 
     return load_cluster(path)
 

@@ -41,7 +41,7 @@ _NODE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,59}")
 )
 @cluster_option
 def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None:
-    """Lead a cluster until `stoker shutdown`: start its agents, watch its runs, put right what goes wrong.
+    """Supervise a cluster until `stoker shutdown`: start its agents, watch its runs, repair faults.
 
     Only one supervisor leads a cluster. When it dies, agents and ranks go on; the next one takes over where it was. With
     --standby, on this machine or another that reaches the store, that is at most `lease_seconds` later. A standby ends by Ctrl-C,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from runner.errors import StokerError, TemporaryError, UserError
+
 DONE = 0
 FAILED = 1
 BAD_INPUT = 2
 STOPPED = 3
 NO_ANSWER = 4
-STORE_FORGOT = 5
+STORE_ROLLED_BACK = 5
 INTERRUPTED = 130
 
 HELP = """\b
@@ -16,7 +18,22 @@ Exit codes:
   1    failed; the run failed, or something broke
   2    refused: bad input, or something that cannot be done as asked
   3    the run was stopped by a person
-  4    no supervisor leads the cluster, or it did not answer in time; a check could not tell
-  5    the store came back with less than it acknowledged, or damaged: nothing acts until a person decides (`stoker store accept`)
+  4    no supervisor holds the lease, or it did not answer in time; a check is UNKNOWN
+  5    the store lost or damaged acknowledged entries: all action stops until `stoker store accept`
   130  interrupted with Ctrl-C, after an orderly stop
 """
+
+# Outcome of a health check or a check of the store -> exit code.
+OF_CHECK = {"PASS": DONE, "FAIL": FAILED, "UNKNOWN": NO_ANSWER}
+
+
+def of_error(error: StokerError) -> int:
+    """Return the exit code for an error that ends a command."""
+    if isinstance(error, UserError):
+        return BAD_INPUT
+    return NO_ANSWER if isinstance(error, TemporaryError) else FAILED
+
+
+def of_run(state: str) -> int:
+    """Return the exit code for the state that a run ended in."""
+    return {"finished": DONE, "stopped": STOPPED}.get(state, FAILED)

@@ -7,6 +7,24 @@ from collections.abc import Iterable, Sequence
 
 # Of one list in one sentence. Chosen, not measured.
 MAX_WORDS = 16
+# Characters of one piece of text from outside. Chosen, not measured.
+MAX_TEXT = 240
+
+
+def printable(text: str, limit: int = MAX_TEXT) -> str:
+    """Make text from outside harmless on a terminal, and at most `limit` characters long."""
+    cut = text if len(text) <= limit else f"{text[: limit - 3]}..."
+    return "".join(ch if ch.isprintable() else " " for ch in cut).strip()
+
+
+def printable_words(words: Sequence[str]) -> str:
+    """List words from outside, the first few of many: `n1, n2, n3 and 1997 more`."""
+    return join_words([printable(word, 60) for word in words])
+
+
+def setting(value: object) -> str:
+    """Write a setting's value, floats with six digits."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def join_words(words: Sequence[object], *, most: int = MAX_WORDS) -> str:

@@ -6,7 +6,7 @@ A table, and long for that reason alone: a kind without a phrase fails a test.
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from runner.facts.actions import ActionResult
@@ -24,16 +24,7 @@ from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES
-from runner.facts.wording import join_words
-
-# characters of one piece of foreign text; chosen, not measured
-MAX_TEXT = 240
-
-
-def printable(text: str, limit: int = MAX_TEXT) -> str:
-    """Make foreign text harmless on a terminal and at most `limit` characters long."""
-    cut = text if len(text) <= limit else f"{text[: limit - 3]}..."
-    return "".join(ch if ch.isprintable() else " " for ch in cut).strip()
+from runner.facts.wording import join_words, printable, printable_words, setting
 
 
 def exit_in_words(exit_code: int | None) -> str:
@@ -48,19 +39,9 @@ def exit_in_words(exit_code: int | None) -> str:
         return f"was killed by signal {-exit_code}"
 
 
-def setting(value: object) -> str:
-    """Write a setting's value, floats with six digits."""
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def duration(seconds: float) -> str:
     """Write a length of time for a person: milliseconds below a second."""
     return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1000:.0f} ms"
-
-
-def names(some: Sequence[str]) -> str:
-    """List names, the first few of many: "n1, n2, n3 and 1997 more"."""
-    return join_words([printable(name, 60) for name in some])
 
 
 def hardware_name(hardware: str) -> str:
@@ -227,7 +208,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     ),
     Finding: lambda f: f"detector {f.fault}: {printable(f.evidence)}",
     GangStillStepping: lambda f: (
-        f"{f.attempt} has made step {f.step} though {names(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
+        f"{f.attempt} has made step {f.step} though {printable_words(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
     ),
     GangStartTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
     HeartbeatResumed: lambda f: f"{f.node} is heard again",
@@ -262,7 +243,7 @@ def _run_admitted(record: r.RunAdmitted) -> str:
 
 
 def _attempt_planned(record: r.AttemptPlanned) -> str:
-    return f"attempt {record.attempt} planned on {names(record.nodes)}{_because(record.reason)}"
+    return f"attempt {record.attempt} planned on {printable_words(record.nodes)}{_because(record.reason)}"
 
 
 def _attempt_prepared(record: r.AttemptPrepared) -> str:
@@ -413,7 +394,7 @@ def _domain_noted(record: r.DomainStateRecorded) -> str:
     domain = f"{record.domain} {printable(record.name, 60)}"
     if not record.nodes:
         return f"{domain} is no longer down"
-    return f"{domain} is down and blamed; none of its nodes is: {names(record.nodes)}"
+    return f"{domain} is down and blamed; none of its nodes is: {printable_words(record.nodes)}"
 
 
 def _node_launched(record: r.NodeLaunched) -> str:

@@ -15,7 +15,8 @@ from msgspec.structs import replace
 from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
-from runner.history.phrases import decided, hardware_name, heard, names, slowest_phase
+from runner.facts.wording import printable_words
+from runner.history.phrases import decided, hardware_name, heard, slowest_phase
 
 # A node's way into one of these, or out of it, is told; so is the check that follows.
 _OUT = ("suspect", "lost", "quarantined", "repair", "left", "retired")
@@ -206,7 +207,7 @@ class _Threads:
             grace, stacks = record.grace_seconds, record.stacks_seconds
             how = f"SIGTERM, SIGKILL after {grace:g} s" if grace else "SIGKILL, without grace"
             how += f", their stacks first, for {stacks:g} s at most" if stacks else ""
-            return f"ranks on {names(idle)} are ended ({how})"
+            return f"ranks on {printable_words(idle)} are ended ({how})"
         if isinstance(record, r.ActionEnded) and not isinstance(entry.input, ActionResult):
             kind = self.actions.get(record.id, ("an action", _Thread()))[0]
             return f"action {record.id} ({kind}) ended: {record.outcome}: {record.message}"

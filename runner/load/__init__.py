@@ -5,8 +5,3 @@ file, line, field, value and the way out for each problem. It resolves paths and
 where the file lay; it starts nothing and writes nothing. Values follow YAML 1.2: `yes`, `on` and `1:30` are text, `1e-4` is
 a number; anchors, aliases and tags are refused.
 """
-
-from runner.load.runbooks import load_runbooks
-from runner.load.specs import load_cluster, load_run
-
-__all__ = ["load_cluster", "load_run", "load_runbooks"]

@@ -7,8 +7,8 @@ import sys
 from pathlib import Path
 
 from runner.errors import SpecError
-from runner.load import load_cluster, load_run
 from runner.load.reference_pages import PAGES
+from runner.load.specs import load_cluster, load_run
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -27,7 +27,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import Mark
 from runner.journal.journal import Journal
-from runner.load import load_runbooks
+from runner.load.runbooks import load_runbooks
 from runner.providers.protocol import NodeProvider
 from runner.signer import UNSIGNED, Signer
 from runner.store.protocol import Lease, Store

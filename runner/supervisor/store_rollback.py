@@ -27,7 +27,7 @@ from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import MARK_FILE, Mark, read_mark
 from runner.journal.journal import Journal
 from runner.journal.snapshots import kept_snapshots
-from runner.load import load_runbooks
+from runner.load.runbooks import load_runbooks
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 from runner.supervisor.decisions import DecisionLog

@@ -176,11 +176,26 @@ def test_status_tells_of_domains_spares_signatures_and_who_stands_by(cluster: Cl
     ] == ["b:2:1"]
 
 
-def test_looking_at_nodes_imports_nothing_heavy(cluster: Cluster) -> None:
-    """A list of nodes costs neither pydantic nor yaml, and does not read the journal."""
+HEAVY = ("pydantic", "yaml", "rich", "redis", "asyncio", "prometheus_client")
+
+
+@pytest.mark.parametrize(
+    ("command", "needless"),
+    [
+        ("nodes", ("runner.supervisor.decisions", "runner.journal")),
+        (
+            "status",
+            ("runner.decide", "runner.journal", "runner.load", "runner.supervisor.decisions"),
+        ),
+    ],
+)
+def test_looking_imports_nothing_heavy(
+    cluster: Cluster, command: str, needless: tuple[str, ...]
+) -> None:
+    """What only looks reads the published status: neither the journal nor what decides, and no large library."""
     code = (
-        "import sys; from runner.cli.main import cli; cli(['nodes'], standalone_mode=False); "
-        "heavy = {'pydantic', 'yaml', 'rich', 'redis', 'runner.supervisor.decisions', 'asyncio'} & set(sys.modules); "
+        f"import sys; from runner.cli.main import cli; cli([{command!r}], standalone_mode=False); "
+        f"heavy = {set(HEAVY + needless)} & set(sys.modules); "
         "sys.exit(f'imported: {heavy}' if heavy else 0)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runner.cli.reports.status import age_seconds
+from runner.cli.reports.timeline import age_seconds
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import NodeStatus, RunStatus
 from tests.cli.conftest import Cluster, example_view, stoker

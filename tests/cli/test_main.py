@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
+import click
 import pytest
 
-from runner.cli.main import COMMANDS
+from runner.cli.main import COMMANDS, cli
 from tests.cli.conftest import stoker
 
 
@@ -13,6 +16,33 @@ def test_help_lists_commands_and_exit_codes(folder: Path) -> None:
     page = stoker("--help").stdout
     assert all(f"\n  {name} " in page for name in COMMANDS)
     assert "130" in page
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_page_has_each_commands_own_first_sentence(command: str) -> None:
+    """The page is written without importing commands, so its sentences are copies."""
+    found = cli.get_command(click.Context(cli), command)
+    assert found is not None
+    assert found.get_short_help_str(limit=1000) == COMMANDS[command][1]
+
+
+def test_the_first_page_imports_no_command() -> None:
+    """Neither a command nor what it needs: stores, messages, tables."""
+    code = (
+        "import sys; from runner.cli.main import cli; cli(['--help'], standalone_mode=False); "
+        "ours = sorted(name for name in sys.modules if name.startswith('runner.')); "
+        "print(*ours)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1].split() == [
+        "runner.cli",
+        "runner.cli.exit_codes",
+        "runner.cli.main",
+        "runner.cli.options",
+        "runner.errors",
+        "runner.facts",
+        "runner.facts.wording",
+    ]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from runner.cli import exit_codes
 from runner.cli.clusters import cluster_for_run, make_cluster
-from runner.cli.runs.run import check_trainer, exit_code_of, with_changes
+from runner.cli.runs.trainer_settings import check_trainer, with_changes
 from runner.errors import SpecError, UserError
 from runner.facts.specs.run import RunSpec
 from tests.cli.conftest import Cluster, stoker
@@ -117,7 +118,7 @@ def test_a_state_folder_that_cannot_be_written_is_named(folder: Path) -> None:
 
 def test_each_end_of_a_run_has_an_exit_code() -> None:
     """Finished, stopped by a person, failed."""
-    assert [exit_code_of(state) for state in ("finished", "stopped", "failed")] == [0, 3, 1]
+    assert [exit_codes.of_run(state) for state in ("finished", "stopped", "failed")] == [0, 3, 1]
 
 
 def test_placement_goes_by_the_layout_of_the_trainer() -> None:

@@ -36,7 +36,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from runner.facts.specs.runbook import Runbook
 from runner.facts.wire import from_plain
-from runner.load import load_runbooks
+from runner.load.runbooks import load_runbooks
 from runner.simulate.training import Training
 from runner.simulate.world import Watcher, World
 from runner.store.memory.store import MemoryStore

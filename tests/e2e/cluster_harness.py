@@ -27,7 +27,7 @@ from runner.facts.messages.cluster_status import (
 )
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.specs.cluster import ClusterSpec
-from runner.load import load_cluster
+from runner.load.specs import load_cluster
 from runner.serve.status_reader import read_status
 from runner.store.protocol import Store
 from runner.store.registry import open_store

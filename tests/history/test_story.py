@@ -3,7 +3,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from runner.decide.state import apply
-from runner.facts import faults, wire
+from runner.facts import faults, wire, wording
 from runner.facts.actions import Action, ActionResult
 from runner.facts.checkpoints import Trust
 from runner.facts.ids import AttemptId
@@ -226,8 +226,8 @@ def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> N
 
 def test_hostile_text_cannot_paint_the_terminal() -> None:
     """Control characters in foreign text are blanked, and its length is bounded."""
-    assert phrases.printable("a\x1b[2Jb\r\nc") == "a [2Jb  c"
-    assert len(phrases.printable("x" * 10_000)) <= phrases.MAX_TEXT
+    assert wording.printable("a\x1b[2Jb\r\nc") == "a [2Jb  c"
+    assert len(wording.printable("x" * 10_000)) <= wording.MAX_TEXT
 
 
 def test_exits_are_told_as_people_say_them() -> None:

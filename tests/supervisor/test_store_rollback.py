@@ -231,6 +231,6 @@ def test_a_mixture_of_two_states_is_not_accepted(cluster: ClusterSpec) -> None:
 
 def test_the_exit_code_is_the_one_that_is_documented() -> None:
     """Unit files and whoever keeps a supervisor go by it."""
-    assert EXIT_CODE == exit_codes.STORE_FORGOT
+    assert EXIT_CODE == exit_codes.STORE_ROLLED_BACK
     unit = (Path(__file__).parents[2] / "deploy" / "stoker-supervise.service").read_text()
     assert f"RestartPreventExitStatus={EXIT_CODE}\n" in unit

@@ -67,13 +67,13 @@ def diagnose(
     pattern: str | None,
     run_file: str | None,
 ) -> None:
-    """Say what went wrong in logs of a run, and show the lines that say so. Several FILES are the ranks of one run.
+    """Find the root cause in logs of a run, and show the lines behind it. Several FILES are the ranks of one run.
 
     A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1. `-` reads standard input.
     """
     run = None
     if run_file is not None:
-        from runner.load import load_run
+        from runner.load.specs import load_run
 
         run = load_run(run_file)
     if metrics:

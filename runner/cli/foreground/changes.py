@@ -13,7 +13,7 @@ from runner.facts.messages.cluster_status import (
     RunStatus,
 )
 from runner.facts.remedies import REMEDIES
-from runner.history.phrases import printable, setting
+from runner.facts.wording import printable, setting
 
 QUIET_STATES = (
     "absent",

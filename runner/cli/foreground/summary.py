@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from runner.cli import output
 from runner.cli.reports.tables import incidents_table, step_of
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
-from runner.history.phrases import printable
+from runner.facts.wording import printable
 
 CAUSES_IN_WORDS = {
     "initial_start": "first start",

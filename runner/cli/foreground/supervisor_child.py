@@ -115,7 +115,7 @@ class SupervisorChild:
             return
         if now < self._not_before or self._leads():
             return
-        if self._process is not None and self._process.returncode == exit_codes.STORE_FORGOT:
+        if self._process is not None and self._process.returncode == exit_codes.STORE_ROLLED_BACK:
             raise SupervisorLost(
                 f"{self._last_words().removeprefix('stoker: ')}; the ranks go on without it"
             )

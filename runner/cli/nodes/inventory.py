@@ -8,18 +8,14 @@ import click
 
 from runner.cli import output
 from runner.cli.clusters import find_cluster, require_status, store_of
-from runner.cli.nodes.tables import (
-    FEW,
+from runner.cli.nodes.details import (
     domains_of,
-    fleet_in_short,
     hardware_in_full,
     hardware_table,
     is_remarkable,
-    left_out,
     node_in_full,
-    nodes_table,
-    shown_nodes,
 )
+from runner.cli.nodes.tables import FEW, fleet_in_short, left_out, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
 from runner.decide.state.cluster_state import Hardware, State
 from runner.errors import UserError
@@ -60,7 +56,7 @@ def nodes(
     where: str | None,
     as_json: bool,
 ) -> None:
-    """List the nodes: state, what runs there, when they were heard last, and how the spares stand.
+    """List the nodes: state, attempt, last heartbeat, and how many spares there are.
 
     Of a large fleet those are listed that are not simply active or spare. With NODE: everything about that one.
     """
@@ -97,7 +93,7 @@ def nodes(
 @cluster_option
 @json_option
 def hardware(name: str | None, *, everything: bool, where: str | None, as_json: bool) -> None:
-    """List the hardware ever seen: the names it had, its offences, and whether it may serve.
+    """List all hardware ever seen: its node names, faults, and whether it may serve.
 
     A machine is known by its parts (board serial, GPUs, network cards), not by the name of its node: a bad one that comes
     back under another name is refused. `stoker readmit NODE` lets it in again. Offences count for `lemon_days`.

@@ -65,7 +65,7 @@ def swap(
     where: str | None,
     as_json: bool,
 ) -> None:
-    """Put a spare in a node's place: at the next checkpoint, which is asked for now.
+    """Replace a node by a spare at the next checkpoint, which is requested now.
 
     The run goes on from that checkpoint, so no step is lost. The node goes to repair, until `stoker readmit`. Without a spare
     that fits the swap is refused; `stoker drain` takes the node out all the same. Done when the node is out.
@@ -86,7 +86,7 @@ def swap(
 def drain(
     node: str, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
 ) -> None:
-    """Take a node out of service at the next checkpoint, whether a spare is there or not.
+    """Take a node out of service at the next checkpoint, with or without a spare.
 
     With a spare the run goes on there; without one it waits, and somebody is paged. The node goes to repair, until
     `stoker readmit`. Its hardware is not blamed.
@@ -106,7 +106,7 @@ def drain(
 def quarantine(
     node: str, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
 ) -> None:
-    """Take a node out because its hardware is bad: it is refused from now on, under whatever name it comes back.
+    """Take a node out of service and refuse its hardware from now on, under any node name.
 
     A node that serves leaves at the next checkpoint, as with `stoker drain`.
     """
@@ -121,7 +121,7 @@ def quarantine(
 def readmit(
     node: str, *, reason: str, timeout_seconds: float, where: str | None, as_json: bool
 ) -> None:
-    """Let a node that is out, or on its way out, come back: it is checked, and then it is a spare.
+    """Let a node return to service: it is checked, then it becomes a spare.
 
     What its hardware did before counts no more. Hardware that was retired stays out.
     """
@@ -146,7 +146,7 @@ def retire(
     where: str | None,
     as_json: bool,
 ) -> None:
-    """Take a node out for good: it leaves at the next checkpoint, its agent ends, and its hardware is never used again.
+    """Take a node out of service for good; its hardware is never used again.
 
     There is no way back; `stoker quarantine` refuses hardware until it is readmitted.
     """

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from runner.cli import output
-from runner.decide.nodes.hardware import recent_hardware_faults
-from runner.decide.state.cluster_state import Hardware, Node
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, SparesStatus
-from runner.facts.specs.cluster import ClusterSpec
-from runner.history.phrases import names, printable
+from runner.facts.wording import printable
 
 # rows that are shown whole; chosen, not measured
 FEW = 50
@@ -24,10 +21,10 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
     ("state", lambda n, _: n.state),
     ("since", lambda n, now: "-" if n.since is None else output.seconds(max(0.0, now - n.since))),
     ("attempt", lambda n, _: str(n.attempt or "-")),
-    ("ranks", lambda n, _: _ranks(n.ranks_alive)),
+    ("ranks", lambda n, _: ranks_text(n.ranks_alive)),
     ("heard", lambda n, _: _heard(n)),
     ("memory", lambda n, _: output.size(n.agent_resident_bytes)),
-    ("warm", lambda n, _: _warm(n)),
+    ("warm", lambda n, _: warm_text(n)),
     ("hardware", lambda n, _: short_hardware(n.hardware)),
     ("offences", lambda n, _: str(n.offences) if n.offences else "-"),
     ("domain", lambda n, _: printable(n.domain, 40) or "-"),
@@ -113,7 +110,7 @@ def _by_number(item: tuple[str, int]) -> tuple[int, str]:
     return -item[1], item[0]
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def ranks_text(ranks: Sequence[int]) -> str:
     """Write ranks, runs of them short: "0-7"."""
     if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
         return f"{ranks[0]}-{ranks[-1]}"
@@ -124,20 +121,20 @@ def _heard(node: NodeStatus) -> str:
     return "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago"
 
 
-def _warm(node: NodeStatus) -> str:
+def warm_text(node: NodeStatus) -> str:
     """Say how a node's warm process is: "ready 480 MB"."""
     size = output.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
     return f"{printable(node.warm, 60)} {size}".strip() or "-"
 
 
 def _why(node: NodeStatus, now: float) -> str:
-    parts = [leaving_in_words(node, now)] if node.leaving is not None else []
+    parts = [drain_text(node, now)] if node.leaving is not None else []
     parts += [f"down with {node.domain_down}"] if node.domain_down else []
     parts += [node.reason] if node.reason else []
     return printable("; ".join(parts), 100)
 
 
-def leaving_in_words(node: NodeStatus, now: float) -> str:
+def drain_text(node: NodeStatus, now: float) -> str:
     """Say where a node is going, since when, and why; "" when it stays."""
     leaving = node.leaving
     if leaving is None:
@@ -147,122 +144,3 @@ def leaving_in_words(node: NodeStatus, now: float) -> str:
     if leaving.by_time is not None:
         told += f", within {output.seconds(max(0.0, leaving.by_time - now))} in any case"
     return told + (f": {leaving.reason}" if leaving.reason else "")
-
-
-# ---- one node, and hardware -----------------------------------------------------------------------------------------
-
-
-def node_in_full(
-    node: NodeStatus,
-    known: Node | None,
-    hardware: Hardware | None,
-    *,
-    cluster: ClusterSpec,
-    now: float,
-) -> str:
-    """Tell all of one node: what it does, its agent, its hardware and what that did."""
-    since = "" if node.since is None else f" for {output.seconds(max(0.0, now - node.since))}"
-    lines = [f"{node.node}: {node.state}{since}{_because(node.reason)}"]
-    facts: dict[str, str] = {
-        "serves": f"{node.attempt}, ranks {_ranks(node.ranks_alive)}" if node.attempt else "",
-        "agent": _agent(node, known),
-        "warm": _warm(node) if node.warm else "",
-        "unread": f"{output.size(node.log_bytes_skipped)} of its ranks' output, in floods"
-        if node.log_bytes_skipped
-        else "",
-        "domains": ", ".join(domains_of(cluster, node.node)),
-        "down with": node.domain_down,
-        "leaves": printable(leaving_in_words(node, now).removeprefix("leaves ")),
-        "last check": _checked(known, now),
-    }
-    lines += _aligned(facts)
-    if hardware is not None:
-        lines += ["", *hardware_in_full(hardware, cluster=cluster, now=now)]
-    elif node.hardware:
-        lines += ["", f"hardware {printable(node.hardware)}"]
-    return "\n".join(lines)
-
-
-def hardware_in_full(hardware: Hardware, *, cluster: ClusterSpec, now: float) -> list[str]:
-    """Tell what is known of hardware, its offences with dates and incidents included."""
-    facts = {
-        "parts": ", ".join(printable(part, 80) for part in hardware.parts),
-        "names": names(hardware.nodes),
-        "verdict": verdict_in_words(hardware),
-        "offences": f"{recent_hardware_faults(hardware, cluster, now)} count, of the last "
-        f"{cluster.lemon_days:g} days; {cluster.lemon_offences} make a lemon",
-    }
-    lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
-    for offence in hardware.offences:
-        incident = f" ({offence.incident})" if offence.incident else ""
-        told = f"{offence.fault} as {offence.node}{_because(offence.evidence)}{incident}"
-        lines.append(f"    {output.moment(offence.at)}  {told}")
-    return lines
-
-
-def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float) -> str:
-    """Lay out hardware."""
-    columns = ("hardware", "names", "verdict", "offences", "last", "why")
-    rows = [
-        (
-            printable(known.hardware, 80),
-            names(known.nodes),
-            known.verdict or "-",
-            str(recent_hardware_faults(known, cluster, now) or "-"),
-            output.moment(known.offences[-1].at) if known.offences else "-",
-            printable(known.reason or (known.offences[-1].fault if known.offences else ""), 80),
-        )
-        for known in some
-    ]
-    return output.table(columns, rows)
-
-
-def is_remarkable(hardware: Hardware) -> bool:
-    """Whether there is anything to say of hardware but that it is there."""
-    return bool(hardware.verdict or hardware.offences or len(hardware.nodes) > 1)
-
-
-def verdict_in_words(hardware: Hardware) -> str:
-    """Say whether hardware may serve, since when, who said so and why."""
-    if not hardware.verdict:
-        return "welcome"
-    since = "" if hardware.judged_at is None else f" since {output.moment(hardware.judged_at)}"
-    by = f" by {printable(hardware.by, 60)}" if hardware.by else ""
-    return f"{hardware.verdict}{since}{by}{_because(hardware.reason)}"
-
-
-def domains_of(cluster: ClusterSpec, node: str) -> list[str]:
-    """Return the failure domains a node is in, the nearest first: "switch s1", "rack r2"."""
-    return [
-        f"{kind} {name}"
-        for kind, domains in cluster.domains.items()
-        for name, nodes in domains.items()
-        if node in nodes
-    ]
-
-
-def _agent(node: NodeStatus, known: Node | None) -> str:
-    parts = [f"pid {node.agent_pid}"] if node.agent_pid else []
-    parts += [f"{output.size(node.agent_resident_bytes)}"] if node.agent_resident_bytes else []
-    parts += [f"at {printable(node.address, 60)}"] if node.address else []
-    parts += [f"incarnation {known.incarnation}"] if known is not None and known.incarnation else []
-    parts += [f"{node.slots} slots"] if node.slots else []
-    heard = node.heard_seconds_ago
-    parts.append("never heard" if heard is None else f"heard {heard:.1f} s ago")
-    return ", ".join(parts)
-
-
-def _checked(known: Node | None, now: float) -> str:
-    if known is None or known.checked is None:
-        return ""
-    ago = output.seconds(max(0.0, now - known.checked.at))
-    said = "" if known.checked.said == known.checked.outcome else known.checked.said
-    return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(said)}"
-
-
-def _aligned(facts: Mapping[str, str]) -> list[str]:
-    return [f"  {name:<10}  {text}" for name, text in facts.items() if text]
-
-
-def _because(reason: str) -> str:
-    return f": {printable(reason)}" if reason else ""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Iterator
 
 import click
 
@@ -13,22 +11,17 @@ from runner.cli.clusters import (
     Leader,
     find_cluster,
     leader_of,
-    pick_run,
     require_status,
     status_age_seconds,
     store_of,
 )
 from runner.cli.nodes.tables import FEW, fleet_in_short, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.reports.tables import explanation, how_ranks_started, incidents_table, runs_table
-from runner.errors import UserError
+from runner.cli.reports.tables import how_ranks_started, incidents_table, runs_table
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
-from runner.facts.messages.records import JournalEntry
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.wording import known_words
-from runner.history.phrases import names, printable
+from runner.facts.wording import printable, printable_words
 from runner.serve.status_reader import read_standbys, read_status
-from runner.store.protocol import Store
 
 # past that the age of what is shown is said; chosen, not measured
 OLD_VIEW_SECONDS = 5.0
@@ -43,7 +36,7 @@ OLD_VIEW_SECONDS = 5.0
 @cluster_option
 @json_option
 def status(where: str | None, *, as_json: bool) -> None:
-    """Show the cluster on one screen: who leads, runs, nodes, open incidents."""
+    """Show the cluster on one screen: its supervisor, runs, nodes and open incidents."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         leader, view = leader_of(store), read_status(store)
@@ -91,172 +84,11 @@ def status(where: str | None, *, as_json: bool) -> None:
 @json_option
 def runs(where: str | None, *, as_json: bool) -> None:
     """List the runs of the cluster, oldest first."""
-    view = _view(where)
+    view = read_cluster_status(where)
     if as_json:
         output.print_json(view.runs)
     else:
         output.print_text(runs_table(view))
-
-
-@click.command(
-    epilog=examples(
-        "stoker incidents",
-        "stoker incidents tiny --json",
-    )
-)
-@click.argument("run", required=False)
-@cluster_option
-@json_option
-def incidents(run: str | None, where: str | None, *, as_json: bool) -> None:
-    """List incidents, newest first: what, where, seconds to detect and to recover, steps lost."""
-    view = _view(where)
-    found = view.incidents
-    if run is not None:
-        wanted = pick_run(view, run).run
-        found = tuple(incident for incident in found if incident.run == wanted)
-    if as_json:
-        output.print_json(found)
-    else:
-        output.print_text(incidents_table(found) if found else "no incident")
-
-
-@click.command(
-    epilog=examples(
-        "stoker explain i1",
-        "stoker explain i1 --json | jq .cause.lines",
-    )
-)
-@click.argument("incident")
-@cluster_option
-@json_option
-def explain(incident: str, where: str | None, *, as_json: bool) -> None:
-    """Say what an incident was, whose, how sure that is, and show the lines that say so."""
-    view = _view(where)
-    found = next((one for one in view.incidents if one.incident == incident), None)
-    if found is None:
-        names = [one.incident for one in view.incidents]
-        raise UserError(
-            f"no incident {incident!r} in cluster {view.cluster!r}; {known_words(incident, names)}"
-        )
-    if as_json:
-        output.print_json(found)
-    else:
-        output.print_text(explanation(found))
-
-
-@click.command(
-    epilog=examples(
-        "stoker story i1",
-        "stoker story --run tiny --since 15m",
-    )
-)
-@click.argument("incident", required=False)
-@click.option("--run", "run_name", metavar="RUN", help="Only what concerns this run.")
-@click.option(
-    "--since",
-    metavar="AGE",
-    help="Only the last while, such as 90s, 15m, 3h or 2d.",
-)
-@cluster_option
-@json_option
-def story(
-    incident: str | None,
-    *,
-    run_name: str | None,
-    since: str | None,
-    where: str | None,
-    as_json: bool,
-) -> None:
-    """Tell what happened and why, from the first signal to the last effect.
-
-    INCIDENT is an id such as i3 (see `stoker incidents`); without it, everything is told.
-    """
-    from runner.history.timeline import story as tell
-
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
-        view = read_status(store)
-        run = (
-            pick_run(require_status(store, cluster), run_name).run if run_name is not None else None
-        )
-        begin = None if since is None else _last_now(view) - age_seconds(since)
-        lines = tell(_entries(store, cluster, since=begin), run=run, incident=incident, since=begin)
-    if incident is not None and not lines:
-        names = [i.incident for i in view.incidents] if view is not None else []
-        raise UserError(
-            f"no incident {incident!r} in cluster {cluster.name!r}; {known_words(incident, names)}"
-        )
-    if as_json:
-        output.print_json(lines)
-        return
-    day = ""
-    for line in lines:
-        if output.moment(line.now)[:10] != day:
-            day = output.moment(line.now)[:10]
-            output.print_text(day)
-        lead = line.heard or "then"
-        output.print_text(f"{output.clock(line.now)}  +{line.offset_seconds:9.3f} s  {lead}")
-        for words in line.decided:
-            output.print_text(f"{'':28}-> {words}")
-    if not lines:
-        output.print_text("nothing to tell")
-
-
-@click.command(
-    epilog=examples(
-        "stoker lineage tiny",
-        "stoker lineage --json | jq '.[-1].remedies'",
-    )
-)
-@click.argument("run", required=False)
-@cluster_option
-@json_option
-def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
-    """List a run's attempts: what each continued, which of its steps are left, how it ended.
-
-    `steps kept` are those that no later attempt overwrote: together they are the run's state.
-    """
-    from runner.history.lineage import lineage as trace
-
-    cluster = find_cluster(where)
-    with store_of(cluster) as store:
-        picked = pick_run(require_status(store, cluster), run)
-        rows = trace(_entries(store, cluster), picked.run)
-    if as_json:
-        output.print_json(rows)
-        return
-    columns = (
-        "attempt",
-        "from",
-        "at step",
-        "reached",
-        "steps kept",
-        "nodes",
-        "start",
-        "ended",
-        "cause",
-        "remedies",
-    )
-    output.print_text(
-        output.table(
-            columns,
-            [
-                (
-                    str(row.attempt),
-                    str(row.parent or "-"),
-                    str(row.resume_step),
-                    "-" if row.last_step is None else str(row.last_step),
-                    "none" if row.contributes is None else "{}-{}".format(*row.contributes),
-                    ",".join(row.nodes),
-                    output.seconds(row.start_seconds),
-                    row.outcome or "-",
-                    printable(row.cause, 60) + (f" ({row.incident})" if row.incident else ""),
-                    ", ".join(f"{name} {value:g}" for name, value in row.remedies.items()) or "-",
-                )
-                for row in rows
-            ],
-        )
-    )
 
 
 def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> str:
@@ -282,7 +114,9 @@ def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> s
     if view.store_note:
         lines.append(f"store: {printable(view.store_note)}")
     for domain, fallen in view.domains_down.items():
-        lines.append(f"{printable(domain, 80)} IS DOWN, no node is blamed: {names(fallen)}")
+        lines.append(
+            f"{printable(domain, 80)} IS DOWN, no node is blamed: {printable_words(fallen)}"
+        )
     if view.unsigned:
         lines.append(
             "nothing is signed: whoever reaches the store is obeyed; `stoker token` changes that"
@@ -310,42 +144,8 @@ def _closed_in_short(view: ClusterStatus) -> str:
     return f"no open incident; {len(view.incidents)} closed, see `stoker incidents`"
 
 
-def _view(where: str | None) -> ClusterStatus:
+def read_cluster_status(where: str | None) -> ClusterStatus:
+    """Return the published status of the cluster that `--cluster` means."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         return require_status(store, cluster)
-
-
-def _entries(
-    store: Store, cluster: ClusterSpec, *, since: float | None = None
-) -> Iterator[JournalEntry]:
-    """Yield the journal's entries, oldest first, files and store as one; from about `since` on, where that is given.
-
-    Files that are older are not read then. Where the folder of old entries is not to be seen from here, that is said.
-    """
-    from runner.journal.archive import archive_of
-    from runner.journal.journal import Journal
-
-    archive = archive_of(cluster)
-    journal = Journal(store, archive=archive)
-    begin = journal.begins_at()
-    if since is not None:
-        begin = max(begin, journal.since(since))
-    elif begin > 1:
-        output.print_note(
-            f"told from journal entry {begin} on: what was before is in {archive.folder}, which is not to be seen from here"
-        )
-    yield from journal.replay(begin)
-
-
-def _last_now(view: ClusterStatus | None) -> float:
-    """The controller's clock now: what it was in the View, and the time since."""
-    return time.time() if view is None else view.now + status_age_seconds(view)
-
-
-def age_seconds(text: str) -> float:
-    """Read 90s, 15m, 3h or 2d; raise UserError for anything else."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
-    if match is None:
-        raise UserError(f"--since: {text!r} is no age; write something like 90s, 15m, 3h or 2d")
-    return float(match.group(1)) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match.group(2)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from runner.cli import output
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
-from runner.history.phrases import printable
+from runner.facts.wording import printable
 
 
 def runs_table(view: ClusterStatus) -> str:

@@ -33,7 +33,8 @@ from runner.cli.foreground.supervisor_child import SupervisorChild
 from runner.cli.options import examples, json_option
 from runner.cli.request_client import send
 from runner.cli.runs.operations import drill_request
-from runner.cli.runs.run import check_trainer, exit_code_of, report
+from runner.cli.runs.run import report
+from runner.cli.runs.trainer_settings import check_trainer
 from runner.errors import StokerError, TemporaryError, UserError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
@@ -146,7 +147,7 @@ class Director:
 )
 @json_option
 def demo(*, state: str | None, steps: int, as_json: bool) -> None:
-    """Train a small model on 2 nodes x 2 ranks and a spare, kill a rank, kill a node, and watch both heal.
+    """Train a small model, kill a rank and a node, and watch the run recover from both.
 
     The text is the source of Python's own standard library; nothing is downloaded. Takes under three minutes on two cores.
     Exit code 0 only if both faults were healed, the last step was reached, and nothing was left behind.
@@ -210,7 +211,7 @@ def _perform(
     ended = run_in(view, number)
     # following it ended because it was there
     assert ended is not None
-    code = exit_codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
+    code = exit_codes.INTERRUPTED if interrupts.count else exit_codes.of_run(ended.state)
     return code, summarize(view, ended), faults
 
 

@@ -38,7 +38,7 @@ DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent", "kill-supervisor"
 @cluster_option
 @json_option
 def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
-    """Stop a run for good: at the next step boundary, with a checkpoint if its ranks can."""
+    """Stop a run for good at the next step boundary, with a checkpoint if its ranks can save one."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         picked = _live_run(store, cluster, run)
@@ -53,7 +53,7 @@ def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json:
 @cluster_option
 @json_option
 def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> None:
-    """Stop all runs, end all agents, then the supervisor: nothing of the cluster is left running."""
+    """Stop all runs, then all agents, then the supervisor; nothing of the cluster keeps running."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         deadline = time.monotonic() + timeout_seconds
@@ -82,7 +82,7 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
 @cluster_option
 @json_option
 def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
-    """Change a run's learning rate, and see the value read back from the trainer.
+    """Change a run's learning rate, and print the value that the trainer reports back.
 
     CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5). The run saves a
     checkpoint, is launched again with the change, and the trainer tells what is in effect.
@@ -133,7 +133,7 @@ def drill(  # noqa: PLR0913 - click hands over each option
     where: str | None,
     as_json: bool,
 ) -> None:
-    """Break something on purpose, for real, and see whether it heals."""
+    """Inject a real fault, and see whether the run recovers."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         if fault == "kill-supervisor":

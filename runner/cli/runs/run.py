@@ -2,14 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Mapping, Sequence
-from typing import Any
-
 import click
-from msgspec.structs import replace
 
 from runner.cli import exit_codes, output
 from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of, with_token
@@ -31,7 +24,8 @@ from runner.cli.foreground.supervisor_child import (
     SupervisorRefused,
 )
 from runner.cli.options import cluster_option, examples, json_option
-from runner.errors import SpecError, UserError
+from runner.cli.runs.trainer_settings import check_trainer, with_changes
+from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
 from runner.serve.status_reader import read_status
@@ -80,7 +74,7 @@ def run(
     If nobody leads the cluster, a supervisor is started, and started again should it die. Ctrl-C stops the run at the next
     step boundary, with a checkpoint if it can, and ends what was started; a second Ctrl-C kills at once.
     """
-    from runner.load import load_run
+    from runner.load.specs import load_run
 
     spec = with_changes(load_run(file), changes)
     spec = check_trainer(spec)
@@ -92,56 +86,6 @@ def run(
             return
         code = _foreground(store, cluster, spec, as_json=as_json)
     click.get_current_context().exit(code)
-
-
-def with_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
-    """Return the spec with `--set` changes in its trainer settings; raise UserError for what cannot be set."""
-    if not changes:
-        return spec
-    if not spec.trainer:
-        raise UserError(
-            f"--set: run {spec.name!r} has a command, not the built-in trainer; change its command in the file"
-        )
-    settings = _thawed(spec.trainer)
-    for change in changes:
-        key, equals, value = change.partition("=")
-        if not equals or not all(key.split(".")):
-            raise UserError(
-                f"--set: {change!r} is no change; write KEY=VALUE, such as optimizer.lr=1e-4"
-            )
-        _put(settings, key, _value(value))
-    return replace(spec, trainer=settings)
-
-
-def check_trainer(spec: RunSpec) -> RunSpec:
-    """Have the built-in trainer judge its settings, without torch; raise SpecError with its verdict before anything starts.
-
-    Returns the spec with the layout that the trainer will use, which placement goes by; a command's is as it says itself.
-    """
-    from runner.decide.placement.launch_plans import command_of
-
-    if not spec.trainer:
-        return spec
-    command = [part.replace("{{", "{").replace("}}", "}") for part in command_of(spec)]
-    command = [spec.python or sys.executable if part == "{python}" else part for part in command]
-    try:
-        judged = subprocess.run(
-            [*command, "--check"],
-            cwd=spec.working_directory
-            # where the ranks will read what has a relative path
-            or None,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=CHECK_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise SpecError(f"trainer: its settings cannot be judged: {error}; see `python`") from error
-    if judged.returncode != 0:
-        raise SpecError(f"trainer: {_verdict(judged.stdout, judged.stderr)}")
-    _check_ranks(spec, judged.stdout)
-    return _with_layout(spec, judged.stdout)
 
 
 def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
@@ -163,13 +107,6 @@ def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
     cluster = with_token(cluster)
     keep_spec(cluster)
     return cluster
-
-
-def exit_code_of(state: str) -> int:
-    """Return the exit code for the state a run ended in."""
-    return {"finished": exit_codes.DONE, "stopped": exit_codes.STOPPED}.get(
-        state, exit_codes.FAILED
-    )
 
 
 def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> None:
@@ -225,7 +162,7 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
     # following it ended because it was there
     assert ended is not None
     report(summarize(view, ended), as_json=as_json)
-    return exit_codes.INTERRUPTED if interrupts.count else exit_code_of(ended.state)
+    return exit_codes.INTERRUPTED if interrupts.count else exit_codes.of_run(ended.state)
 
 
 def report(summary: Summary, *, as_json: bool) -> None:
@@ -262,74 +199,3 @@ def _names(cluster: ClusterSpec) -> list[str]:
     from runner.cli.foreground.leftovers import processes_of
 
     return [f"{process.what} (pid {process.pid})" for process in processes_of(cluster)]
-
-
-def _verdict(output: str, errors: str) -> str:
-    """The trainer's own message: JSON with an error, or its last words."""
-    try:
-        plain = json.loads(output)
-        said = plain.get("error") or plain.get("errors") or plain.get("problems")
-    except (ValueError, AttributeError):
-        said = None
-    if isinstance(said, list):
-        said = "\n  ".join(str(line) for line in said)
-    return str(
-        said or errors.strip() or output.strip() or "its settings were refused without a word"
-    )
-
-
-def _check_ranks(spec: RunSpec, output: str) -> None:
-    """The layout must fill the ranks exactly."""
-    try:
-        needed = json.loads(output).get("world_size")
-    except (ValueError, AttributeError):
-        return
-    if isinstance(needed, int) and needed != spec.world_size:
-        raise SpecError(
-            f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} = {spec.world_size} ranks, but the trainer's "
-            f"layout (tensor x pipeline x data) needs {needed}; change one of them"
-        )
-
-
-def _with_layout(spec: RunSpec, output: str) -> RunSpec:
-    """Fill in the trainer's tensor and pipeline ranks; refuse a file that says something else itself."""
-    try:
-        layout = json.loads(output).get("layout")
-    except (ValueError, AttributeError):
-        return spec
-    if not isinstance(layout, dict):
-        return spec
-    used: dict[str, Any] = {}
-    for name in ("tensor", "pipeline"):
-        given, used[name] = getattr(spec, name), layout.get(name, getattr(spec, name))
-        if given not in (1, used[name]):
-            raise SpecError(
-                f"{name}: {given}, but the trainer's layout has {name} {used[name]}; remove the first, or set "
-                f"`trainer.layout.{name}`"
-            )
-    return replace(spec, **used)
-
-
-def _thawed(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _thawed(item) for key, item in value.items()}
-    return [_thawed(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _value(text: str) -> Any:
-    """Read a value as the files do: numbers, true and false, lists, else text."""
-    from runner.load.documents import parse
-
-    return parse(text, "--set").plain if text.strip() else ""
-
-
-def _put(settings: dict[str, Any], key: str, value: Any) -> None:
-    *path, last = key.split(".")
-    for part in path:
-        inner = settings.setdefault(part, {})
-        if not isinstance(inner, dict):
-            raise UserError(
-                f"--set: {key}: {part!r} is {inner!r} in the file, which holds no settings"
-            )
-        settings = inner
-    settings[last] = value

@@ -18,11 +18,6 @@ from runner.journal.doctor import examine
 from runner.store.examination import FAIL, StoreCheck, overall
 from runner.store.registry import open_store
 
-OUTCOME_CODES = {
-    "PASS": exit_codes.DONE,
-    "FAIL": exit_codes.FAILED,
-    "UNKNOWN": exit_codes.NO_ANSWER,
-}
 # of the longest check's name
 NAME_WIDTH = 11
 
@@ -34,7 +29,7 @@ NAME_WIDTH = 11
     )
 )
 def store() -> None:
-    """Look after the store: journal, leases and signals of a cluster, in files or on a Redis server."""
+    """Inspect and repair the store: journal, lease and signals, in files or on a Redis server."""
 
 
 @store.command(
@@ -69,7 +64,7 @@ def doctor(*, where: str | None, as_json: bool) -> None:
     else:
         said = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
         output.print_text("\n" + "; ".join([outcome, *said]))
-    click.get_current_context().exit(OUTCOME_CODES[outcome])
+    click.get_current_context().exit(exit_codes.OF_CHECK[outcome])
 
 
 def _results(cluster: ClusterSpec) -> Iterator[StoreCheck]:

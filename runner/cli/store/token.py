@@ -24,7 +24,7 @@ from runner.store.registry import exists
 @cluster_option
 @json_option
 def token(*, where: str | None, as_json: bool) -> None:
-    """Make the cluster's token, unless it has one; print where it is, never what it is.
+    """Make the cluster's token, unless it exists; print its path, never its content.
 
     Agents, supervisors and commands sign what they say with it, so that nobody who merely reaches the store can join or be
     obeyed. It is the same on every machine: copy the file, and keep it readable by its owner only (mode 600). A cluster of one
