@@ -1,4 +1,4 @@
-"""Runbooks: one page for each fault. Front matter that the supervisor executes, prose that the on-call reads; no logic.
+"""Runbooks: one page for each fault. Front matter that the supervisor executes, prose that the operator on call reads; no logic.
 
-This is a package only so that the pages travel in the wheel. `runner.load` reads them, nobody imports them.
+It is a package only so that the wheel contains the pages. `runner.load` reads them; no module imports them.
 """

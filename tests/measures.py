@@ -1,6 +1,7 @@
 """`python -m tests.measures [N]`: measures of the code, one a line, and the first N places that break a rule of words or of form.
 
-Only names that the code defines are looked at, not the library's. What is pending or allowed stands in tests/words_allowed.txt.
+Only names that the code defines are looked at, not the library's. What is allowed, or not clean yet, stands in
+tests/words_allowed.txt.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ ROOT = Path(__file__).parents[1]
 ALLOWED = ROOT / "tests" / "words_allowed.txt"
 PACKAGES = ("runner", "trainer", "healthchecks", "runbooks", "bench", "tests")
 MAX_COLUMNS = 100
+# The heading in ALLOWED below which rows wait for their word to go: tests let them pass, the report counts them.
+PENDING = "# Not yet clean"
+STRICT = False
 
 # Private and personified words, each with the standard one. Inflections are listed, for a name is split at its joints only.
 FORBIDDEN = {
@@ -249,6 +253,8 @@ def _allowed() -> tuple[tuple[str, str], ...]:
     rows = []
     for line in ALLOWED.read_text(encoding="utf-8").splitlines():
         row = line.partition("#")[0].split()
+        if STRICT and line.startswith(PENDING):
+            break
         if row:
             rows.append((row[0], row[1] if len(row) > 1 else "*"))
     return tuple(rows)
@@ -377,9 +383,9 @@ def report(most: int) -> Iterator[str]:
             better = f" (better: {WORDS[word]})" if word in WORDS else ""
             yield f"  {word}: {len(places)}{better}"
             yield from _listed(places, most)
-    yield f"rows in {ALLOWED.name}: {len(_allowed())}"
 
 
 if __name__ == "__main__":
+    STRICT = True
     for output in report(most=int(sys.argv[1]) if len(sys.argv) > 1 else 3):
         print(output)

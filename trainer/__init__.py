@@ -1,8 +1,8 @@
 """The trainer: one rank of a tensor x pipeline x data parallel run that speaks the contract of a rank.
 
 It trains, saves, reports and obeys requests; it never restarts itself, never deletes a checkpoint
-and never decides what a loss spike means: that is the supervisor's work. Of Stoker it knows
-`runner.facts`, `runner.checkpoints` and `runner.errors` only. DeepSpeed is imported by `engine` alone.
+and never decides what a loss spike means: the supervisor does. Of Stoker it imports `runner.facts`,
+`runner.checkpoints` and `runner.errors` only. `trainer.parallel.engine` alone imports DeepSpeed.
 Importing any module of this package runs no tensor operation and starts no thread, so that ranks
 may be forked from a process that has imported it.
 

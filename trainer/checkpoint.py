@@ -1,8 +1,8 @@
 """Checkpoints that any layout can read: torch.distributed.checkpoint over DTensors of the tensor axis.
 
 Keys are global layer names; values are the fp32 master weights and AdamW's two moments, which
-ZeRO-1 has cut over the replicas and which are put together here. A folder counts once rank 0 has
-sealed it (`runner.checkpoints`), which happens after every rank has written, hashed and said so.
+ZeRO-1 shards over the replicas and which are gathered here. A folder counts once rank 0 has sealed it
+(`runner.checkpoints`), after every rank has written and hashed its shard and reported the hash.
 All collectives here run on the CPU, in a group apart from training.
 """
 
@@ -35,12 +35,12 @@ from trainer.parallel.engine import Engine
 from trainer.parallel.parameters import kind_of
 from trainer.parallel.world import World
 
-# Said of a load that each rank does by itself, as is meant here.
+# Here each rank loads by itself on purpose, which the warning is about.
 warnings.filterwarnings("ignore", message="torch.distributed is disabled", category=UserWarning)
 
 # The fp32 master weight, and the moments as AdamW names them.
 PARTS: tuple[str | None, ...] = (None, "exp_avg", "exp_avg_sq")
-# Parameters are put together in buffers of about this many elements (256 MiB), chosen, not measured.
+# Parameters are gathered in buffers of about this many elements (256 MiB), chosen, not measured.
 GATHER_ELEMENTS = 64 * 1024 * 1024
 # A drill waits this long for another rank's shard before it fails without one.
 SHARD_WAIT_SECONDS = 10.0
@@ -49,7 +49,7 @@ SCALER_FIELDS = ("cur_scale", "cur_iter", "last_overflow_iter", "cur_hysteresis"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What a manifest says of where a checkpoint comes from."""
+    """The run and attempt that a checkpoint comes from, as its manifest states it."""
 
     run: str
     attempt: AttemptId
@@ -58,7 +58,7 @@ class Origin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a manifest says beside its files: the data's fingerprint and position, recent steps, settings."""
+    """What a manifest states beside its files: the data's fingerprint and position, recent steps, settings."""
 
     data: Mapping[str, Any]
     metrics: Sequence[Mapping[str, Any]]
@@ -95,16 +95,16 @@ class Checkpoints:
             return None
         self._drills.at("before_shards")
         if self._world.coords.rank == 0 and folder.exists():
-            # an unsealed rest of this very attempt
+            # Shards of this same attempt, which were never sealed.
             shutil.rmtree(folder)
-        # Not before that may anybody make it anew: rank 0 would take it for the rest.
+        # No rank may create the folder before: rank 0 would remove it as unsealed.
         dist.barrier(group=self._world.side_group)
         save(
             self._state(step),
             storage_writer=_Writer(folder, self._world.coords.rank, self._drills),
             process_group=self._world.side_group,
         )
-        files = self._settle(folder)
+        files = self._flush_and_gather_seals(folder)
         self._drills.at("before_seal")
         self._seal(folder, step, files=files, evidence=evidence)
         self._drills.at("after_seal")
@@ -113,7 +113,7 @@ class Checkpoints:
     def load(self, folder: Path) -> int:
         """Put a checkpoint of any layout into the engine; returns the steps already done."""
         state = self._empty_state()
-        # Each rank reads what is its own by a plan of its own: nothing to agree on, and agreeing takes longer than reading.
+        # Each rank plans its own reads: there is nothing to agree on, and agreeing takes longer than reading.
         load(state, storage_reader=FileSystemReader(folder), no_dist=True)
         with torch.no_grad():
             for name, parameter in self._engine.parameters.items():
@@ -145,7 +145,7 @@ class Checkpoints:
             "counters": torch.tensor([float(step), adam_steps, *scaling], dtype=torch.float64)
         }
         for names in self._buckets():
-            for name, part, local in self._put_together(names):
+            for name, part, local in self._gather_from_replicas(names):
                 state[_key(part, name)] = self._placed(name, local)
         return state
 
@@ -160,7 +160,7 @@ class Checkpoints:
         return state
 
     def _placed(self, name: str, local: torch.Tensor) -> torch.Tensor:
-        """Say which part of the whole parameter a tensor is; with one tensor rank it is the whole."""
+        """Wrap a tensor with its placement in the whole parameter; with one tensor rank it is the whole."""
         if self._mesh is None:
             return local
         dim = kind_of(name).sharding.dim
@@ -168,7 +168,7 @@ class Checkpoints:
         return DTensor.from_local(local, self._mesh, [placement], run_check=False)
 
     def _buckets(self) -> Iterator[list[str]]:
-        """Yield names in groups whose three parts fill about one buffer."""
+        """Yield names in groups whose three parts need about one buffer."""
         names: list[str] = []
         elements = 0
         for name, parameter in self._engine.parameters.items():
@@ -179,8 +179,10 @@ class Checkpoints:
             elements += 3 * parameter.numel()
         yield names
 
-    def _put_together(self, names: list[str]) -> Iterator[tuple[str, str | None, torch.Tensor]]:
-        """Collect parameters from the replicas: each fills in what it holds, and a sum does the rest."""
+    def _gather_from_replicas(
+        self, names: list[str]
+    ) -> Iterator[tuple[str, str | None, torch.Tensor]]:
+        """Gather parameters from the replicas: each copies in its own fragment, and a sum over zeros completes them."""
         parameters = [self._engine.parameters[name] for name in names]
         total = sum(parameter.numel() for parameter in parameters)
         buffer = torch.zeros(len(PARTS) * total, dtype=torch.float32, device=self._world.device)
@@ -198,12 +200,12 @@ class Checkpoints:
         self._engine.sum_over_replicas(buffer)
         whole = buffer.cpu()
         for name, part, place, shape in places:
-            # A copy of its own: a view would make the file hold the whole buffer once per tensor.
+            # A copy: with a view, the file would hold the whole buffer once per tensor.
             yield name, part, whole[place].view(shape).clone()
 
     # ---- sealing ------------------------------------------------------------------------------
 
-    def _settle(self, folder: Path) -> dict[str, checkpoints.FileSeal]:
+    def _flush_and_gather_seals(self, folder: Path) -> dict[str, checkpoints.FileSeal]:
         """Make this rank's shards durable; returns the seals of all files on rank 0, else nothing."""
         rank, world_size = self._world.coords.rank, self._world.layout.world_size
         mine = {
@@ -225,7 +227,7 @@ class Checkpoints:
         files: Mapping[str, checkpoints.FileSeal],
         evidence: Evidence,
     ) -> None:
-        """Seal on rank 0 and let every rank know how it went; raises the same error on all."""
+        """Seal on rank 0 and broadcast the outcome; raises the same error on all ranks."""
         error: Exception | None = None
         if self._world.coords.rank == 0:
             origin = self._origin
@@ -243,20 +245,20 @@ class Checkpoints:
                 checkpoints.seal(folder, manifest, epoch=origin.epoch)
             except (StokerError, OSError) as caught:
                 error = caught
-        told = [(isinstance(error, Fenced), str(error)) if error else None]
-        dist.broadcast_object_list(told, src=0, group=self._world.side_group)
+        outcome = [(isinstance(error, Fenced), str(error)) if error else None]
+        dist.broadcast_object_list(outcome, src=0, group=self._world.side_group)
         if error is not None:
             raise error
-        if told[0] is not None:
-            fenced, text = told[0]
+        if outcome[0] is not None:
+            fenced, text = outcome[0]
             raise Fenced(text) if fenced else PermanentError(f"rank 0 could not seal: {text}")
 
 
 class _Writer(FileSystemWriter):
-    """The usual writer, with a place for a drill between the shards."""
+    """The usual writer, with a point for a drill between the shards."""
 
     def __init__(self, folder: Path, rank: int, drills: Drills) -> None:
-        # `settle` flushes
+        # `_flush_and_gather_seals` flushes.
         super().__init__(folder, sync_files=False)
         self._folder = folder
         self._own = f"__{rank}_"

@@ -1,5 +1,6 @@
-"""The trainer's command line: train as one rank, or judge settings with `--check`. What can be said without torch is said
-before torch is imported, which takes seconds.
+"""The trainer's command line: train as one rank, or check settings with `--check`.
+
+Everything that needs no torch comes before its import, which takes seconds.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from trainer.config.settings import Settings, load_settings, recipe_names
 from trainer.contract.channel import Channel
 from trainer.contract.launch import ALONE, REMEDIES, Launch, read_launch
 
-# of the contract: a restart cannot help
+# The contract's exit code: a restart cannot help.
 SETTINGS_REFUSED = 78
 FAILED = 1
 REQUESTS = ("checkpoint", "stop", "drill")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one rank, or judge its settings; returns the exit code of the contract."""
+    """Run one rank, or check its settings; returns the exit code of the contract."""
     options = _parser().parse_args(arguments)
     if options.check:
         return _check(options)
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ.setdefault(name, value)
     try:
         launch = read_launch()
-        settings = load_settings(*_given(options), world_size=launch.world_size)
+        settings = load_settings(*_settings_source(options), world_size=launch.world_size)
         return _train(settings, launch, channel)
     except SpecError as error:
         sys.stderr.write(f"refused: {error}\n")
@@ -67,7 +68,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--check",
         action="store_true",
-        help="judge the settings and answer in JSON: parameters, bytes, bubble; trains nothing",
+        help="check the settings and answer in JSON: parameters, bytes, bubble; trains nothing",
     )
     parser.add_argument(
         "--world-size", type=int, metavar="N", help="with --check: refuse a layout of other size"
@@ -75,8 +76,8 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _given(options: argparse.Namespace) -> tuple[Mapping[str, Any] | str, list[str]]:
-    """Return the settings as given, unjudged, and the changes to them."""
+def _settings_source(options: argparse.Namespace) -> tuple[Mapping[str, Any] | str, list[str]]:
+    """Return the settings as given, unchecked, and the changes to them."""
     if options.recipe is not None:
         return str(options.recipe), options.set
     if options.settings is not None:
@@ -107,11 +108,13 @@ def _mapping(plain: Any, name: str) -> Mapping[str, Any]:
 
 
 def _check(options: argparse.Namespace) -> int:
-    # a rank that trains has no use for it
+    # A rank that trains does not need it.
     from trainer.config import estimate
 
     try:
-        answer = estimate.estimate(load_settings(*_given(options), world_size=options.world_size))
+        answer = estimate.estimate(
+            load_settings(*_settings_source(options), world_size=options.world_size)
+        )
     except SpecError as error:
         answer = estimate.refusal(str(error))
     sys.stdout.write(json.dumps(answer, indent=2) + "\n")
@@ -120,7 +123,7 @@ def _check(options: argparse.Namespace) -> int:
 
 def _train(settings: Settings, launch: Launch, channel: Channel) -> int:
     started = perf_counter()
-    # imports torch
+    # It imports torch.
     from trainer import loop
 
     channel.report("timing", name="import", seconds=perf_counter() - started)

@@ -36,7 +36,7 @@ STOPPED = 75
 def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     """Train until the goal or until asked to stop; returns the exit code of the contract.
 
-    Raises SpecError for what no restart can mend: data other than the checkpoint's, a folder that
+    Raises SpecError for what no restart can repair: data other than the checkpoint's, a folder that
     cannot be written, a layout that does not fit the number of ranks.
     """
     timings = Timings(channel)
@@ -44,7 +44,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
     planned = read_plan(os.environ, settings.layout.world_size, half=half)
     data = open_data(settings)
     if launch.resume is not None:
-        refuse_foreign(launch.resume, settings, data, supervised=launch.supervised)
+        refuse_other_training(launch.resume, settings, data, supervised=launch.supervised)
     if launch.checkpoints is not None:
         refuse_unwritable(launch.checkpoints, launch.rank)
     timings.hold()
@@ -78,14 +78,14 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         agreement.begin()
         if injection is not None:
             injection.before(step)
-        # a start is not to be held up: what was loaded has been verified
+        # Not before the first step: what was loaded has been verified, and a comparison would delay the start.
         if step > done + 1:
             loop.compare_replicas(step - 1)
         if injection is not None:
             injection.before_training()
         loop.step(step, timings if step == done + 1 else None)
         decision = agreement.end(step)
-        loop.note_cost(agreement.seconds)
+        loop.record_cost(agreement.seconds)
         if decision.drill is not None:
             drills.arm(decision.drill)
             drills.at("step")
@@ -102,7 +102,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
 
 
 class Loop:
-    """What one turn of the loop does."""
+    """The parts of one iteration of the loop."""
 
     def __init__(
         self,
@@ -123,7 +123,7 @@ class Loop:
         self._checkpoints = checkpoints
         self._replicas = ReplicaCheck(engine)
         self._reporter = Reporter(settings, engine, channel)
-        self._first_place = engine.world.coords.rank == 0
+        self._is_rank_0 = engine.world.coords.rank == 0
 
     def step(self, step: int, timings: Timings | None = None) -> None:
         """Train one step and report it; `timings` is given for the first one."""
@@ -134,7 +134,7 @@ class Loop:
         data_wait_seconds = perf_counter() - started
         result = self._engine.train_step(batch, lr=self._lr(step))
         step_seconds = perf_counter() - started
-        # before the report, which ends the start for whoever listens
+        # Before the step's report, with which the agent considers the start complete.
         if timings is not None:
             timings.lap("first_step")
         nonfinite_layer = None
@@ -150,17 +150,17 @@ class Loop:
         self._replicas.remember(step)
 
     def compare_replicas(self, done: int) -> None:
-        """After `done` steps, before the next one: compare what must be equal, if it is due, and say what is not."""
+        """After `done` steps, before the next one: compare the replicas if that is due, and report what differs."""
         if not self._replicas.due(done):
             return
         read = partial(self._data.batch, done + 1, self._remedies.skip_steps)
-        for found in self._replicas.compare(done, partial(self._shared_micro_batch, read)):
-            if self._first_place:
-                fields = dataclasses.asdict(found)
+        for finding in self._replicas.compare(done, partial(self._shared_micro_batch, read)):
+            if self._is_rank_0:
+                fields = dataclasses.asdict(finding)
                 self._channel.report("replicas", step=done, **fields)
-                ranks = ", ".join(map(str, found.ranks)) or "unknown"
-                self._reporter.say(
-                    f"step {done}  replicas disagree: {found.what} of rank {ranks}, {found.detail}"
+                ranks = ", ".join(map(str, finding.ranks)) or "unknown"
+                self._reporter.log(
+                    f"step {done}  replicas disagree: {finding.what} of rank {ranks}, {finding.detail}"
                 )
 
     def validate(self, step: int) -> None:
@@ -171,18 +171,18 @@ class Loop:
             batches += self._micro_batches(partial(self._data.validation_batch, index))
         num_micro_batches = self._settings.validation_batches * self._settings.num_micro_batches
         loss = self._engine.validate(batches, num_micro_batches=num_micro_batches)
-        if self._first_place:
+        if self._is_rank_0:
             self._channel.report("validation", step=step, loss=loss)
-            self._reporter.say(f"step {step}  validation loss {loss:.4f}")
+            self._reporter.log(f"step {step}  validation loss {loss:.4f}")
 
     def wants_checkpoint(self, step: int, decision: Decision) -> bool:
-        """Whether a checkpoint is due after this step: asked for, by the interval, or at the goal."""
+        """Whether a checkpoint is due after this step: by request, by the interval, or at the goal."""
         every = self._settings.checkpoint_every
         due = bool(every) and (step % every == 0 or step == self._settings.steps)
         return self._saves and (due or decision.checkpoint)
 
     def save(self, step: int) -> None:
-        """Write and seal a checkpoint, and say so."""
+        """Write, seal and report a checkpoint."""
         self._reporter.phase("checkpoint")
         evidence = Evidence(
             data={"fingerprint": self._data.fingerprint, "position": step},
@@ -190,12 +190,12 @@ class Loop:
             settings=dataclasses.asdict(self._settings),
         )
         folder = self._checkpoints.save(step, evidence)
-        if self._first_place and folder is not None:
+        if self._is_rank_0 and folder is not None:
             self._channel.report("checkpoint", step=step, path=str(folder))
-            self._reporter.say(f"step {step}  checkpoint {folder.name}")
+            self._reporter.log(f"step {step}  checkpoint {folder.name}")
 
     def report_settings(self, done: int) -> None:
-        """Report the settings in effect, as the optimizer has them, not as they were asked for."""
+        """Report the settings in effect, as read back from the optimizer, not as requested."""
         for group in self._engine.param_groups:
             group["lr"] = self._lr(min(done + 1, self._settings.steps))
         decayed = self._engine.param_groups[0]
@@ -213,17 +213,17 @@ class Loop:
             "precision": self._settings.precision.dtype,
             "layout": dataclasses.asdict(self._settings.layout),
         }
-        if self._first_place:
+        if self._is_rank_0:
             self._channel.report("settings", step=done, values=values)
 
-    def note_cost(self, agreement_seconds: float) -> None:
-        """Take down what being supervised cost in this step."""
-        self._reporter.note_cost(agreement_seconds)
+    def record_cost(self, agreement_seconds: float) -> None:
+        """Record what supervision cost in this step."""
+        self._reporter.record_cost(agreement_seconds)
 
     def finish(self) -> None:
-        """Tell people what being supervised cost."""
+        """Log what supervision cost."""
         cost = self._reporter.cost_seconds()
-        self._reporter.say(f"supervision took {cost * 1e6:.0f} us of CPU a step on this rank")
+        self._reporter.log(f"supervision took {cost * 1e6:.0f} us of CPU a step on this rank")
 
     @property
     def _lr_peak(self) -> float:
@@ -235,7 +235,7 @@ class Loop:
         return learning_rate(self._settings, step, peak=self._lr_peak, factor=factor)
 
     def _micro_batches(self, read: Callable[..., Batch]) -> list[MicroBatch]:
-        """Read this replica's rows of a global batch and cut them; tokens and targets (B, T) each.
+        """Read this replica's rows of a global batch as micro-batches; tokens and targets (B, T) each.
 
         Stages in the middle of the pipeline read nothing.
         """
@@ -266,7 +266,7 @@ class Timings:
         self._held = 0.0
 
     def hold(self) -> None:
-        """Keep the seconds so far for the lap called `load`: data that was opened early."""
+        """Add the seconds so far, in which the data was opened, to the lap called `load`."""
         now = perf_counter()
         self._held, self._last = now - self._last, now
 
@@ -279,11 +279,13 @@ class Timings:
         self._channel.report("timing", name=name, seconds=seconds)
 
 
-def refuse_foreign(folder: Path, settings: Settings, data: Corpus, *, supervised: bool) -> None:
+def refuse_other_training(
+    folder: Path, settings: Settings, data: Corpus, *, supervised: bool
+) -> None:
     """Raise SpecError when a checkpoint holds another model or was trained on other data.
 
-    Raises CheckpointRefused for a folder that does not verify. A supervisor has verified what it
-    names; by hand, every byte is read here.
+    Raises CheckpointRefused for a folder that does not verify. A supervisor has verified the
+    folder that it names; without one, every byte is read here.
     """
     manifest = read_manifest(folder) if supervised else verify(folder)
     saved = manifest.data.get("fingerprint")

@@ -1,6 +1,6 @@
-"""All that a rank imports, for a warm process that forks ranks: no tensor operation, no thread, no CUDA context.
+"""All imports of a rank, for a process that forks ranks: no tensor operation, no thread, no CUDA context.
 
-`tests/trainer/test_preload.py` holds it to that. What libraries import only once they are used comes last.
+`tests/trainer/test_preload.py` checks that. The first three are those that libraries import only when they are used.
 """
 
 import numpy.ma

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer.integrity.majority import Vote, odd_ranks, verdicts_of
+from trainer.integrity.majority import Vote, minority_ranks, verdicts_of
 
 GOOD, BAD, WORSE = 11, 22, 33
 
@@ -67,7 +67,7 @@ def test_tensor_ranks_that_drifted_apart() -> None:
 
 def test_odd_ranks() -> None:
     """None when all agree, empty without a majority, else the minority; who contradicts himself is odd of two."""
-    assert odd_ranks([(0, GOOD), (1, GOOD)]) is None
-    assert odd_ranks([(0, GOOD), (1, BAD)]) == ()
-    assert odd_ranks([(0, GOOD), (1, BAD), (2, GOOD)]) == (1,)
-    assert odd_ranks([(0, GOOD), (1, BAD), (0, GOOD), (1, GOOD)]) == (1,)
+    assert minority_ranks([(0, GOOD), (1, GOOD)]) is None
+    assert minority_ranks([(0, GOOD), (1, BAD)]) == ()
+    assert minority_ranks([(0, GOOD), (1, BAD), (2, GOOD)]) == (1,)
+    assert minority_ranks([(0, GOOD), (1, BAD), (0, GOOD), (1, GOOD)]) == (1,)

@@ -1,6 +1,6 @@
-"""What settings would cost, worked out on paper: parameters, bytes on the fullest rank, pipeline bubble, FLOPs.
+"""Estimate of what settings cost: parameters, bytes on the fullest rank, pipeline bubble, FLOPs.
 
-Answers for `--check`, without torch. Parameters are exact. Bytes are what the model itself needs; the allocator's waste,
+The answers of `--check`, without torch. Parameters are exact. Bytes are what the model itself needs; fragmentation,
 communication buffers and the libraries' own memory come on top (some GB on a GPU).
 """
 
@@ -33,12 +33,12 @@ class RankBytes:
 
     @property
     def total(self) -> int:
-        """All that is held at the fullest moment of a step."""
+        """Bytes at the fullest moment of a step."""
         return self.parameters + self.gradients + self.optimizer + self.activations
 
 
 def estimate(settings: Settings) -> dict[str, Any]:
-    """Answer a check of settings that were found to fit together; SpecError when their data cannot be read.
+    """Return the answer for valid settings. Raises SpecError when their data cannot be read.
 
     Bytes are integers, ratios parts of 1, FLOPs those of the model's mathematics, for one step of the whole run.
     """
@@ -74,7 +74,7 @@ def estimate(settings: Settings) -> dict[str, Any]:
 
 
 def refusal(reason: str) -> dict[str, Any]:
-    """Answer a check of settings that cannot work; a line of the reason is one error."""
+    """Return the answer for settings that cannot work; each line of the reason is one error."""
     return {"ok": False, "errors": reason.splitlines()}
 
 
@@ -104,12 +104,12 @@ def rank_parameters(settings: Settings, stage: int) -> int:
 
 
 def worst_rank(settings: Settings) -> int:
-    """Count the parameters of the rank that holds most."""
+    """Count the parameters of the rank that holds the most."""
     return max(rank_parameters(settings, stage) for stage in range(settings.layout.pipeline))
 
 
 def rank_bytes(settings: Settings, stage: int) -> RankBytes:
-    """Work out the bytes of each rank of one stage, counted from 0."""
+    """Estimate the bytes of each rank of one stage, counted from 0."""
     count = rank_parameters(settings, stage)
     width = WEIGHT_BYTES[settings.precision.dtype]
     # Half-precision gradients of one micro-batch are added up in fp32; fp32 ones are added in place.
@@ -136,15 +136,15 @@ def _position_parameters(model: Model) -> int:
 
 
 def _block_parameters(model: Model, *, tensor: int) -> tuple[int, int]:
-    """Count the parameters of one block on each tensor rank: those cut over the ranks, and those each holds whole."""
+    """Count the parameters of one block on each tensor rank: those sharded over the ranks, and those each holds whole."""
     width, inner = model.width, model.ffn_width
     inward = 2 if model.mlp == "swiglu" else 1
     matrices = 4 * width**2 + (inward + 1) * width * inner
     split_biases = 3 * width + inward * inner
     whole_biases = 2 * width
-    cut = matrices + (split_biases if model.bias else 0)
+    sharded = matrices + (split_biases if model.bias else 0)
     whole = 2 * _norm_parameters(model) + (whole_biases if model.bias else 0)
-    return cut // tensor, whole
+    return sharded // tensor, whole
 
 
 def _activation_bytes(settings: Settings, stage: int, *, checkpointed: bool) -> int:
@@ -162,7 +162,7 @@ def _activation_bytes(settings: Settings, stage: int, *, checkpointed: bool) -> 
     stream = tokens * settings.model.width * width
     held = under_way * blocks * (stream if checkpointed else block) + (block if checkpointed else 0)
     if layout.pipeline > 1:
-        # what was sent on stays until its gradient comes back
+        # The output that was sent on stays until its gradient arrives.
         held += under_way * stream
     if stage == layout.pipeline - 1:
         words = settings.model.vocabulary // layout.tensor
@@ -174,7 +174,7 @@ def _activation_bytes(settings: Settings, stage: int, *, checkpointed: bool) -> 
 def _block_activations(model: Model, tensor: int) -> int:
     """Numbers that one block keeps per token on one rank.
 
-    Whole on every rank: input and output of both norms. Cut: queries, keys and values (queries and keys once more when
+    Whole on every rank: input and output of both norms. Sharded: queries, keys and values (queries and keys once more when
     rotated), attention's output as it came and as the projection reads it, and the MLP's inner vectors.
     """
     attention = (5 if model.positions == "rotary" else 3) + 2

@@ -1,6 +1,6 @@
-"""Dataclasses from plain values: every wrong value is found, and told with the way out.
+"""Dataclasses from plain values: every wrong value is reported, with the way out.
 
-A field made with `metadata=about(...)` carries its meaning, unit and limits. Knows no setting in particular.
+A field with `metadata=about(...)` carries its meaning, unit and limits. This module knows no particular setting.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def about(meaning: str, unit: str = "", **limits: float) -> dict[str, Any]:
 
 
 def merged(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Lay `changes` over `base`, group by group; neither is touched."""
+    """Return `base` with `changes`, group by group; neither is modified."""
     result = dict(base)
     for key, value in changes.items():
         old = result.get(key)
@@ -59,7 +59,7 @@ def read_override(override: str, problems: dict[str, str]) -> dict[str, Any]:
 def build(
     cls: type[T], values: Mapping[str, Any], problems: dict[str, str], *, prefix: str = ""
 ) -> T:
-    """Make `cls` from plain values. What is wrong goes to `problems` (path -> words) and stays at its default."""
+    """Make `cls` from plain values. A wrong one is put into `problems` (path -> message) and stays at its default."""
     hints = get_type_hints(cls)
     fields = {item.name: item for item in dataclasses.fields(cls)}  # type: ignore[arg-type]
     good: dict[str, Any] = {}
@@ -73,23 +73,23 @@ def build(
             else:
                 first = dataclasses.fields(hints[key])[0].name
                 problems[f"{path}.{first}"] = (
-                    f"{path} = {_shown(value)}: expected a group, for example {path}.{first}"
+                    f"{path} = {_quoted(value)}: expected a group, for example {path}.{first}"
                 )
         elif expected := _expected(hints[key], value, fields[key].metadata["limits"]):
-            problems[path] = f"{path} = {_shown(value)}: expected {expected}"
+            problems[path] = f"{path} = {_quoted(value)}: expected {expected}"
         else:
             good[key] = _converted(hints[key], value)
     return cls(**good)
 
 
 def nearest(name: str, known: Sequence[str], *, prefix: str = "") -> str:
-    """Suggest the name that was probably meant, or list all; starts with its own punctuation."""
+    """Suggest the name that was probably meant, or list all; starts with punctuation."""
     near = closest(name, known)
     return f": did you mean {prefix}{near}?" if near else f"; known: {', '.join(known)}"
 
 
 def _expected(hint: Any, value: Any, limits: Mapping[str, float]) -> str:
-    """Say what was expected of a value; empty when it fits."""
+    """Return what was expected of a value; empty when it fits."""
     if get_origin(hint) is Literal:
         names = get_args(hint)
         fits = isinstance(value, str) and value in names
@@ -101,7 +101,7 @@ def _expected(hint: Any, value: Any, limits: Mapping[str, float]) -> str:
         return "" if type(value) is hint else words
     words = "a whole number" if hint is int else "a number"
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    # An integer too large for a float is no setting of ours either; math.isfinite would raise on it.
+    # Nor is an integer too large for a float a valid setting; math.isfinite would raise on it.
     if not is_number or abs(value) > 1e300 or not math.isfinite(value):
         return words
     if hint is int and value != int(value):
@@ -128,6 +128,6 @@ def _converted(hint: Any, value: Any) -> Any:
     return hint(value) if hint in (int, float) else value
 
 
-def _shown(value: Any) -> str:
+def _quoted(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:80]}..."

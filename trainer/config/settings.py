@@ -1,8 +1,8 @@
 """Settings of a training run: what can be set, what it means, and what cannot work together.
 
 Settings come from a recipe (a TOML file in `trainer/recipes`), changed by a mapping such as run.yaml's `trainer:` and then by
-`--set optimizer.lr=1e-4`. All problems are found at once and told in one SpecError that names field, value and way out.
-Standard library only: a supervisor without torch judges settings too.
+`--set optimizer.lr=1e-4`. One SpecError reports all problems: field, value and way out.
+Standard library only: a supervisor without torch checks settings too.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from runner.errors import SpecError
 from trainer.config.fields import about, build, merged, nearest, read_override
 
 RECIPES = Path(__file__).parents[1] / "recipes"
-# text is read as bytes: so many token ids
+# Token ids of text, which is read as bytes.
 NUM_BYTES = 256
 
 
@@ -253,10 +253,10 @@ def recipe_names() -> list[str]:
 def load_settings(
     source: Mapping[str, Any] | str, overrides: Sequence[str] = (), *, world_size: int | None = None
 ) -> Settings:
-    """Build settings from a recipe's name or a mapping, then `key=value` overrides; judge them whole.
+    """Build settings from a recipe's name or a mapping, then `key=value` overrides; check them as a whole.
 
     A mapping may name its `recipe` and change single fields of it: {"recipe": "tiny_cpu", "layout": {"tensor": 1}}.
-    `world_size`, where known, must be what the layout needs. Raises SpecError with every problem found, one a line.
+    `world_size`, where known, must be what the layout needs. Raises SpecError with every problem, one per line.
     """
     changes: Mapping[str, Any] = {"recipe": source} if isinstance(source, str) else source
     problems: dict[str, str] = {}
@@ -265,7 +265,7 @@ def load_settings(
     name = changes.get("recipe") or ""
     values = merged(_read_recipe(name, problems) if name else {}, changes)
     settings = build(Settings, values, problems)
-    # Settings left at a default because they were wrong would only cause conflicts nobody meant.
+    # A wrong setting was left at its default, which may conflict with others: such conflicts are not reported.
     wrong = {path.rpartition(".")[0] for path in problems}
     lines = list(problems.values())
     if "recipe" not in problems:
@@ -288,14 +288,14 @@ def _read_recipe(name: Any, problems: dict[str, str]) -> dict[str, Any]:
 
 
 class Conflict(NamedTuple):
-    """Settings, each well in itself, that cannot work together."""
+    """Settings, each valid in itself, that cannot work together."""
 
     paths: tuple[str, ...]
     text: str
 
 
 def conflicts(settings: Settings, *, world_size: int | None = None) -> list[Conflict]:
-    """Name what does not divide, does not fit together, or needs a world of another size. Empty: all is well."""
+    """Return what does not divide, does not fit together, or needs a world of another size."""
     return [
         *_layout_conflicts(settings.model, settings.layout, world_size),
         *_batch_conflicts(settings.batch, settings.layout),

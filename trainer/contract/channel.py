@@ -1,8 +1,8 @@
 """The rank's end of the channel to Stoker: reports out, requests in (docs/contract.md).
 
-The law: supervision never slows training and never stops it. Nothing here blocks or raises once the channel is made; a
-report that finds no room is dropped and counted, and a peer that went away is survived in silence. One thread, the
-trainer's own. Standard library only, so that another trainer may copy this file.
+The law: supervision never slows training and never stops it. Once the channel is made, nothing here blocks or
+raises: a report that does not fit is dropped and counted, and an agent that went away is no error. The trainer's own thread is the
+only one. Standard library only, so that another trainer may copy this file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 VARIABLE: Final = "STOKER_CHANNEL"
 MAX_PACKET_BYTES: Final = 64 * 1024
-# Read per call, so that a flood of requests cannot hold up a step. Chosen, not measured.
+# Read per call, so that many requests cannot delay a step. Chosen, not measured.
 _MAX_PACKETS_AT_ONCE: Final = 64
 
 # Made once: json.dumps with arguments makes an encoder per call, which costs as much as the encoding.
@@ -26,7 +26,7 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=
 
 
 class Channel:
-    """Reports and requests of one rank. Without a socket it does nothing, so that a trainer runs by hand as well.
+    """Reports and requests of one rank. Without a socket it does nothing, so a trainer runs without Stoker too.
 
     `dropped` counts reports that were not sent (no room, too large, not JSON), `report_seconds` the time spent on
     reporting, for a benchmark to read.
@@ -53,7 +53,7 @@ class Channel:
         except (OSError, OverflowError, ValueError):
             return cls()
         if connection.family != socket.AF_UNIX or connection.type != socket.SOCK_SEQPACKET:
-            # somebody else's descriptor: it must stay open
+            # The descriptor belongs to other code and must stay open.
             connection.detach()
             return cls()
         # Data loaders and compilers that the trainer starts must not keep the channel open after its death.
@@ -62,7 +62,7 @@ class Channel:
 
     @property
     def connected(self) -> bool:
-        """Whether somebody listens, as far as known."""
+        """Whether the other end is open, as far as known."""
         return self._socket is not None
 
     def report(self, kind: str, **fields: Any) -> None:
@@ -76,14 +76,14 @@ class Channel:
             self.report_seconds += time.perf_counter() - begin
 
     def requests(self) -> list[dict[str, Any]]:
-        """Return the requests that have come since the last call, in order. What is none is passed over."""
-        found: list[dict[str, Any]] = []
+        """Return the requests received since the last call, in order. Lines that are no request are skipped."""
+        requests: list[dict[str, Any]] = []
         for _ in range(_MAX_PACKETS_AT_ONCE):
             packet = self._receive()
             if not packet:
                 break
-            found.extend(_read_requests(packet))
-        return found
+            requests.extend(_read_requests(packet))
+        return requests
 
     def close(self) -> None:
         """End the channel; reports go nowhere from now on."""
@@ -98,12 +98,12 @@ class Channel:
         try:
             self._socket.send(packet, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
         except OSError:
-            # No room, or nobody there. Even then a request may still wait to be read: only reading ends the channel.
+            # The buffer is full, or the agent is gone. A request may still be unread, so only reading ends the channel.
             self.dropped += 1
 
     def _receive(self) -> bytes:
-        """Return one packet; empty when there is none, or nobody to send any."""
-        # Asked first, because most steps find nothing and an exception costs three times as much.
+        """Return one packet; empty when there is none, or the channel has ended."""
+        # Polled first: most steps find nothing, and an exception costs three times as much.
         if self._socket is None or not self._readable.poll(0):
             return b""
         try:
@@ -118,14 +118,13 @@ class Channel:
 
 
 def _line(kind: str, fields: Mapping[str, Any]) -> bytes | None:
-    """Return a report as bytes; None when a field is nothing JSON knows."""
-    given = {name: value for name, value in fields.items() if value is not None}
-    report = {"kind": kind, **given}
+    """Return a report as bytes; None when JSON cannot express a field."""
+    report = {"kind": kind, **{name: v for name, v in fields.items() if v is not None}}
     try:
         return (_encode(report) + "\n").encode()
     except (ValueError, TypeError, RecursionError):
         pass
-    # The common report has no NaN in it: only one that does pays for looking through all of it.
+    # A usual report has no NaN: only one that does pays for converting every field.
     try:
         return (_encode(_plain(report)) + "\n").encode()
     except (ValueError, TypeError, RecursionError):
@@ -143,12 +142,12 @@ def _plain(value: Any) -> Any:
 
 
 def _read_requests(packet: bytes) -> list[dict[str, Any]]:
-    found = []
+    requests = []
     for line in packet.splitlines():
         try:
             request = json.loads(line)
         except (ValueError, RecursionError):
             continue
         if isinstance(request, dict) and request.get("kind") == "request":
-            found.append(request)
-    return found
+            requests.append(request)
+    return requests

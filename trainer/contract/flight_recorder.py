@@ -1,7 +1,7 @@
-"""The flight recorder of ranks that talk through gloo: the record is written when somebody asks, as torch itself does with NCCL.
+"""The flight recorder of ranks that use gloo: it writes the record on request, as torch itself does with NCCL.
 
-Whoever supervises the rank writes to the pipe that the environment names, and reads the file that it names: the variables are
-torch's. A thread of its own answers, for the others may hang.
+The agent writes to the pipe that the environment names and reads the file that it names; the variables are torch's. A thread
+of its own answers, since the rank's other threads may hang.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from runner.facts.contract import FLIGHT_PIPE, FLIGHT_RECORDS
 
 
 def answer_requests(rank: int) -> None:
-    """Begin to listen, if the environment names a pipe and a file, and this torch has a recorder for gloo."""
+    """Start the thread that answers, if the environment names a pipe and a file, and this torch has a recorder for gloo."""
     stem, record = os.environ.get(FLIGHT_PIPE, ""), os.environ.get(FLIGHT_RECORDS[0], "")
     dump = getattr(c10d, "_dump_fr_trace", None)
     if not stem or not record or dump is None:
@@ -28,10 +28,10 @@ def answer_requests(rank: int) -> None:
         with contextlib.suppress(FileNotFoundError):
             pipe.unlink()
         os.mkfifo(pipe, 0o600)
-        # a writer of our own: no end of file
+        # Open for writing too, so that reading never meets an end of file.
         descriptor = os.open(pipe, os.O_RDWR | os.O_CLOEXEC)
     except OSError:
-        # nobody will be able to ask
+        # Without a pipe the agent gets no record; training goes on.
         return
     listener = threading.Thread(
         target=_listen, args=(descriptor, Path(f"{record}{rank}"), dump), name="flight", daemon=True

@@ -1,4 +1,4 @@
-"""What the environment says of this start: the part of the contract of a rank that is not torchrun's."""
+"""The launch environment: what Stoker sets beside torchrun's variables, for this start of the rank."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ALONE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedies:
-    """Durable changes to the run: a factor on the learning rate, a peak of its own, data steps left out."""
+    """Durable changes to the run: a factor on the learning rate, a peak instead of the settings', skipped data steps."""
 
     lr_factor: float = 1.0
     lr_peak: float | None = None
@@ -50,27 +50,27 @@ class Launch:
 
 def read_launch(environment: Mapping[str, str] | None = None) -> Launch:
     """Read the variables of the contract; raises SpecError that names the variable and its value."""
-    given = os.environ if environment is None else environment
-    folder, resume = given.get("STOKER_CHECKPOINTS", ""), given.get("STOKER_RESUME", "")
+    variables = os.environ if environment is None else environment
+    folder, resume = variables.get("STOKER_CHECKPOINTS", ""), variables.get("STOKER_RESUME", "")
     try:
-        attempt = AttemptId.parse(given.get("STOKER_ATTEMPT", "0.0.0"))
+        attempt = AttemptId.parse(variables.get("STOKER_ATTEMPT", "0.0.0"))
     except ValueError as error:
         raise SpecError(f"STOKER_ATTEMPT: {error}") from error
     return Launch(
-        rank=_whole(given, "RANK"),
-        world_size=_whole(given, "WORLD_SIZE"),
-        run=given.get("STOKER_RUN", ""),
+        rank=_whole(variables, "RANK"),
+        world_size=_whole(variables, "WORLD_SIZE"),
+        run=variables.get("STOKER_RUN", ""),
         attempt=attempt,
-        epoch=_whole({"STOKER_EPOCH": "0", **given}, "STOKER_EPOCH"),
+        epoch=_whole({"STOKER_EPOCH": "0", **variables}, "STOKER_EPOCH"),
         checkpoints=Path(folder) if folder else None,
         resume=Path(resume) if resume else None,
-        supervised="STOKER_CONTRACT" in given,
-        remedies=_remedies(given.get("STOKER_REMEDIES", "") or "{}"),
+        supervised="STOKER_CONTRACT" in variables,
+        remedies=_remedies(variables.get("STOKER_REMEDIES", "") or "{}"),
     )
 
 
-def _whole(given: Mapping[str, str], name: str) -> int:
-    text = given.get(name, "")
+def _whole(variables: Mapping[str, str], name: str) -> int:
+    text = variables.get(name, "")
     if not text.isdecimal():
         raise SpecError(
             f"{name} is {text!r}: a launcher sets it to a whole number, see the contract"

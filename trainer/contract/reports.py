@@ -1,4 +1,4 @@
-"""What a rank tells of its steps: one report per step on the channel, one line in a while for people."""
+"""A rank's reports on its steps: one per step on the channel, and a line every `log_every` steps for the operator."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from trainer.parallel.engine import Engine, StepResult
 EVIDENCE_STEPS = 20
 TERA = 1e12
 COST_STEPS = 1000
-# Reports between two looks at the peak of memory, which hardly moves after the first step, while a look costs half as much
-# as the report itself. Chosen, not measured.
+# The peak of memory is read once in so many reports: it hardly moves after the first step, and reading it costs half as much
+# as a report. Chosen, not measured.
 PEAK_STEPS = 10
 
 
 class Reporter:
-    """Turns step results into reports, and keeps count of what that costs.
+    """Turns step results into reports, and measures what that costs.
 
-    `seconds` is CPU time of this thread, so that a busy machine does not count against us.
+    `seconds` is CPU time of this thread, so a busy machine does not distort it.
     """
 
     def __init__(self, settings: Settings, engine: Engine, channel: Channel) -> None:
@@ -95,8 +95,8 @@ class Reporter:
         self.seconds += thread_time() - started
         self._line(fields)
 
-    def note_cost(self, agreement_seconds: float) -> None:
-        """Take down what supervision cost in this step: report, watch on gradients, requests."""
+    def record_cost(self, agreement_seconds: float) -> None:
+        """Record what supervision cost in this step: report, gradient watch, requests."""
         spent = self.seconds + self._engine.watch.seconds + agreement_seconds
         self._costs.append(spent - self._spent)
         self._spent = spent
@@ -112,14 +112,14 @@ class Reporter:
         if self._engine.world.coords.rank != 0 or not every or (step % every and not last):
             return
         note = "  skipped" if fields["skipped"] else ""
-        self.say(
+        self.log(
             f"step {step}/{self._settings.steps}  loss {fields['loss']:.4f}  "
             f"grad norm {fields['grad_norm']:.3f}  lr {fields['lr']:.3e}  "
             f"{fields['tokens_per_second']:.0f} tokens/s{note}"
         )
 
-    def say(self, text: str) -> None:
-        """Write a line for people, on rank 0's output alone."""
+    def log(self, text: str) -> None:
+        """Write a line to rank 0's output; other ranks write none."""
         if self._engine.world.coords.rank == 0:
             sys.stdout.write(text + "\n")
             sys.stdout.flush()

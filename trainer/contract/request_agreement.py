@@ -1,8 +1,8 @@
-"""Requests reach the ranks at different moments; here they agree on the step that each takes effect.
+"""Requests reach the ranks at different moments; the ranks agree on the step after which each takes effect.
 
-One small maximum over all ranks per step, on a group of its own. It is started before the step's
-work and looked at after it, so that it costs no waiting. A request counts for all ranks as soon as
-one of them had it when the step began.
+One small maximum over all ranks per step, on a group of its own. It starts before the step's
+work and is read after it, so no rank waits for it. A request takes effect on all ranks once one
+of them had received it when the step began.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch.distributed as dist
 from trainer.contract.channel import Channel
 from trainer.faults.drills import FAULTS, POINTS, Drill
 
-# One number per kind of request: the id's hash above, what the request says below.
+# One number per kind of request: a hash of its id in the upper bits, its arguments in the lower ones.
 KINDS = ("checkpoint", "stop", "drill")
 _PAYLOAD_BITS = 32
 _MAX_RANKS = 1 << (_PAYLOAD_BITS - 8)
@@ -36,7 +36,7 @@ class Decision:
 
 
 class Agreement:
-    """Collects this rank's requests and settles with the others, once per step."""
+    """Collects this rank's requests and agrees with the other ranks on them, once per step."""
 
     def __init__(self, channel: Channel, group: dist.ProcessGroup, world_size: int) -> None:
         self._channel = channel
@@ -52,25 +52,25 @@ class Agreement:
         self._maximum = dist.AllreduceOptions()
         self._maximum.reduceOp = dist.ReduceOp(dist.ReduceOp.MAX)
         self._work: dist.Work | None = None
-        # CPU time of this thread spent here, the other ranks' waited for left out
+        # CPU time of this thread in here; waiting for other ranks takes none.
         self.seconds = 0.0
 
     def begin(self) -> None:
-        """Take in new requests and start the exchange. Call before the step's work."""
+        """Accept new requests and start the exchange. Call before the step's work."""
         started = thread_time()
         for request in self._channel.requests():
-            self._take_in(request)
+            self._accept(request)
         numbers = [0] * len(KINDS)
         for number, (_, kind) in self._pending.items():
             numbers[kind] = max(numbers[kind], number)
         self._view[:] = numbers
         if self._world_size > 1:
-            # The group's own call: torch's wrapper around it costs as much again, every step.
+            # The group's own method: torch's wrapper costs as much again in every step.
             self._work = self._group.allreduce([self._numbers], self._maximum)
         self.seconds += thread_time() - started
 
     def end(self, step: int) -> Decision:
-        """Finish the exchange; return what takes effect after `step`, and tell who asked."""
+        """Finish the exchange; return what takes effect after `step`, and acknowledge it to the agent."""
         if self._work is not None:
             self._work.wait()
             self._work = None
@@ -88,7 +88,7 @@ class Agreement:
             drill=_unpack(_payload(drill)) if drill else None,
         )
 
-    def _take_in(self, request: Mapping[str, Any]) -> None:
+    def _accept(self, request: Mapping[str, Any]) -> None:
         try:
             number = _number(request)
             kind = KINDS.index(request["request"])
@@ -96,7 +96,7 @@ class Agreement:
             sys.stderr.write(f"request ignored, it cannot be read: {request} ({error!r})\n")
             return
         if number in self._settled:
-            # Another rank had it a step earlier: it is done already.
+            # Another rank received it a step earlier: it took effect then.
             step = self._settled[number]
             self._channel.report("taken", request=request["id"], step=step)
         else:

@@ -1,4 +1,4 @@
-"""Data as a pure function: the batch of a step follows from text, seed, step and skipped ranges, and from nothing else.
+"""Data as a pure function: the batch of a step depends on text, seed, step and skipped ranges only.
 
 No iterator, no state to save: a rank that was killed asks for step 801 and gets what it would have got. Every layout gets
 the same global batch. In each epoch every training window comes exactly once, in an order drawn anew.
@@ -22,7 +22,7 @@ Batch: TypeAlias = tuple[Tokens, Tokens]
 Ranges: TypeAlias = Iterable[Sequence[int]]
 
 _DTYPES: dict[int, np.dtype[Any]] = {1: np.dtype("u1"), 2: np.dtype("<u2"), 4: np.dtype("<u4")}
-# of the Feistel network; four already make a pseudo-random permutation (Luby and Rackoff 1988)
+# Rounds of the Feistel network; four already make a pseudo-random permutation (Luby and Rackoff 1988).
 _ROUNDS = 6
 
 
@@ -34,13 +34,13 @@ def open_data(settings: Settings) -> Corpus:
 def data_step(step: int, skipped: Ranges = ()) -> int:
     """Return the data step that training step `step` (from 1) reads, when the ranges [first, last] are left out.
 
-    A range moves only what comes at it and after it: the steps before read what they always read.
+    A range moves only the steps at and after it: earlier steps read what they would read without it.
     """
     if step < 1:
         raise ValueError(f"step {step}: steps are counted from 1")
     position, end = step, 0
     for first, last in sorted(_checked(skipped)):
-        # ranges may overlap
+        # Ranges may overlap.
         first = max(first, end + 1)
         if first > position:
             break
@@ -50,7 +50,7 @@ def data_step(step: int, skipped: Ranges = ()) -> int:
 
 
 class Corpus:
-    """A text cut into windows, and the batches made of them."""
+    """A text as windows, and the batches made of them."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -73,13 +73,13 @@ class Corpus:
         """
         size = self._settings.batch.global_batch
         first = (data_step(step, skipped) - 1) * size
-        places = np.arange(first, first + size)[rows]
-        windows = np.empty(len(places), np.int64)
-        epochs = places // self.split.training
+        positions = np.arange(first, first + size)[rows]
+        windows = np.empty(len(positions), np.int64)
+        epochs = positions // self.split.training
         for epoch in np.unique(epochs):
             here = epochs == epoch
             order = Permutation(self.split.training, f"{self._settings.seed}/{epoch}")
-            windows[here] = order(places[here] % self.split.training)
+            windows[here] = order(positions[here] % self.split.training)
         return self._read(windows)
 
     def validation_batch(self, index: int, *, rows: slice = slice(None)) -> Batch:
@@ -87,9 +87,9 @@ class Corpus:
         if not self.split.validation:
             raise ValueError("nothing is held out: data.validation_ratio is 0")
         size = self._settings.batch.global_batch
-        places = np.arange(index * size, (index + 1) * size)[rows]
+        positions = np.arange(index * size, (index + 1) * size)[rows]
         order = Permutation(self.split.validation, "validation")
-        return self._read(self.split.validation_first + order(places % self.split.validation))
+        return self._read(self.split.validation_first + order(positions % self.split.validation))
 
     def _read(self, windows: Tokens) -> Batch:
         starts = windows * self._settings.model.sequence
@@ -104,9 +104,9 @@ class Corpus:
 
 
 class Permutation:
-    """A random order of 0 ... size - 1 that is computed place by place: no table, however many there are.
+    """A random order of 0 ... size - 1 that is computed position by position, without a table.
 
-    A Feistel network permutes the next power of four; a number outside is sent through again until it falls inside.
+    A Feistel network permutes the next power of four; a number outside is permuted again until it is inside.
     """
 
     def __init__(self, size: int, key: str) -> None:
@@ -116,14 +116,14 @@ class Permutation:
         digest = hashlib.shake_128(key.encode()).digest(8 * _ROUNDS)
         self._keys = np.frombuffer(digest, dtype="<u8")
 
-    def __call__(self, places: Tokens) -> Tokens:
-        """Return what stands at each of the places."""
-        numbers = self._turn(places.astype(np.uint64))
+    def __call__(self, positions: Tokens) -> Tokens:
+        """Return the number at each of these positions."""
+        numbers = self._permute(positions.astype(np.uint64))
         while (outside := numbers >= self._size).any():
-            numbers[outside] = self._turn(numbers[outside])
+            numbers[outside] = self._permute(numbers[outside])
         return numbers.astype(np.int64)
 
-    def _turn(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    def _permute(self, numbers: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         left, right = numbers >> self._half_bits, numbers & self._mask
         for key in self._keys:
             left, right = right, left ^ (_mix(right ^ key) & self._mask)

@@ -1,4 +1,4 @@
-"""Where training text comes from: which files, in which order, how much, and its fingerprint.
+"""Sources of training text: which files, in which order, how much, and the fingerprint.
 
 Standard library only, so that `--check` can refuse a source without numpy or torch. Every refusal is a SpecError.
 """
@@ -18,11 +18,11 @@ from runner.errors import SpecError
 from trainer.config.settings import DataSource, Settings
 
 TOKEN_BYTES = {"uint16": 2, "uint32": 4}
-# Folders of the standard library that distributions leave out, or that people install into.
+# Folders of the standard library that distributions leave out, or into which packages are installed.
 LEFT_OUT = frozenset(
     {"__pycache__", "dist-packages", "idle_test", "site-packages", "test", "tests"}
 )
-# A folder is joined in the memory of every rank. Chosen, not measured.
+# The files of a folder are joined in the memory of every rank. Chosen, not measured.
 MAX_JOINED_BYTES = 2 * 1024**3
 # Up to here a fingerprint covers every byte, which takes about 0.2 s; above, samples. Chosen, not measured.
 WHOLE_BYTES = 256 * 1024**2
@@ -98,7 +98,7 @@ def find_source(data: DataSource) -> Source:
 
 
 def split(source: Source, settings: Settings) -> Split:
-    """Divide a source into training and held-out windows; refuse one too short for a single step."""
+    """Divide a source into training and held-out windows; raises SpecError for one too short for a single step."""
     windows = max(0, (source.num_tokens - 1) // settings.model.sequence)
     ratio = settings.data.validation_ratio
     validation = max(1, round(windows * ratio)) if ratio else 0
@@ -130,10 +130,10 @@ def read_source(source: Source) -> memoryview:
 
 
 def fingerprint(source: Source, text: memoryview) -> str:
-    """Name a text: sha256 over how it is read and all of it, or, where it is huge, its size and samples of it.
+    """Return a text's fingerprint: sha256 of its kind and all of it, or, where it is huge, of its size and samples.
 
-    The samples are 1,024 blocks of 64 KiB at even distances, the first and the last bytes among them. They tell two
-    texts apart, not a text from the same one with a byte changed in between.
+    The samples are 1,024 blocks of 64 KiB at even distances, the first and the last bytes among them. They distinguish
+    two texts, not a text from a copy with one byte changed in between.
     """
     size_bytes = len(text)
     digest = hashlib.sha256(f"{source.kind}/{size_bytes}/".encode())
@@ -152,7 +152,7 @@ def _standard_library() -> Iterator[SourceFile]:
     files = [file for file in _walk(root, LEFT_OUT) if file.name.endswith(".py")]
     if not files:
         raise SpecError(
-            f"data.source = stdlib finds no Python source in {root}: this interpreter keeps its library elsewhere, "
+            f"data.source = stdlib finds no Python source in {root}: this interpreter's library is in another place; "
             "choose data.source = text and name a folder"
         )
     yield from files
@@ -166,13 +166,13 @@ def _folder(root: Path) -> Iterator[SourceFile]:
 
 
 def _walk(root: Path, left_out: frozenset[str]) -> list[SourceFile]:
-    """List regular files below a folder, ordered by name. Hidden ones and links are passed over.
+    """List regular files below a folder, ordered by name. Hidden ones and links are skipped.
 
-    By scandir, at a tenth of what paths cost: every rank does this at every start.
+    By scandir, at a tenth of the cost of pathlib: every rank does this at every start.
     """
-    found, waiting = [], [(str(root), "")]
-    while waiting:
-        folder, before = waiting.pop()
+    files, folders = [], [(str(root), "")]
+    while folders:
+        folder, before = folders.pop()
         try:
             entries = list(os.scandir(folder))
         except OSError as error:
@@ -183,11 +183,11 @@ def _walk(root: Path, left_out: frozenset[str]) -> list[SourceFile]:
                 continue
             if entry.is_dir(follow_symlinks=False):
                 if name not in left_out:
-                    waiting.append((entry.path, f"{before}{name}/"))
+                    folders.append((entry.path, f"{before}{name}/"))
             elif entry.is_file(follow_symlinks=False):
                 size_bytes = entry.stat(follow_symlinks=False).st_size
-                found.append(SourceFile(before + name, Path(entry.path), size_bytes))
-    return sorted(found)
+                files.append(SourceFile(before + name, Path(entry.path), size_bytes))
+    return sorted(files)
 
 
 def _refuse(error: OSError) -> NoReturn:
@@ -207,17 +207,17 @@ def _map(file: SourceFile) -> mmap.mmap | bytes:
     return text
 
 
-def _read_into(place: memoryview, file: SourceFile) -> int:
-    """Fill `place` with a file of just that size; return the size."""
+def _read_into(buffer: memoryview, file: SourceFile) -> int:
+    """Read a file into `buffer` of just its size; return the size."""
     try:
         with file.path.open("rb", buffering=0) as opened:
-            done = opened.readinto(place) or 0
-            while 0 < done < len(place) and (more := opened.readinto(place[done:])):
+            done = opened.readinto(buffer) or 0
+            while 0 < done < len(buffer) and (more := opened.readinto(buffer[done:])):
                 done += more
             size_bytes = os.fstat(opened.fileno()).st_size
     except OSError as error:
         raise _unreadable(file, error) from error
-    if not done == size_bytes == len(place):
+    if not done == size_bytes == len(buffer):
         raise _changing(file, size_bytes)
     return done
 

@@ -1,4 +1,4 @@
-"""Failing on purpose: a drill names a rank, a point and a way, and that rank fails there."""
+"""Drills: an operator names a rank, a point and a kind of failure, and that rank fails there."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ POINTS = ("step", "before_shards", "between_shards", "before_seal", "after_seal"
 
 
 class DrillFailure(RuntimeError):
-    """Raised by a rank that was told to raise."""
+    """Raised by the rank that a drill names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,19 +26,19 @@ class Drill:
 
 
 class Drills:
-    """The drills that wait for this rank. Only the rank named ever fails; all know of them."""
+    """The drills armed on this rank. Every rank receives a drill; only the one that it names fails."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._armed: Drill | None = None
 
     def arm(self, drill: Drill) -> None:
-        """Let a drill wait for its point; a later one replaces it."""
+        """Arm a drill, if it names this rank; a later one replaces it."""
         if drill.rank == self._rank:
             self._armed = drill
 
     def at(self, point: str, *, when: Callable[[], None] | None = None) -> None:
-        """Fail here if a drill waits for this point; `when` is called first, to wait for the moment."""
+        """Fail here if the armed drill names this point. `when` is called first, to wait for the right moment."""
         drill = self._armed
         if drill is None or drill.point != point:
             return

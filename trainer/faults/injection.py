@@ -25,14 +25,14 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from trainer.data.batches import Batch, Corpus, Ranges, data_step
-from trainer.faults.injection_plan import EVERYBODY, Fault
+from trainer.faults.injection_plan import ALL_RANKS, Fault
 from trainer.integrity.digests import bits
 from trainer.parallel.engine import Engine
 
-# of hoarded memory. Chosen, not measured.
+# Memory is hoarded in chunks of this size. Chosen, not measured.
 CHUNK_BYTES = 16 * 1024**2
 # From the start of a loader's worker to its death: by then the step waits for it. Chosen, not measured.
-LOADER_LIFE_SECONDS = 1.0
+LOADER_WORKER_SECONDS = 1.0
 _MOMENTS = {"master": None, "exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
 
 
@@ -43,10 +43,10 @@ class Injection:
         self._engine = engine
         self._data = data
         self._rank = engine.world.coords.rank
-        self._faults = [fault for fault in faults if fault.rank in (self._rank, EVERYBODY)]
+        self._faults = [fault for fault in faults if fault.rank in (self._rank, ALL_RANKS)]
         self._step = 0
         self._begun: set[Fault] = set()
-        # gradients of this pass that were changed
+        # Faults that have changed a gradient of this pass.
         self._touched: set[Fault] = set()
         self._memory: list[bytes] = []
         self._kinds: dict[str, Callable[[Fault], None]] = {
@@ -60,14 +60,14 @@ class Injection:
             "kill": lambda _: os.kill(os.getpid(), signal.SIGKILL),
         }
         if any(fault.kind == "poison" for fault in self._faults):
-            # Data belongs to positions, not to steps: a run that leaves them out is rid of them.
+            # Poisoned data belongs to positions, not to steps: a run that skips these avoids it.
             reader: Any = data
             reader.batch = partial(self._batch, data.batch)
         if any(fault.changes_gradient for fault in self._faults):
             engine.watch.on_gradient.append(self._change_gradient)
 
     def before(self, step: int) -> None:
-        """Let happen what is planned for this step; called before it, and before replicas are compared."""
+        """Apply what is planned for this step. Called before the step and before replicas are compared."""
         self._step = step
         self._touched.clear()
         for fault in self._faults:
@@ -75,11 +75,11 @@ class Injection:
                 self._kinds[fault.kind](fault)
 
     def before_training(self) -> None:
-        """Let what is planned for gradients happen to those of the step too, after a comparison of replicas had its own."""
+        """Apply gradient faults to the step's own gradients too, after a comparison of replicas had its own."""
         self._touched.clear()
 
     def _fires(self, fault: Fault) -> bool:
-        """Whether a fault happens in this step. One that is to happen once leaves a mark for the starts to come."""
+        """Whether a fault happens in this step. One that happens once leaves a marker file for later starts."""
         if not fault.first <= self._step <= fault.last:
             return False
         if fault.once and fault not in self._begun:
@@ -93,7 +93,7 @@ class Injection:
     # ---- inside a step ------------------------------------------------------------------------
 
     def _inside(self, call: Callable[[], object]) -> None:
-        """Have something called in the step, after backward and before gradients are reduced: it counts as computing."""
+        """Call something in the step, after backward and before gradients are reduced: it counts as computing."""
         self._engine.watch.before_reduction.append(call)
 
     def _sleep(self, fault: Fault) -> None:
@@ -129,7 +129,7 @@ class Injection:
             if fault.kind == "scale":
                 flat.mul_(fault.factor)
             elif fault not in self._touched:
-                # one element in all, not one of each bucket
+                # One element in all, not one of each bucket.
                 self._touched.add(fault)
                 index = _draw(fault, flat.numel())
                 if fault.kind == "nan":
@@ -159,7 +159,7 @@ class Injection:
         return tokens, targets
 
     def _kill_loader(self, fault: Fault) -> None:
-        """Have the next read wait for a worker process that dies."""
+        """Make the next read wait for a worker process that dies."""
         loader: DataLoader[int] = DataLoader(_Dying(), num_workers=1)
         reader: Any = self._data
         # The default of `next` is for a loader that has come to its end, which this one does not.
@@ -173,7 +173,7 @@ class _Dying(Dataset[int]):
         return 1
 
     def __getitem__(self, index: int) -> int:
-        time.sleep(LOADER_LIFE_SECONDS)
+        time.sleep(LOADER_WORKER_SECONDS)
         os._exit(1)
 
 

@@ -30,7 +30,7 @@ KINDS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "stop": ((), ("once",)),
     "kill": ((), ("once",)),
 }
-EVERYBODY = -1
+ALL_RANKS = -1
 HALF_BITS = 16
 WAY_OUT = "correct the plan, or unset the variable"
 
@@ -59,7 +59,7 @@ class Fault:
             "takes memory; loader: the read of data dies; stop: SIGSTOP to itself; kill: SIGKILL"
         ),
     )
-    rank: int = field(default=EVERYBODY, metadata=about("who breaks", at_least=0))
+    rank: int = field(default=ALL_RANKS, metadata=about("the rank that breaks", at_least=0))
     first: int = field(
         default=0, metadata=about("first step; of data positions for poison", "steps", at_least=1)
     )
@@ -78,7 +78,7 @@ class Fault:
     seconds: float = field(default=0.0, metadata=about("of each sleep", "seconds", more_than=0))
     most_bytes: int = field(
         default=0,
-        metadata=about("taken at most, if nobody ends the rank before", "bytes", at_least=1),
+        metadata=about("taken at most, unless the rank is ended earlier", "bytes", at_least=1),
     )
     once: str = field(
         default="",

@@ -1,4 +1,4 @@
-"""Who is odd: copies of the same numbers vote by their digests, and the minority is wrong. Pure, standard library only.
+"""Majority vote: copies of the same numbers vote by their digests, and the minority is wrong. Pure, standard library only.
 
 A part of a parameter has a voter for each rank that holds a copy in the model, and one for each owner, whose fp32 values,
 rounded to the model's format, must equal the copies. So two replicas are three voters, and one of them can be overruled.
@@ -23,17 +23,17 @@ class Vote(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """What is odd, and on which ranks; no rank where the votes cannot say."""
+    """What is in the minority, and on which ranks; no rank where there is no majority."""
 
     what: str
     ranks: tuple[int, ...]
 
 
 def verdicts_of(votes: Sequence[Vote]) -> list[Verdict]:
-    """Say which copies or masters of one part of a parameter are odd; empty when all agree.
+    """Return which copies or masters of one part of a parameter are in the minority; empty when all agree.
 
-    A copy that agrees with an odd master of its own place on the tensor axis only followed it and is not blamed. A rank that
-    is alone with its master is odd for certain, but which of the two is wrong nobody can say: it counts as its master.
+    A copy that agrees with a wrong master of its own index on the tensor axis only followed it and is not named. Where the only
+    copy and its master disagree, their rank is wrong for certain, but not which of the two: it counts as the master.
     """
     right, agreed = majority(vote.digest for vote in votes)
     if agreed:
@@ -41,15 +41,15 @@ def verdicts_of(votes: Sequence[Vote]) -> list[Verdict]:
     if right is None:
         ranks = {vote.rank for vote in votes}
         return [Verdict(MASTER, tuple(ranks)) if len(ranks) == 1 else Verdict(WEIGHT, ())]
-    odd = [vote for vote in votes if vote.digest != right]
-    masters = [vote for vote in odd if vote.master]
+    minority = [vote for vote in votes if vote.digest != right]
+    masters = [vote for vote in minority if vote.master]
     leaders = {(vote.tensor, vote.digest) for vote in masters}
-    copies = [v for v in odd if not v.master and (v.tensor, v.digest) not in leaders]
-    found = ((MASTER, masters), (WEIGHT, copies))
-    return [Verdict(what, _ranks(group)) for what, group in found if group]
+    copies = [v for v in minority if not v.master and (v.tensor, v.digest) not in leaders]
+    groups = ((MASTER, masters), (WEIGHT, copies))
+    return [Verdict(what, _ranks(group)) for what, group in groups if group]
 
 
-def odd_ranks(digests: Iterable[tuple[int, Hashable]]) -> tuple[int, ...] | None:
+def minority_ranks(digests: Iterable[tuple[int, Hashable]]) -> tuple[int, ...] | None:
     """Return the ranks in the minority, sorted; empty when there is no majority, None when all agree."""
     pairs = list(digests)
     right, agreed = majority(digest for _, digest in pairs)
@@ -59,7 +59,7 @@ def odd_ranks(digests: Iterable[tuple[int, Hashable]]) -> tuple[int, ...] | None
 
 
 def majority(digests: Iterable[Hashable]) -> tuple[Hashable | None, bool]:
-    """Return what more than half of the voters say (None: no such thing), and whether all say it."""
+    """Return the digest of more than half of the voters (None: there is none), and whether all agree."""
     counts = Counter(digests)
     if not counts:
         return None, True

@@ -1,19 +1,19 @@
-"""Replicas that disagree: silent corruption of data, found because the same numbers exist more than once.
+"""Replica comparison: silent data corruption is found because several ranks hold the same numbers.
 
-Compared between two steps, where every copy of a weight must be the same to the bit:
+Compared between two steps, when every copy of a weight must be the same to the bit:
 - each replica's copy of the weights, and the weights that every tensor rank holds whole;
 - the owner's fp32 master weights, rounded to the model's format, and the copy gathered from them;
-- now and then, gradients: all replicas compute the same micro-batch, and nothing is reduced or trained.
+- every GRADIENTS_EVERY comparisons, gradients: all replicas compute the same micro-batch; none is reduced or used.
 Compared with itself: what an owner alone holds, its master weights and Adam's moments, after one step and before the
-next one uses it. Replicas cannot show that, for what is wrong there is gathered by all of them.
+next one uses it. Replicas cannot show that, since all of them gather the wrong values.
 
-Every rank sends a few numbers, and all see the same table. Only when they disagree, fragments of parameters are compared,
-which says who is odd and where; that look is rare and may cost more. Stages of a pipeline share no weights and are
-compared with none but themselves. ZeRO-1 is what this is for, and the only stage that the trainer runs.
+Every rank sends a few numbers, and all ranks see the same table. Only when they disagree, a closer comparison of fragments
+names the ranks in the minority and the parameters; it is rare and may cost more. Pipeline stages share no weights, so
+each is compared within itself. All this is made for ZeRO-1, the only stage that the trainer runs.
 
-What it finds of one flipped bit, measured by tests/trainer/test_replicas.py (its table is in docs/replicas.md): all in a
-weight, the master or a moment, while a comparison covers the step in which it happens; the next step gathers the weights anew,
-so that what happens in the others goes unseen, and a fault that happens once is found once in `sdc_every` times.
+Of flipped bits, as tests/trainer/test_replicas.py measures it (table in docs/replicas.md), it finds all in a weight, the master
+or a moment if a comparison covers the step in which the flip happens. The next step gathers the weights again, so a flip in
+another step goes unseen: a fault that happens once is found once in `sdc_every` times.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from trainer.integrity.majority import (
     WEIGHT,
     Verdict,
     Vote,
-    odd_ranks,
+    minority_ranks,
     verdicts_of,
 )
 from trainer.parallel.engine import Engine, MicroBatch
@@ -42,10 +42,10 @@ from trainer.parallel.parameters import Sharding, kind_of
 
 # Of so many comparisons one compares gradients too, which costs a micro-batch. Chosen; `Settings.sdc_every` has the cost.
 GRADIENTS_EVERY = 10
-# Closer looks in one start: replicas that have come apart stay so, and one look told of it. Chosen, not measured.
-MAX_LOOKS = 8
-# More odd ranks than that are no matter of ranks: none is named. Chosen; the contract's limit.
-MAX_ODD_RANKS = 64
+# Closer comparisons in one start: replicas that differ go on differing, and one report is enough. Chosen, not measured.
+MAX_CLOSE_COMPARISONS = 8
+# A larger minority has no cause in single ranks: none is named. Chosen; the contract's limit.
+MAX_NAMED_RANKS = 64
 NO_RANK_KNOWN = "no majority says which copy is wrong"
 
 # Digests of the weights and of those that are whole on every tensor rank, wrong elements of the own part, what changed of what
@@ -63,7 +63,7 @@ Address: TypeAlias = tuple[str, int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What disagrees (`weight`, `master`, `moment` or `gradient`), on which ranks (none: nobody can say), and where first."""
+    """What disagrees (`weight`, `master`, `moment` or `gradient`), on which ranks (none: unknown), and the first parameter."""
 
     what: str
     ranks: tuple[int, ...]
@@ -71,7 +71,7 @@ class Finding:
 
 
 class ReplicaCheck:
-    """Compares the replicas of one run. Every rank calls it in the same steps and comes to the same findings."""
+    """Compares the replicas of one run. Every rank calls it in the same steps and returns the same findings."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -83,13 +83,13 @@ class ReplicaCheck:
             for i, name in enumerate(engine.parameters)
             if kind_of(name).sharding is Sharding.REPLICATED
         ]
-        # Kernels on a GPU add in whatever order unless told otherwise: there, bits say nothing about health.
+        # By default, GPU kernels add in varying order: differing bits prove no fault there.
         same_bits = engine.world.device.type == "cpu" or engine.settings.repeatable
         self._gradients = layout.data > 1 and same_bits
         self._remembered: torch.Tensor | None = None
         self._changed: torch.Tensor | None = None
-        self._told: set[tuple[str, tuple[int, ...]]] = set()
-        self._num_looks = 0
+        self._reported: set[tuple[str, tuple[int, ...]]] = set()
+        self._num_close_comparisons = 0
 
     def due(self, done: int) -> bool:
         """Whether replicas are to be compared after `done` steps."""
@@ -97,13 +97,13 @@ class ReplicaCheck:
         return bool(every) and done % every == 0
 
     def remember(self, done: int) -> None:
-        """After step `done`: take digests of what this rank owns, to be compared when the next step is about to use it."""
+        """After step `done`, if due: digest what this rank owns, and compare it just before the next step uses it."""
         if self.due(done):
             self._remembered = self._owned_digests()
-            self._engine.watch.before_reduction.append(self._look_at_owned)
+            self._engine.watch.before_reduction.append(self._compare_owned)
 
     def compare(self, done: int, micro_batch: Callable[[], list[MicroBatch]]) -> list[Finding]:
-        """Compare after `done` steps; return what was not found before in this start.
+        """Compare after `done` steps; return the findings that this start has not reported yet.
 
         `micro_batch` reads one micro-batch, the same on all replicas; empty on a stage that reads no data.
         """
@@ -118,19 +118,24 @@ class ReplicaCheck:
             per_name = self._gradient_digests(batch)
             gradients = _fold(per_name.values())
         table = self._exchange([*self._weight_digests(), gradients])
-        found = self._changed_alone(table)
-        weights, apart = self._weights_differ(table), self._apart(table, GRADIENTS)
-        if (weights or apart) and self._num_looks < MAX_LOOKS:
-            self._num_looks += 1
-            if weights:
-                found += self._look_at_weights()
-            if apart:
-                found += self._look_at_gradients(per_name, batch)
-        fresh = [f for f in found if (f.what, f.ranks) not in self._told]
-        self._told |= {(f.what, f.ranks) for f in fresh}
+        findings = self._changed_alone(table)
+        weights_differ, gradients_differ = (
+            self._weights_differ(table),
+            self._differs(table, GRADIENTS),
+        )
+        if (
+            weights_differ or gradients_differ
+        ) and self._num_close_comparisons < MAX_CLOSE_COMPARISONS:
+            self._num_close_comparisons += 1
+            if weights_differ:
+                findings += self._compare_weights()
+            if gradients_differ:
+                findings += self._compare_gradients(per_name, batch)
+        fresh = [f for f in findings if (f.what, f.ranks) not in self._reported]
+        self._reported |= {(f.what, f.ranks) for f in fresh}
         return fresh
 
-    # ---- the first look -----------------------------------------------------------------------
+    # ---- one exchange of digests --------------------------------------------------------------
 
     def _weight_digests(self) -> Summary:
         engine = self._engine
@@ -147,8 +152,8 @@ class ReplicaCheck:
     def _owned_digests(self) -> torch.Tensor:
         return torch.stack([fold(digests(self._engine.owned(key))) for key, _ in OWNED])
 
-    def _look_at_owned(self) -> None:
-        # The answer stays on the device: asking for it here would make the step wait.
+    def _compare_owned(self) -> None:
+        # The result stays on the device: reading it here would delay the step.
         marks = torch.tensor([1 << i for i in range(len(OWNED))], device=self._world.device)
         self._changed = ((self._owned_digests() != self._remembered) * marks).sum()
 
@@ -180,18 +185,24 @@ class ReplicaCheck:
 
     def _weights_differ(self, table: Sequence[Summary]) -> bool:
         wrong = any(row[WRONG] for row in table)
-        return wrong or self._apart(table, COPIES) or self._apart(table, WHOLE, across_tensor=True)
+        return (
+            wrong or self._differs(table, COPIES) or self._differs(table, WHOLE, across_tensor=True)
+        )
 
-    def _apart(self, table: Sequence[Summary], column: int, *, across_tensor: bool = False) -> bool:
+    def _differs(
+        self, table: Sequence[Summary], column: int, *, across_tensor: bool = False
+    ) -> bool:
         """Whether ranks that must have the same number in a column do not."""
-        said: dict[RankCoords, set[int]] = {}
+        numbers_of: dict[RankCoords, set[int]] = {}
         for coords, row in zip(self._all_coords, table, strict=True):
-            said.setdefault(_family(coords, across_tensor=across_tensor), set()).add(row[column])
-        return any(len(numbers) > 1 for numbers in said.values())
+            numbers_of.setdefault(_family(coords, across_tensor=across_tensor), set()).add(
+                row[column]
+            )
+        return any(len(numbers) > 1 for numbers in numbers_of.values())
 
-    # ---- the closer look ----------------------------------------------------------------------
+    # ---- the closer comparison ----------------------------------------------------------------
 
-    def _look_at_weights(self) -> list[Finding]:
+    def _compare_weights(self) -> list[Finding]:
         """Compare fragment by fragment: every owner's master, and every copy of what that owner owns."""
         own = {
             address: int(digest(master))
@@ -210,8 +221,8 @@ class ReplicaCheck:
         held = self._gather(copies)
         votes: dict[tuple[RankCoords, Address], list[Vote]] = {}
         for coords, *both in zip(self._all_coords, owned, held, strict=True):
-            for is_master, said in zip((True, False), both, strict=True):
-                for address, number in said.items():
+            for is_master, digest_of in zip((True, False), both, strict=True):
+                for address, number in digest_of.items():
                     whole = kind_of(address[0]).sharding is Sharding.REPLICATED
                     family = _family(coords, across_tensor=whole)
                     vote = Vote(coords.rank, coords.tensor, is_master, number)
@@ -222,36 +233,42 @@ class ReplicaCheck:
                 places.setdefault(verdict, []).append(address)
         if not places:
             return [
-                Finding(what=WEIGHT, ranks=(), detail="a closer look found all copies equal again")
+                Finding(
+                    what=WEIGHT, ranks=(), detail="a closer comparison found all copies equal again"
+                )
             ]
         return [_finding(verdict, where) for verdict, where in sorted(places.items())]
 
-    def _look_at_gradients(
+    def _compare_gradients(
         self, first: Mapping[str, int], batch: list[MicroBatch]
     ) -> list[Finding]:
-        """Compute the micro-batch once more: who contradicts himself is odd, even of two."""
-        rounds = [self._gather(dict(said)) for said in (first, self._gradient_digests(batch))]
+        """Compute the micro-batch again: a rank that contradicts itself is wrong, even where there are only two."""
+        rounds = [
+            self._gather(dict(digest_of)) for digest_of in (first, self._gradient_digests(batch))
+        ]
         families: dict[RankCoords, list[int]] = {}
         for coords in self._all_coords:
             families.setdefault(_family(coords, across_tensor=False), []).append(coords.rank)
         found = []
         for ranks in families.values():
-            odd = odd_ranks((r, tuple(said[r].values())) for said in rounds for r in ranks)
-            if odd is not None:
+            minority = minority_ranks((r, tuple(s[r].values())) for s in rounds for r in ranks)
+            if minority is not None:
                 apart = [
                     n
                     for n in rounds[0][ranks[0]]
                     if len({s[r][n] for s in rounds for r in ranks}) > 1
                 ]
-                found.append(_finding(Verdict(GRADIENT, odd), [(name, 0, 0) for name in apart]))
+                found.append(
+                    _finding(Verdict(GRADIENT, minority), [(name, 0, 0) for name in apart])
+                )
         return found
 
     def _gradient_digests(self, batch: Iterable[MicroBatch]) -> dict[str, int]:
-        def look(gradients: Mapping[str, torch.Tensor]) -> list[int]:
+        def digest_all(gradients: Mapping[str, torch.Tensor]) -> list[int]:
             numbers: list[int] = digests(list(gradients.values())).tolist()
             return numbers
 
-        numbers = self._engine.rehearse(batch, look)
+        numbers = self._engine.rehearse(batch, digest_all)
         return dict(zip(self._engine.parameters, numbers, strict=True))
 
     def _gather(self, mine: Any) -> list[Any]:
@@ -262,7 +279,7 @@ class ReplicaCheck:
 
 
 def _family(coords: RankCoords, *, across_tensor: bool) -> RankCoords:
-    """Name the ranks that hold the same numbers as the one at `coords`."""
+    """Return coordinates shared by all ranks that hold the same numbers as the one at `coords`."""
     return replace(coords, rank=0, data=0, tensor=0 if across_tensor else coords.tensor)
 
 
@@ -284,7 +301,7 @@ def _finding(verdict: Verdict, where: Sequence[Address]) -> Finding:
 
 def _bounded(verdict: Verdict, detail: str) -> Finding:
     number = len(verdict.ranks)
-    if number > MAX_ODD_RANKS:
-        text = f"{detail}; {number} ranks are odd, {verdict.ranks[0]} first"
+    if number > MAX_NAMED_RANKS:
+        text = f"{detail}; {number} ranks are in the minority, {verdict.ranks[0]} first"
         return Finding(what=verdict.what, ranks=(), detail=text)
     return Finding(what=verdict.what, ranks=verdict.ranks, detail=detail)

@@ -19,7 +19,7 @@ from trainer.parallel.collectives import TensorAxis
 
 @dataclass(frozen=True, slots=True)
 class LayerRecipe:
-    """How to make one layer, without making it: a stage makes only its own."""
+    """How to build one layer, without building it: a stage builds only its own."""
 
     kind: Callable[..., nn.Module]
     arguments: tuple[Any, ...]

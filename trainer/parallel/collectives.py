@@ -1,4 +1,4 @@
-"""Collectives of the tensor axis, and the meter that tells communication from computation.
+"""Collectives of the tensor axis, and the meter that separates communication from computation.
 
 Every collective of a training step, ours and DeepSpeed's, passes through one `Meter`; the seconds
 spent in it are what `compute_seconds` leaves out.
@@ -46,7 +46,7 @@ class Meter:
 
         return metered
 
-    def take_seconds(self) -> float:
+    def pop_seconds(self) -> float:
         """Return the seconds since the last call and start again; on a GPU, call after a sync."""
         seconds = self._seconds
         for begin, end in self._events:

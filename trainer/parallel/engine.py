@@ -1,4 +1,4 @@
-"""DeepSpeed, and nothing else of the project knows it: the pipeline, ZeRO-1, one training step.
+"""DeepSpeed: the pipeline, ZeRO-1, one training step. No other module imports it.
 
 What this module takes care of, because DeepSpeed does not:
 - no compilation at run time and no file left in /dev/shm: the shared-memory all-reduce (used by
@@ -6,11 +6,11 @@ What this module takes care of, because DeepSpeed does not:
 - every process group has the run's time-out instead of the library's half hour;
 - ZeRO stage 1 always, also without data parallelism: stage 0 clips by a norm that leaves out the
   later pipeline stages;
-- what a step report needs and the engine does not tell: the seconds inside collectives, this
+- what a step report needs and the engine does not report: the seconds inside collectives, this
   rank's own gradients (`trainer.parallel.gradient_watch`), and the layer where numbers stopped being finite.
 
-The imports below are all that a rank will ever need from DeepSpeed: building an engine would
-import the marked ones anyway, seconds later, and a process that forks ranks has them ready.
+The imports below are all that a rank ever needs from DeepSpeed. Building an engine would import the
+marked ones anyway, seconds later; a process that forks ranks has them ready.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from typing import Any, TypeVar
 
 import torch
 
-# imported by the first optimizer that is made
+# The first optimizer imports it.
 import torch._dynamo
 import torch.distributed as dist
 
 from trainer.parallel.device import has_gpu
 
-# DeepSpeed would ask the driver which accelerator there is.
+# Otherwise DeepSpeed calls the driver to find the accelerator.
 if has_gpu():
     os.environ.setdefault("DS_ACCELERATOR", "cuda")
 else:
@@ -42,11 +42,11 @@ os.environ.setdefault("DS_LOG_LEVEL", "warning")
 
 import deepspeed
 
-# imported by the first engine that is made, like the next
+# The first engine imports it, and the next.
 import deepspeed.comm.mori
 import deepspeed.module_inject.auto_ep_layer
 
-# imported by ZeRO when it is made
+# ZeRO imports it when it is built.
 import deepspeed.runtime.zero.muon.muon_optimizer
 from deepspeed.accelerator import get_accelerator
 from deepspeed.pipe import LayerSpec, PipelineModule
@@ -67,7 +67,7 @@ warnings.filterwarnings("ignore", message=".*all_gather_into_tensor.*", category
 # `import deepspeed.comm.torch` would give torch itself, for that package has an attribute of the
 # name; the module is reached through sys.modules only.
 sys.modules["deepspeed.comm.torch"].build_shm_op = lambda: None  # type: ignore[attr-defined]
-# The bf16 optimizer collects garbage, a tenth of a second each time, to print figures nobody asked for.
+# The bf16 optimizer collects garbage, a tenth of a second each time, to print memory figures.
 sys.modules[BF16_Optimizer.__module__].see_memory_usage = lambda *_, **__: None  # type: ignore[attr-defined]
 
 T = TypeVar("T")
@@ -90,7 +90,7 @@ METERED_CALLS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What one training step came to.
+    """The result of one training step.
 
     loss: mean over the global batch, nats per token, known on every rank. grad_norm: of the whole
     model, before clipping; infinite on a skipped step. local_grad_norm: of the gradients this rank
@@ -112,16 +112,16 @@ class Engine:
     def __init__(self, settings: Settings, world: World) -> None:
         self.settings = settings
         self.world = world
-        # DeepSpeed prints its topology and memory figures while it is built; rank 0's output is
-        # for people.
+        # DeepSpeed prints its topology and memory figures while it is built; rank 0's output is for
+        # the operator.
         with contextlib.redirect_stdout(io.StringIO()):
             _join(world)
             self._module = self._build_module()
             self._engine = self._build_engine()
         self._optimizer: Any = self._engine.optimizer
         if self.loss_scaler is not None:
-            # At its floor the scale stays, and steps go on being skipped and reported: whether that
-            # ends the run is not for one rank to decide.
+            # At its floor the scale stays, and further steps are skipped and reported: one rank does
+            # not decide whether that ends the run.
             self.loss_scaler.raise_error_at_min_scale = False
         self._make_adam_states()
         layers_of = {id(p): self._layer_of(name) for name, p in self.parameters.items()}
@@ -143,11 +143,11 @@ class Engine:
         )
         bounds = [int(bound) for bound in module.parts]
         expected = stage_bounds(model.layers, layout.pipeline)
-        assert bounds == expected, f"pipeline cut at {bounds}, the layout says {expected}"
+        assert bounds == expected, f"pipeline stages at {bounds}, the layout has {expected}"
         self.parameters = dict(self._named_parameters(module))
         for name, parameter in self.parameters.items():
             # DeepSpeed counts a parameter without this mark once per tensor group, one with it on
-            # every rank: the norm is wrong if it does not say exactly what the table says.
+            # every rank: the norm is right only if the mark agrees with the table.
             split = axis.size > 1 and kind_of(name).sharding is not Sharding.REPLICATED
             parameter.tensor_model_parallel = split  # type: ignore[attr-defined]
             parameter.data.zero_()
@@ -244,7 +244,7 @@ class Engine:
         for group in self.param_groups:
             group["lr"] = lr
         self.watch.begin_step()
-        self.world.meter.take_seconds()
+        self.world.meter.pop_seconds()
         scale = self.loss_scale
         loss = float(self._engine.train_batch(iter(micro_batches)))
         norm = self._engine.get_global_grad_norm()
@@ -254,7 +254,7 @@ class Engine:
             local_grad_norm=self.watch.local_norm() / scale,
             loss_scale=self.loss_scale,
             skipped=bool(self._optimizer.overflow),
-            communication_seconds=self.world.meter.take_seconds(),
+            communication_seconds=self.world.meter.pop_seconds(),
         )
 
     def validate(self, micro_batches: Iterable[MicroBatch], *, num_micro_batches: int) -> float:
@@ -264,9 +264,9 @@ class Engine:
         return float(loss)
 
     def rehearse(
-        self, micro_batch: Iterable[MicroBatch], look: Callable[[Mapping[str, torch.Tensor]], T]
+        self, micro_batch: Iterable[MicroBatch], inspect: Callable[[Mapping[str, torch.Tensor]], T]
     ) -> T:
-        """Compute one micro-batch's gradients, `look` at them by name, and throw them away; all ranks together.
+        """Compute one micro-batch's gradients, pass them to `inspect` by name, and discard them; all ranks together.
 
         They are neither reduced over the replicas nor used: the training that follows is the same to the bit.
         """
@@ -277,13 +277,13 @@ class Engine:
         engine._exec_schedule(_Rehearsal(1, engine.num_stages, engine.stage_id))
         gradients = {name: self._gradient(p) for name, p in self.parameters.items()}
         for gradient in gradients.values():
-            self.watch.show(gradient.view(-1))
-        found = look(gradients)
+            self.watch.notify(gradient.view(-1))
+        result = inspect(gradients)
         self._optimizer.zero_grad(set_to_none=True)
-        return found
+        return result
 
     def _gradient(self, parameter: torch.nn.Parameter) -> torch.Tensor:
-        """Return what has been added up for a parameter and is not reduced yet, in the format it is reduced in."""
+        """Return a parameter's accumulated gradient, not reduced yet, in the format in which it is reduced."""
         if hasattr(self._optimizer, "get_gradient_for_reduction"):
             gradient: torch.Tensor = self._optimizer.get_gradient_for_reduction(parameter)
         else:
@@ -324,8 +324,8 @@ class Engine:
     def _make_adam_states(self) -> None:
         """Make AdamW's state now instead of at its first step: a checkpoint is loaded before that.
 
-        DeepSpeed, for its part, ties parameters to their moments after the first step of the first
-        group, when those of the second do not exist: with two groups, the second would stay untied.
+        DeepSpeed links parameters to their moments after the first step of the first group, when those
+        of the second do not exist yet: with two groups, the second would never be linked.
         """
         adam = self._optimizer.optimizer
         for group in adam.param_groups:
@@ -339,7 +339,7 @@ class Engine:
         self._optimizer._lazy_init_hp_params_optimizer_state()
 
     def owned(self, key: str | None) -> list[torch.Tensor]:
-        """Return all that this replica holds of the master weights, or of a moment: live fp32, flat, one tensor per group."""
+        """Return all that this replica holds of the master weights, or of a moment: live, fp32, flat, one tensor per group."""
         if key is None:
             return [group["params"][0].detach() for group in self.param_groups]
         return [state[key] for state in self.adam_states]
@@ -385,8 +385,8 @@ class Engine:
         """Name the layer where a bad step's numbers first stopped being finite; all ranks together.
 
         With a loss that is not finite the forward pass is run again, without training, and the first
-        layer whose output is not finite is it. Otherwise backward was to blame, which meets the last
-        layer first. None when every number is finite after all.
+        layer whose output is not finite is it. Otherwise it was backward, which
+        computes the last layer first. None when every number is finite after all.
         """
         none = self.settings.model.layers + 2
         if math.isfinite(result.loss):
@@ -395,8 +395,8 @@ class Engine:
         else:
             index = torch.tensor([min(self._nonfinite_outputs(micro_batches), default=none)])
             dist.all_reduce(index, op=dist.ReduceOp.MIN, group=self.world.side_group)
-        found = int(index)
-        return layer_name(found, none - 2) if 0 <= found < none else None
+        layer = int(index)
+        return layer_name(layer, none - 2) if 0 <= layer < none else None
 
     def _nonfinite_outputs(self, micro_batches: Iterable[MicroBatch]) -> set[int]:
         bad: set[int] = set()
@@ -432,7 +432,7 @@ class _Rehearsal(schedule.TrainSchedule):  # type: ignore[misc]
 
 
 def _join(world: World) -> None:
-    """Let DeepSpeed use the world's processes: its groups get our time-out, its collectives are metered."""
+    """Make DeepSpeed use the world's processes: its groups get the run's time-out, its collectives are metered."""
     deepspeed.init_distributed(dist_backend=world.backend, auto_mpi_discovery=False, verbose=False)
     backend = deepspeed.comm.comm.cdb
 
@@ -445,7 +445,7 @@ def _join(world: World) -> None:
 
 
 def _allow_half_precision_on_cpu() -> None:
-    # DeepSpeed asks whether the CPU has instructions for these formats; without them training is
+    # DeepSpeed checks whether the CPU has instructions for these formats. Without them training is
     # slower, not wrong.
     kind = type(get_accelerator())
     kind.is_fp16_supported = lambda self: True

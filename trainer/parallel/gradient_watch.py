@@ -1,10 +1,10 @@
-"""Eyes on gradients: what DeepSpeed computes with and does not tell.
+"""Gradient watch: what DeepSpeed computes about gradients and does not report.
 
-Two moments of a step are watched, by wrapping methods of its optimizers: just before gradients are
-reduced over the replicas, where this rank's own norm is taken from the flat buckets (one pass over
-memory that is about to be read anyway), and just before a bad step's gradients are thrown away,
-where those that are not finite are noted. ZeRO's optimizer and the one for bf16 differ in both.
-Who has business with gradients at the first of these moments hangs it up there, before the norm is taken.
+It wraps methods of DeepSpeed's optimizers at two points of a step. Just before gradients are reduced
+over the replicas, it computes this rank's own norm from the flat buckets: one pass over memory that
+is read next anyway. Just before a skipped step's gradients are discarded, it records the layers with
+numbers that are not finite. ZeRO's optimizer and the one for bf16 differ in both. Callbacks of other
+modules run at the first point, before the norm is computed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Gradients = Sequence[torch.Tensor] | None
 class GradientWatch:
     """This rank's gradient norm before reduction, and the layers whose gradients are not finite.
 
-    `seconds` adds up the thread's CPU time that watching has cost so far.
+    `seconds` is the thread's CPU time that it has cost so far.
     """
 
     def __init__(self, engine: Any, layers: Mapping[int, int]) -> None:
@@ -31,7 +31,7 @@ class GradientWatch:
         self._square: torch.Tensor | None = None
         self.nonfinite_layers: list[int] = []
         self.seconds = 0.0
-        # The former are called once, in the next step; the latter with each flat gradient of every step.
+        # Called once, in the next step; and called with each flat gradient of every step.
         self.before_reduction: list[Callable[[], object]] = []
         self.on_gradient: list[Callable[[torch.Tensor], None]] = []
         if hasattr(engine.optimizer, "average_tensor"):
@@ -40,12 +40,12 @@ class GradientWatch:
             self._watch_bf16(engine, engine.optimizer)
 
     def begin_step(self) -> None:
-        """Forget the step before."""
+        """Reset what the previous step recorded."""
         self._square = None
         self.nonfinite_layers = []
 
     def local_norm(self) -> float:
-        """Return the norm of this step's gradients, as scaled as the loss was; nan before they are."""
+        """Return the norm of this step's gradients, scaled as the loss was; nan before there are any."""
         return math.nan if self._square is None else math.sqrt(float(self._square))
 
     def _watch_zero(self, optimizer: Any) -> None:
@@ -58,7 +58,7 @@ class GradientWatch:
         def update_scale_watched(has_overflow: bool = False) -> Any:
             if has_overflow:
                 for i, gradients in optimizer.averaged_gradients.items():
-                    self._note(optimizer.params_in_partition[i], gradients)
+                    self._record_nonfinite(optimizer.params_in_partition[i], gradients)
             return update_scale(has_overflow)
 
         optimizer.average_tensor = reduce_watched
@@ -77,21 +77,21 @@ class GradientWatch:
                 for parameters, gradients in zip(
                     optimizer.bf16_groups, optimizer.fp32_groups_gradients, strict=True
                 ):
-                    self._note(parameters, gradients)
+                    self._record_nonfinite(parameters, gradients)
             return clear()
 
         engine._bf16_reduce_grads = reduce_watched
         optimizer.clear_hp_grads = clear_watched
 
-    def show(self, flat: torch.Tensor) -> None:
-        """Show a flat gradient that has not been reduced to whoever asked for it."""
+    def notify(self, flat: torch.Tensor) -> None:
+        """Pass a flat gradient that has not been reduced to every `on_gradient` callback."""
         for call in self.on_gradient:
             call(flat)
 
     def _add(self, flat: torch.Tensor) -> None:
         while self.before_reduction:
             self.before_reduction.pop(0)()
-        self.show(flat)
+        self.notify(flat)
         started = thread_time()
         # One pass in one call; a product in half precision would overflow.
         full = flat if flat.dtype == torch.float32 else flat.float()
@@ -99,7 +99,7 @@ class GradientWatch:
         self._square = square if self._square is None else self._square + square
         self.seconds += thread_time() - started
 
-    def _note(self, parameters: Iterable[torch.Tensor], gradients: Gradients) -> None:
+    def _record_nonfinite(self, parameters: Iterable[torch.Tensor], gradients: Gradients) -> None:
         # ZeRO's list ends with padding that belongs to no parameter.
         for parameter, gradient in zip(parameters, gradients or (), strict=False):
             if not bool(torch.isfinite(gradient).all()):

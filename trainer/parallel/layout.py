@@ -1,7 +1,7 @@
 """Which rank does what: the order of the axes, and the layers of each pipeline stage.
 
 Ranks count through the tensor axis fastest, then data, then pipeline. So the ranks of one tensor
-group are neighbours (one node, the fastest links), and the stages of one pipeline lie far apart.
+group are neighbours (one node, the fastest links), and those of one pipeline are furthest apart.
 DeepSpeed's topology and the checkpoints rely on the same order.
 """
 

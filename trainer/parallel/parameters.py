@@ -1,9 +1,9 @@
-"""The one table of parameters: how each is cut over the tensor axis, how it starts, whether it decays.
+"""The one table of parameters: how each is sharded over the tensor axis, how it is initialised, whether it decays.
 
 Initial values, the gradient norm's flag and the placements in a checkpoint all come from here.
 A parameter's name says its layer first (`blocks.3.attention.qkv.weight`) and does not depend on
 the layout; neither do its initial values, for each is drawn in full from a seed of its own and
-then cut.
+then sharded.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from trainer.config.settings import Model
 
 
 class Sharding(Enum):
-    """How a parameter is spread over the tensor axis."""
+    """How a parameter is sharded over the tensor axis."""
 
-    # along dim 0: each rank makes a part of the outputs
+    # Along dim 0: each rank computes a part of the outputs.
     COLUMN = "column"
-    # along dim 1: each rank takes a part of the inputs
+    # Along dim 1: each rank takes a part of the inputs.
     ROW = "row"
     REPLICATED = "replicated"
 
     @property
     def dim(self) -> int | None:
-        """The dim that is cut; None when every rank holds the whole."""
+        """The dim that is sharded; None when every rank holds the whole."""
         return {Sharding.COLUMN: 0, Sharding.ROW: 1, Sharding.REPLICATED: None}[self]
 
 
 class Init(Enum):
-    """How a parameter is filled before the first step."""
+    """How a parameter is initialised before the first step."""
 
     NORMAL = "normal"
     NORMAL_BY_DEPTH = "normal, its deviation divided by sqrt(2 x blocks)"
@@ -58,10 +58,10 @@ _BIAS = Kind(Sharding.REPLICATED, Init.ZEROS, False)
 _GAIN = Kind(Sharding.REPLICATED, Init.ONES, False)
 
 # A name without its layer -> its kind. The rows of `qkv` are ordered head by head (query, key,
-# value of head 0, then of head 1, ...), so that cutting them gives every rank whole heads and a
+# value of head 0, then of head 1, ...), so that sharding them gives every rank whole heads and a
 # checkpoint fits any number of tensor ranks.
 TABLE: dict[str, Kind] = {
-    # the embedding's and the head's: rows are words
+    # Of the embedding and of the head: rows are token ids.
     "tokens.weight": _MATRIX,
     "positions.weight": Kind(Sharding.REPLICATED, Init.NORMAL, True),
     "attention_norm.weight": _GAIN,
