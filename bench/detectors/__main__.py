@@ -42,7 +42,7 @@ def false_alarms(report: Report, curves: list[Labelled], num_samples: int) -> No
     for run in healthy_runs(curves, num_samples, f"{SEED} judged"):
         numerics = Numerics()
         for record in run:
-            for one in numerics.take(record):
+            for one in numerics.judge(record):
                 counts[f"{one.fault}, {'recovered' if one.recovered else one.severity}"] += 1
                 num_acting += one.action_class in ACTS
     num_incidents = sum(count for name, count in counts.items() if name.endswith("incident"))
@@ -59,7 +59,7 @@ def timing(report: Report, curves: list[Labelled]) -> None:
     for run in runs:
         numerics = Numerics()
         for record in run:
-            numerics.take(record)
+            numerics.judge(record)
     spent = time.process_time() - began
     count = sum(len(run) for run in runs)
     report.figure(

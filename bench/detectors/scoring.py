@@ -64,7 +64,7 @@ def ours(records: Sequence[StepRecord]) -> list[int]:
     return [
         at
         for at, record in enumerate(records)
-        if any(one.severity == "incident" for one in numerics.take(record))
+        if any(one.severity == "incident" for one in numerics.judge(record))
     ]
 
 

@@ -150,7 +150,7 @@ class Log:
             step = found.record.step
             if self.furthest is None or step > self.furthest.step:
                 self.furthest = LoggedStep(file=self.name, line=found.line, step=step)
-            for finding in self._numerics.take(found.record):
+            for finding in self._numerics.judge(found.record):
                 self._note(finding, found.line)
 
     def _note(self, finding: NumericFinding, line: int) -> None:

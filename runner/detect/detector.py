@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import math
+import pkgutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import ModuleType
 from typing import ClassVar, Generic, TypeVar
 
 from runner.facts.ids import AttemptId
@@ -71,6 +74,12 @@ def register(kind: Kind) -> Kind:
     """Add a class of detectors to `DETECTORS`."""
     DETECTORS.append(kind)
     return kind
+
+
+def import_modules(package: ModuleType) -> None:
+    """Import all modules of a package, so that their detectors are registered."""
+    for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
+        import_module(module.name)
 
 
 class WatchedGangs(Generic[Gang]):

@@ -5,11 +5,8 @@ Every module of this package that registers a detector takes part; there is no l
 
 from __future__ import annotations
 
-import pkgutil
-from importlib import import_module
-
 import runner.detect
-from runner.detect.detector import DETECTORS, Detector, NodeSilence
+from runner.detect.detector import DETECTORS, Detector, NodeSilence, import_modules
 from runner.facts.faults import Finding
 from runner.facts.ids import is_same_agent
 from runner.facts.messages.signals import Heartbeat
@@ -18,8 +15,7 @@ from runner.facts.watch import WatchList
 # Of an advisory detector, before it is switched off; chosen.
 MAX_FAILURES = 10
 
-for _module in pkgutil.walk_packages(runner.detect.__path__, "runner.detect."):
-    import_module(_module.name)
+import_modules(runner.detect)
 
 
 class DetectorRegistry:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from runner.collect.metric_files.columns import Sample
 from runner.collect.metric_files.curves import Curve, curves_in
 from runner.collect.metric_files.tensorboard import crc32c, masked_crc32c
-from runner.detect.numerics.numerics import ACTIVATION_NORM
+from runner.detect.numerics.slow_trends import ACTIVATION_NORM
 
 
 def read(path: Path, content: str | bytes) -> tuple[list[Sample], list[str]]:

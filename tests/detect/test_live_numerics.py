@@ -6,7 +6,7 @@ import math
 import random
 from typing import Any
 
-from runner.detect.numerics.live import MAX_IDLE_RUNS, SLOW_SECONDS, LiveNumerics
+from runner.detect.live_numerics import MAX_IDLE_RUNS, SLOW_SECONDS, LiveNumerics
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord

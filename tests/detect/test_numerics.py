@@ -37,7 +37,7 @@ needs_curves = pytest.mark.skipif(
 def found(records: Iterable[StepRecord], numerics: Numerics | None = None) -> list[NumericFinding]:
     """Return all findings of a run."""
     numerics = numerics or Numerics()
-    return [finding for record in records for finding in numerics.take(record)]
+    return [finding for record in records for finding in numerics.judge(record)]
 
 
 def incidents(
@@ -258,7 +258,7 @@ def test_no_record_breaks_the_detectors(records: list[StepRecord], head: int) ->
     seen = []
     for record in [*quiet_run(150)[:head], *records]:
         seen.append(record.step)
-        for finding in numerics.take(record, {"activation_norm": record.loss or 0.0}):
+        for finding in numerics.judge(record, {"activation_norm": record.loss or 0.0}):
             assert finding.onset_step in seen
             assert finding.detected_step == record.step
             assert finding.evidence
@@ -287,11 +287,11 @@ def test_one_step_far_ahead_by_mistake_does_not_blind_the_run() -> None:
     """A misread number, once: what comes after it is judged again soon."""
     numerics = Numerics()
     for step in range(1, 200):
-        numerics.take(StepRecord(step=step, loss=3.0, grad_norm=1.0))
-    numerics.take(StepRecord(step=20_240_501, loss=3.0))
+        numerics.judge(StepRecord(step=step, loss=3.0, grad_norm=1.0))
+    numerics.judge(StepRecord(step=20_240_501, loss=3.0))
     found = []
     for step in range(200, 500):
-        found += numerics.take(StepRecord(step=step, loss=3.0 if step < 400 else math.nan))
+        found += numerics.judge(StepRecord(step=step, loss=3.0 if step < 400 else math.nan))
     assert [one.fault for one in found if one.severity == "incident"] == ["nan_loss"]
 
 
@@ -302,7 +302,7 @@ def test_a_change_between_two_steps_that_are_logged_is_announced_too() -> None:
         numerics, found = Numerics(planned=planned), []
         for step in range(10, 2000, 10):
             noise = 0.01 * ((step * 7919) % 13 - 6) / 6
-            found += numerics.take(
+            found += numerics.judge(
                 StepRecord(step=step, loss=(3.0 if step <= 1000 else 9.0) + noise, grad_norm=1.0)
             )
         assert bool([one for one in found if one.severity == "incident"]) != bool(planned)

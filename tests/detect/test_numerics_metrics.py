@@ -11,8 +11,9 @@ from msgspec.structs import replace
 
 from runner.detect.numerics.baseline import LEARNED_SAMPLES, Baseline
 from runner.detect.numerics.findings import NumericFinding
-from runner.detect.numerics.numerics import ACTIVATION_NORM, Numerics
+from runner.detect.numerics.numerics import Numerics
 from runner.detect.numerics.rolling_quantiles import Excursion, RollingQuantiles, change_at
+from runner.detect.numerics.slow_trends import ACTIVATION_NORM
 from runner.facts.messages.signals import StepRecord
 
 NAN, INF = math.nan, math.inf
@@ -35,7 +36,7 @@ def run(num_samples: int, seed: int = 1) -> list[StepRecord]:
 def found(records: Iterable[StepRecord], numerics: Numerics | None = None) -> list[NumericFinding]:
     """Return all findings of a run."""
     numerics = numerics or Numerics()
-    return [finding for record in records for finding in numerics.take(record)]
+    return [finding for record in records for finding in numerics.judge(record)]
 
 
 def of(findings: Iterable[NumericFinding], fault: str, severity: str = "incident") -> list[int]:
@@ -269,7 +270,7 @@ def test_activations_that_grow_are_noted() -> None:
     findings = [
         finding
         for record in run(400)
-        for finding in numerics.take(
+        for finding in numerics.judge(
             record, {ACTIVATION_NORM: 3000.0 if record.step < 200 else 4000.0}
         )
     ]

@@ -72,7 +72,7 @@ def _look(curve: Curve, planned: Sequence[PlannedChange]) -> _Looked:
     for record, _where, extra in curve.samples():
         first = looked.steps[0] if looked.steps else record.step
         looked.steps = (first, record.step)
-        looked.findings += numerics.take(record, extra or None)
+        looked.findings += numerics.judge(record, extra)
     looked.warnings = [*curve.warnings, *numerics.warnings]
     return looked
 

@@ -1,4 +1,4 @@
-"""What the numeric detectors say of a run's metrics: findings, announcements, and numbers in words."""
+"""Findings of the numeric detectors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Severity = Literal["note", "incident"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumericFinding:
-    """One observation of a metric. What follows later never changes it: a recovery is a finding of its own.
+    """One observation of a metric. It never changes later: a recovery is a finding of its own.
 
     `onset_step` is the first abnormal sample; with `recovered` the finding ends the one of the same fault and onset.
     """
@@ -29,24 +29,24 @@ class NumericFinding:
 
     @property
     def action_class(self) -> ActionClass:
-        """What it asks for; a note asks for nothing."""
+        """The class of action it asks for; a note asks for none."""
         return FAULTS[self.fault].action if self.severity == "incident" else "none"
 
 
 def number(value: float) -> str:
-    """Write a metric as people read it: four digits."""
+    """Format a metric with four digits."""
     return f"{value:.4g}"
 
 
 def note(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
-    """Say what is worth knowing and asks for nothing."""
+    """Make a finding that asks for no action."""
     return NumericFinding(
         fault=fault, onset_step=onset_step, detected_step=step, severity="note", evidence=evidence
     )
 
 
 def incident(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
-    """Say what somebody must answer."""
+    """Make a finding that asks for an action."""
     return NumericFinding(
         fault=fault,
         onset_step=onset_step,
@@ -57,7 +57,7 @@ def incident(fault: Fault, onset_step: int, step: int, evidence: str) -> Numeric
 
 
 def recovery(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
-    """Say that what was found before is over."""
+    """Make the finding that ends an earlier one."""
     return NumericFinding(
         fault=fault,
         onset_step=onset_step,

@@ -8,68 +8,85 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Self
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number
+from runner.detect.numerics.metric_detector import (
+    MetricDetector,
+    NumericSettings,
+    Peers,
+    finite,
+    register_metric,
+)
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles
+from runner.facts.messages.signals import StepRecord
 
-# healthy samples; chosen, as for the loss
+# Healthy samples behind a level; chosen, as for the loss.
 WINDOW = 48
-# of them, before anything is judged; chosen
+# Of them, before anything is judged; chosen.
 LEAST = 16
-# above the median: what led BLOOM's loss by four steps
+# Above the median: what led BLOOM's loss by four steps.
 NOTE_FACTOR = 4.0
-# chosen; BLOOM's gradient norm was there three steps before its loss
+# Chosen; BLOOM's gradient norm was there three steps before its loss.
 INCIDENT_FACTOR = 10.0
-# of healthy samples' logarithms; chosen, as for the loss
+# Of the logarithms of healthy samples; chosen, as for the loss.
 SPREADS = 7.0
-# for a jump of the loss to be believed at once; chosen
+# For a jump of the loss to be an incident at once; chosen.
 BACKING_FACTOR, BACKING_SPREADS = 2.0, 2.0
-# beyond the furthest that a healthy sample has strayed; chosen, as for the loss
+# Times the furthest excursion of a healthy sample; chosen, as for the loss.
 TAIL_FACTOR = 1.25
-# one after the other, for an incident; chosen
+# In a row, for an incident; chosen.
 LASTING_SAMPLES = 3
-# a jump that soon after another is part of it; chosen
+# A jump that soon after another is part of it; chosen.
 MERGE_SAMPLES = 20
-# samples beyond the limit, before they are what is usual now; chosen, as for the loss
+# Samples beyond the limit, before they become the new level; chosen, as for the loss.
 PATIENCE = 32
 
 _NOTE_RISE = math.log(NOTE_FACTOR)
 
 
-class GradientTrack:
+@register_metric
+class GradientDetector(MetricDetector):
     """Follows one gradient norm, by its logarithm."""
 
-    def __init__(self) -> None:
+    order = 60
+    metric = "gradient"
+    is_rewound = True
+
+    def __init__(self, settings: NumericSettings) -> None:
+        super().__init__(settings)
         self._level = RollingQuantiles(WINDOW)
-        self._strayed = 0.0
-        # samples beyond the limit, one after the other
+        self._furthest = 0.0
+        # Samples beyond the limit, in a row.
         self._high: list[float] = []
-        # of them, tenfold, one after the other
+        # Of them, tenfold, in a row.
         self._num_extreme = 0
         self._onset = 0
-        # healthy samples since the last jump
-        self._since = MERGE_SAMPLES
-        # the jump is an incident already
-        self._is_told = False
+        # Healthy samples since the last jump.
+        self._num_since_jump = MERGE_SAMPLES
+        self._is_reported = False
 
     @property
     def is_calm(self) -> bool:
-        """Whether what has been learned is worth going back to after a rewind."""
+        """Whether no jump is under way."""
         return not self._high
 
-    def copy(self) -> GradientTrack:
-        """Return a track that learns on its own from here; only of a calm one."""
+    def copy(self) -> Self:
+        """Return a detector that learns on its own from here; only of a calm one."""
         other = copy.copy(self)
         other._level, other._high = self._level.copy(), []
         return other
 
-    def accept(self, norm: float) -> None:
-        """Learn from a sample that is not judged: a change was announced."""
-        if norm > 0:
+    def accept(self, record: StepRecord) -> None:
+        """Learn from a record that is not judged."""
+        norm = finite(record.grad_norm)
+        if norm is not None and norm > 0:
             self._level.add(math.log(norm))
 
-    def backs(self, norm: float | None) -> bool | None:
-        """Return whether this norm, not yet taken, supports a jump of the loss; None where norms are not logged."""
+    def confirms(self, norm: float | None) -> bool | None:
+        """Return whether this norm, not yet judged, confirms a jump of the loss; None where norms are not logged."""
         if len(self._level) < LEAST or norm is None:
             return None
         if not math.isfinite(norm) or norm <= 0:
@@ -77,10 +94,19 @@ class GradientTrack:
         rise = math.log(norm) - self._level.median
         return rise > max(math.log(BACKING_FACTOR), BACKING_SPREADS * self._level.spread)
 
-    def take(self, step: int, norm: float) -> list[NumericFinding]:
-        """Judge a finite sample and learn from it. A norm of zero says nothing."""
-        if norm <= 0:
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
+    ) -> list[NumericFinding]:
+        """Judge a finite sample and learn from it, unless it is zero. While a loss spike is reported, a jump is no news."""
+        norm = finite(record.grad_norm)
+        if norm is None or norm <= 0:
             return []
+        findings = self._judge_norm(record.step, norm)
+        if findings and any(one.is_abnormal for one in peers.values() if one.metric == "loss"):
+            return [replace(finding, severity="note") for finding in findings]
+        return findings
+
+    def _judge_norm(self, step: int, norm: float) -> list[NumericFinding]:
         value = math.log(norm)
         if len(self._level) < LEAST:
             self._level.add(value)
@@ -88,29 +114,29 @@ class GradientTrack:
         median = self._level.median
         rise = value - median
         if rise > _NOTE_RISE:
-            limit = max(_NOTE_RISE, SPREADS * self._level.spread, TAIL_FACTOR * self._strayed)
+            limit = max(_NOTE_RISE, SPREADS * self._level.spread, TAIL_FACTOR * self._furthest)
             if rise > limit:
                 return self._jump(step, value, median, limit)
         if self._high:
             self._high, self._num_extreme = [], 0
-        self._since += 1
-        if rise > self._strayed:
-            self._strayed = rise
+        self._num_since_jump += 1
+        if rise > self._furthest:
+            self._furthest = rise
         self._level.add(value)
         return []
 
     def _jump(self, step: int, value: float, median: float, limit: float) -> list[NumericFinding]:
-        if not self._high and self._since >= MERGE_SAMPLES:
-            self._onset, self._is_told = step, False
+        if not self._high and self._num_since_jump >= MERGE_SAMPLES:
+            self._onset, self._is_reported = step, False
             found = [note("grad_norm_spike", step, step, _evidence(step, value, median, limit))]
         else:
             found = []
         self._high.append(value)
-        self._since = 0
+        self._num_since_jump = 0
         limit = max(limit, math.log(INCIDENT_FACTOR))
         self._num_extreme = self._num_extreme + 1 if value - median > limit else 0
-        if self._num_extreme >= LASTING_SAMPLES and not self._is_told:
-            self._is_told = True
+        if self._num_extreme >= LASTING_SAMPLES and not self._is_reported:
+            self._is_reported = True
             evidence = f"{_evidence(step, value, median, limit)}, for {self._num_extreme} samples"
             found.append(incident("grad_norm_spike", self._onset, step, evidence))
         if len(self._high) >= PATIENCE:
@@ -118,7 +144,7 @@ class GradientTrack:
         return found
 
     def _settle(self) -> None:
-        """Take what the norm is now for what is usual."""
+        """Make the present norm the new level."""
         self._level.clear()
         for value in self._high[-LEAST:]:
             self._level.add(value)

@@ -1,12 +1,12 @@
 """The loss: spikes, and divergence that does not come back.
 
 A sample is abnormal when it lies above the median of the last healthy ones by a quarter, by six times the spread of their noise,
-and by more than the run has strayed before while it was healthy: a run with heavy tails teaches its own limit. Noise is what one
-sample differs from the next by, so that a falling loss counts for its noise and not for its fall. A single sample that the gradient
-norm knows nothing of is noise of the measurement, or of one batch: a note.
+and by more than the run's excursions while it was healthy: a run with heavy tails teaches its own limit. Noise is the difference
+between one sample and the next, so that a falling loss counts for its noise and not for its fall. A single sample that the
+gradient norm does not confirm is noise of the measurement, or of one batch: a note.
 
-Abnormal samples open an *episode* and are not learned from. It ends when the loss is back, or after `PATIENCE` samples, when the
-loss has diverged and what it is now becomes what later spikes are measured against.
+Abnormal samples open a *spike* and are not learned from. It ends when the loss is back, or after `PATIENCE` samples, when the
+loss has diverged and its present level becomes the one that later spikes are measured against.
 
 Rules of others (bench/detectors runs them): six sigma of 128 alarms on tails of healthy noise, a multiple of the early maximum
 cannot fire once the loss has fallen, twice the mean for five samples misses what heals sooner.
@@ -17,123 +17,144 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Self
 
-from runner.detect.numerics.drift import DriftTrack
+from runner.detect.numerics.drift import LossDrift
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
+from runner.detect.numerics.gradient import GradientDetector
+from runner.detect.numerics.metric_detector import (
+    MetricDetector,
+    NumericSettings,
+    Peers,
+    finite,
+    peer,
+    register_metric,
+)
 from runner.detect.numerics.rolling_quantiles import Excursion, RollingQuantiles
-from runner.detect.numerics.transform import Measure
+from runner.detect.numerics.transform import LossTransform
+from runner.facts.messages.signals import StepRecord
 
-# healthy samples behind a level; chosen
+# Healthy samples behind a level; chosen.
 WINDOW = 48
-# of them, before anything is judged: the first samples of a run fall steeply; chosen
+# Of them, before anything is judged: the first samples of a run fall steeply; chosen.
 LEAST = 16
-# Before that, what jumps off a loss that has settled is a spike all the same: so many samples that lie within so little of each
-# other, and a jump of so much; all chosen
+# Before that, a jump off a settled loss is a spike all the same: so many samples within so little of each other, and a jump of so
+# much; all chosen.
 EARLY_LEAST, EARLY_CALM, EARLY_RATIO = 3, 0.25, 0.5
-# a jump of less is no spike, however quiet the run was; chosen on the development half of the curves
+# A smaller jump is no spike, however little noise the run has; chosen on the development half of the curves.
 RISE_RATIO = 0.25
-# of the noise of healthy samples; chosen on the development half of the curves
+# Of the noise of healthy samples; chosen on the development half of the curves.
 SPREADS = 6.0
-# Times the furthest that a healthy sample has strayed: of a jump that the gradient norm made, too, and of any other; chosen
+# Times the furthest excursion of a healthy sample: for a jump that the gradient norm confirms, and for any other; chosen.
 BACKED_TAIL_FACTOR, TAIL_FACTOR = 1.0, 1.25
-# beyond the limit; one is enough if the gradient norm rose with it; chosen
+# Beyond the limit; one is enough if the gradient norm confirms it; chosen.
 CERTAIN_SAMPLES = 2
 # Times the limit, for one sample to be enough after all: where no gradient norm is logged, and where it did not rise (some
-# trainers log it after clipping); chosen
+# trainers log it after clipping); chosen.
 ALONE_FACTOR, AGAINST_FACTOR = 1.5, 3.0
-# a rise that lasts for `LASTING_SAMPLES` is a jump from here on; chosen
+# A rise that lasts for `LASTING_SAMPLES` is a jump from here on; chosen.
 LASTING_RATIO = 0.10
-# chosen
+# Chosen.
 LASTING_SAMPLES = 4
-# one after the other, before an episode is over; chosen
+# In a row, before a spike is over; chosen.
 BACK_SAMPLES = 3
-# samples; BLOOM's spike of April 2022 came back by itself within 30 steps
+# Samples; BLOOM's spike of April 2022 came back by itself within 30 steps.
 PATIENCE = 32
-# a spike that soon after another is part of it; chosen
+# A spike that soon after another is part of it; chosen.
 MERGE_SAMPLES = 20
 
 
 @dataclass(slots=True)
-class _Episode:
-    """A stretch of abnormal samples. `level` and `limit` are as they were before it, on the scale that is judged."""
+class _Spike:
+    """A stretch of abnormal samples. `level` and `limit` are those of before it, on the scale that is judged."""
 
     onset_step: int
     level: float
     limit: float
     num_samples: int = 0
     num_back: int = 0
-    # samples beyond the limit
+    # Samples beyond the limit.
     num_high: int = 0
-    is_told: bool = False
+    is_reported: bool = False
 
 
-def _nobody_knows() -> None:
-    """Say of a jump that there is no gradient norm to support it."""
-
-
-class LossTrack:
+@register_metric
+class LossDetector(MetricDetector):
     """Follows one loss."""
 
-    def __init__(self) -> None:
-        self._measure = Measure()
+    order = 40
+    metric = "loss"
+    is_rewound = True
+
+    def __init__(self, settings: NumericSettings) -> None:
+        super().__init__(settings)
+        self._transform = LossTransform()
         self._level = RollingQuantiles(WINDOW)
-        # healthy samples, until there are `LEAST`
+        # Healthy samples, until there are `LEAST`.
         self._first: list[float] = []
-        # from one healthy sample to the next
+        # From one healthy sample to the next.
         self._changes = RollingQuantiles(WINDOW)
-        self._drift = DriftTrack()
+        self._drift = LossDrift()
         self._last: float | None = None
-        # of single samples above their level
-        self._reach = Excursion()
-        # of the lowest of `LASTING_SAMPLES`
-        self._lasting_reach = Excursion()
-        self._rises: deque[tuple[int, float]] = deque(
-            maxlen=LASTING_SAMPLES
-            # step, above the level
-        )
-        self._episode: _Episode | None = None
-        # of the episode
+        # Of single samples above their level.
+        self._excursion = Excursion()
+        # Of the lowest of `LASTING_SAMPLES`.
+        self._lasting_excursion = Excursion()
+        # Steps, and rises above the level.
+        self._rises: deque[tuple[int, float]] = deque(maxlen=LASTING_SAMPLES)
+        self._spike: _Spike | None = None
+        # Samples of the spike.
         self._recent: deque[float] = deque(maxlen=PATIENCE)
-        # the one before, for `MERGE_SAMPLES`
-        self._past: _Episode | None = None
+        # The last spike, for `MERGE_SAMPLES`.
+        self._past: _Spike | None = None
         self._since_past = 0
 
     @property
     def is_calm(self) -> bool:
-        """Whether what has been learned is worth going back to after a rewind."""
-        return self._episode is None
+        """Whether no spike is open."""
+        return self._spike is None
 
     @property
-    def is_told(self) -> bool:
-        """Whether the loss is abnormal just now, and that was said."""
-        return self._episode is not None and self._episode.is_told
+    def is_abnormal(self) -> bool:
+        """Whether a reported spike is open."""
+        return self._spike is not None and self._spike.is_reported
 
-    def copy(self) -> LossTrack:
-        """Return a track that learns on its own from here; only of a calm one."""
+    def copy(self) -> Self:
+        """Return a detector that learns on its own from here; only of a calm one."""
         other = copy.copy(self)
         other._level, other._changes = self._level.copy(), self._changes.copy()
-        other._reach, other._lasting_reach = copy.copy(self._reach), copy.copy(self._lasting_reach)
+        other._excursion = copy.copy(self._excursion)
+        other._lasting_excursion = copy.copy(self._lasting_excursion)
         other._drift, other._rises = self._drift.copy(), self._rises.copy()
         other._recent, other._first = self._recent.copy(), list(self._first)
         return other
 
-    def accept(self, loss: float) -> None:
-        """Learn from a sample that is not judged: a change was announced."""
-        self._learn(self._scaled(loss))
+    def accept(self, record: StepRecord) -> None:
+        """Learn from a record that is not judged."""
+        loss = finite(record.loss)
+        if loss is not None:
+            self._learn(self._scaled(loss))
 
-    def take(
-        self, step: int, loss: float, backed: Callable[[], bool | None] = _nobody_knows
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
     ) -> list[NumericFinding]:
-        """Judge a finite sample and learn from it. `backed`: whether the gradient norm rose too; None: it is not logged."""
+        """Judge a finite loss and learn from it; the gradient norm of the same record may confirm a jump."""
+        loss, step = finite(record.loss), record.step
+        if loss is None:
+            return []
         value = self._scaled(loss)
-        if self._episode is not None:
-            return self._follow(self._episode, step, value)
+
+        def confirmed() -> bool | None:
+            return peer(peers, GradientDetector).confirms(record.grad_norm)
+
+        if self._spike is not None:
+            return self._follow(self._spike, step, value)
         if len(self._level) < LEAST:
-            if self._leaps(value):
-                limit = self._measure.part(EARLY_RATIO, self._level.median)
-                return self._open(step, step, value, limit, is_certain=bool(backed()))
+            if self._jumps_early(value):
+                limit = self._transform.rise_by(EARLY_RATIO, self._level.median)
+                return self._open(step, step, value, limit, is_certain=bool(confirmed()))
             self._first.append(value)
             self._learn(value)
             return []
@@ -142,46 +163,48 @@ class LossTrack:
         rise = value - median
         self._rises.append((step, rise))
         if rise <= 0:
-            self._lasting_reach.add(0.0)
+            self._lasting_excursion.add(0.0)
         else:
-            opened = self._judge(step, value, rise, backed)
+            opened = self._judge_rise(step, value, rise, confirmed)
             if opened is not None:
                 return opened
-        self._reach.add(rise)
+        self._excursion.add(rise)
         self._learn(value)
         if len(self._level) < WINDOW:
             return []
-        return self._drift.take(step, value, self._level, self._measure)
+        return self._drift.judge(step, value, self._level, self._transform)
 
-    def _leaps(self, value: float) -> bool:
-        """Whether one of the first samples jumps off a loss that had settled: a log that begins in the middle of a run."""
+    def _jumps_early(self, value: float) -> bool:
+        """Whether one of the first samples jumps off a settled loss, in a log that begins in the middle of a run."""
         if len(self._first) < EARLY_LEAST:
             return False
         median = self._level.median
-        is_settled = max(self._first) - min(self._first) <= self._measure.part(EARLY_CALM, median)
-        return is_settled and value - median > self._measure.part(EARLY_RATIO, median)
+        is_settled = max(self._first) - min(self._first) <= self._transform.rise_by(
+            EARLY_CALM, median
+        )
+        return is_settled and value - median > self._transform.rise_by(EARLY_RATIO, median)
 
-    def _judge(
-        self, step: int, value: float, rise: float, backed: Callable[[], bool | None]
+    def _judge_rise(
+        self, step: int, value: float, rise: float, confirmed: Callable[[], bool | None]
     ) -> list[NumericFinding] | None:
-        """Begin an episode with a sample above its level, if it is abnormal or the last one of several; None: it is neither."""
+        """Begin a spike with a sample above its level, if it is abnormal or the last one of several; None: it is neither."""
         noise_limit = SPREADS * self._changes.spread / math.sqrt(2)
-        limit = max(self._measure.part(RISE_RATIO, value - rise), noise_limit)
-        if rise > max(limit, BACKED_TAIL_FACTOR * self._reach.furthest):
-            is_backed = backed()
-            if not is_backed:
-                limit = max(limit, TAIL_FACTOR * self._reach.furthest)
-            is_far = rise > (ALONE_FACTOR if is_backed is None else AGAINST_FACTOR) * limit
+        limit = max(self._transform.rise_by(RISE_RATIO, value - rise), noise_limit)
+        if rise > max(limit, BACKED_TAIL_FACTOR * self._excursion.furthest):
+            is_confirmed = confirmed()
+            if not is_confirmed:
+                limit = max(limit, TAIL_FACTOR * self._excursion.furthest)
+            is_far = rise > (ALONE_FACTOR if is_confirmed is None else AGAINST_FACTOR) * limit
             if rise > limit:
-                is_certain = bool(is_backed) or is_far
+                is_certain = bool(is_confirmed) or is_far
                 return self._open(step, step, value, limit, is_certain=is_certain)
         lowest = min(past for _, past in self._rises)
         limit = max(
-            self._measure.part(LASTING_RATIO, value - rise),
+            self._transform.rise_by(LASTING_RATIO, value - rise),
             noise_limit,
-            TAIL_FACTOR * self._lasting_reach.furthest,
+            TAIL_FACTOR * self._lasting_excursion.furthest,
         )
-        self._lasting_reach.add(lowest)
+        self._lasting_excursion.add(lowest)
         if lowest <= limit or len(self._rises) < LASTING_SAMPLES:
             return None
         return self._open(self._rises[0][0], step, value, limit, is_certain=True)
@@ -193,88 +216,88 @@ class LossTrack:
         self._level.add(value)
 
     def _scaled(self, loss: float) -> float:
-        if loss <= 0 and self._measure.is_log:
-            # what was learned is on the other scale
-            self.__dict__.update(LossTrack().__dict__)
-            self._measure = Measure(is_log=False)
-        return self._measure.scaled(loss)
+        if loss <= 0 and self._transform.is_log:
+            # What was learned is on the other scale.
+            self.__dict__.update(LossDetector(self.settings).__dict__)
+            self._transform = LossTransform(is_log=False)
+        return self._transform.scaled(loss)
 
     def _open(
         self, onset: int, step: int, value: float, limit: float, *, is_certain: bool
     ) -> list[NumericFinding]:
-        """Begin an episode, or go on with the one before if that was just now."""
+        """Begin a spike, or go on with the one before if that was just now."""
         past = self._past if self._since_past <= MERGE_SAMPLES else None
-        if past is None or not past.is_told:
-            past = _Episode(onset, self._level.median, limit)
+        if past is None or not past.is_reported:
+            past = _Spike(onset, self._level.median, limit)
         past.num_back, past.num_samples, past.num_high = 0, 1, 1
-        self._episode = past
+        self._spike = past
         self._recent.append(value)
         self._rises.clear()
-        return self._tell(past, step, value) if is_certain else []
+        return self._report(past, step, value) if is_certain else []
 
-    def _tell(self, episode: _Episode, step: int, value: float) -> list[NumericFinding]:
-        """Say once that the loss has jumped."""
-        if episode.is_told:
+    def _report(self, spike: _Spike, step: int, value: float) -> list[NumericFinding]:
+        """Report a jump once."""
+        if spike.is_reported:
             return []
-        episode.is_told = True
-        return [incident("loss_spike", episode.onset_step, step, self._words(episode, step, value))]
+        spike.is_reported = True
+        return [incident("loss_spike", spike.onset_step, step, self._evidence(spike, step, value))]
 
-    def _words(self, episode: _Episode, step: int, value: float) -> str:
-        since = "" if episode.onset_step == step else f", raised since step {episode.onset_step}"
-        words = self._measure.words
+    def _evidence(self, spike: _Spike, step: int, value: float) -> str:
+        since = "" if spike.onset_step == step else f", raised since step {spike.onset_step}"
+        as_loss = self._transform.format
         return (
-            f"loss {words(value)} at step {step}{since}: the median of the last {len(self._level)} healthy samples was "
-            f"{words(episode.level)}, the limit {words(episode.level + episode.limit)}"
+            f"loss {as_loss(value)} at step {step}{since}: the median of the last {len(self._level)} healthy samples was "
+            f"{as_loss(spike.level)}, the limit {as_loss(spike.level + spike.limit)}"
         )
 
-    def _follow(self, episode: _Episode, step: int, value: float) -> list[NumericFinding]:
+    def _follow(self, spike: _Spike, step: int, value: float) -> list[NumericFinding]:
         """Wait for the loss to come back."""
         self._recent.append(value)
-        episode.num_samples += 1
-        is_back = value - episode.level <= episode.limit / 2
-        episode.num_back = episode.num_back + 1 if is_back else 0
-        if episode.num_back >= BACK_SAMPLES:
-            return self._close(episode, step)
-        episode.num_high += value - episode.level > episode.limit
-        found = self._tell(episode, step, value) if episode.num_high >= CERTAIN_SAMPLES else []
-        if episode.num_samples < PATIENCE or is_back:
+        spike.num_samples += 1
+        is_back = value - spike.level <= spike.limit / 2
+        spike.num_back = spike.num_back + 1 if is_back else 0
+        if spike.num_back >= BACK_SAMPLES:
+            return self._close(spike, step)
+        spike.num_high += value - spike.level > spike.limit
+        found = self._report(spike, step, value) if spike.num_high >= CERTAIN_SAMPLES else []
+        if spike.num_samples < PATIENCE or is_back:
             return found
-        words, back = self._measure.words, episode.level + episode.limit / 2
+        as_loss, back = self._transform.format, spike.level + spike.limit / 2
         evidence = (
-            f"loss {words(value)} at step {step}, {episode.num_samples} samples after it left {words(episode.level)} at step "
-            f"{episode.onset_step}; the lowest of the last {len(self._recent)} was {words(min(self._recent))} (limit "
-            f"{words(back)} for {BACK_SAMPLES} samples)"
+            f"loss {as_loss(value)} at step {step}, {spike.num_samples} samples after it left {as_loss(spike.level)} at step "
+            f"{spike.onset_step}; the lowest of the last {len(self._recent)} was {as_loss(min(self._recent))} (limit "
+            f"{as_loss(back)} for {BACK_SAMPLES} samples)"
         )
-        is_known = self._drift.is_resting
-        self._settle(episode)
-        self._drift.lose(episode.onset_step, back)
-        if is_known:
+        was_reported = self._drift.is_resting
+        self._settle(spike)
+        self._drift.restart(spike.onset_step, back)
+        if was_reported:
             return found
-        return [*found, incident("divergence", episode.onset_step, step, evidence)]
+        return [*found, incident("divergence", spike.onset_step, step, evidence)]
 
-    def _close(self, episode: _Episode, step: int) -> list[NumericFinding]:
-        """Go on as before."""
+    def _close(self, spike: _Spike, step: int) -> list[NumericFinding]:
+        """End a spike: the loss is back."""
         highest = max(self._recent)
         for value in list(self._recent)[-BACK_SAMPLES:]:
             self._learn(value)
         self._recent.clear()
-        self._episode, self._past, self._since_past = None, episode, 0
-        if not episode.is_told:
-            # it was noise, and there may be more
-            self._reach.teach(highest - episode.level)
-            words = f"{self._words(episode, episode.onset_step, highest)}; it came back at once"
-            return [note("loss_spike", episode.onset_step, step, words)]
-        level = self._measure.words(self._level.median)
-        num_high = episode.num_samples - BACK_SAMPLES
+        self._spike, self._past, self._since_past = None, spike, 0
+        if not spike.is_reported:
+            # It was noise, and there may be more.
+            self._excursion.add_returned(highest - spike.level)
+            evidence = f"{self._evidence(spike, spike.onset_step, highest)}; it came back at once"
+            return [note("loss_spike", spike.onset_step, step, evidence)]
+        level = self._transform.format(self._level.median)
+        num_high = spike.num_samples - BACK_SAMPLES
         evidence = f"the loss came back to {level} after {num_high} samples"
-        return [recovery("loss_spike", episode.onset_step, step, evidence)]
+        return [recovery("loss_spike", spike.onset_step, step, evidence)]
 
-    def _settle(self, episode: _Episode) -> None:
-        """Take what the loss is now for the level that later spikes are measured against."""
+    def _settle(self, spike: _Spike) -> None:
+        """Make the present loss the level that later spikes are measured against."""
         self._level.clear()
         self._changes.clear()
         self._last = None
         for value in list(self._recent)[-LEAST:]:
             self._learn(value)
         self._recent.clear()
-        self._episode, self._past, self._since_past = None, episode, 0
+        self._spike, self._past, self._since_past = None, spike, 0

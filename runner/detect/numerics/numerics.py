@@ -1,71 +1,49 @@
-"""Numerics: what a run's own metrics say of its health. All numeric detectors behind one door, fed one record at a time.
+"""Numerics: what a run's own metrics show of its health. All numeric detectors behind one door, fed one record at a time.
 
-Windows are counted in samples, so that curves of every step and of every hundredth need no other settings. What was found at one
-record depends on the records before it alone.
+Windows are counted in samples, so that curves of every step and of every hundredth need no other settings. What is found at a
+record depends on the records before it alone. Every module of this package that registers a detector takes part.
 
-Steps that run backwards are a resume: what had been learned by then is taken up again, and the replayed stretch is judged anew. A
-step or two that come late (from another rank, another file) teach nothing and are looked at for NaN only.
+Steps that run backwards are a resume: what had been learned by then is restored, and the replayed stretch is judged again. A
+step or two that come late (from another rank, another file) teach nothing and are checked for NaN only.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from types import MappingProxyType
 
+import runner.detect.numerics
+from runner.detect.detector import import_modules
 from runner.detect.numerics.baseline import Baseline
 from runner.detect.numerics.findings import ALL_METRICS, Metric, NumericFinding, PlannedChange
-from runner.detect.numerics.finite import FiniteTrack
-from runner.detect.numerics.gradient import GradientTrack
-from runner.detect.numerics.loss import LossTrack
-from runner.detect.numerics.loss_scale import ScaleTrack
-from runner.detect.numerics.slow_trends import ActivationTrack, PlateauTrack, ValidationTrack
-from runner.detect.numerics.throughput import ThroughputTrack
+from runner.detect.numerics.metric_detector import (
+    METRIC_DETECTORS,
+    MetricDetector,
+    NumericSettings,
+)
 from runner.facts.messages.signals import StepRecord
 
-# a record from among the last ones is late, one from before them a resume; chosen
+# A record from among so many last ones is late, one from before them a resume; chosen.
 LATE_SAMPLES = 16
-# between two memories of what had been learned; chosen
+# Between two memories of what had been learned; chosen.
 MEMORY_SAMPLES = 64
-# Every other one is forgotten when there are more; chosen: one takes some 20 KB, and a supervisor may follow hundreds of runs.
+# Every other one is dropped when there are more; chosen: one takes some 20 KB, and a supervisor may follow hundreds of runs.
 MAX_MEMORIES = 16
-# without a metric, before that is told; chosen
+# Without a metric, before a warning; chosen.
 MISSING_SAMPLES = 64
-# its name in `extra`: a record has no field for it
-ACTIVATION_NORM = "activation_norm"
 
+NO_EXTRA: Mapping[str, float] = MappingProxyType({})
 
-@dataclass(slots=True)
-class _Learned:
-    """All that goes back with the run when it goes back."""
-
-    loss: LossTrack
-    gradient: GradientTrack
-    validation: ValidationTrack
-    activation: ActivationTrack
-    plateau: PlateauTrack
-
-    @staticmethod
-    def new() -> _Learned:
-        return _Learned(
-            LossTrack(), GradientTrack(), ValidationTrack(), ActivationTrack(), PlateauTrack()
-        )
-
-    def copy(self) -> _Learned:
-        return _Learned(
-            self.loss.copy(),
-            self.gradient.copy(),
-            self.validation.copy(),
-            self.activation.copy(),
-            self.plateau.copy(),
-        )
+import_modules(runner.detect.numerics)
+_KINDS = sorted(METRIC_DETECTORS, key=lambda kind: kind.order)
+_REWOUND = [kind for kind in _KINDS if kind.is_rewound]
 
 
 class Numerics:
     """The numeric detectors of one run, across its attempts.
 
-    `planned`: changes that were announced. `baseline`: what the run has shown before. `loss_scale_floor`: the scaler's minimum.
+    `planned`: announced changes. `baseline`: what the run has shown before. `loss_scale_floor`: the scaler's minimum.
     """
 
     def __init__(
@@ -76,20 +54,17 @@ class Numerics:
         loss_scale_floor: float | None = None,
     ) -> None:
         self.baseline = baseline or Baseline()
-        # each said once
+        # Each given once.
         self.warnings: list[str] = []
         self._planned = tuple(planned)
-        # to jump, at the last record
+        # Metrics expected to jump at the last record, and its step.
         self._expected: tuple[Metric, ...] = ()
-        # its step
         self._expected_at = 0
-        self._learned = _Learned.new()
-        self._memories: list[tuple[int, _Learned]] = []
-        self._finite = FiniteTrack()
-        self._scale = ScaleTrack(loss_scale_floor)
-        self._throughput = ThroughputTrack(self.baseline)
+        self._settings = NumericSettings(baseline=self.baseline, loss_scale_floor=loss_scale_floor)
+        self._detectors = {kind: kind(self._settings) for kind in _KINDS}
+        self._memories: list[tuple[int, list[MetricDetector]]] = []
         self._last_steps: deque[int] = deque(maxlen=LATE_SAMPLES)
-        # in a row
+        # In a row.
         self._num_late = 0
         self._num_records = 0
         self._num_norms = 0
@@ -97,65 +72,32 @@ class Numerics:
 
     def begin_attempt(self) -> None:
         """Expect what comes with a start: slow first steps, a search for the loss scale."""
-        self._finite.begin_attempt()
-        self._throughput.begin_attempt()
-        self._scale.begin_search()
+        for detector in self._detectors.values():
+            detector.begin_attempt()
 
-    def take(
-        self, record: StepRecord, extra: Mapping[str, float] | None = None
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float] = NO_EXTRA
     ) -> list[NumericFinding]:
         """Judge one record in order of arrival; `extra` holds metrics that a record has no field for."""
-        is_late = self._place(record.step)
+        is_late = self._is_late(record.step)
         self._count(record)
-        found = self._finite.take(record)
-        if is_late:
-            return found
-        expected = self._expect(record.step) if self._planned else ()
-        found += self._scale.take(record.step, record.loss_scale, skipped=record.skipped)
-        if "throughput" not in expected:
-            found += self._throughput.take(record)
-        if not record.skipped:
-            found += self._take_metrics(record, expected)
-        if extra is not None:
-            norm = extra.get(ACTIVATION_NORM)
-            if norm is not None and math.isfinite(norm):
-                found += self._learned.activation.take(record.step, norm)
-        return found
+        expected = self._expect(record.step) if self._planned and not is_late else ()
+        findings: list[NumericFinding] = []
+        is_plain = not (is_late or record.skipped or expected)
+        for detector in self._detectors.values():
+            if is_plain or detector.judges(record, is_late=is_late, expected=expected):
+                findings += detector.judge(record, extra, self._detectors)
+        return findings
 
-    def _take_metrics(
-        self, record: StepRecord, expected: tuple[Metric, ...]
-    ) -> list[NumericFinding]:
-        learned, step, found = self._learned, record.step, []
-        loss, norm, validation = record.loss, record.grad_norm, record.validation_loss
-        if loss is not None and math.isfinite(loss):
-            if "loss" in expected:
-                learned.loss.accept(loss)
-            else:
-                found += learned.loss.take(step, loss, lambda: learned.gradient.backs(norm))
-                if learned.loss.is_calm:
-                    found += learned.plateau.take(step, loss)
-                else:
-                    learned.plateau.clear()
-        if norm is not None and math.isfinite(norm):
-            if "gradient" in expected:
-                learned.gradient.accept(norm)
-            else:
-                jumps = learned.gradient.take(step, norm)
-                # What is known from the loss is no news.
-                found += [_as_note(one) for one in jumps] if learned.loss.is_told else jumps
-        if validation is not None and math.isfinite(validation) and "loss" not in expected:
-            found += learned.validation.take(step, validation)
-        return found
-
-    def _place(self, step: int) -> bool:
-        """Find out whether a record is late; go back with the run where it went back."""
+    def _is_late(self, step: int) -> bool:
+        """Return whether a record is late; go back with the run where it went back."""
         steps = self._last_steps
         if steps and step < steps[-1]:
             self._num_late += 1
             if step >= steps[0] and self._num_late <= LATE_SAMPLES:
                 return True
-            # or one step was far ahead of the run, by mistake
-            self._go_back(step)
+            # Also if a single step was far ahead of the run by mistake.
+            self._rewind(step)
         self._num_late = 0
         if not steps or step > steps[-1]:
             steps.append(step)
@@ -164,23 +106,26 @@ class Numerics:
         return False
 
     def _remember(self, step: int) -> None:
-        """Keep what is learned before this step is looked at, unless something is wrong just now."""
-        if not (self._learned.loss.is_calm and self._learned.gradient.is_calm):
+        """Keep what was learned before this step, unless something is wrong just now."""
+        rewound = [self._detectors[kind] for kind in _REWOUND]
+        if not all(detector.is_calm for detector in rewound):
             return
-        self._memories.append((step, self._learned.copy()))
+        self._memories.append((step, [detector.copy() for detector in rewound]))
         if len(self._memories) > MAX_MEMORIES:
             self._memories = self._memories[::2]
 
-    def _go_back(self, step: int) -> None:
-        """Take up what had been learned before this step."""
+    def _rewind(self, step: int) -> None:
+        """Restore what had been learned before this step."""
         while self._memories and self._memories[-1][0] > step:
             self._memories.pop()
-        self._learned = self._memories[-1][1].copy() if self._memories else _Learned.new()
+        for index, kind in enumerate(_REWOUND):
+            memory = self._memories[-1][1][index].copy() if self._memories else None
+            self._detectors[kind] = memory or kind(self._settings)
         self._last_steps.clear()
         self.begin_attempt()
 
     def _expect(self, step: int) -> tuple[Metric, ...]:
-        """Return what was announced to jump now; what was usual of it before is not after it."""
+        """Return the metrics that a planned change lets jump now; what was learned of them before is invalid after it."""
         last = self._expected_at
         self._expected_at = step
         # What lies between two steps that were logged shows in the second of them.
@@ -190,19 +135,15 @@ class Numerics:
             if plan.from_step <= step and (step <= plan.to_step or last < plan.from_step)
         ]
         expected = tuple(name for name in ALL_METRICS if any(plan.expects(name) for plan in plans))
-        began = [name for name in expected if name not in self._expected]
+        begun = [name for name in expected if name not in self._expected]
         self._expected = expected
-        if "loss" in began:
-            self._learned.loss, self._learned.plateau = LossTrack(), PlateauTrack()
-            self._learned.validation = ValidationTrack()
-        if "gradient" in began:
-            self._learned.gradient = GradientTrack()
-        if "throughput" in began:
-            self._throughput.begin_anew()
+        for kind, detector in self._detectors.items():
+            if kind.metric in begun:
+                self._detectors[kind] = detector.relearned()
         return expected
 
     def _count(self, record: StepRecord) -> None:
-        """Warn once of metrics that do not come."""
+        """Warn once of missing metrics."""
         self._num_records += 1
         self._num_losses += record.loss is not None
         self._num_norms += record.grad_norm is not None
@@ -217,7 +158,3 @@ class Numerics:
                 f"no gradient norm in the first {MISSING_SAMPLES} records: a loss spike is seen only when the loss rises; "
                 "log it as 'grad_norm'"
             )
-
-
-def _as_note(finding: NumericFinding) -> NumericFinding:
-    return replace(finding, severity="note")

@@ -1,7 +1,7 @@
-"""Levels: where a metric usually is and how far it strays, from its last healthy samples, by order statistics.
+"""Levels and excursions of a metric, from its last healthy samples, by order statistics.
 
-Windows are counted in samples, never in steps: a curve logged every 100 steps and one logged at every step are read with the same
-settings. Quantiles and not moments, since one spike in a mean and a deviation hides the next.
+Windows are counted in samples, never in steps: a curve logged every 100 steps and one logged at every step need the same
+settings. Quantiles, not moments: one spike in a mean and a deviation hides the next.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Sequence
 
-# Of the normal distribution, between its 10 % and its 90 % quantile, in standard deviations.
+# Standard deviations between the 10 % and the 90 % quantile of a normal distribution.
 TAILS_WIDTH = 2.563
 
 
@@ -29,7 +29,7 @@ class RollingQuantiles:
         return len(self._ordered)
 
     def add(self, value: float) -> None:
-        """Take a finite sample in; the oldest one leaves a full window."""
+        """Add a finite sample; the oldest one leaves a full window."""
         if len(self._ordered) == self.size:
             del self._ordered[bisect_left(self._ordered, self._values.popleft())]
         self._values.append(value)
@@ -41,7 +41,7 @@ class RollingQuantiles:
         self._ordered.clear()
 
     def copy(self) -> RollingQuantiles:
-        """Return a level that learns on its own from here."""
+        """Return a copy that learns on its own from here."""
         other = RollingQuantiles(self.size)
         other._values = self._values.copy()
         other._ordered = self._ordered.copy()
@@ -74,34 +74,34 @@ def change_at(values: Sequence[float], boundary: float) -> int:
 
 
 class Excursion:
-    """How far something has strayed from where it belongs and come back: what did not come back is no sign of health."""
+    """The furthest distance from which a metric has returned by itself: one without a return is no sign of health."""
 
     __slots__ = ("_away", "_now", "furthest")
 
     def __init__(self) -> None:
         self.furthest = 0.0
         self._now = 0.0
-        # how far it was when it left
+        # At the last restart.
         self._away = 0.0
 
     def add(self, distance: float) -> None:
-        """Take in where it is now; it has come back when it is at less than half of how far it was."""
+        """Add the present distance; less than half of the furthest since the last return is a return."""
         if distance > self._now:
             self._now = distance
         elif distance < self._now / 2:
-            self.teach(self._now)
+            self.add_returned(self._now)
             self._now = max(distance, 0.0)
 
-    def teach(self, distance: float) -> None:
-        """Count a distance that is known to have come back."""
+    def add_returned(self, distance: float) -> None:
+        """Count a distance that is known to have returned."""
         self.furthest = max(self.furthest, distance)
 
-    def leave(self) -> None:
-        """Begin anew: where it is now may be where it belongs from now on."""
+    def restart(self) -> None:
+        """Start over: the present distance may be the new normal."""
         self._away = max(self._away, self._now)
         self._now = 0.0
 
-    def come_back(self) -> None:
-        """Count how far it was when it left: it was no farewell."""
-        self.teach(self._away)
+    def recover(self) -> None:
+        """The excursion recovered: count its peak as normal variation."""
+        self.add_returned(self._away)
         self._away = 0.0

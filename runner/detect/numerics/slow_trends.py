@@ -1,54 +1,78 @@
-"""What shows over many samples: a validation loss that rises, activations that grow, a loss that stops falling."""
+"""Trends over many samples: a validation loss that rises, activations that grow, a loss that stops falling."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import math
+from collections.abc import Mapping
+from typing import Self
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
+from runner.detect.numerics.loss import LossDetector
+from runner.detect.numerics.metric_detector import (
+    MetricDetector,
+    NumericSettings,
+    Peers,
+    finite,
+    register_metric,
+)
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles
+from runner.facts.messages.signals import StepRecord
 
-# one after the other above the limit; chosen
+# In a row above the limit; chosen.
 EVALUATIONS = 3
-# of the validation loss above its best: it overfits, perhaps as intended; chosen
+# Of the validation loss above its best: it overfits, perhaps as intended; both chosen.
 NOTE_RISE = 0.03
-# chosen
 INCIDENT_RISE = 0.15
 
-# samples; chosen
+# Samples; chosen.
 ACTIVATION_WINDOW = 32
-# of the median above the lowest one; chosen: OPT-175B's grew by 30 % over 16,000 steps and went on
+# Of the median above the lowest one; chosen: OPT-175B's grew by 30 % over 16,000 steps and went on.
+# Its name in `extra`.
+ACTIVATION_NORM = "activation_norm"
 ACTIVATION_RISE = 0.25
 
-# samples behind one point of a plateau; chosen
+# Samples behind one point of a plateau; chosen.
 BLOCK = 64
-# over which the loss must have fallen steadily, before; chosen
+# Over which the loss must have fallen steadily before; chosen.
 FALLING_BLOCKS = 4
-# over which it does not any more; chosen
+# Over which it falls no more; chosen.
 FLAT_BLOCKS = 4
-# of the fall before; a power law keeps more than a third of it; chosen
+# Of the fall before; a power law keeps more than a third of it; chosen.
 FLAT_SHARE = 0.05
 
 
-class ValidationTrack:
+@register_metric
+class ValidationDetector(MetricDetector):
     """Compares evaluations with the best one."""
 
-    def __init__(self) -> None:
+    order = 70
+    metric = "loss"
+    is_rewound = True
+
+    def __init__(self, settings: NumericSettings) -> None:
+        super().__init__(settings)
         self._best = math.inf
         self._num_above = {NOTE_RISE: 0, INCIDENT_RISE: 0}
         self._onset = {NOTE_RISE: 0, INCIDENT_RISE: 0}
-        self._told: int | None = None
+        # Onset of the rise that was reported.
+        self._reported: int | None = None
 
-    def copy(self) -> ValidationTrack:
-        """Return a track that learns on its own from here."""
+    def copy(self) -> Self:
+        """Return a detector that learns on its own from here."""
         other = copy.copy(self)
         other._num_above, other._onset = dict(self._num_above), dict(self._onset)
         return other
 
-    def take(self, step: int, loss: float) -> list[NumericFinding]:
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
+    ) -> list[NumericFinding]:
         """Judge one finite evaluation."""
-        found: list[NumericFinding] = []
+        loss, step = record.validation_loss, record.step
+        if loss is None or not math.isfinite(loss):
+            return []
+        findings: list[NumericFinding] = []
         best = self._best
         for ratio in (NOTE_RISE, INCIDENT_RISE):
             if loss <= best + ratio * abs(best):
@@ -57,13 +81,13 @@ class ValidationTrack:
             self._onset[ratio] = self._onset[ratio] if self._num_above[ratio] else step
             self._num_above[ratio] += 1
             if self._num_above[ratio] == EVALUATIONS:
-                found.append(self._finding(ratio, step, loss))
-        if self._told is not None and not self._num_above[NOTE_RISE]:
-            words = f"the validation loss is {number(loss)} again"
-            found.append(recovery("validation_divergence", self._told, step, words))
-            self._told = None
+                findings.append(self._finding(ratio, step, loss))
+        if self._reported is not None and not self._num_above[NOTE_RISE]:
+            evidence = f"the validation loss is {number(loss)} again"
+            findings.append(recovery("validation_divergence", self._reported, step, evidence))
+            self._reported = None
         self._best = min(best, loss)
-        return found
+        return findings
 
     def _finding(self, ratio: float, step: int, loss: float) -> NumericFinding:
         evidence = (
@@ -72,26 +96,37 @@ class ValidationTrack:
         )
         if ratio == NOTE_RISE:
             return note("validation_divergence", self._onset[ratio], step, evidence)
-        self._told = self._onset[ratio]
+        self._reported = self._onset[ratio]
         return incident("validation_divergence", self._onset[ratio], step, evidence)
 
 
-class ActivationTrack:
-    """Notes that activations have grown: they turned up 600 steps before OPT-175B's loss did (12.43)."""
+@register_metric
+class ActivationDetector(MetricDetector):
+    """Reports activations that have grown: OPT-175B's turned up 600 steps before its loss (12.43)."""
 
-    def __init__(self) -> None:
+    order = 80
+    is_rewound = True
+    judges_skipped = True
+
+    def __init__(self, settings: NumericSettings) -> None:
+        super().__init__(settings)
         self._level = RollingQuantiles(ACTIVATION_WINDOW)
         self._lowest = math.inf
         self._onset: int | None = None
 
-    def copy(self) -> ActivationTrack:
-        """Return a track that learns on its own from here."""
+    def copy(self) -> Self:
+        """Return a detector that learns on its own from here."""
         other = copy.copy(self)
         other._level = self._level.copy()
         return other
 
-    def take(self, step: int, norm: float) -> list[NumericFinding]:
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
+    ) -> list[NumericFinding]:
         """Judge one finite norm."""
+        norm, step = finite(extra.get(ACTIVATION_NORM)), record.step
+        if norm is None:
+            return []
         self._level.add(norm)
         if len(self._level) < ACTIVATION_WINDOW:
             return []
@@ -112,29 +147,38 @@ class ActivationTrack:
         return [note("activation_norm_drift", onset, step, evidence)]
 
 
-class PlateauTrack:
-    """Notes that a loss which fell steadily has stopped at once. It is a note: a run that has converged does the same."""
+@register_metric
+class PlateauDetector(MetricDetector):
+    """Reports a steadily falling loss that stops at once. It is a note: a run that has converged does the same."""
 
-    def __init__(self) -> None:
+    order = 50
+    metric = "loss"
+    is_rewound = True
+
+    def __init__(self, settings: NumericSettings) -> None:
+        super().__init__(settings)
         self._block: list[float] = []
         self._block_step = 0
-        # first step of a block, its median
+        # First step of each block, its median.
         self._points: list[tuple[int, float]] = []
 
-    def copy(self) -> PlateauTrack:
-        """Return a track that learns on its own from here."""
-        other = PlateauTrack()
-        other._block, other._block_step = self._block.copy(), self._block_step
-        other._points = self._points.copy()
+    def copy(self) -> Self:
+        """Return a detector that learns on its own from here."""
+        other = copy.copy(self)
+        other._block, other._points = self._block.copy(), self._points.copy()
         return other
 
-    def clear(self) -> None:
-        """Forget the fall so far: the loss jumped."""
-        self._block.clear()
-        self._points.clear()
-
-    def take(self, step: int, loss: float) -> list[NumericFinding]:
-        """Judge a healthy sample."""
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
+    ) -> list[NumericFinding]:
+        """Judge a healthy loss; after a jump the fall is measured from the start."""
+        loss, step = finite(record.loss), record.step
+        if loss is None:
+            return []
+        if not peers[LossDetector].is_calm:
+            self._block.clear()
+            self._points.clear()
+            return []
         if not self._block:
             self._block_step = step
         self._block.append(loss)
@@ -145,9 +189,9 @@ class PlateauTrack:
         num_points = FALLING_BLOCKS + FLAT_BLOCKS
         if len(self._points) < num_points:
             return []
-        return self._judge(step, self._points[-num_points:])
+        return self._judge_points(step, self._points[-num_points:])
 
-    def _judge(self, step: int, points: list[tuple[int, float]]) -> list[NumericFinding]:
+    def _judge_points(self, step: int, points: list[tuple[int, float]]) -> list[NumericFinding]:
         values = [value for _, value in points]
         before = values[:FALLING_BLOCKS]
         falls = [earlier - later for earlier, later in itertools.pairwise(before)]

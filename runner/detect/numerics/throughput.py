@@ -1,65 +1,78 @@
-"""Throughput: a lasting drop below the run's own baseline. Single slow samples (evaluations, checkpoints, a stall) are none."""
+"""Throughput: a lasting drop below the run's own baseline, not single slow samples (evaluations, checkpoints, a stall)."""
 
 from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Mapping
+from typing import Self
 
-from runner.detect.numerics.baseline import LEARNED_SAMPLES, Baseline
+from runner.detect.numerics.baseline import LEARNED_SAMPLES
 from runner.detect.numerics.findings import NumericFinding, incident, number, recovery
+from runner.detect.numerics.metric_detector import (
+    MetricDetector,
+    NumericSettings,
+    Peers,
+    register_metric,
+)
 from runner.detect.numerics.rolling_quantiles import RollingQuantiles, change_at
 from runner.facts.messages.signals import StepRecord
 
-# samples whose median is compared; chosen
+# Samples whose median is compared; chosen.
 RECENT = 16
-# BLOOM's slow GPU of April 2022 cost 6 %
+# BLOOM's slow GPU of April 2022 cost 6 %.
 DROP_RATIO = 0.05
-# of single samples: eight standard errors of a median of 16; chosen
+# Of single samples: eight standard errors of a median of 16; chosen.
 DROP_SPREADS = 2.0
-# for which the median must stay low; chosen
+# For which the median must stay low; chosen.
 LASTING_SAMPLES = 16
-# of an attempt, in which kernels are built and caches fill; chosen
+# Of an attempt, in which kernels are built and caches fill; chosen.
 START_SAMPLES = 8
-# samples among which the first slow one is looked for; chosen
+# Samples among which the onset is searched for; chosen.
 HISTORY = 4 * RECENT
-SOURCES = (
-    "tokens_per_second",
-    "model_tflops_per_second",
-    "mfu_ratio",
-    # the first one that is logged
-)
+# The first one that is logged counts.
+SOURCES = ("tokens_per_second", "model_tflops_per_second", "mfu_ratio")
 
 
-class ThroughputTrack:
-    """Compares a run with its baseline, which outlives this track."""
+@register_metric
+class ThroughputDetector(MetricDetector):
+    """Compares a run with its baseline, which outlives this detector."""
 
-    def __init__(self, baseline: Baseline) -> None:
-        self.baseline = baseline
+    order = 30
+    metric = "throughput"
+    judges_skipped = True
+
+    def __init__(self, settings: NumericSettings) -> None:
+        super().__init__(settings)
+        self.baseline = settings.baseline
         self._source = ""
         self._recent = RollingQuantiles(RECENT)
         self._learned: list[float] = []
         self._num_low = 0
         self._num_start = START_SAMPLES
         self._history: deque[tuple[int, float]] = deque(maxlen=HISTORY)
-        self._told: int | None = None
+        # Onset of the drop that was reported.
+        self._reported: int | None = None
 
     def begin_attempt(self) -> None:
-        """Leave out the first samples of another attempt."""
+        """Leave out the first samples of an attempt; a drop that lasts is reported of it, too."""
         self._num_start = START_SAMPLES
         self._recent.clear()
         self._learned.clear()
         self._history.clear()
         self._num_low = 0
-        # if it is still so, it is told of this attempt, too
-        self._told = None
+        self._reported = None
 
-    def begin_anew(self) -> None:
-        """Forget the baseline: a step is something else from now on."""
+    def relearned(self) -> Self:
+        """Reset the baseline: a step is something else from now on."""
         self.begin_attempt()
-        self.baseline.throughput, self._told = None, None
+        self.baseline.throughput = None
+        return self
 
-    def take(self, record: StepRecord) -> list[NumericFinding]:
-        """Judge one record, and learn from it."""
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
+    ) -> list[NumericFinding]:
+        """Judge the throughput, or the inverse of the step time, and learn from it."""
         value = self._read(record)
         if value is None or self._num_start:
             self._num_start -= value is not None
@@ -73,7 +86,7 @@ class ThroughputTrack:
             self._learned.clear()
             self.baseline.learn(level.median, level.spread)
         usual = self.baseline.throughput
-        return [] if usual is None else self._judge(record.step, value, usual)
+        return [] if usual is None else self._compare(record.step, value, usual)
 
     def _read(self, record: StepRecord) -> float | None:
         """Return the throughput that this run logs, or the inverse of its step time."""
@@ -85,28 +98,28 @@ class ThroughputTrack:
             return None
         return 1 / value if self._source == "step_seconds_max" else value
 
-    def _judge(self, step: int, value: float, usual: float) -> list[NumericFinding]:
+    def _compare(self, step: int, value: float, usual: float) -> list[NumericFinding]:
         drop = max(DROP_RATIO * usual, DROP_SPREADS * self.baseline.spread)
         self._history.append((step, value))
         if len(self._recent) < RECENT:
             return []
         median = self._recent.median
         self._num_low = self._num_low + 1 if median < usual - drop else 0
-        if self._told is not None:
-            return self._look_for_end(step, median, usual - drop / 2)
+        if self._reported is not None:
+            return self._recovered(step, median, usual - drop / 2)
         if self._num_low < LASTING_SAMPLES:
             return []
         slowness = [-value for _, value in self._history]
-        self._told = self._history[change_at(slowness, -(usual + median) / 2)][0]
+        self._reported = self._history[change_at(slowness, -(usual + median) / 2)][0]
         evidence = (
             f"the median throughput of {RECENT} samples is {number(median)}, {100 * (1 - median / usual):.1f} % below the run's "
             f"usual {number(usual)} (limit {number(usual - drop)} for {LASTING_SAMPLES} samples; from {self._source})"
         )
-        return [incident("throughput_drop", self._told, step, evidence)]
+        return [incident("throughput_drop", self._reported, step, evidence)]
 
-    def _look_for_end(self, step: int, median: float, enough: float) -> list[NumericFinding]:
-        if self._told is None or median < enough:
+    def _recovered(self, step: int, median: float, enough: float) -> list[NumericFinding]:
+        if self._reported is None or median < enough:
             return []
-        onset, self._told = self._told, None
-        words = f"the median throughput is {number(median)} again"
-        return [recovery("throughput_drop", onset, step, words)]
+        onset, self._reported = self._reported, None
+        evidence = f"the median throughput is {number(median)} again"
+        return [recovery("throughput_drop", onset, step, evidence)]

@@ -1,4 +1,4 @@
-"""On which scale a loss is judged: its logarithm, so that noise in proportion to it is noise; plain, once it is not positive."""
+"""The scale on which a loss is judged: its logarithm, so that proportional noise is noise; plain once it is not positive."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from runner.detect.numerics.findings import number
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
-    """A scale, and the way back to what people know."""
+class LossTransform:
+    """From a loss to its scale, and back."""
 
     is_log: bool = True
 
     def scaled(self, loss: float) -> float:
-        """Return where a finite loss lies on the scale; the logarithm of what is not positive is refused with ValueError."""
+        """Return a finite loss on the scale; ValueError for the logarithm of one that is not positive."""
         return math.log(loss) if self.is_log else loss
 
-    def part(self, ratio: float, level: float) -> float:
-        """Return how much a rise by this share of the loss is, from this level on."""
+    def rise_by(self, ratio: float, level: float) -> float:
+        """Return a rise from this level by a share of the loss, on the scale."""
         return math.log1p(ratio) if self.is_log else ratio * abs(level)
 
-    def words(self, value: float) -> str:
-        """Write a value of the scale as a loss."""
+    def format(self, value: float) -> str:
+        """Format a value of the scale as a loss."""
         return number(math.exp(min(value, 700.0)) if self.is_log else value)

@@ -1,10 +1,10 @@
-"""Numbers: what the steps in heartbeats say of runs. One set of numeric detectors for each run, across its attempts.
+"""Live numerics: the steps that heartbeats report. One set of numeric detectors for each run, across its attempts.
 
-A gang's nodes tell the same step each for itself. Loss and norms are judged as one node tells them: the first of the attempt that
-tells a loss. All nodes are heard about whose gradient was not finite before it was reduced: that rank is where a NaN came from, all
-others only have it from there.
+Each node of a gang reports the same step. Loss and norms are judged as one node reports them: the first of the attempt with a
+loss. All nodes report whose gradient was not finite before it was reduced: a NaN came from that rank, and all others only got it
+from there.
 
-What was learned lives as long as this supervisor; the next one learns anew.
+What is learned lives as long as this supervisor.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
 from runner.facts.watch import WatchedAttempt, WatchList
 
-# A drop in throughput is told when it has lasted that long: machines that are shared have slow minutes; chosen.
+# A drop in throughput is reported when it has lasted that long: shared machines have slow minutes; chosen.
 SLOW_SECONDS = 300.0
-# steps, the newest, for which it is remembered whose gradient was not finite; chosen
+# Newest steps for which the ranks whose gradient was not finite are kept; chosen.
 MAX_ORIGINS = 64
 SEVERAL = 2
-# between two looks whom to name; chosen
-LOOK_SECONDS = 1.0
-# for all nodes to have told the step; chosen
+# Between two searches for the origin, which go through all nodes; chosen.
+SEARCH_SECONDS = 1.0
+# For all nodes to report the step; chosen.
 NAMING_SECONDS = 120.0
-# whose numbers are remembered between attempts; chosen
+# Whose detectors are kept between attempts; chosen.
 MAX_IDLE_RUNS = 50
-# steps that the same rank alone has spoilt, to be called the one that it comes from; chosen
+# Steps that one rank alone has spoilt, for it to be named the origin; chosen.
 LEAST_SKIPPED = 3
 
 
 @dataclass(slots=True)
 class _Run:
-    """What is known of one run's numbers."""
+    """What is known of one run's metrics."""
 
     watched: WatchedAttempt
     numerics: Numerics
-    # the node whose records are judged
+    # The node whose records are judged.
     source: str = ""
-    # step -> nodes (two at most: more say no more) with ranks whose own gradient was not finite -> that rank; None: several
+    # Step -> nodes (two at most) with ranks whose own gradient was not finite -> that rank; None: several.
     origins: dict[int, dict[str, int | None]] = field(default_factory=dict)
-    # those of them that the trainer skipped
+    # Of these steps, those that the trainer skipped.
     skipped: dict[int, None] = field(default_factory=dict)
-    # node -> the last step that it told
-    told: dict[str, int] = field(default_factory=dict)
-    # node -> steps that it did not tell, for a heartbeat was lost: the last such gap
+    # Node -> the last step that it reported.
+    last_steps: dict[str, int] = field(default_factory=dict)
+    # Node -> the last gap in the steps that it reported: a heartbeat was lost.
     gaps: dict[str, range] = field(default_factory=dict)
-    # when to look again whom to name
-    look_at: float = 0.0
+    # When to search for the origin again.
+    search_at: float = 0.0
     unnamed_until: float = 0.0
-    # told, without the rank that it comes from so far
+    # Reported, without its origin so far.
     unnamed: Finding | None = None
-    # since when, not told yet
+    # A drop in throughput that was not reported yet, and since when.
     slow: tuple[float, NumericFinding] | None = None
 
 
@@ -85,29 +85,28 @@ class LiveNumerics(Detector):
         if watched is None:
             return []
         run = self._run(watched)
-        found: list[Finding] = []
+        findings: list[Finding] = []
         for record in steps:
-            self._note_origin(run, heartbeat.node, record)
-            before = run.told.get(heartbeat.node, record.step - 1)
+            self._record_origin(run, heartbeat.node, record)
+            before = run.last_steps.get(heartbeat.node, record.step - 1)
             if record.step > before + 1:
                 run.gaps[heartbeat.node] = range(before + 1, record.step)
-            run.told[heartbeat.node] = record.step
+            run.last_steps[heartbeat.node] = record.step
             if not run.source and record.loss is not None:
                 run.source = heartbeat.node
             if heartbeat.node == run.source:
-                for one in run.numerics.take(record):
-                    found += self._judged(run, one, now)
-        found += self._overdue(run, now)
-        told = run.unnamed
-        # a look goes through all nodes
-        if told is not None and now >= run.look_at:
-            run.look_at = now + LOOK_SECONDS
-            named = _with_origin(run, told)
+                for one in run.numerics.judge(record):
+                    findings += self._to_findings(run, one, now)
+        findings += self._lasting_drop(run, now)
+        unnamed = run.unnamed
+        if unnamed is not None and now >= run.search_at:
+            run.search_at = now + SEARCH_SECONDS
+            named = _with_origin(run, unnamed)
             if named is not None:
-                found = [one for one in found if one is not told] + [named]
+                findings = [one for one in findings if one is not unnamed] + [named]
             if named is not None or now >= run.unnamed_until:
                 run.unnamed = None
-        return found
+        return findings
 
     def _follow(self, watch: WatchList) -> None:
         if watch is self._followed:
@@ -124,19 +123,19 @@ class LiveNumerics(Detector):
         elif run.watched.attempt != watched.attempt:
             run.numerics.begin_attempt()
             run.source, run.unnamed, run.slow = "", None, None
-            for known in (run.origins, run.skipped, run.told, run.gaps):
-                known.clear()
+            for memory in (run.origins, run.skipped, run.last_steps, run.gaps):
+                memory.clear()
         run.watched = watched
         return run
 
     def _forget_idle(self) -> None:
-        """Forget runs that nobody watches, but for the newest: they may be between two attempts."""
+        """Forget runs that are not watched, except the newest: they may be between two attempts."""
         watched = {attempt.run: True for attempt in self._attempts}
         idle = [number for number in self._runs if number not in watched]
         for number in idle[: max(0, len(idle) - MAX_IDLE_RUNS)]:
             del self._runs[number]
 
-    def _note_origin(self, run: _Run, node: str, record: StepRecord) -> None:
+    def _record_origin(self, run: _Run, node: str, record: StepRecord) -> None:
         norm, rank = record.local_grad_norm_max, record.local_grad_norm_max_rank
         if norm is None or rank is None or math.isfinite(norm):
             return
@@ -151,7 +150,7 @@ class LiveNumerics(Detector):
             run.skipped.pop(oldest, None)
             del run.origins[oldest]
 
-    def _judged(self, run: _Run, one: NumericFinding, now: float) -> list[Finding]:
+    def _to_findings(self, run: _Run, one: NumericFinding, now: float) -> list[Finding]:
         if one.fault == "throughput_drop":
             if one.recovered:
                 was_told = run.slow is None
@@ -165,11 +164,11 @@ class LiveNumerics(Detector):
         finding = _finding(run, one)
         if FAULTS[one.fault].scope == "rank":
             run.unnamed = None if one.recovered else finding
-            run.look_at, run.unnamed_until = now, now + NAMING_SECONDS
+            run.search_at, run.unnamed_until = now, now + NAMING_SECONDS
         return [finding]
 
-    def _overdue(self, run: _Run, now: float) -> list[Finding]:
-        """Tell of a drop in throughput that has lasted."""
+    def _lasting_drop(self, run: _Run, now: float) -> list[Finding]:
+        """Report a drop in throughput that has lasted."""
         if run.slow is None or now < run.slow[0] + SLOW_SECONDS:
             return []
         one, run.slow = run.slow[1], None
@@ -187,29 +186,27 @@ def _finding(run: _Run, one: NumericFinding) -> Finding:
 
 
 def _with_origin(run: _Run, finding: Finding) -> Finding | None:
-    """Name the rank that it comes from: whose own gradient, and no other's, was not finite to begin with. None: nobody knows."""
+    """Name the rank whose own gradient, and no other's, was not finite to begin with; None: not known."""
     onset = finding.step or 0
-    if (
-        finding.fault == "nan_loss"
-        # a step's NaN is in the weights, and in the loss, at the next one
-    ):
+    if finding.fault == "nan_loss":
+        # A step's NaN is in the weights, and in the loss, at the next step.
         spoilt = [step for step in run.origins if step not in run.skipped]
         first = next((step for step in (onset - 1, onset) if step in spoilt), None)
         steps, least = ([first] if first is not None else []), 1
     else:
         steps, least = [step for step in run.origins if step >= onset], LEAST_SKIPPED
     until = max([onset, *steps])
+    # A node that has not reported all these steps may be the origin.
     for node in run.watched.nodes:
         has_missed = any(step in run.gaps.get(node, ()) for step in steps)
-        if run.told.get(node, -1) < until or has_missed:
-            # it may have it from the same step
+        if run.last_steps.get(node, -1) < until or has_missed:
             return None
-    places = {(node, rank): True for step in steps for node, rank in run.origins[step].items()}
-    nodes = {node: True for node, _ in places}
+    spoilt_by = {(node, rank): True for step in steps for node, rank in run.origins[step].items()}
+    nodes = {node: True for node, _ in spoilt_by}
     if len(nodes) != 1 or len(steps) < least:
         return None
     node = next(iter(nodes))
-    rank = next(iter(places))[1] if len(places) == 1 else None
+    rank = next(iter(spoilt_by))[1] if len(spoilt_by) == 1 else None
     who = f"ranks on {node}" if rank is None else f"rank {rank} on {node}"
-    said = f"{who} alone had a gradient of their own that was not finite, at step {min(steps)}"
-    return replace(finding, evidence=f"{finding.evidence}; {said}", node=node, rank=rank)
+    origin = f"{who} alone had a gradient of their own that was not finite, at step {min(steps)}"
+    return replace(finding, evidence=f"{finding.evidence}; {origin}", node=node, rank=rank)

@@ -1,0 +1,98 @@
+"""What a numeric detector is, and how it joins the others that judge a run's metrics."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Self, TypeAlias, TypeVar, cast
+
+from runner.detect.numerics.baseline import Baseline
+from runner.detect.numerics.findings import Metric, NumericFinding
+from runner.facts.messages.signals import StepRecord
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumericSettings:
+    """What a run's numeric detectors start from: what the run has shown before, and the scaler's minimum, if it is known."""
+
+    baseline: Baseline = field(default_factory=Baseline)
+    loss_scale_floor: float | None = None
+
+
+class MetricDetector:
+    """Judges one kind of trouble in a run's records. A detector overrides what it needs, and is `register_metric`ed.
+
+    `order`: a detector may read what those of a lower order made of the same record. `metric`: a planned change of it is learned
+    from, not judged. `is_rewound`: its memory goes back with a run that resumes from an earlier step.
+    """
+
+    order: ClassVar[int]
+    metric: ClassVar[Metric | None] = None
+    is_rewound: ClassVar[bool] = False
+    judges_late: ClassVar[bool] = False
+    judges_skipped: ClassVar[bool] = False
+
+    def __init__(self, settings: NumericSettings) -> None:
+        self.settings = settings
+
+    def judge(
+        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
+    ) -> list[NumericFinding]:
+        """Judge a record and learn from it. `extra`: metrics it has no field for; `peers`: all detectors of the run."""
+        raise NotImplementedError
+
+    def judges(self, record: StepRecord, *, is_late: bool, expected: Collection[Metric]) -> bool:
+        """Whether to judge a record that is late, skipped, or part of a planned change; learn from the last."""
+        if (is_late and not self.judges_late) or (record.skipped and not self.judges_skipped):
+            return False
+        if self.metric in expected:
+            self.accept(record)
+            return False
+        return True
+
+    def accept(self, record: StepRecord) -> None:
+        """Learn from a record that is not judged, since a change was planned."""
+
+    def begin_attempt(self) -> None:
+        """Expect what comes with a start."""
+
+    def relearned(self) -> MetricDetector:
+        """Return a detector without what a planned change has made invalid."""
+        return type(self)(self.settings)
+
+    @property
+    def is_calm(self) -> bool:
+        """Whether its memory is worth going back to after a rewind."""
+        return True
+
+    @property
+    def is_abnormal(self) -> bool:
+        """Whether its metric is abnormal now, and an incident says so."""
+        return False
+
+    def copy(self) -> Self:
+        """Return a detector that learns on its own from here; asked of calm ones that are rewound."""
+        raise NotImplementedError
+
+
+Peers: TypeAlias = Mapping[type[MetricDetector], MetricDetector]
+METRIC_DETECTORS: list[type[MetricDetector]] = []
+
+Kind = TypeVar("Kind", bound=MetricDetector)
+
+
+def register_metric(kind: type[Kind]) -> type[Kind]:
+    """Add a class of numeric detectors to `METRIC_DETECTORS`."""
+    METRIC_DETECTORS.append(kind)
+    return kind
+
+
+def peer(peers: Peers, kind: type[Kind]) -> Kind:
+    """Return the detector of a kind among those of a run."""
+    return cast(Kind, peers[kind])
+
+
+def finite(value: float | None) -> float | None:
+    """Return a value that was logged and is finite, else None."""
+    return value if value is not None and math.isfinite(value) else None
