@@ -5,6 +5,7 @@
     │   └── SpecError        a file or setting that does not describe something we can run
     ├── TemporaryError       the world said "not now": try again after `delay_seconds`
     │   └── StoreUnavailable the store did not answer in time
+    ├── IllegalMove          a decision moves something in a way that its life cycle lacks
     ├── PermanentError       trying again cannot help
     │   ├── Fenced           somebody with a newer token or epoch has taken over
     │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
@@ -27,6 +28,10 @@ class UserError(StokerError):
 
 class SpecError(UserError):
     """A run.yaml, cluster.yaml, runbook or recipe that cannot be used; names the field."""
+
+
+class IllegalMove(StokerError):
+    """A bug in a decision: it moves something in a way that its life cycle lacks (`facts/lifecycles.py`)."""
 
 
 class TemporaryError(StokerError):

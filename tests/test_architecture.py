@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
-from runner.decide.nodes import lifecycle
-from runner.decide.runs import attempts, reconcile
-from runner.facts import actions, incidents
+from runner.facts import lifecycles
 
 PAGE = Path(__file__).parent.parent / "docs" / "design" / "lifecycles.md"
 START, END = "<!-- lifecycles -->\n", "<!-- /lifecycles -->"
@@ -16,22 +12,18 @@ START, END = "<!-- lifecycles -->\n", "<!-- /lifecycles -->"
 
 def drawn() -> str:
     """Print all life cycles as the page shows them."""
-    tables: dict[str, Mapping[Any, tuple[Any, ...]]] = {
-        "node": lifecycle.TRANSITIONS,
-        "run": reconcile.TRANSITIONS,
-        "attempt": attempts.TRANSITIONS,
-        "incident": incidents.TRANSITIONS,
-        "action": actions.TRANSITIONS,
+    tables = {
+        "run": lifecycles.RUN,
+        "attempt": lifecycles.ATTEMPT,
+        "incident": lifecycles.INCIDENT,
+        "action": lifecycles.ACTION,
     }
-    lines = []
+    lines = ["node:"]
+    for why, sources, targets in lifecycles.NODE_MOVES:
+        lines += [f"  {why}:", f"    {', '.join(sources)} -> {', '.join(targets)}"]
     for name, table in tables.items():
-        lines += [
-            f"{name}:",
-            *(
-                f"  {state!s:<10} -> {', '.join(map(str, to)) or '(end)'}"
-                for state, to in table.items()
-            ),
-        ]
+        moves = [f"  {state:<10} -> {', '.join(to) or '(end)'}" for state, to in table.items()]
+        lines += [f"{name}:", *moves]
     return "```\n" + "\n".join(lines) + "\n```\n"
 
 

@@ -19,6 +19,7 @@ from runner.decide.runs import attempts, checkpoint_trust, reconcile
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.decide.state.derived import DerivedState
+from runner.decide.state.moves import check_moves
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.faults import (
     CorrelatedSilence,
@@ -60,6 +61,7 @@ class Controller:
             handler(draft, fact)
         if type(fact) is r.Settle and not draft.records:
             self._outlook.is_settled = True
+        check_moves(self.state, draft.records)
         return tuple(draft.records)
 
     def _is_believed(self, fact: object) -> bool:

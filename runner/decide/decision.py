@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decide.state.cluster_state import Incident, Node, RequestStatus, Run, State
+from runner.decide.state.cluster_state import GONE, Incident, Node, RequestStatus, Run, State
 from runner.facts.actions import Action, ActionArgs, PageOperator
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -145,6 +145,11 @@ class Decision:
             for record in self.records
         )
         return incident.is_live and not closed
+
+    def is_in_service(self, node: Node) -> bool:
+        """Whether a node is neither lost nor out, after what this decision has said of it so far."""
+        moved = [x for x in self.records if isinstance(x, r.NodeChanged) and x.node == node.node]
+        return (moved[-1] if moved else node).state not in GONE
 
     def run_of(self, attempt: AttemptId) -> Run:
         """Return the run an attempt belongs to."""

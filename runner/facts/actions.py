@@ -7,7 +7,6 @@ must bear being done twice. `unknown` is neither success nor failure: nobody saw
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
 from msgspec import field
@@ -119,28 +118,6 @@ _Args = TypeVar("_Args", bound=ActionArgs)
 
 # How a handler's action ended, its detail, and a message for people.
 Outcome = tuple[Literal["done", "failed"], Mapping[str, Any], str]
-
-
-class ActionState(StrEnum):
-    """Where an action stands."""
-
-    # waits for a person
-    PROPOSED = "proposed"
-    ISSUED = "issued"
-    DONE = "done"
-    FAILED = "failed"
-    UNKNOWN = "unknown"
-    WITHDRAWN = "withdrawn"
-
-
-TRANSITIONS: dict[ActionState, tuple[ActionState, ...]] = {
-    ActionState.PROPOSED: (ActionState.ISSUED, ActionState.WITHDRAWN),
-    ActionState.ISSUED: (ActionState.DONE, ActionState.FAILED, ActionState.UNKNOWN),
-    ActionState.DONE: (),
-    ActionState.FAILED: (),
-    ActionState.UNKNOWN: (),
-    ActionState.WITHDRAWN: (),
-}
 
 
 class Action(Value):

@@ -12,7 +12,7 @@ from typing import get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from runner.facts.incidents import IncidentState
+from runner.facts import lifecycles
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, RunStatus
 from runner.facts.messages.records import NodeStateName, RunStateName
 from runner.history.run_accounting import CAUSES
@@ -20,7 +20,7 @@ from runner.serve.status_reader import StoreStatus
 
 NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
 RUN_STATES: tuple[str, ...] = get_args(RunStateName)
-INCIDENT_STATES = tuple(state.value for state in IncidentState)
+INCIDENT_STATES = tuple(lifecycles.INCIDENT)
 VERDICTS = ("quarantined", "retired")
 
 Row = tuple[Sequence[str], float | None]

@@ -12,12 +12,10 @@ from typing import Any
 
 from runner.decide.controller import Controller
 from runner.decide.decision import Policy
-from runner.decide.nodes import lifecycle
 from runner.decide.placement.launch_plans import Preloads, assignment_of
-from runner.decide.runs import attempts, reconcile
 from runner.decide.state.apply import apply_entry
 from runner.decide.state.cluster_state import State
-from runner.facts import actions, incidents, wire
+from runner.facts import lifecycles, wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.history.ledger import Ledger
@@ -93,7 +91,7 @@ class Books:
 
     def _node_changed(self, record: r.NodeChanged) -> None:
         before = self.nodes.setdefault(record.node, "absent")
-        self._move(lifecycle.TRANSITIONS, record.node, before, record.state)
+        self._move(lifecycles.NODE, record.node, before, record.state)
         self.nodes[record.node] = record.state
         self.down_with[record.node] = record.domain
 
@@ -145,7 +143,7 @@ class Books:
 
     def _run_changed(self, record: r.RunChanged) -> None:
         who = f"run {record.run}"
-        self._move(reconcile.TRANSITIONS, who, self.runs[record.run], record.state)
+        self._move(lifecycles.RUN, who, self.runs[record.run], record.state)
         self.runs[record.run] = record.state
 
     def _planned(self, record: r.AttemptPlanned) -> None:
@@ -165,12 +163,12 @@ class Books:
 
     def _prepared(self, record: r.AttemptPrepared) -> None:
         book = self.attempts[record.attempt]
-        self._move(attempts.TRANSITIONS, str(record.attempt), book.state, "prepared")
+        self._move(lifecycles.ATTEMPT, str(record.attempt), book.state, "prepared")
         book.state = "prepared"
 
     def _attempt_changed(self, record: r.AttemptChanged) -> None:
         book = self.attempts[record.attempt]
-        self._move(attempts.TRANSITIONS, str(record.attempt), book.state, record.state)
+        self._move(lifecycles.ATTEMPT, str(record.attempt), book.state, record.state)
         book.state = record.state
         if record.state == "launching":
             book.was_launched = True
@@ -196,12 +194,12 @@ class Books:
 
     def _incident_changed(self, record: r.IncidentChanged) -> None:
         before = self.incidents[record.incident]
-        self._move(incidents.TRANSITIONS, record.incident, before, record.state)
+        self._move(lifecycles.INCIDENT, record.incident, before, record.state)
         self.incidents[record.incident] = record.state
 
     def _rung_taken(self, record: r.RungTaken) -> None:
         before = self.incidents[record.incident]
-        self._move(incidents.TRANSITIONS, record.incident, before, "acting")
+        self._move(lifecycles.INCIDENT, record.incident, before, "acting")
         self.incidents[record.incident] = "acting"
         book = next(book for book in self.policy.runbooks if book.name == record.runbook)
         # Each node that dies in one incident is answered by itself.
@@ -215,7 +213,7 @@ class Books:
         self.actions[record.action.id] = "issued"
 
     def _action_ended(self, record: r.ActionEnded) -> None:
-        self._move(actions.TRANSITIONS, record.id, self.actions[record.id], record.outcome)
+        self._move(lifecycles.ACTION, record.id, self.actions[record.id], record.outcome)
         self.actions[record.id] = record.outcome
 
     def _request_noted(self, record: r.RequestRecorded) -> None:

@@ -86,12 +86,9 @@ def _quarantine(draft: Decision, incident: Incident, reason: str) -> None:
 
 
 def _swap(draft: Decision, incident: Incident, reason: str) -> None:
-    node, fault, name = (
-        draft.state.nodes.get(incident.node or ""),
-        incident.fault,
-        incident.incident,
-    )
-    if node is not None:
+    node = draft.state.nodes.get(incident.node or "")
+    fault, name = incident.fault, incident.incident
+    if node is not None and draft.is_in_service(node):
         draft.add(r.NodeChanged(node=node.node, state="lost", reason=fault, incident=name))
         # An agent that hangs says nothing against its hardware.
         if incident.condition == "node_dead":

@@ -12,27 +12,12 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import admission_checks, drain, spares
 from runner.decide.nodes.predicates import has_left
 from runner.decide.nodes.probes import incident_about, is_in_doubt, next_probe_at, probe
-from runner.decide.state.cluster_state import GONE, OUT, Node, State
+from runner.decide.state.cluster_state import GONE, Node, State
 from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
 from runner.facts.messages import records as r
 
 # states in which nothing is due by itself
 SETTLED = ("spare", "active", *GONE)
-
-# The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
-TRANSITIONS: dict[str, tuple[str, ...]] = {
-    "absent": ("joining", "checking", "spare", "lost", *OUT, "left"),
-    "joining": ("checking", "spare", "suspect", "lost", *OUT, "left"),
-    "checking": ("checking", "spare", "suspect", "lost", *OUT, "left"),
-    "spare": ("checking", "active", "suspect", "lost", *OUT, "left"),
-    "active": ("checking", "spare", "suspect", "lost", *OUT, "left"),
-    "suspect": ("checking", "spare", "active", "suspect", "lost", *OUT, "left"),
-    "lost": ("checking", "suspect", "spare", "active", *OUT, "left"),
-    "quarantined": ("checking", "spare", *OUT),
-    "repair": ("checking", "spare", *OUT),
-    "left": ("absent", "checking", "spare", "active", *OUT),
-    "retired": ("checking", "spare", "quarantined", "retired"),
-}
 
 
 def on_supervisor_started(draft: Decision, started: r.SupervisorStarted) -> None:
@@ -123,7 +108,8 @@ def on_agent_started(draft: Decision, action: Action, result: ActionResult) -> N
     # An operator readmitted the node.
     if work.request is not None and result.outcome != "done":
         draft.page(f"{node.node}: {evidence}")
-    if node.state in ("lost", "left"):
+    # One that is out stays out, whatever becomes of its agent.
+    if node.state in GONE:
         return
     if result.outcome == "done":
         if node.state == "absent":

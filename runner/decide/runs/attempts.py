@@ -38,18 +38,6 @@ EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78
 MAX_FAILED_PREPARATIONS = 3
 RUNNING = ("launching", "running")
 
-# The attempt's life cycle; ARCHITECTURE.md prints it.
-TRANSITIONS: dict[str, tuple[str, ...]] = {
-    "preparing": ("prepared", "ended"),
-    "prepared": ("launching", "ended"),
-    "launching": ("running", "asked", "stopping", "ended"),
-    "running": ("asked", "stopping", "ended"),
-    "asked": ("asked", "stopping", "ended"),
-    "stopping": ("ended",),
-    "ended": (),
-}
-
-
 # ---- what nodes say -------------------------------------------------------------------------------------------------
 
 

@@ -37,15 +37,6 @@ from runner.facts.messages import records as r
 # How reasons end that may pass by themselves, soon.
 CHECKED, NEEDED = "being checked", "may need now"
 
-# The run's life cycle; ARCHITECTURE.md prints it.
-TRANSITIONS: dict[str, tuple[str, ...]] = {
-    "active": ("waiting", "finished", "stopped", "failed"),
-    "waiting": ("active", "waiting", "stopped", "failed"),
-    "finished": (),
-    "stopped": (),
-    "failed": (),
-}
-
 
 def unsettled(draft: Decision) -> Iterator[Run]:
     """Yield the runs of which `settle` may have something to say: asked after every input, of hundreds of them."""

@@ -474,7 +474,7 @@ class RungTaken(Value, kind="rung_taken"):
 
 
 class IncidentChanged(Value, kind="incident_changed"):
-    """An incident moved in its life cycle (facts/incidents.py)."""
+    """An incident moved in its life cycle (facts/lifecycles.py)."""
 
     incident: str
     state: str
