@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import pytest
 
 from runner.rootcause import templates
@@ -60,10 +57,3 @@ def test_lines_may_hold_anything() -> None:
     odd = {"i1": "<*> <*> <*>", "i2": "%s {} \x00 \ud800", "i3": "x" * 5000, "i4": " "}
     for line in (*odd.values(), "<*> a b", "\n\t"):
         last_alike(line, odd)
-
-
-def test_nobody_waits_for_drain_before_there_is_an_unknown_fault() -> None:
-    """Its import takes a tenth of a second, and each command imports the controller."""
-    code = "import sys, runner.cli.main, runner.supervisor.loop; print('drain3' in sys.modules)"
-    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert said.stdout.strip() == "False"
