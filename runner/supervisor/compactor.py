@@ -1,7 +1,7 @@
 """The journal's compactor: a thread that writes snapshots and moves old entries to files, so that no decision waits for it.
 
-The thread that owns the state copies it between two decisions; encoding, hashing, the store and the disk are this thread's
-work. It has one job at a time and accepts none while busy: a late snapshot only makes the next take-over read more entries.
+The thread that owns the state encodes it between two decisions; hashing, the store and the disk are this thread's work.
+It has one job at a time and accepts none while busy: a late snapshot only makes the next take-over read more entries.
 """
 
 from __future__ import annotations
@@ -11,10 +11,8 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from runner.errors import StoreUnavailable, UserError
-from runner.facts.wire import encode_message
 from runner.journal.journal import Journal
 
 _LOG = logging.getLogger("stoker")
@@ -22,16 +20,12 @@ _LOG = logging.getLogger("stoker")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateImage:
-    """The state after entry `through`, ready for JSON, no longer changed."""
+    """The state after entry `through`, as an encoded message."""
 
-    plain: dict[str, Any]
+    body: bytes
     through: int
     # stream -> number of the newest processed item
     cursors: Mapping[str, int] = field(default_factory=dict)
-
-    def encoded(self) -> bytes:
-        """Return the encoded message."""
-        return encode_message(self.plain)
 
 
 class JournalCompactor:
@@ -54,7 +48,7 @@ class JournalCompactor:
     def start(self) -> None:
         """Start, first finishing what an earlier supervisor left half done."""
         self._idle.clear()
-        self._jobs.put(StateImage(plain={}, through=0))
+        self._jobs.put(StateImage(body=b"", through=0))
         self._thread.start()
 
     def submit(self, image: StateImage) -> None:
@@ -87,7 +81,7 @@ class JournalCompactor:
 
     def _compact(self, image: StateImage) -> None:
         if image.through:
-            self._journal.write_encoded_snapshot(image.encoded(), image.through)
+            self._journal.write_encoded_snapshot(image.body, image.through)
             self._journal.forget_words(image.cursors)
         num_moved = self._journal.archive()
         if num_moved:

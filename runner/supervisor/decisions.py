@@ -19,7 +19,7 @@ from runner.decide.controller import Controller
 from runner.decide.state.cluster_state import State
 from runner.errors import StoreUnavailable
 from runner.facts.messages import records as r
-from runner.facts.wire import Value, to_message
+from runner.facts.wire import Value, encode
 from runner.history.ledger import Ledger
 from runner.journal.journal import Journal
 from runner.journal.snapshots import Snapshot
@@ -222,11 +222,11 @@ class DecisionLog:
     def state_image(self) -> StateImage:
         """Copy the present state, to be written as a snapshot by another thread."""
         state = self.controller.state
-        plain = to_message(Recovery(state=state, ledger=self.ledger.dump()))
+        body = encode(Recovery(state=state, ledger=self.ledger.dump()))
         self._imaged, self._imaged_bytes = state.sequence, self._journal.passed_bytes
-        return StateImage(plain=plain, through=state.sequence, cursors=dict(state.cursors))
+        return StateImage(body=body, through=state.sequence, cursors=dict(state.cursors))
 
     def snapshot(self) -> None:
         """Write a snapshot of the present state, so that the next recovery starts here."""
         image = self.state_image()
-        self._journal.write_encoded_snapshot(image.encoded(), image.through)
+        self._journal.write_encoded_snapshot(image.body, image.through)

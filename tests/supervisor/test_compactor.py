@@ -163,9 +163,9 @@ def test_a_picture_is_of_its_moment(tmp_path: Path) -> None:
     turns, _ = opened(MemoryStore(), tmp_path)
     turns.process(SupervisorPaused(seconds=1.0, reason="one"), 10.0)
     picture = turns.state_image()
-    before = picture.encoded()
+    before = picture.body
     turns.process(SupervisorPaused(seconds=1.0, reason="two"), 20.0)
-    assert picture.encoded() == before
+    assert picture.body == before
     assert wire.decode(before).state.now == 10.0
 
 
