@@ -25,7 +25,7 @@ def overwrite_sector(file: int, plain: Mapping[str, Any]) -> None:
     os.fdatasync(file)
 
 
-def write_durably(path: Path, data: str | bytes) -> None:
+def write_atomically(path: Path, data: str | bytes) -> None:
     """Replace a file in one step that survives a power cut."""
     scratch = path.with_name(f"{path.name}.part")
     with scratch.open("wb") as file:

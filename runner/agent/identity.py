@@ -14,7 +14,7 @@ import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from runner.atomic_files import SECTOR_BYTES, overwrite_sector, sector, write_durably
+from runner.atomic_files import SECTOR_BYTES, overwrite_sector, sector, write_atomically
 from runner.errors import PermanentError, UserError
 from runner.facts.ids import AttemptId
 from runner.keeper.procfs import read_process
@@ -147,7 +147,7 @@ def _open_file(path: Path) -> int:
     """Open the file to overwrite in place; a missing one, or one of an older release, first gets its full size."""
     if not path.exists() or path.stat().st_size != SECTOR_BYTES:
         known = json.loads(path.read_text()) if path.exists() else asdict(PersistedState())
-        write_durably(path, sector(known))
+        write_atomically(path, sector(known))
     return os.open(path, os.O_RDWR | os.O_CLOEXEC)
 
 

@@ -93,7 +93,7 @@ def agent(
     cluster.yaml and the files that it names: the cluster's token, and the store's password.
     """
     from runner.agent.__main__ import main as run_agent
-    from runner.atomic_files import write_durably
+    from runner.atomic_files import write_atomically
 
     check_node_name(node)
     cluster = find_cluster(where)
@@ -102,7 +102,7 @@ def agent(
     folder = (folder or Path(cluster.state) / "nodes" / node).absolute()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        write_durably(folder / SPEC, wire.encode(cluster).decode())
+        write_atomically(folder / SPEC, wire.encode(cluster).decode())
     except OSError as error:
         raise UserError(
             f"--folder {folder} cannot be written ({error.strerror}); name another on a local disk"

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
-from runner.atomic_files import write_durably
+from runner.atomic_files import write_atomically
 from runner.errors import StoreCorrupt, StoreUnavailable, UserError, WireError
 from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
@@ -104,7 +104,7 @@ class Archive:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             if not owner.exists():
-                write_durably(owner, self._cluster.encode() + b"\n")
+                write_atomically(owner, self._cluster.encode() + b"\n")
             found = owner.read_text().strip()
         except OSError as error:
             raise StoreUnavailable(f"journal folder {self.folder}: {error}; see to it") from error
@@ -132,7 +132,7 @@ class Archive:
         head = wire.encode(SegmentHead(seal=seal)) + b"\n"
         path = self.folder / seal.name
         try:
-            write_durably(path, gzip.compress(head + body, _LEVEL, mtime=0))
+            write_atomically(path, gzip.compress(head + body, _LEVEL, mtime=0))
         except OSError as error:
             raise StoreUnavailable(f"journal file {path}: {error}; see to its disk") from error
         try:

@@ -31,13 +31,13 @@ class HighWaterMark:
     accepted: int = 0
 
 
-class Mark:
+class HighWaterFile:
     """One supervisor's hand on the file; one thread at a time."""
 
     def __init__(self, path: Path) -> None:
         """Open it, making it if need be. Raises PermanentError when it holds something else."""
         self.path = path
-        self.newest = read_mark(path)
+        self.newest = read_high_water(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -63,7 +63,7 @@ class Mark:
         overwrite_sector(self._file, asdict(newest))
 
 
-def read_mark(path: Path) -> HighWaterMark:
+def read_high_water(path: Path) -> HighWaterMark:
     """Return what a mark says; nothing is known where there is no file. Raises PermanentError for one that is no mark."""
     try:
         text = path.read_text()

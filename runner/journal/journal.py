@@ -20,7 +20,7 @@ from runner.facts import wire
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.store_rollback import AcceptedRollbacks
 from runner.journal.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
-from runner.journal.high_water_mark import HighWaterMark, Mark
+from runner.journal.high_water_mark import HighWaterFile, HighWaterMark
 from runner.journal.snapshots import (
     SNAPSHOTS,
     Snapshot,
@@ -51,7 +51,7 @@ class Journal:
         lease: Lease | None = None,
         *,
         archive: Archive | None = None,
-        mark: Mark | None = None,
+        mark: HighWaterFile | None = None,
         segment_entries: int = SEGMENT_ENTRIES,
     ) -> None:
         self._store = store
@@ -90,7 +90,7 @@ class Journal:
         if self._mark is not None:
             self._newest = HighWaterMark(sequence=last, sha256=sha256(payloads[-1]))
 
-    def keep_mark(self, *, next_epoch: int) -> None:
+    def persist_high_water(self, *, next_epoch: int) -> None:
         """Remember the newest acknowledged entry on this machine, and the next epoch; nothing without a mark.
 
         Raises StoreUnavailable when this machine's disk does not take it.
@@ -101,7 +101,7 @@ class Journal:
             )
             self._newest = None
 
-    def check_mark(self) -> None:
+    def check_high_water(self) -> None:
         """Raise StoreRolledBack if the journal ends before the mark of this machine, or has another entry at its number."""
         if self._mark is None:
             return
@@ -138,7 +138,7 @@ class Journal:
         self._num_accepted = max(self.accepted().count, marked) + 1
         accepted = AcceptedRollbacks(count=self._num_accepted, sequence=entry.sequence)
         self._store.put(ACCEPTED, wire.encode(accepted), fence=self._writing_lease())
-        self.keep_mark(next_epoch=next_epoch)
+        self.persist_high_water(next_epoch=next_epoch)
 
     def last(self) -> int:
         """Return the number of the newest entry; 0 if there is none."""

@@ -17,21 +17,19 @@ from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreRolledBack,
 from runner.facts.wire import MAX_MESSAGE_BYTES
 from runner.store.examination import StoreCheck
 
-# the one stream whose payloads may be large
+# the only stream whose payloads may be large
 JOURNAL = "journal"
 # a journal entry or a register; chosen, not measured
 MAX_LARGE_BYTES = 16 * 1024 * 1024
-MAX_BATCH_BYTES = (
-    32 * 1024 * 1024
-    # payload of one read, so that a backlog cannot fill the memory; chosen
-)
+# payload of one read, so that a backlog cannot fill the memory; chosen
+MAX_BATCH_BYTES = 32 * 1024 * 1024
 # of a stream, register, lease or holder; chosen
 MAX_NAME_BYTES = 200
 # items of one stream in one read; chosen
 READ_LIMIT = 1000
-# newest items a volatile stream keeps at least: nobody may be there to trim it; chosen
+# A volatile stream keeps at least this many newest items without a reader to trim it; chosen.
 VOLATILE_KEEP = 20_000
-# it is cut back each time it has grown by this many more
+# It is trimmed each time it has grown by this many more.
 VOLATILE_SLACK = 1_000
 VOLATILE_STREAMS = "beats"
 VOLATILE_REGISTERS = "view"
@@ -40,12 +38,12 @@ Clock = Callable[[], float]
 
 
 class LeaseHeld(TemporaryError):
-    """Somebody else holds the lease, for `expires_in_seconds` more unless it is renewed."""
+    """Another holder has the lease, for `expires_in_seconds` more unless it is renewed."""
 
     def __init__(self, name: str, holder: str, *, expires_in_seconds: float) -> None:
         super().__init__(
             f"lease {name!r} is held by {holder!r} for another {expires_in_seconds:.1f} s; "
-            f"stop that process, or wait until it is gone and the lease has run out",
+            f"stop that process, or wait until the lease has expired",
             delay_seconds=max(expires_in_seconds, 0.05),
         )
         self.holder = holder
@@ -53,7 +51,7 @@ class LeaseHeld(TemporaryError):
 
 
 class LeaseRolledBack(Fenced, StoreRolledBack):
-    """The lease's token is lower than one that was given out: the store came back with less than it acknowledged."""
+    """The lease's token is lower than an earlier one: the store was rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +72,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """What a read found, by name; names with nothing new are absent. False when there is nothing at all."""
+    """The result of a read, by name; names without news are absent. False when it is empty."""
 
     items: Mapping[str, tuple[Item, ...]] = field(default_factory=dict)
     registers: Mapping[str, Register] = field(default_factory=dict)
@@ -85,7 +83,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A lease as acquired: pass it as `fence`. It stays valid until somebody else acquires, however late it is renewed."""
+    """An acquired lease: pass it as `fence`. It is valid until another holder acquires it, however late it is renewed."""
 
     name: str
     holder: str
@@ -95,7 +93,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseHolder:
-    """Who holds a lease. `expires_in_seconds` is 0 when it has run out and nobody has taken it yet."""
+    """The holder of a lease. `expires_in_seconds` is 0 once it has expired, until another holder acquires it."""
 
     holder: str
     token: int
@@ -103,7 +101,7 @@ class LeaseHolder:
 
 
 class Store(Protocol):
-    """Streams, registers and leases under one roof; one handle may be used by all threads of a process.
+    """A handle on streams, registers and leases, for all threads of a process.
 
     Every call may raise StoreUnavailable or StoreCorrupt. Every write that takes `fence` raises Fenced, and changes
     nothing, unless that lease is still the current one.
@@ -135,7 +133,7 @@ class Store(Protocol):
         ...
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
-        """Forget the items up to and including number `through`; numbers are never used again."""
+        """Drop the items up to and including number `through`; numbers are never used again."""
         ...
 
     def last(self, stream: str) -> int:
@@ -177,38 +175,38 @@ class Store(Protocol):
 
         Returns at most `limit` items of each stream, oldest first, and at most about MAX_BATCH_BYTES in all, but at least
         one item of each stream that has any: read again from the last number. After trimming, the first item may be
-        later than asked for. Empty at the time-out, after `wake`, and after `close`. A number past a stream's end means
-        that items were lost: StoreCorrupt for a durable stream, while a volatile one is read from its new beginning.
+        later than asked for. Empty at the time-out, after `wake`, and after `close`. A number past a stream's end raises
+        StoreRolledBack for a durable stream; a volatile one is read from its new beginning.
         """
         ...
 
-    def forget(self) -> None:
-        """Believe the store as it is from now on, whatever this handle saw of it before.
+    def accept_rollback(self) -> None:
+        """Accept the store as it is now, below this handle's watermarks.
 
-        For agents, which other numbers protect: an epoch tells them what is old. A supervisor leaves it to a person.
+        For agents, which reject stale assignments by their epoch. A supervisor leaves this decision to a person.
         """
         ...
 
     def wake(self) -> None:
-        """End the reads that block on this handle now; a thread not blocked finds its next wait ended instead."""
+        """End the blocked reads of this handle; a thread that does not block has its next wait ended instead."""
         ...
 
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
-        """Take a lease that is free, has run out, or is held by this very `holder`; raise LeaseHeld otherwise.
+        """Acquire a lease that is free, has expired, or is held by this very `holder`; raise LeaseHeld otherwise.
 
-        `holder` names one life of one process. The token rises by one each time. Time is that of the store's machine. Of files:
-        by a clock that settings of the wall clock do not move, and it runs out at once when that machine was started anew.
-        Of Redis: by the server's wall clock, which put back costs at most the time to live, put forward ends it early; a server
-        that was started anew gives the holder its time to live once more. Whatever happens, the token fences.
+        `holder` names one life of one process. The token rises by one each time. The clock is the store's. Files: the machine's
+        boot clock, which setting the wall clock does not move; the lease expires when the machine restarts. Redis: the server's
+        wall clock; set back, it prolongs the lease by at most its time to live, set forward, it ends it early; a restart of the
+        server grants the holder its time to live again. In all cases the token fences.
         """
         ...
 
     def renew(self, lease: Lease) -> None:
-        """Hold the lease for another `ttl_seconds` from now; raise Fenced if it is no longer ours."""
+        """Hold the lease for another `ttl_seconds` from now; raise Fenced if another holder has it."""
         ...
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back, so that the next may have it at once; nothing happens if it is no longer ours."""
+        """Free the lease at once; no effect if another holder has it."""
         ...
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
@@ -216,7 +214,7 @@ class Store(Protocol):
         ...
 
     def break_lease(self, name: str, holder: str) -> bool:
-        """Take the lease away from `holder`, who is known to be dead; False if it was not the one holding it."""
+        """Free the lease of `holder`, which is known to be dead; False if it did not hold it."""
         ...
 
     def examine(self) -> Iterator[StoreCheck]:
@@ -228,7 +226,7 @@ class Store(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of files and sockets and end blocked reads; other calls on this handle now raise PermanentError."""
+        """Close files and sockets and end blocked reads; later calls on this handle raise PermanentError."""
         ...
 
 
@@ -238,7 +236,7 @@ def seconds_since_boot() -> float:
 
 
 def boot_id() -> str:
-    """Return the name of this machine's current life, as the kernel made it up at boot."""
+    """Return the kernel's id of the current boot."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
@@ -253,7 +251,7 @@ def is_volatile_register(name: str) -> bool:
 
 
 def check_name(name: str) -> str:
-    """Return the name; raise PermanentError if no store would take it."""
+    """Return the name; raise PermanentError if no store accepts it."""
     if not name.isprintable() or not 0 < len(name.encode()) <= MAX_NAME_BYTES:
         raise PermanentError(
             f"{name[:80]!r} cannot be a name in the store; use 1 to {MAX_NAME_BYTES} bytes that can be printed"
@@ -267,7 +265,7 @@ def check_payloads(stream: str, payloads: Iterable[bytes]) -> None:
     for payload in payloads:
         if len(payload) > limit_bytes:
             raise PermanentError(
-                f"stream {stream!r}: payload of {len(payload)} bytes, at most {limit_bytes} are taken; "
+                f"stream {stream!r}: payload of {len(payload)} bytes, at most {limit_bytes} are allowed; "
                 f"write it to a file and send its path and hash"
             )
 
@@ -276,22 +274,22 @@ def check_value(name: str, payload: bytes) -> None:
     """Raise PermanentError for a payload too large for a register."""
     if len(payload) > MAX_LARGE_BYTES:
         raise PermanentError(
-            f"register {name!r}: payload of {len(payload)} bytes, at most {MAX_LARGE_BYTES} are taken; "
+            f"register {name!r}: payload of {len(payload)} bytes, at most {MAX_LARGE_BYTES} are allowed; "
             f"write it to a file and put its path and hash"
         )
 
 
-def check_still_there(what: str, *, found: int, seen: int) -> None:
-    """Raise StoreRolledBack if a number that only rises is lower than one seen before."""
-    if found < seen:
+def check_watermark(quantity: str, *, number: int, watermark: int) -> None:
+    """Raise StoreRolledBack if a number that only rises is below the highest one seen."""
+    if number < watermark:
         raise StoreRolledBack(
-            f"{what} ends at {found}, but {seen} was seen before: the store came back with less than it acknowledged; "
+            f"{quantity} ends at {number}, but {watermark} was seen before: the store came back with less than it acknowledged; "
             f"was an old copy put in its place?"
         )
 
 
 def check_values(values: Mapping[str, bytes]) -> bool:
-    """Say whether these registers are volatile; raise PermanentError for what no store would take together."""
+    """Say whether these registers are volatile; raise PermanentError for a mixture, bad names or large payloads."""
     for name, payload in values.items():
         check_value(check_name(name), payload)
     kinds = {is_volatile_register(name) for name in values}
@@ -302,22 +300,22 @@ def check_values(values: Mapping[str, bytes]) -> bool:
     return True in kinds
 
 
-def not_the_same(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorrupt:
-    """Say why an append `at` a number can neither be done nor count as done."""
+def append_refused(stream: str, at: int, *, last: int, trimmed: int) -> StoreCorrupt:
+    """Return the error of an append `at` a number that can neither be done nor count as done."""
     if at > last:
-        found = f"it ends at {last}: items before this one are missing"
+        reason = f"it ends at {last}: items before this one are missing"
     elif at <= trimmed:
-        found = f"it was trimmed through {trimmed}"
+        reason = f"it was trimmed through {trimmed}"
     else:
-        found = "another payload has that number"
+        reason = "another payload has that number"
     kind = StoreRolledBack if at > last else StoreCorrupt
-    return kind(f"stream {stream!r} cannot take item {at}: {found}; read the stream again")
+    return kind(f"stream {stream!r} cannot take item {at}: {reason}; read the stream again")
 
 
-def lost(lease: Lease, *, holder: str | None, token: int) -> Fenced:
-    """Say that a lease is no longer the current one, and whose it is; a token that fell says that the store forgot."""
-    said = (
+def lease_lost(lease: Lease, *, holder: str | None, token: int) -> Fenced:
+    """Return the error of a lease that another holder has; a lower token means that the store was rolled back."""
+    text = (
         f"lease {lease.name!r}, token {lease.token} of {lease.holder!r}, was lost: the token is {token} now, "
-        f"held by {holder or 'nobody'}; stop acting"
+        f"held by {holder or 'no process'}; stop acting"
     )
-    return LeaseRolledBack(said) if token < lease.token else Fenced(said)
+    return LeaseRolledBack(text) if token < lease.token else Fenced(text)

@@ -1,31 +1,31 @@
-"""What a handle saw of its store: numbers that only rise. A store that comes back with lower ones has forgotten something."""
+"""The highest numbers that a handle has seen. A store that comes back with lower ones was rolled back."""
 
 from __future__ import annotations
 
 
 class Watermarks:
-    """The highest numbers a handle saw. Looked up before a call begins, they must all be found by it."""
+    """Read them before a call begins: that call must find at least these numbers."""
 
     def __init__(self) -> None:
-        self._streams: dict[str, int] = {}
+        self.reset()
+
+    def reset(self) -> None:
+        """Accept whatever the store holds from now on."""
+        self._ends: dict[str, int] = {}
         self._versions: dict[bool, int] = {}
 
-    def forget(self) -> None:
-        """Believe whatever the store says from now on."""
-        self._streams, self._versions = {}, {}
-
     def end(self, stream: str) -> int:
-        """Return the highest number seen of a stream."""
-        return self._streams.get(stream, 0)
+        """Return the highest number seen in a stream."""
+        return self._ends.get(stream, 0)
 
-    def saw_end(self, stream: str, number: int) -> None:
-        """Remember a number that was committed."""
-        self._streams[stream] = max(number, self._streams.get(stream, 0))
+    def advance_end(self, stream: str, number: int) -> None:
+        """Record a number that was committed."""
+        self._ends[stream] = max(number, self._ends.get(stream, 0))
 
     def version(self, volatile: bool) -> int:
         """Return the highest version seen of any register, durable or volatile."""
         return self._versions.get(volatile, 0)
 
-    def saw_version(self, volatile: bool, version: int) -> None:
-        """Remember a version that was committed."""
+    def advance_version(self, volatile: bool, version: int) -> None:
+        """Record a version that was committed."""
         self._versions[volatile] = max(version, self._versions.get(volatile, 0))

@@ -25,7 +25,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import archive_of
-from runner.journal.high_water_mark import Mark
+from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
 from runner.load.runbooks import load_runbooks
 from runner.providers.protocol import NodeProvider
@@ -88,7 +88,7 @@ class Supervisor:
         """`lease` is ours; `provider` starts agents on the cluster's nodes; `standby_log` has read the journal so far."""
         self._cluster, self._store, self._lease, self._provider = cluster, store, lease, provider
         self._inbox: queue.Queue[object] = queue.Queue(INBOX_SIZE)
-        self._mark = Mark(mark_path(cluster))
+        self._mark = HighWaterFile(mark_path(cluster))
         self._journal = Journal(store, lease, archive=archive_of(cluster), mark=self._mark)
         self._executor = ActionExecutor(
             action_handlers(provider, store, lease, signer), self._inbox.put

@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from runner.atomic_files import write_durably
+from runner.atomic_files import write_atomically
 from runner.errors import Fenced, StoreCorrupt, UserError
 from runner.facts import wire
 from runner.facts.specs.cluster import ClusterSpec
@@ -119,7 +119,7 @@ def _lead(
     with serving(), LeaseKeeper(cluster, store, lease) as keeper:
         provider = provider_of(cluster, store, keeper.lease, signer)
         # The agents of this machine read it.
-        write_durably(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
+        write_atomically(Path(cluster.state) / "cluster.json", wire.encode(cluster).decode())
         supervisor = Supervisor(
             cluster, store, keeper.lease, provider, signer=signer, standby_log=standby_log
         )

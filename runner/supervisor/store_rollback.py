@@ -24,7 +24,7 @@ from runner.facts.messages.signals import Heartbeat
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted, StoreStopped
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import archive_of
-from runner.journal.high_water_mark import MARK_FILE, Mark, read_mark
+from runner.journal.high_water_mark import MARK_FILE, HighWaterFile, read_high_water
 from runner.journal.journal import Journal
 from runner.journal.snapshots import kept_snapshots
 from runner.load.runbooks import load_runbooks
@@ -71,7 +71,7 @@ def check_not_rolled_back(store: Store, journal: Journal) -> None:
         raise StoreRolledBack(
             f"{found.reason} (detected by {found.holder or 'an unknown process'})"
         )
-    journal.check_mark()
+    journal.check_high_water()
 
 
 def stop_all_action(
@@ -142,7 +142,7 @@ def assess_loss(cluster: ClusterSpec, store: Store, signer: Signer) -> RollbackL
     """Compare the store with what agents and this machine know of it. Raises StoreCorrupt if it cannot be read."""
     log = _read_all(cluster, Journal(store, archive=archive_of(cluster)))
     state, notice = log.controller.state, read_stop_notice(store)
-    mark = read_mark(mark_path(cluster))
+    mark = read_high_water(mark_path(cluster))
     epochs, runs = [mark.next_epoch - 1], [0]
     if notice is not None:
         epochs.append(notice.epoch)
@@ -176,7 +176,7 @@ def accept_rollback(
 
     If this process dies before the end, supervisors still refuse the store: run it again.
     """
-    mark = Mark(mark_path(cluster))
+    mark = HighWaterFile(mark_path(cluster))
     journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
     for kept in kept_snapshots(store)[0]:
         # A snapshot of entries that are lost.
@@ -241,9 +241,9 @@ def _read_all(cluster: ClusterSpec, journal: Journal) -> DecisionLog:
 def _check_mark(cluster: ClusterSpec, store: Store) -> None:
     path = mark_path(cluster)
     if path.exists():
-        mark = Mark(path)
+        mark = HighWaterFile(path)
         try:
-            Journal(store, archive=archive_of(cluster), mark=mark).check_mark()
+            Journal(store, archive=archive_of(cluster), mark=mark).check_high_water()
         finally:
             mark.close()
 

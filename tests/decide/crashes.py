@@ -18,7 +18,7 @@ from zlib import crc32
 
 from runner.facts.messages import records as r
 from runner.simulate.world import World
-from runner.store.memory.faults import Fault, Faults
+from runner.store.memory.faults import Faults, StoreFault
 from runner.store.memory.store import MemoryStore
 from tests.decide.invariants import Watching, check_end
 from tests.decide.script import Scenario
@@ -37,7 +37,7 @@ class Place:
 
     # number of the change of the store, from 1
     operation: int = 0
-    fault: Fault | None = None
+    fault: StoreFault | None = None
     # number of the moment around an act or outcome, from 1
     point: int | None = None
 
@@ -98,10 +98,10 @@ class Branching(Faults):
     # a child's, to its parent
     pipe: int = -1
 
-    def next(self, method: str, name: str) -> Fault | None:
+    def next(self, method: str, name: str) -> StoreFault | None:
         """Count an operation; in a child that branches off here, return its fault."""
         super(Branching, self).next(method, name)
-        operation, kinds = len(self.operations), tuple(Fault)
+        operation, kinds = len(self.operations), tuple(StoreFault)
         if self.turn is not None:
             turn, is_left_out = divmod(self.turn + operation, STRIDE)
             kinds = () if is_left_out else (kinds[turn % len(kinds)],)

@@ -16,7 +16,7 @@ from runner.facts.messages.records import JournalEntry, NodeChanged, Settle
 from runner.journal.archive import OWNER_FILE, Archive, ArchiveIndex, Segment
 from runner.journal.journal import ARCHIVE_INDEX, Journal
 from runner.journal.snapshots import SNAPSHOTS
-from runner.store.memory.faults import Crash, Fault, Faults, single_faults
+from runner.store.memory.faults import Crash, Faults, StoreFault, single_faults
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL, Lease, Store
 
@@ -341,7 +341,7 @@ def test_dying_while_a_file_is_written_leaves_nothing_to_repair(tmp_path: Path, 
         journal.write_snapshot(state(through), through)
     at = len(store.faults.operations) + 1
     # the register, just after the file
-    store.faults.plan = {at: Fault.CRASH_BEFORE}
+    store.faults.plan = {at: StoreFault.CRASH_BEFORE}
     with pytest.raises(Crash):
         journal.archive()
     [name] = files(tmp_path)

@@ -24,7 +24,7 @@ from runner.facts.messages.records import (
 )
 from runner.journal.journal import Journal
 from runner.journal.snapshots import SNAPSHOTS
-from runner.store.memory.faults import Crash, Fault, Faults, single_faults
+from runner.store.memory.faults import Crash, Faults, StoreFault, single_faults
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL, Batch, Store
 from runner.store.sqlite.store import SqliteStore
@@ -290,7 +290,7 @@ def test_no_fault_loses_or_doubles_an_entry(num_faults: int) -> None:
         else [
             {first: one, second: two}
             for first, second in itertools.combinations(range(1, num_operations + 2), 2)
-            for one, two in itertools.product(Fault, Fault)
+            for one, two in itertools.product(StoreFault, StoreFault)
         ]
     )
     for plan in plans:

@@ -7,7 +7,7 @@ import pytest
 from runner.errors import Fenced, PermanentError, StoreRolledBack
 from runner.facts.messages.records import JournalEntry, Settle
 from runner.journal.archive import Archive
-from runner.journal.high_water_mark import HighWaterMark, Mark, read_mark
+from runner.journal.high_water_mark import HighWaterFile, HighWaterMark, read_high_water
 from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL, Store
@@ -21,42 +21,42 @@ def entry(sequence: int, now: float = 0.0) -> JournalEntry:
 def written(store: Store, mark: Path, total: int, *, now: float = 0.0) -> Journal:
     """Write on to `total` entries as a supervisor of this machine does."""
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
-    journal = Journal(store, lease, mark=Mark(mark))
+    journal = Journal(store, lease, mark=HighWaterFile(mark))
     for sequence in range(journal.last() + 1, total + 1):
         journal.append(entry(sequence, now))
-        journal.keep_mark(next_epoch=sequence)
+        journal.persist_high_water(next_epoch=sequence)
     return journal
 
 
 def beginning(store: Store, mark: Path) -> Journal:
     """Open a journal as the next supervisor of this machine does, and look whether the store remembers."""
-    journal = Journal(store, mark=Mark(mark))
-    journal.check_mark()
+    journal = Journal(store, mark=HighWaterFile(mark))
+    journal.check_high_water()
     return journal
 
 
 def test_a_mark_is_one_sector_that_is_overwritten(tmp_path: Path) -> None:
     """It has its full size from the start, says the same in the next life, and is no other file after a thousand entries."""
     path = tmp_path / "mark"
-    mark = Mark(path)
+    mark = HighWaterFile(path)
     assert path.stat().st_size == 512
     inode = path.stat().st_ino
     for sequence in range(1, 1001):
         mark.keep(HighWaterMark(sequence=sequence, sha256="f" * 64, next_epoch=10**12))
     assert (path.stat().st_size, path.stat().st_ino) == (512, inode)
-    assert read_mark(path).sequence == 1000
-    assert Mark(path).newest == read_mark(path)
+    assert read_high_water(path).sequence == 1000
+    assert HighWaterFile(path).newest == read_high_water(path)
 
 
 def test_a_mark_that_is_none_is_refused_and_one_never_written_says_nothing(tmp_path: Path) -> None:
     """A machine that died between making the file and writing it knows nothing; anything else is not passed over."""
     (tmp_path / "mark").write_bytes(b"")
-    assert read_mark(tmp_path / "mark") == HighWaterMark()
+    assert read_high_water(tmp_path / "mark") == HighWaterMark()
     (tmp_path / "mark").write_bytes(b"\0" * 512)
-    assert read_mark(tmp_path / "mark") == HighWaterMark()
+    assert read_high_water(tmp_path / "mark") == HighWaterMark()
     (tmp_path / "mark").write_text("never mind")
     with pytest.raises(PermanentError, match="cannot be read"):
-        read_mark(tmp_path / "mark")
+        read_high_water(tmp_path / "mark")
 
 
 def test_a_journal_that_goes_on_is_believed(store: Store, tmp_path: Path) -> None:
@@ -103,12 +103,12 @@ def test_a_mark_whose_entry_is_in_a_file_is_compared_there(tmp_path: Path) -> No
         journal.write_snapshot(entry(through), through)
     assert journal.archive() == 10
     for where in (tmp_path / "past", tmp_path / "elsewhere"):
-        reader = Journal(store, archive=Archive(where, "c"), mark=Mark(tmp_path / "mark"))
-        reader.check_mark()
-    mark = Mark(tmp_path / "mark")
+        reader = Journal(store, archive=Archive(where, "c"), mark=HighWaterFile(tmp_path / "mark"))
+        reader.check_high_water()
+    mark = HighWaterFile(tmp_path / "mark")
     mark.keep(HighWaterMark(sequence=4, sha256="0" * 64))
     with pytest.raises(StoreRolledBack, match="entry 4 is another one"):
-        Journal(store, archive=archive, mark=mark).check_mark()
+        Journal(store, archive=archive, mark=mark).check_high_water()
 
 
 def test_a_mark_whose_entry_is_in_a_file_of_another_machine_keeps_nobody_from_leading(
@@ -126,7 +126,7 @@ def test_a_mark_whose_entry_is_in_a_file_of_another_machine_keeps_nobody_from_le
     other.write_snapshot(Settle(), 34)
     other.write_snapshot(Settle(), 35)
     assert other.archive() == 30
-    Journal(store, archive=ours, mark=Mark(tmp_path / "mark")).check_mark()
+    Journal(store, archive=ours, mark=HighWaterFile(tmp_path / "mark")).check_high_water()
 
 
 def test_what_was_not_acknowledged_is_not_marked(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_what_was_not_acknowledged_is_not_marked(tmp_path: Path) -> None:
     store.break_lease("lead", "a")
     with pytest.raises(Fenced):
         journal.append(entry(4))
-    journal.keep_mark(next_epoch=9)
-    assert read_mark(tmp_path / "mark").sequence == 3
+    journal.persist_high_water(next_epoch=9)
+    assert read_high_water(tmp_path / "mark").sequence == 3
 
 
 def test_an_append_to_a_store_that_forgot_says_so(tmp_path: Path) -> None:

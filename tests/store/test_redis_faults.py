@@ -14,7 +14,7 @@ import pytest
 import runner.store.redis.store
 from runner.errors import Fenced, StoreCorrupt, StoreRolledBack, StoreUnavailable
 from runner.store.protocol import LeaseHeld, LeaseHolder
-from runner.store.redis.connection import LinkLost, Names, Refused, connected
+from runner.store.redis.connection import ConnectionLost, ErrorReply, HostResolver, connected
 from runner.store.redis.keys import keys_of
 from runner.store.redis.scripts import APPEND
 from runner.store.redis.store import RedisStore
@@ -272,7 +272,7 @@ def test_a_handle_told_to_forget_takes_the_store_as_it_is(
     server.start()
     with pytest.raises(StoreRolledBack):
         store.append("inbox", b"c")
-    store.forget()
+    store.accept_rollback()
     assert store.append("inbox", b"c") == 1
     assert payloads(store, "inbox") == [b"c"]
 
@@ -330,7 +330,7 @@ def test_missing_and_changed_entries_are_named(server: RedisServer, store: Redis
     with pytest.raises(StoreCorrupt, match="'assignment' is not what was written"):
         store.get("assignment")
     admin.set("stoker:fire:s:other", "no stream")
-    with pytest.raises(StoreCorrupt, match="a key of the store holds something else"):
+    with pytest.raises(StoreCorrupt, match="another program wrote to a key of the store"):
         store.append("other", b"x")
 
 
@@ -404,12 +404,12 @@ def test_a_large_payload_is_refused_by_the_server_itself(server: RedisServer) ->
     keys = keys_of("fire")
     head = ("signals", 0, 0, 65536, "", "", "", 1, 1, 1, "crc:00000000")
     address = ("127.0.0.1", server.port)
-    stranger = connected(address, names=Names(), tls=None, timeout_seconds=5.0)
+    stranger = connected(address, resolver=HostResolver(), tls=None, timeout_seconds=5.0)
     said = evaluate(
         stranger, APPEND, (keys.stream("signals"), keys.trims, keys.meta), *head, b"x" * 65537
     )
     assert said == [b"large", 65537]
-    with pytest.raises((Refused, LinkLost)):
+    with pytest.raises((ErrorReply, ConnectionLost)):
         evaluate(
             stranger, APPEND, (keys.stream("signals"), keys.trims, keys.meta), *head, b"x" * 10**8
         )

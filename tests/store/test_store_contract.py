@@ -115,7 +115,7 @@ def test_a_payload_over_the_limit_is_refused(store: Store) -> None:
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_BYTES + 1), "a\nb", "a\0b"])
 def test_a_name_that_cannot_be_printed_is_refused(store: Store, name: str) -> None:
-    """Names are short and printable, whatever they name."""
+    """HostResolver are short and printable, whatever they name."""
     for attempt in (
         lambda: store.append(name, b""),
         lambda: store.put(name, b""),
@@ -321,7 +321,7 @@ def test_every_fenced_write_is_refused_to_a_stale_token(store: Store) -> None:
         lambda: store.put_many({"assignment": b"x", "other": b"y"}, fence=old),
         lambda: store.delete("view", fence=old),
     ):
-        with pytest.raises(Fenced, match="held by nobody"):
+        with pytest.raises(Fenced, match="held by no process"):
             attempt()
     assert payloads(store, "inbox") == [b"a", b"b"]
     assert (store.last("beats"), store.get("assignment")) == (0, None)

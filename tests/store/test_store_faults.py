@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from runner.errors import StoreUnavailable
-from runner.store.memory.faults import Crash, Fault, Faults, single_faults
+from runner.store.memory.faults import Crash, Faults, StoreFault, single_faults
 from runner.store.memory.store import MemoryStore
 from tests.store.rig import payloads
 
@@ -40,14 +40,14 @@ def test_operations_that_change_something_are_counted() -> None:
 @pytest.mark.parametrize(
     ("fault", "error", "is_done"),
     [
-        (Fault.REFUSE, StoreUnavailable, False),
-        (Fault.LOSE, StoreUnavailable, True),
-        (Fault.CRASH_BEFORE, Crash, False),
-        (Fault.CRASH_AFTER, Crash, True),
+        (StoreFault.REFUSE, StoreUnavailable, False),
+        (StoreFault.LOSE, StoreUnavailable, True),
+        (StoreFault.CRASH_BEFORE, Crash, False),
+        (StoreFault.CRASH_AFTER, Crash, True),
     ],
 )
 def test_each_fault_does_what_it_says(
-    fault: Fault, error: type[BaseException], is_done: bool
+    fault: StoreFault, error: type[BaseException], is_done: bool
 ) -> None:
     """The second operation fails, done or not; the contents as another handle sees them tell."""
     store = MemoryStore(faults=Faults(plan={2: fault}))
@@ -59,7 +59,7 @@ def test_each_fault_does_what_it_says(
 
 def test_a_crashed_handle_stays_dead() -> None:
     """What the process would still do, in its handlers and in its threads, never happens."""
-    store = MemoryStore(faults=Faults(plan={1: Fault.CRASH_BEFORE}))
+    store = MemoryStore(faults=Faults(plan={1: StoreFault.CRASH_BEFORE}))
     other_thread: list[BaseException] = []
 
     def wait() -> None:
@@ -110,7 +110,7 @@ def test_an_outage_by_hand_ends_blocked_reads() -> None:
 def test_single_faults_meets_every_point_once() -> None:
     """An exhaustive test runs once per operation and fault."""
     plans = [plan.plan for plan in single_faults(3)]
-    assert len(plans) == 3 * len(Fault)
+    assert len(plans) == 3 * len(StoreFault)
     assert {(number, fault) for plan in plans for number, fault in plan.items()} == {
-        (number, fault) for number in (1, 2, 3) for fault in Fault
+        (number, fault) for number in (1, 2, 3) for fault in StoreFault
     }

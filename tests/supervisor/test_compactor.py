@@ -14,7 +14,7 @@ from runner.facts.messages.records import SupervisorPaused
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import Archive
 from runner.journal.journal import Journal
-from runner.store.memory.faults import Fault, Faults
+from runner.store.memory.faults import Faults, StoreFault
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import JOURNAL, Store
 from runner.supervisor import decisions as turns_module
@@ -212,7 +212,7 @@ def test_dying_after_a_snapshot_was_written_leaves_the_move_to_the_next_life(
         turns.process(SupervisorPaused(seconds=0.0, reason="x"), float(number))
         if number in (60, 80):
             turns.snapshot()
-    store.faults = Faults(plan={1: Fault.REFUSE})
+    store.faults = Faults(plan={1: StoreFault.REFUSE})
     with pytest.raises(StoreUnavailable):
         journal.archive()
     assert store.read(streams={JOURNAL: 0}, registers={}, timeout_seconds=0).items[JOURNAL]

@@ -16,7 +16,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
 from runner.journal.archive import archive_of
-from runner.journal.high_water_mark import Mark
+from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
 from runner.signer import UNSIGNED, Signer
 from runner.store.memory.store import MemoryStore
@@ -44,7 +44,7 @@ def led(cluster: ClusterSpec, store: MemoryStore, holder: str = "a") -> tuple[De
     """Begin to lead as a supervisor of this cluster's machine does."""
     store.break_lease("supervisor", "a")
     lease = store.acquire_lease("supervisor", holder, ttl_seconds=60)
-    mark = Mark(mark_path(cluster))
+    mark = HighWaterFile(mark_path(cluster))
     journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
     check_not_rolled_back(store, journal)
     turns = DecisionLog(Controller(Policy(cluster=cluster, runbooks=())), journal, on_outage=never)
@@ -184,7 +184,7 @@ def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
     cluster: ClusterSpec,
 ) -> None:
     """Doing it again finishes it."""
-    from runner.store.memory.faults import Crash, Fault, Faults
+    from runner.store.memory.faults import Crash, Faults, StoreFault
 
     for number in range(1, 8):
         here = replace(cluster, state=f"{cluster.state}-{number}")
@@ -195,7 +195,7 @@ def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
         stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=10, epoch=5)
         known = assess_loss(here, came_back, UNSIGNED)
         lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
-        dying = came_back.another(faults=Faults(plan={number: Fault.CRASH_BEFORE}))
+        dying = came_back.another(faults=Faults(plan={number: StoreFault.CRASH_BEFORE}))
         try:
             accept_rollback(here, dying, lease, known, by="somebody")
         except Crash:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from runner.atomic_files import write_durably
+from runner.atomic_files import write_atomically
 from runner.errors import PermanentError
 
 log = logging.getLogger("stoker.agent")
@@ -142,7 +142,7 @@ def _text(path: Path) -> str:
 def _from_file(path: Path) -> HardwareIdentity:
     if not path.exists():
         try:
-            write_durably(path, json.dumps({"serial": uuid.uuid4().hex}))
+            write_atomically(path, json.dumps({"serial": uuid.uuid4().hex}))
         except OSError as error:
             raise PermanentError(
                 f"{path} cannot be made ({error}); it is to say which hardware this is"

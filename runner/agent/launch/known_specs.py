@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from runner.atomic_files import write_durably
+from runner.atomic_files import write_atomically
 from runner.errors import PermanentError
 from runner.facts.messages.assignments import LaunchPlan, spec_hash
 
@@ -47,7 +47,7 @@ class KnownSpecs:
         newest = sorted({*self._hashes, run})[-MAX_RUNS:]
         hashes = {each: self._hashes.get(each, actual) for each in newest}
         try:
-            write_durably(self._path, json.dumps(hashes))
+            write_atomically(self._path, json.dumps(hashes))
         except OSError as error:
             raise PermanentError(
                 f"the spec of run {run} cannot be noted in {self._path} ({error}), so nothing is started"

@@ -173,7 +173,7 @@ class Outbox:
             # have to arrive.
             delay_seconds = 0.0
             self._warn(f"continuing on a rolled-back store: {error}")
-            store.forget()
+            store.accept_rollback()
         except StokerError as error:
             delay_seconds = MAX_DELAY_SECONDS
             self._warn(f"the store refuses {stream}: {error}")

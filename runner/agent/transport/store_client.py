@@ -135,7 +135,7 @@ class StoreClient:
     def _on_rollback(self, error: StoreRolledBack, inboxes: list[Inbox]) -> None:
         """Continue on a rolled-back store: stale assignments are rejected by epoch, agents re-report their state."""
         log.warning("%s; continuing on the store as it is", error)
-        self._store.forget()
+        self._store.accept_rollback()
         try:
             for inbox in inboxes:
                 inbox.reset(self._store.last(inbox.stream))

@@ -11,7 +11,7 @@ class Crash(BaseException):
     """The process died here. Not an Exception: no handler of the process itself may survive it."""
 
 
-class Fault(enum.Enum):
+class StoreFault(enum.Enum):
     """What happens to one operation."""
 
     # not done, StoreUnavailable
@@ -32,21 +32,21 @@ class Faults:
     `operations` lists what was asked for so far, failed or not, as (method, name).
     """
 
-    plan: Mapping[int, Fault] = field(default_factory=dict)
+    plan: Mapping[int, StoreFault] = field(default_factory=dict)
     outages: tuple[range, ...] = ()
     operations: list[tuple[str, str]] = field(default_factory=list)
 
-    def next(self, method: str, name: str) -> Fault | None:
+    def next(self, method: str, name: str) -> StoreFault | None:
         """Count an operation and return its fault, if it is to have one."""
         self.operations.append((method, name))
         number = len(self.operations)
         if any(number in outage for outage in self.outages):
-            return Fault.REFUSE
+            return StoreFault.REFUSE
         return self.plan.get(number)
 
 
 def single_faults(num_operations: int) -> Iterator[Faults]:
     """Make every plan with one fault at one of the first `num_operations` operations."""
     for number in range(1, num_operations + 1):
-        for fault in Fault:
+        for fault in StoreFault:
             yield Faults(plan={number: fault})

@@ -1,4 +1,4 @@
-"""A store in memory, shared by the threads of one process, that fails when told to.
+"""A store in memory, shared by the threads of one process, that fails on demand.
 
 A `MemoryStore` is one handle, and plays one process: after a Crash it is dead, and every later call on it raises Crash again.
 `another()` opens a further handle on the same contents, as the process that is started next would.
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from runner.errors import PermanentError, StoreUnavailable
 from runner.store.examination import StoreCheck
-from runner.store.memory.faults import Crash, Fault, Faults
+from runner.store.memory.faults import Crash, Faults, StoreFault
 from runner.store.protocol import (
     MAX_BATCH_BYTES,
     READ_LIMIT,
@@ -27,14 +27,14 @@ from runner.store.protocol import (
     LeaseHeld,
     LeaseHolder,
     Register,
+    append_refused,
     check_name,
     check_payloads,
-    check_still_there,
     check_value,
     check_values,
+    check_watermark,
     is_volatile_stream,
-    lost,
-    not_the_same,
+    lease_lost,
 )
 
 
@@ -93,7 +93,7 @@ class MemoryStore:
         return MemoryStore(faults=faults, clock=self._clock, contents=self._contents)
 
     def go_down(self) -> None:
-        """Be unavailable from now on, for blocked readers of this handle too."""
+        """Be unavailable from now on, also for blocked readers of this handle."""
         with self._contents.changed:
             self._is_down = True
             self._contents.changed.notify_all()
@@ -138,7 +138,7 @@ class MemoryStore:
                 begin, end = at - rows.trimmed - 1, at + len(payloads) - 1
                 there = rows.payloads[max(begin, 0) : begin + len(payloads)]
                 if not rows.trimmed < at <= end <= rows.last or there != [*payloads]:
-                    raise not_the_same(stream, at, last=rows.last, trimmed=rows.trimmed)
+                    raise append_refused(stream, at, last=rows.last, trimmed=rows.trimmed)
                 return end
             _extend(stream, rows, payloads)
             return rows.last
@@ -150,7 +150,7 @@ class MemoryStore:
 
     def last(self, stream: str) -> int:
         """Return the number of the newest item; see `Store.last`."""
-        with self._looking() as contents:
+        with self._reading() as contents:
             return contents.streams.get(stream, _Stream()).last
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
@@ -172,12 +172,12 @@ class MemoryStore:
 
     def get(self, name: str) -> Register | None:
         """Return a register; see `Store.get`."""
-        with self._looking() as contents:
+        with self._reading() as contents:
             return contents.registers.get(name)
 
     def registers(self, prefix: str) -> dict[str, Register]:
         """Return the registers whose name starts with `prefix`; see `Store.registers`."""
-        with self._looking() as contents:
+        with self._reading() as contents:
             found = sorted(contents.registers.items())
         return {name: register for name, register in found if name.startswith(prefix)}
 
@@ -196,9 +196,9 @@ class MemoryStore:
     ) -> Batch:
         """Block until something named is new; see `Store.read`."""
         deadline = time.monotonic() + timeout_seconds
-        with self._looking() as contents:
+        with self._reading() as contents:
             while True:
-                batch = _look(contents, streams, registers, limit)
+                batch = _poll(contents, streams, registers, limit)
                 left_seconds = deadline - time.monotonic()
                 if batch or left_seconds <= 0 or self._has_been_woken():
                     return batch
@@ -207,9 +207,8 @@ class MemoryStore:
                     return Batch()
                 self._check_usable()
 
-    def forget(self) -> None:
-        """Believe the store as it is from now on; see `Store.forget`."""
-        # it remembers nothing of its own
+    def accept_rollback(self) -> None:
+        """Believe the store as it is from now on; see `Store.accept_rollback`."""
         return
 
     def wake(self) -> None:
@@ -245,7 +244,7 @@ class MemoryStore:
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
         """Return who holds the lease; see `Store.lease_holder`."""
-        with self._looking() as contents:
+        with self._reading() as contents:
             row = contents.leases.get(name, _LeaseRow())
             if row.holder is None:
                 return None
@@ -276,7 +275,7 @@ class MemoryStore:
             self._contents.changed.notify_all()
 
     @contextmanager
-    def _looking(self) -> Iterator[_Contents]:
+    def _reading(self) -> Iterator[_Contents]:
         with self._contents.changed:
             self._check_usable()
             yield self._contents
@@ -287,16 +286,16 @@ class MemoryStore:
         with self._contents.changed:
             self._check_usable()
             fault = self.faults.next(method, name)
-            if fault is Fault.CRASH_BEFORE:
+            if fault is StoreFault.CRASH_BEFORE:
                 self._die(f"before {method} {name!r}")
-            if fault is Fault.REFUSE:
+            if fault is StoreFault.REFUSE:
                 raise StoreUnavailable(f"the store did not answer {method} {name!r}; try again")
             _check_fence(self._contents, fence)
             yield self._contents
             self._contents.changed.notify_all()
-            if fault is Fault.CRASH_AFTER:
+            if fault is StoreFault.CRASH_AFTER:
                 self._die(f"after {method} {name!r}")
-            if fault is Fault.LOSE:
+            if fault is StoreFault.LOSE:
                 raise StoreUnavailable(f"the answer to {method} {name!r} was lost; try again")
 
     def _check_usable(self) -> None:
@@ -323,7 +322,7 @@ def _check_fence(contents: _Contents, fence: Lease | None) -> None:
         return
     row = contents.leases.get(fence.name, _LeaseRow())
     if (row.holder, row.token) != (fence.holder, fence.token):
-        raise lost(fence, holder=row.holder, token=row.token)
+        raise lease_lost(fence, holder=row.holder, token=row.token)
 
 
 def _extend(stream: str, rows: _Stream, payloads: Sequence[bytes]) -> None:
@@ -340,7 +339,7 @@ def _cut(rows: _Stream, through: int) -> None:
         rows.trimmed = through
 
 
-def _look(
+def _poll(
     contents: _Contents, streams: Mapping[str, int], registers: Mapping[str, int], limit: int
 ) -> Batch:
     items = {}
@@ -349,8 +348,8 @@ def _look(
         found = []
         rows = contents.streams.get(name, _Stream())
         if not is_volatile_stream(name):
-            check_still_there(f"stream {name!r}", found=rows.last, seen=number)
-        # A volatile stream that ends before its reader's cursor began anew.
+            check_watermark(f"stream {name!r}", number=rows.last, watermark=number)
+        # A volatile stream that ends before its reader's cursor was restarted.
         start = max(number - rows.trimmed, 0) if number <= rows.last else 0
         for index in range(start, min(len(rows.payloads), start + limit)):
             found.append(Item(rows.trimmed + index + 1, rows.payloads[index]))

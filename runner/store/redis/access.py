@@ -1,8 +1,8 @@
-"""How to reach a Redis server and be let in, and what its refusals mean to the callers of a store.
+"""How to connect and log in to a Redis server, and what its errors mean to the callers of a store.
 
-The password is read from its file with every connection, so that it can be changed while everything runs; it goes into no
-message, no repr and no command line. What is wrong with settings is a UserError when a store is opened. Later it is
-StoreUnavailable: a certificate that runs out in the middle of a run is an outage until somebody puts it right.
+The password is read from its file with every connection, so that it can be changed while everything runs; it appears in no
+message, no repr and no command line. A wrong setting is a UserError while a store is opened. Later it is StoreUnavailable:
+a certificate that expires during a run is an outage until an operator renews it.
 """
 
 from __future__ import annotations
@@ -13,39 +13,46 @@ from pathlib import Path
 
 from runner.errors import StokerError, StoreCorrupt, StoreUnavailable, UserError
 from runner.facts.specs.cluster import StoreSpec, split_address
-from runner.store.redis.connection import Command, Link, Names, NotRedis, Refused, connected
+from runner.store.redis.connection import (
+    Command,
+    ErrorReply,
+    HostResolver,
+    NotRedis,
+    ServerConnection,
+    connected,
+)
 
 _MANUAL = "docs/redis.md says how a server is set up"
 
-# First words of refusals that pass by themselves or by an administrator's hand, and what there is to do.
-_NOT_NOW = {
+# first word of an error that passes by itself or by an operator -> what to do
+_TEMPORARY = {
     "LOADING": "it is still reading its files; wait",
-    "BUSY": "a script of somebody's keeps it busy; wait, or see `SCRIPT KILL`",
+    "BUSY": "a script of another client keeps it busy; wait, or use `SCRIPT KILL`",
     "MISCONF": "it cannot write to its disk; see its log, make room",
-    "READONLY": "it is a replica, and takes no writes; name the server that leads, and let nobody fail over by himself",
-    "MASTERDOWN": "it is a replica that lost its server; name the server that leads",
+    "READONLY": "it is a replica, which refuses writes; name the primary, and disable automatic failover",
+    "MASTERDOWN": "it is a replica that lost its primary; name the primary",
     "CLUSTERDOWN": "it is part of a Redis Cluster that is down; use a server of its own",
-    "OOM": "its memory is used up (maxmemory); give it more, or see what else it keeps",
+    "OOM": "its memory is used up (maxmemory); give it more, or see what else uses it",
     "NOREPLICAS": "it waits for replicas (min-replicas-to-write); set that to 0",
     "TRYAGAIN": "try again",
-    "UNKILLABLE": "a script of somebody's keeps it busy; wait",
+    "UNKILLABLE": "a script of another client keeps it busy; wait",
 }
-_NOT_LET_IN = ("WRONGPASS", "NOAUTH", "NOPERM")
+_NOT_AUTHORISED = ("WRONGPASS", "NOAUTH", "NOPERM")
 _CLUSTERED = ("MOVED", "ASK", "CROSSSLOT")
 
 
 @dataclass(frozen=True, slots=True)
-class Server:
+class RedisAddress:
     """A server as cluster.yaml names it."""
 
     spec: StoreSpec
 
     def __str__(self) -> str:
-        """Say where it is."""
+        """Name the server, as errors do."""
         return f"Redis at {self.spec.address}"
 
     def endpoint(self) -> tuple[str, int]:
-        """Return host and port. Raises UserError for an address that is none."""
+        """Return host and port. Raises UserError for a malformed address."""
         endpoint = split_address(self.spec.address)
         if endpoint is None:
             raise UserError(
@@ -53,33 +60,33 @@ class Server:
             )
         return endpoint
 
-    def connect(self, names: Names, *, timeout_seconds: float) -> Link:
-        """Connect and log in. Raises Refused and what `connected` raises, UserError for files that cannot be used."""
+    def connect(self, resolver: HostResolver, *, timeout_seconds: float) -> ServerConnection:
+        """Connect and log in. Raises ErrorReply, UserError for unusable files, and the errors of `connected`."""
         password = _password(self.spec.password_file)
         tls = _tls_context(self.spec) if self.spec.tls else None
-        link = connected(self.endpoint(), names=names, tls=tls, timeout_seconds=timeout_seconds)
+        connection = connected(
+            self.endpoint(), resolver=resolver, tls=tls, timeout_seconds=timeout_seconds
+        )
         commands: list[Command] = []
         if password:
             commands.append(("AUTH", *([self.spec.user] if self.spec.user else []), password))
         if self.spec.database:
             commands.append(("SELECT", self.spec.database))
         try:
-            for reply in link.call(*commands) if commands else ():
-                if isinstance(reply, Refused):
+            for reply in connection.call(*commands) if commands else ():
+                if isinstance(reply, ErrorReply):
                     raise reply
         except BaseException:
-            link.close()
+            connection.close()
             raise
-        return link
+        return connection
 
-    # ---- what went wrong
-
-    def meaning(self, error: Exception, *, is_opening: bool, is_known: bool) -> StokerError:
-        """Translate what a connection raised into what a caller can do about it. `is_known`: we were let in before."""
+    def translate_error(self, error: Exception, *, is_opening: bool, is_known: bool) -> StokerError:
+        """Translate an error of a connection for callers of the store. `is_known`: an earlier login succeeded."""
         if isinstance(error, StokerError):
             wrong: StokerError = error
-        elif isinstance(error, Refused):
-            wrong = self._refusal(error)
+        elif isinstance(error, ErrorReply):
+            wrong = self._from_error_reply(error)
         elif isinstance(error, ssl.SSLError):
             wrong = self._tls_failure(error)
         elif isinstance(error, NotRedis):
@@ -93,44 +100,48 @@ class Server:
         return wrong
 
     def _hint(self, error: Exception) -> str:
-        said = str(error).lower()
-        if not self.spec.tls and ("closed" in said or "reset" in said):
+        text = str(error).lower()
+        if not self.spec.tls and ("closed" in text or "reset" in text):
             return "; does it want `tls: true`?"
         return "; is it running, and is store.address right?"
 
-    def _refusal(self, error: Refused) -> StokerError:
+    def _from_error_reply(self, error: ErrorReply) -> StokerError:
         text = error.text[:300]
-        if error.code in _NOT_LET_IN or "can't run this command" in text or "can't access" in text:
-            return self._not_let_in(error.code, text)
+        if (
+            error.code in _NOT_AUTHORISED
+            or "can't run this command" in text
+            or "can't access" in text
+        ):
+            return self._not_authorised(error.code, text)
         if error.code in _CLUSTERED:
             return UserError(
                 f"store.address: {self.spec.address} is part of a Redis Cluster ({text}); name a server of its own: "
-                "the journal, the lease and what they guard must stand on one"
+                "the journal, the lease and all they guard must be on one server"
             )
         if error.code == "WRONGTYPE":
             return StoreCorrupt(
-                f"{self}: a key of the store holds something else ({text}); somebody else wrote there: give the cluster "
-                "a database or a name of its own"
+                f"{self}: another program wrote to a key of the store ({text}); give the cluster a database or a name of "
+                "its own"
             )
-        way_out = _NOT_NOW.get(error.code, f"see its log; {_MANUAL}")
+        way_out = _TEMPORARY.get(error.code, f"see its log; {_MANUAL}")
         if "max number of clients" in text:
             way_out = "raise its maxclients"
-        return StoreUnavailable(f"{self} does not take this now: {text}; {way_out}")
+        return StoreUnavailable(f"{self} refuses this now: {text}; {way_out}")
 
-    def _not_let_in(self, code: str, text: str) -> UserError:
+    def _not_authorised(self, code: str, text: str) -> UserError:
         user = repr(self.spec.user) if self.spec.user else "the default user"
         if code == "NOAUTH":
             return UserError(
-                f"store.password_file: {self} wants a password, and none is given; name a file that holds it"
+                f"store.password_file: {self} requires a password, and none is given; name a file that holds it"
             )
         if code == "WRONGPASS":
             given = self.spec.password_file or "none"
             return UserError(
-                f"store.password_file: {self} does not take the password in {given} for {user}; is it the one in "
+                f"store.password_file: {self} refuses the password in {given} for {user}; is it the one in "
                 "the server's users.acl, and is store.user right?"
             )
         return UserError(
-            f"store.user: {user} may not do all that a store needs ({text}); give it the rights in deploy/users.acl, "
+            f"store.user: {user} lacks rights that a store needs ({text}); give it those in deploy/users.acl, "
             "with the keys of this cluster"
         )
 
@@ -149,7 +160,7 @@ class Server:
                 error.verify_code, "name the authority that signed the server's certificate"
             )
             value = self.spec.address if field == "address" else self.spec.ca_file or "the system's"
-            return UserError(f"store.{field}: {value}: {self} cannot be believed: {why}; {way_out}")
+            return UserError(f"store.{field}: {value}: {self} is not trusted: {why}; {way_out}")
         if "alert" in reason or "certificate required" in reason:
             return UserError(
                 f"store.certificate_file: {self} refuses our certificate "
@@ -157,7 +168,7 @@ class Server:
                 "which the server trusts has signed, and that has not expired"
             )
         return UserError(
-            f"store.tls: {self} does not speak TLS with us: {reason or error}; is its port a TLS port?"
+            f"store.tls: {self} failed the TLS handshake: {reason or error}; is its port a TLS port?"
         )
 
 

@@ -9,7 +9,7 @@ from functools import partial
 
 from runner.errors import StokerError
 from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, overall, run_checks
-from runner.store.redis.connection import Names, Refused
+from runner.store.redis.connection import ErrorReply, HostResolver
 from runner.store.redis.durability import (
     BULK,
     ServerHandle,
@@ -63,11 +63,11 @@ def _reach(handle: ServerHandle) -> Finding:
 
 
 def _tls(handle: ServerHandle) -> Finding:
-    link = handle.server.connect(Names(), timeout_seconds=1.0)
+    connection = handle.server.connect(HostResolver(), timeout_seconds=1.0)
     try:
-        found = link.tls()
+        found = connection.tls()
     finally:
-        link.close()
+        connection.close()
     if found is None:
         if _is_loopback(handle):
             return PASS, "none, and none needed on loopback"
@@ -83,7 +83,7 @@ def _tls(handle: ServerHandle) -> Finding:
 def _rights(handle: ServerHandle) -> Finding:
     """Ask the server what our user may do, by ACL DRYRUN; what a store needs is tried besides (`use`)."""
     who = handle.command("ACL", "WHOAMI")
-    if isinstance(who, Refused):
+    if isinstance(who, ErrorReply):
         return (
             UNKNOWN,
             "the server does not say who we are; allow `+acl|whoami +acl|dryrun`, as in deploy/users.acl",
@@ -92,7 +92,7 @@ def _rights(handle: ServerHandle) -> Finding:
     missing = []
     for words in _needed(handle.cluster):
         said = handle.command("ACL", "DRYRUN", user, *words)
-        if isinstance(said, Refused):
+        if isinstance(said, ErrorReply):
             return (
                 UNKNOWN,
                 f"the server does not say what {user!r} may do; allow `+acl|dryrun`, as in deploy/users.acl",
@@ -208,7 +208,7 @@ def _clock(handle: ServerHandle) -> Finding:
     before = time.time()
     reply = handle.command("TIME")
     after = time.time()
-    if isinstance(reply, Refused):
+    if isinstance(reply, ErrorReply):
         return UNKNOWN, "the server does not tell the time; allow `+time`"
     offset = int(reply[0]) + int(reply[1]) / 1e6 - (before + after) / 2
     said = f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} ours"

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from runner.store.examination import FAIL, PASS, UNKNOWN, StoreCheck
 from runner.store.protocol import MAX_LARGE_BYTES
-from runner.store.redis.access import Server
-from runner.store.redis.connection import Refused
+from runner.store.redis.access import RedisAddress
+from runner.store.redis.connection import ErrorReply
 
 # A journal entry or a register, with room for the command around it.
 LEAST_BULK_BYTES = MAX_LARGE_BYTES + (1 << 20)
@@ -25,11 +25,11 @@ BULK = "proto-max-bulk-len"
 class ServerHandle(Protocol):
     """A handle that sends commands to a server."""
 
-    server: Server
+    server: RedisAddress
     cluster: str
 
     def command(self, *words: bytes | str | int) -> Any:
-        """Run one command; the reply may be a Refused."""
+        """Run one command; the reply may be a ErrorReply."""
         ...
 
 
@@ -43,7 +43,7 @@ def check_durability(handle: ServerHandle) -> tuple[StoreCheck, ...]:
 def settings_of(handle: ServerHandle, names: tuple[str, ...]) -> dict[str, str]:
     """Return the named settings; empty when the server refuses CONFIG GET."""
     reply = handle.command("CONFIG", "GET", *names)
-    if isinstance(reply, Refused):
+    if isinstance(reply, ErrorReply):
         return {}
     words = [word.decode() for word in reply]
     return dict(zip(words[::2], words[1::2], strict=True))
@@ -52,7 +52,7 @@ def settings_of(handle: ServerHandle, names: tuple[str, ...]) -> dict[str, str]:
 def info_of(handle: ServerHandle, section: str) -> dict[str, str]:
     """Return a section of INFO; empty when the server refuses."""
     reply = handle.command("INFO", section)
-    if isinstance(reply, Refused):
+    if isinstance(reply, ErrorReply):
         return {}
     lines = (line.partition(":") for line in reply.decode().splitlines() if ":" in line)
     return {name: value for name, _, value in lines}

@@ -1,8 +1,7 @@
 """Entries of Redis streams -> items and registers, checked on the way.
 
-An entry of ours has one field, `crc:<checksum>`. One that has not was written by somebody else, past the store: its bytes are
-handed on as they are, since whoever reads them will find that they are no message; what it pushed aside is not missed. One that
-has, but is not what was written, means a broken server or disk.
+An entry of ours has one field, `crc:<checksum>`. An entry without it was written past the store: its bytes are returned as they
+are, since the reader will refuse them as a message, and a gap before it is allowed. A wrong checksum means a broken server or disk.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ def field_of(payload: bytes) -> bytes:
 
 
 def items_of(stream: str, entries: Sequence[Entry], *, start: int | None) -> tuple[Item, ...]:
-    """Return the items; raise StoreCorrupt for one that is damaged, or missing after `start` (None: wherever it begins)."""
+    """Return the items; raise StoreCorrupt for a damaged one, or a gap after `start` (None: start anywhere)."""
     items: list[Item] = []
     number = start
     for entry in entries:
         found = _number(entry)
         if number is not None and found <= number:
-            # `5-1` beside `5-0`: not ours, and there is no number for it
+            # `5-1` beside `5-0` is not ours, and has no number.
             continue
         payload, is_ours = _opened("stream", stream, entry)
         if number is not None and found != number + 1 and is_ours:
@@ -46,12 +45,12 @@ def items_of(stream: str, entries: Sequence[Entry], *, start: int | None) -> tup
 
 
 def follow_each_other(entries: Sequence[Entry], start: int) -> bool:
-    """Say whether entries go on right after `start`, without a gap."""
+    """Say whether entries follow `start` without a gap."""
     return all(_number(entry) == start + place for place, entry in enumerate(entries, 1))
 
 
 def register_of(name: str, entry: Entry) -> Register:
-    """Return a register's value; raise StoreCorrupt for one that is damaged."""
+    """Return a register's value; raise StoreCorrupt for a damaged one."""
     return Register(_number(entry), _opened("register", name, entry)[0])
 
 
@@ -60,7 +59,7 @@ def _number(entry: Entry) -> int:
 
 
 def _opened(kind: str, name: str, entry: Entry) -> tuple[bytes, bool]:
-    """Return the payload, and whether it is one that a store wrote."""
+    """Return the payload, and whether a store wrote it."""
     words = entry[1]
     if len(words) == 2 and words[0] == field_of(words[1]):
         return words[1], True

@@ -1,4 +1,4 @@
-"""What a connection finds out before it is used: whether the server will do, and whether the store is still the same one."""
+"""Checks on a new connection: whether the server is suitable, and whether it still holds the same store."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import re
 
 from runner.errors import StoreCorrupt, StoreRolledBack, UserError
-from runner.store.redis.connection import Link, Refused
+from runner.store.redis.connection import ErrorReply, ServerConnection
 from runner.store.redis.keys import Keys
 from runner.store.redis.scripts import BEGIN, HELLO
 from runner.store.redis.thread_connection import evaluate
@@ -21,30 +21,30 @@ class NeverStarted(UserError):
 
 
 class Handshake:
-    """Remembers which store a handle is on, and the highest life of its server."""
+    """The store that a handle is on, and the highest life of its server seen."""
 
     def __init__(self, server: str, cluster: str, *, create: bool) -> None:
-        """`server`: what to call it in errors. Without `create`, a store that is not there raises NeverStarted."""
+        """`server`: its name in errors. Without `create`, a missing store raises NeverStarted."""
         self._server, self._cluster, self._create = server, cluster, create
         self._id = ""
         self.life = 0
 
-    def enter(self, link: Link, keys: Keys) -> int:
-        """Return the number of the server's life, from 1; raise StoreCorrupt if the store we knew is gone."""
-        run = self._run_of(link)
-        _, store_id, life, begun, schema = evaluate(link, HELLO, (keys.meta,))
+    def check(self, connection: ServerConnection, keys: Keys) -> int:
+        """Return the number of the server's life, from 1; raise StoreRolledBack if an earlier store is gone."""
+        run = self._run_of(connection)
+        _, store_id, life, begun, schema = evaluate(connection, HELLO, (keys.meta,))
         self._check_same(store_id.decode())
         if not store_id and not self._create:
             raise NeverStarted(
                 f"cluster {self._cluster!r} was never started: {self._server} holds nothing of it; start it with "
-                "`stoker supervise`, or see to store.address and store.database"
+                "`stoker supervise`, or correct store.address and store.database"
             )
         if begun.decode() != run:
             prefix = keys.of_life("").prefix.removesuffix(":")
-            said = evaluate(
-                link, BEGIN, (keys.meta,), run, os.urandom(8).hex(), SCHEMA_VERSION, prefix
+            reply = evaluate(
+                connection, BEGIN, (keys.meta,), run, os.urandom(8).hex(), SCHEMA_VERSION, prefix
             )
-            _, store_id, life, _, schema = said
+            _, store_id, life, _, schema = reply
             self._check_same(store_id.decode())
         if int(schema) > SCHEMA_VERSION:
             raise StoreCorrupt(
@@ -59,8 +59,8 @@ class Handshake:
         self._id, self.life = store_id.decode(), int(life)
         return self.life
 
-    def forget(self) -> None:
-        """Take whatever store is there for the one we are on."""
+    def reset(self) -> None:
+        """Accept whatever store the server holds."""
         self._id, self.life = "", 0
 
     def _check_same(self, store_id: str) -> None:
@@ -71,9 +71,9 @@ class Handshake:
                 f"{self._cluster!r}, now it holds {found}; was it emptied, or its append-only file lost? Put back a copy"
             )
 
-    def _run_of(self, link: Link) -> str:
-        reply = link.call(("INFO", "server"))[0]
-        if isinstance(reply, Refused):
+    def _run_of(self, connection: ServerConnection) -> str:
+        reply = connection.call(("INFO", "server"))[0]
+        if isinstance(reply, ErrorReply):
             raise reply
         found: dict[str, str] = dict(re.findall(r"^(\w+):(.*?)\r?$", reply.decode(), re.MULTILINE))
         version = tuple(int(part) for part in re.findall(r"\d+", found.get("redis_version", "")))
@@ -84,6 +84,6 @@ class Handshake:
         if found.get("redis_mode", "standalone") != "standalone":
             raise UserError(
                 f"store.address: {self._server} runs as {found['redis_mode']!r}; name a server of its own: the journal, "
-                "the lease and what they guard must stand on one"
+                "the lease and all they guard must be on one server"
             )
         return str(found.get("run_id", ""))

@@ -15,7 +15,7 @@ class Keys:
 
     @property
     def meta(self) -> str:
-        """Which store this is, the server's life, the newest version of a register."""
+        """The store's id, the server's life, the newest version of a register."""
         return f"{self.prefix}meta"
 
     @property
@@ -37,7 +37,7 @@ class Keys:
         return f"{self.prefix}r:{name}"
 
     def lease(self, lease: Lease | str | None) -> str:
-        """Return a lease's key; for None one that is there in any case, since a script wants some key."""
+        """Return a lease's key; for None a key that always exists, since a script needs one."""
         if lease is None:
             return self.meta
         return f"{self.prefix}l:{lease if isinstance(lease, str) else lease.name}"

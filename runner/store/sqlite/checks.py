@@ -68,10 +68,10 @@ def _kind_of(folder: Path) -> str:
 
 def _free_space(folder: Path) -> Finding:
     free = shutil.disk_usage(folder).free
-    said = f"{free / 1e9:.1f} GB free"
+    text = f"{free / 1e9:.1f} GB free"
     if free < LEAST_FREE_BYTES:
-        return FAIL, f"{said}; a store that cannot write stops all action: make room"
-    return PASS, said
+        return FAIL, f"{text}; a store that cannot write stops all action: make room"
+    return PASS, text
 
 
 def _fsync(folder: Path) -> Finding:
@@ -85,13 +85,13 @@ def _fsync(folder: Path) -> Finding:
             taken_seconds = time.perf_counter() - started
     finally:
         path.unlink(missing_ok=True)
-    said = f"fsync of 4 kB took {1000 * taken_seconds:.2f} ms"
+    text = f"fsync of 4 kB took {1000 * taken_seconds:.2f} ms"
     if taken_seconds > MOST_FSYNC_SECONDS:
         return (
             FAIL,
-            f"{said}; more than {1000 * MOST_FSYNC_SECONDS:.0f} ms delays every decision: use a faster disk",
+            f"{text}; more than {1000 * MOST_FSYNC_SECONDS:.0f} ms delays every decision: use a faster disk",
         )
-    return PASS, said
+    return PASS, text
 
 
 def _integrity(folder: Path) -> Finding:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runner.errors import StoreCorrupt, StoreUnavailable
 
-# "Stok" in the file's header: how we know a file of ours
+# "Stok" in the file's header marks a store
 APPLICATION_ID = 0x53746F6B
 SCHEMA_VERSION = 1
 
@@ -35,7 +35,7 @@ CREATE INDEX listeners_by_address ON listeners (address);
 INSERT INTO versions VALUES (0);
 """
 
-_NOT_NOW = frozenset(
+_TEMPORARY = frozenset(
     {
         sqlite3.SQLITE_BUSY,
         sqlite3.SQLITE_LOCKED,
@@ -49,19 +49,17 @@ _NOT_NOW = frozenset(
         sqlite3.SQLITE_PROTOCOL,
     }
 )
-# In a damaged file a name may be no text, a number may be text or too large: Python then raises what is not sqlite3's.
+# Python raises the last three for a damaged file, where a name is not text or a number is text or too large.
 _RAW_ERRORS = (sqlite3.Error, UnicodeDecodeError, TypeError, OverflowError)
 _OPENING_PAUSE_SECONDS = 0.005
 # between tries for the write lock, which is held for one fsync; chosen
 _LONGEST_PAUSE_SECONDS = 0.002
-_KEPT_LOG_BYTES = (
-    64 * 1024 * 1024
-    # beyond it, a burst of large entries gives its disk space back; chosen
-)
+# Beyond it, a burst of large entries gives its disk space back; chosen.
+_MAX_LOG_BYTES = 64 * 1024 * 1024
 
 
 class Database:
-    """A connection to one file, made when first needed and made anew after an error or when the file was replaced.
+    """A connection to one file, made when first needed, and again after an error or when the file was replaced.
 
     `durable`: each commit is fsynced before it returns. Not safe for two threads at once. Raises StoreUnavailable and
     StoreCorrupt, never an error of sqlite3.
@@ -80,15 +78,15 @@ class Database:
         try:
             connection = self._connected()
             if write:
-                self._take_write_lock(connection)
+                self._acquire_write_lock(connection)
             else:
                 connection.execute("BEGIN")
             yield connection
             connection.execute("COMMIT")
         except _RAW_ERRORS as error:
-            # ends the transaction too; whatever state the connection is in, a new one does not share it
+            # Ends the transaction too; a new connection does not share the state of this one.
             self.close()
-            raise meaning(error, self.path) from error
+            raise translate_error(error, self.path) from error
         except BaseException:
             self._undo()
             raise
@@ -100,9 +98,9 @@ class Database:
             try:
                 connection.close()
             except _RAW_ERRORS as error:
-                raise meaning(error, self.path) from error
+                raise translate_error(error, self.path) from error
 
-    def _take_write_lock(self, connection: sqlite3.Connection) -> None:
+    def _acquire_write_lock(self, connection: sqlite3.Connection) -> None:
         # Waiting by SQLite itself means sleeping up to 100 ms a try, which starves a writer among a few busy ones: with
         # three in a loop, one in a thousand appends failed after a whole second. Short random pauses share the lock.
         deadline = time.monotonic() + self._deadline_seconds
@@ -131,7 +129,7 @@ class Database:
             self.close()
 
     def _connected(self) -> sqlite3.Connection:
-        # SQLite would go on writing into a file that was deleted or replaced meanwhile, and acknowledge it.
+        # SQLite would write into a deleted or replaced file, and acknowledge it.
         try:
             inode = os.stat(self.path).st_ino
         except FileNotFoundError:
@@ -159,40 +157,40 @@ class Database:
         try:
             # Locked only to create: a process stopped while it opens must not keep the others from opening.
             if not _is_store(connection, self.path):
-                with _alone(self.path.with_suffix(".lock"), self._deadline_seconds):
+                with _exclusive(self.path.with_suffix(".lock"), self._deadline_seconds):
                     if not _is_store(connection, self.path):
                         _create(connection)
             connection.execute(f"PRAGMA synchronous = {'FULL' if self._durable else 'OFF'}")
-            connection.execute(f"PRAGMA journal_size_limit = {_KEPT_LOG_BYTES}")
+            connection.execute(f"PRAGMA journal_size_limit = {_MAX_LOG_BYTES}")
         except BaseException:
             connection.close()
             raise
         return connection
 
 
-def meaning(error: Exception, path: Path) -> StoreUnavailable | StoreCorrupt:
-    """Translate what SQLite says into what a caller can do about it."""
+def translate_error(error: Exception, path: Path) -> StoreUnavailable | StoreCorrupt:
+    """Translate an error of SQLite for callers of the store."""
     name = getattr(error, "sqlite_errorname", type(error).__name__)
     primary_code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-    said = f"{error} ({name})"
+    text = f"{error} ({name})"
     if primary_code == sqlite3.SQLITE_FULL:
-        return StoreUnavailable(f"store {path}: its disk is full, {said}; make room")
+        return StoreUnavailable(f"store {path}: its disk is full, {text}; make room")
     if primary_code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return StoreUnavailable(
-            f"store {path} is busy: {said}; another process writes or holds a lock"
+            f"store {path} is busy: {text}; another process writes or holds a lock"
         )
-    if primary_code in _NOT_NOW:
+    if primary_code in _TEMPORARY:
         return StoreUnavailable(
-            f"store {path} cannot be used: {said}; see to its disk and its rights"
+            f"store {path} cannot be used: {text}; check its disk and its permissions"
         )
     return StoreCorrupt(
-        f"store {path} is damaged or not a store of Stoker: {said}; put back a copy, or name another folder"
+        f"store {path} is damaged or not a store of Stoker: {text}; restore a backup, or name another folder"
     )
 
 
 def _is_store(connection: sqlite3.Connection, path: Path) -> bool:
     """Say whether the file is a store already; False if it is empty, StoreCorrupt if it is something else."""
-    # one moment for all three, while another process may be creating
+    # One transaction for all three, since another process may be creating the tables.
     connection.execute("BEGIN")
     application_id = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -218,8 +216,8 @@ def _create(connection: sqlite3.Connection) -> None:
 
 
 @contextmanager
-def _alone(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
-    """Let one process at a time create: SQLite does not wait when two switch a file to WAL at once."""
+def _exclusive(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
+    """Let one process at a time create the file: SQLite fails when two switch it to WAL at once."""
     deadline = time.monotonic() + deadline_seconds
     try:
         descriptor = os.open(lock_path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
@@ -231,7 +229,7 @@ def _alone(lock_path: Path, deadline_seconds: float) -> Iterator[None]:
         while not _locked(descriptor):
             if time.monotonic() >= deadline:
                 raise StoreUnavailable(
-                    f"store {lock_path} is being created by another process that does not end"
+                    f"store {lock_path} is being created by another process that does not finish"
                 )
             time.sleep(_OPENING_PAUSE_SECONDS)
         yield

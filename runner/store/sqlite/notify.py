@@ -1,8 +1,8 @@
-"""Doorbells: how a writer tells blocked readers on the same machine that there is something to see.
+"""Wakeups: how a writer tells blocked readers on the same machine to look again.
 
-A bell is a datagram socket in the kernel's abstract namespace: nothing of it is left in the file system, and it is gone with
-its process, even after SIGKILL. A ring says only "look again"; what happened is read from the store. A ring may be lost (a
-full queue already holds one; a writer in another network namespace cannot reach the bell), so waits are cut into slices.
+A wakeup socket is a datagram socket in the kernel's abstract namespace: it leaves nothing in the file system, and the kernel
+removes it with its process, even after SIGKILL. A notification carries no content, and may be lost (a full queue already
+holds one; a writer in another network namespace cannot reach the socket), so waits are cut into slices.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ import select
 import socket
 from collections.abc import Iterable
 
-# drained per wait; what is left only causes one look too many
+# drained per wait; the rest costs one needless look
 _DATAGRAMS_AT_ONCE = 64
 
 
-class Doorbell:
-    """One waiting place, owned by one thread; `address` is what a ringer needs."""
+class WakeupSocket:
+    """The receiving side, owned by one thread; a notifier needs its `address`."""
 
     def __init__(self) -> None:
-        self.address = f"stoker-bell-{os.getpid()}-{os.urandom(6).hex()}"
+        self.address = f"stoker-wakeup-{os.getpid()}-{os.urandom(6).hex()}"
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         self._socket.bind("\0" + self.address)
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
 
     def wait(self, timeout_seconds: float) -> bool:
-        """Sleep until the bell rings or the time is over; say whether it rang. A ring before the call counts."""
+        """Sleep until a notification comes or the time is over; say which. One sent before the call counts."""
         if not self._poll.poll(max(timeout_seconds, 0.0) * 1000):
             return False
         for _ in range(_DATAGRAMS_AT_ONCE):
@@ -38,26 +38,26 @@ class Doorbell:
         return True
 
     def close(self) -> None:
-        """Give the address back; rings to it fail from now on."""
+        """Close the address; notifications to it fail from now on."""
         self._socket.close()
 
 
-class Ringer:
+class Notifier:
     """The sending side; cheap enough to keep one per thread."""
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
 
-    def ring(self, addresses: Iterable[str]) -> list[str]:
-        """Ring each bell without ever blocking; return the addresses where nobody lives any more."""
+    def notify(self, addresses: Iterable[str]) -> list[str]:
+        """Notify each address without blocking; return the dead addresses."""
         gone = []
         for address in addresses:
             try:
-                self._socket.sendto(b"ring", "\0" + address)
+                self._socket.sendto(b"wake", "\0" + address)
             except ConnectionRefusedError:
                 gone.append(address)
             except OSError:
-                # mostly a queue full of rings not looked at yet; else the reader looks by itself, later
+                # Mostly a full queue, which wakes the reader anyway; otherwise it looks after its slice.
                 continue
         return gone
 

@@ -2,16 +2,13 @@
 
 `store.db` holds what is durable (WAL, synchronous=FULL: one fsync per commit). `volatile-<boot>.db` holds what may be lost
 with the machine, without fsync, under the name of the machine's current life, since a file written so is not to be trusted
-after a power cut; it also holds the listeners, whose bells every writer rings after its commit. The folder belongs on a
-local disk: WAL, bells and the lease clock all want one kernel.
+after a power cut; it also holds the listeners, whose addresses every writer rings after its commit. The folder belongs on a
+local disk: WAL, addresses and the lease clock all want one kernel.
 """
 
 from __future__ import annotations
 
-import os
-import threading
 import time
-import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,13 +34,14 @@ from runner.store.protocol import (
 )
 from runner.store.sqlite import tables
 from runner.store.sqlite.checks import examine_files
-from runner.store.sqlite.notify import Ringer
+from runner.store.sqlite.notify import Notifier
 from runner.store.sqlite.thread_connection import SqliteThreadConnection
+from runner.store.thread_connections import ThreadConnections
 from runner.store.watermarks import Watermarks
 
 # how long a call waits for other users of the files; chosen
 DEADLINE_SECONDS = 1.0
-# how late a reader sees what nobody could ring for; chosen
+# a reader looks this often without a notification; chosen
 POLL_SECONDS = 1.0
 
 
@@ -65,18 +63,18 @@ class SqliteStore:
         create: bool = True,
     ) -> None:
         self.folder = Path(folder)
-        self._deadline_seconds = deadline_seconds
         self._clock = clock
         self._boot = boot or boot_id()
         self._durable_path = self.folder / "store.db"
         self._volatile_path = self.folder / f"volatile-{self._boot[:8]}.db"
-        self._seen = Watermarks()
+        self._watermarks = Watermarks()
         self._num_wakes = 0
         self._is_closed = False
-        self._local = threading.local()
-        # Replaced, never changed, so that `wake` may be called from a signal handler and takes no lock.
-        self._seats: tuple[weakref.ref[SqliteThreadConnection], ...] = ()
-        self._seats_lock = threading.Lock()
+        self._connections = ThreadConnections(
+            lambda: SqliteThreadConnection(
+                self._durable_path, self._volatile_path, deadline_seconds=deadline_seconds
+            )
+        )
         if not create and not self._durable_path.exists():
             raise PermanentError(
                 f"there is no store in {self.folder}; was a cluster started there?"
@@ -120,26 +118,32 @@ class SqliteStore:
         self, stream: str, payloads: Sequence[bytes], *, fence: Lease | None, at: int | None
     ) -> int:
         check_payloads(check_name(stream), payloads)
-        seen = self._seen.end(stream)
-        with self._seat() as seat:
-            with seat.writing(volatile=is_volatile_stream(stream), fence=fence) as rows:
+        seen = self._watermarks.end(stream)
+        with self._connection() as connection:
+            with connection.writing(volatile=is_volatile_stream(stream), fence=fence) as rows:
                 number = tables.append(rows, stream, payloads, seen=seen, at=at)
-            self._seen.saw_end(stream, number)
-            seat.ring(_of_stream(stream))
+            self._watermarks.advance_end(stream, number)
+            connection.notify(_of_stream(stream))
         return number
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
         """Forget old items; see `Store.trim`."""
         volatile = is_volatile_stream(stream)
-        with self._seat() as seat, seat.writing(volatile=volatile, fence=fence) as rows:
+        with (
+            self._connection() as connection,
+            connection.writing(volatile=volatile, fence=fence) as rows,
+        ):
             tables.trim(rows, stream, through)
 
     def last(self, stream: str) -> int:
         """Return the number of the newest item; see `Store.last`."""
-        seen = self._seen.end(stream)
-        with self._seat() as seat, seat.reading(volatile=is_volatile_stream(stream)) as rows:
+        seen = self._watermarks.end(stream)
+        with (
+            self._connection() as connection,
+            connection.reading(volatile=is_volatile_stream(stream)) as rows,
+        ):
             number = tables.last_number(rows, stream, seen=seen)
-        self._seen.saw_end(stream, number)
+        self._watermarks.advance_end(stream, number)
         return number
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
@@ -149,29 +153,29 @@ class SqliteStore:
     def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
         """Set all registers or none; see `Store.put_many`."""
         volatile = check_values(values)
-        seen = self._seen.version(volatile)
-        with self._seat() as seat:
-            with seat.writing(volatile=volatile, fence=fence) as rows:
+        seen = self._watermarks.version(volatile)
+        with self._connection() as connection:
+            with connection.writing(volatile=volatile, fence=fence) as rows:
                 version = tables.newest_version(rows, seen=seen)
                 for name, payload in values.items():
                     version = tables.put(rows, name, payload, seen=version)
-            self._seen.saw_version(volatile, version)
+            self._watermarks.advance_version(volatile, version)
             for name in values:
-                seat.ring(_of_register(name))
+                connection.notify(_of_register(name))
         return version
 
     def get(self, name: str) -> Register | None:
         """Return a register; see `Store.get`."""
-        with self._seat() as seat:
-            return self._look(seat, {}, {name: 0}, limit=0).registers.get(name)
+        with self._connection() as connection:
+            return self._poll(connection, {}, {name: 0}, limit=0).registers.get(name)
 
     def registers(self, prefix: str) -> dict[str, Register]:
         """Return the registers whose name starts with `prefix`; see `Store.registers`."""
         found: dict[str, Register] = {}
-        with self._seat() as seat:
+        with self._connection() as connection:
             for volatile in (False, True):
-                seen = self._seen.version(volatile)
-                with seat.reading(volatile=volatile) as rows:
+                seen = self._watermarks.version(volatile)
+                with connection.reading(volatile=volatile) as rows:
                     tables.newest_version(rows, seen=seen)
                     found.update(tables.registers_with_prefix(rows, prefix))
         return dict(sorted(found.items()))
@@ -179,7 +183,10 @@ class SqliteStore:
     def delete(self, name: str, *, fence: Lease | None = None) -> None:
         """Remove a register; see `Store.delete`."""
         volatile = is_volatile_register(name)
-        with self._seat() as seat, seat.writing(volatile=volatile, fence=fence) as rows:
+        with (
+            self._connection() as connection,
+            connection.writing(volatile=volatile, fence=fence) as rows,
+        ):
             tables.delete(rows, name)
 
     def read(
@@ -194,48 +201,51 @@ class SqliteStore:
         deadline = time.monotonic() + timeout_seconds
         names = {_of_stream(name) for name in streams} | {_of_register(name) for name in registers}
         while True:
-            with self._seat() as seat:
-                batch = self._look(seat, streams, registers, limit=limit)
+            with self._connection() as connection:
+                batch = self._poll(connection, streams, registers, limit=limit)
                 left_seconds = deadline - time.monotonic()
-                if batch or left_seconds <= 0 or seat.has_been_woken(self._num_wakes):
+                if batch or left_seconds <= 0 or connection.has_been_woken(self._num_wakes):
                     return batch
-                # Ask for rings first, look once more, then wait: nothing can slip in between.
-                if seat.listen(names):
+                # Listen first, look again, then wait: no write can slip in between.
+                if connection.listen(names):
                     continue
-                seat.is_waiting = True
-            self._wait(seat, min(left_seconds, POLL_SECONDS))
+                connection.is_waiting = True
+            self._wait(connection, min(left_seconds, POLL_SECONDS))
             if self._is_closed:
                 return Batch()
 
-    def forget(self) -> None:
-        """Believe the store as it is from now on; see `Store.forget`."""
-        self._seen.forget()
+    def accept_rollback(self) -> None:
+        """Believe the store as it is from now on; see `Store.accept_rollback`."""
+        self._watermarks.reset()
 
     def wake(self) -> None:
         """End blocked reads of this handle; see `Store.wake`."""
         self._num_wakes += 1
-        bells = [seat.bell.address for seat in self._own_seats() if seat.bell is not None]
-        ringer = Ringer()
-        ringer.ring(bells)
-        ringer.close()
+        addresses = [
+            connection.wakeup.address
+            for connection in self._connections.of_process()
+            if connection.wakeup is not None
+        ]
+        notifier = Notifier()
+        notifier.notify(addresses)
+        notifier.close()
 
-    def _wait(self, seat: SqliteThreadConnection, timeout_seconds: float) -> None:
-        # `listen` made it
-        assert seat.bell is not None
+    def _wait(self, connection: SqliteThreadConnection, timeout_seconds: float) -> None:
+        assert connection.wakeup is not None
         try:
-            has_rung = seat.bell.wait(timeout_seconds)
+            is_woken = connection.wakeup.wait(timeout_seconds)
         finally:
-            with seat.lock:
-                seat.is_waiting = False
+            with connection.lock:
+                connection.is_waiting = False
                 if self._is_closed:
-                    seat.bell.close()
-        if not has_rung and not self._is_closed:
-            with self._seat():
-                seat.check_listening()
+                    connection.wakeup.close()
+        if not is_woken and not self._is_closed:
+            with self._connection():
+                connection.check_listening()
 
-    def _look(
+    def _poll(
         self,
-        seat: SqliteThreadConnection,
+        connection: SqliteThreadConnection,
         streams: Mapping[str, int],
         registers: Mapping[str, int],
         *,
@@ -248,44 +258,47 @@ class SqliteStore:
             above = {k: v for k, v in registers.items() if is_volatile_register(k) is volatile}
             if not after and not above:
                 continue
-            seen_ends = {name: self._seen.end(name) for name in after}
-            seen_version = self._seen.version(volatile)
-            with seat.reading(volatile=volatile) as rows:
+            seen_ends = {name: self._watermarks.end(name) for name in after}
+            seen_version = self._watermarks.version(volatile)
+            with connection.reading(volatile=volatile) as rows:
                 items |= tables.items_after(rows, after, limit=limit, seen=seen_ends)
                 version = tables.newest_version(rows, seen=seen_version)
                 values |= tables.registers_above(rows, above)
-            self._seen.saw_version(volatile, version)
+            self._watermarks.advance_version(volatile, version)
         for name, found in items.items():
-            self._seen.saw_end(name, found[-1].number)
+            self._watermarks.advance_end(name, found[-1].number)
         return Batch(items=items, registers=values)
 
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
         """Take a lease; see `Store.acquire_lease`."""
         check_name(name)
         check_name(holder)
-        with self._seat() as seat, seat.writing(volatile=False) as rows:
-            return tables.take_lease(
+        with self._connection() as connection, connection.writing(volatile=False) as rows:
+            return tables.acquire_lease(
                 rows, Lease(name=name, holder=holder, token=0, ttl_seconds=ttl_seconds), self._now()
             )
 
     def renew(self, lease: Lease) -> None:
         """Hold the lease for longer; see `Store.renew`."""
-        with self._seat() as seat, seat.writing(volatile=False, fence=lease) as rows:
+        with (
+            self._connection() as connection,
+            connection.writing(volatile=False, fence=lease) as rows,
+        ):
             tables.extend_lease(rows, lease, self._now())
 
     def release(self, lease: Lease) -> None:
         """Give the lease back; see `Store.release`."""
-        with self._seat() as seat, seat.writing(volatile=False) as rows:
+        with self._connection() as connection, connection.writing(volatile=False) as rows:
             tables.free_lease(rows, lease.name, lease.holder, token=lease.token)
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
         """Return who holds the lease; see `Store.lease_holder`."""
-        with self._seat() as seat, seat.reading(volatile=False) as rows:
+        with self._connection() as connection, connection.reading(volatile=False) as rows:
             return tables.lease_holder(rows, name, self._now())
 
     def break_lease(self, name: str, holder: str) -> bool:
         """Take the lease away from a dead holder; see `Store.break_lease`."""
-        with self._seat() as seat, seat.writing(volatile=False) as rows:
+        with self._connection() as connection, connection.writing(volatile=False) as rows:
             return tables.free_lease(rows, name, holder)
 
     def examine(self) -> Iterator[StoreCheck]:
@@ -300,12 +313,12 @@ class SqliteStore:
         """Let go of everything; see `Store.close`."""
         self._is_closed = True
         self.wake()
-        for seat in self._own_seats():
-            with seat.lock:
-                seat.close()
+        for connection in self._connections.of_process():
+            with connection.lock:
+                connection.close()
 
-    def _now(self) -> tables.Moment:
-        return tables.Moment(seconds=self._clock(), boot=self._boot)
+    def _now(self) -> tables.LeaseTime:
+        return tables.LeaseTime(seconds=self._clock(), boot=self._boot)
 
     def _prepare_folder(self) -> None:
         try:
@@ -314,36 +327,26 @@ class SqliteStore:
                 if path.stem != self._volatile_path.stem and not path.name.startswith(
                     f"{self._volatile_path.name}-"
                 ):
-                    # of an earlier life of the machine
+                    # An earlier boot wrote it.
                     path.unlink(missing_ok=True)
         except OSError as error:
             raise StoreUnavailable(f"store folder {self.folder} cannot be used: {error}") from error
-        # Files that are not ours are refused here, before anything starts.
-        with self._seat() as seat, seat.reading(volatile=False), seat.reading(volatile=True):
+        # Refuses foreign files before anything starts.
+        with (
+            self._connection() as connection,
+            connection.reading(volatile=False),
+            connection.reading(volatile=True),
+        ):
             pass
 
     @contextmanager
-    def _seat(self) -> Iterator[SqliteThreadConnection]:
-        """Give the calling thread a seat of its own, locked against `close` from another thread."""
-        seat: SqliteThreadConnection | None = getattr(self._local, "seat", None)
-        if seat is None or seat.process != os.getpid():
-            # referred to, since forgetting it would close its connections
-            self._local.left_to_parent = seat
-            seat = SqliteThreadConnection(
-                self._durable_path, self._volatile_path, deadline_seconds=self._deadline_seconds
-            )
-            self._local.seat = seat
-            with self._seats_lock:
-                alive = (ref for ref in self._seats if ref() is not None)
-                self._seats = (*alive, weakref.ref(seat))
-        with seat.lock:
+    def _connection(self) -> Iterator[SqliteThreadConnection]:
+        """Yield the calling thread's connection, locked against `close` from another thread."""
+        connection = self._connections.current()
+        with connection.lock:
             if self._is_closed:
                 raise PermanentError(f"store {self.folder}: this handle is closed; open another")
-            yield seat
-
-    def _own_seats(self) -> list[SqliteThreadConnection]:
-        seats = [ref() for ref in self._seats]
-        return [seat for seat in seats if seat is not None and seat.process == os.getpid()]
+            yield connection
 
 
 def _folder_of(cluster: ClusterSpec) -> Path:

@@ -1,4 +1,4 @@
-"""What the SQLite store says to its tables. Every function works inside a transaction that its caller opened."""
+"""The SQL of the SQLite store. Every function works inside a transaction that its caller opened."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from runner.store.protocol import (
     LeaseHeld,
     LeaseHolder,
     Register,
-    check_still_there,
+    append_refused,
+    check_watermark,
     is_volatile_stream,
-    lost,
-    not_the_same,
+    lease_lost,
 )
 from runner.store.sqlite.database import NUMBER_BITS
 
@@ -28,8 +28,8 @@ _NUMBER_MASK = (1 << NUMBER_BITS) - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """A time by the clock that leases run by: seconds within one life of the machine."""
+class LeaseTime:
+    """A time of the lease clock: seconds since the boot with that id."""
 
     seconds: float
     boot: str
@@ -46,7 +46,7 @@ def append(
     seen: int,
     at: int | None = None,
 ) -> int:
-    """Append payloads and return the number of the last item; `seen` is how far the stream reached at least."""
+    """Append payloads and return the number of the last item; raise StoreRolledBack if the stream ends below `seen`."""
     base, last, trimmed = _stream(rows, stream, seen=seen)
     if at is not None and at != last + 1:
         end = at + len(payloads) - 1
@@ -55,7 +55,7 @@ def append(
             (base + at, base + end),
         ).fetchall()
         if not trimmed < at <= end <= last or [row[0] for row in found] != [*payloads]:
-            raise not_the_same(stream, at, last=last, trimmed=trimmed)
+            raise append_refused(stream, at, last=last, trimmed=trimmed)
         return end
     if not payloads:
         return last
@@ -73,7 +73,7 @@ def append(
 
 
 def trim(rows: sqlite3.Connection, stream: str, through: int) -> None:
-    """Forget the items up to and including `through`, as far as there are any."""
+    """Drop the items up to and including `through`."""
     base, last, trimmed = _stream(rows, stream, seen=0)
     through = min(through, last)
     if through <= trimmed:
@@ -98,7 +98,7 @@ def items_after(
         base, last, trimmed = _stream(
             rows, stream, seen=seen[stream] if volatile else max(seen[stream], number)
         )
-        # A volatile stream that ends before its reader's cursor began anew with the machine.
+        # A volatile stream that ends before its reader's cursor restarted with the machine.
         start = max(number, trimmed) if number <= last else trimmed
         if last <= start:
             continue
@@ -116,7 +116,7 @@ def _stream(rows: sqlite3.Connection, stream: str, *, seen: int) -> tuple[int, i
         "SELECT id, last, trimmed FROM streams WHERE name = ?", (stream,)
     ).fetchone()
     identity, last, trimmed = found or (0, 0, 0)
-    check_still_there(f"stream {stream!r}", found=last, seen=seen)
+    check_watermark(f"stream {stream!r}", number=last, watermark=seen)
     return identity << NUMBER_BITS, last, trimmed
 
 
@@ -168,7 +168,7 @@ def put(rows: sqlite3.Connection, name: str, payload: bytes, *, seen: int) -> in
 def newest_version(rows: sqlite3.Connection, *, seen: int) -> int:
     """Return the newest version of any register."""
     version = int(rows.execute("SELECT last FROM versions").fetchone()[0])
-    check_still_there("the count of register versions", found=version, seen=seen)
+    check_watermark("the count of register versions", number=version, watermark=seen)
     return version
 
 
@@ -221,10 +221,10 @@ def check_fence(rows: sqlite3.Connection, fence: Lease | None) -> None:
     row = rows.execute("SELECT holder, token FROM leases WHERE name = ?", (fence.name,)).fetchone()
     if row != (fence.holder, fence.token):
         holder, token = row or (None, 0)
-        raise lost(fence, holder=holder, token=token)
+        raise lease_lost(fence, holder=holder, token=token)
 
 
-def take_lease(rows: sqlite3.Connection, wanted: Lease, now: Moment) -> Lease:
+def acquire_lease(rows: sqlite3.Connection, wanted: Lease, now: LeaseTime) -> Lease:
     """Return the wanted lease with its token if it is free, run out or the holder's own; raise LeaseHeld otherwise."""
     current = lease_holder(rows, wanted.name, now)
     if current and current.holder != wanted.holder and current.expires_in_seconds > 0:
@@ -235,7 +235,7 @@ def take_lease(rows: sqlite3.Connection, wanted: Lease, now: Moment) -> Lease:
     return lease
 
 
-def extend_lease(rows: sqlite3.Connection, lease: Lease, now: Moment) -> None:
+def extend_lease(rows: sqlite3.Connection, lease: Lease, now: LeaseTime) -> None:
     """Write down that the lease holds for `ttl_seconds` from now, in this life of the machine."""
     rows.execute(
         "INSERT OR REPLACE INTO leases (name, holder, token, expires_seconds, boot) "
@@ -244,7 +244,7 @@ def extend_lease(rows: sqlite3.Connection, lease: Lease, now: Moment) -> None:
     )
 
 
-def lease_holder(rows: sqlite3.Connection, name: str, now: Moment) -> LeaseHolder | None:
+def lease_holder(rows: sqlite3.Connection, name: str, now: LeaseTime) -> LeaseHolder | None:
     """Return who holds a lease; one from an earlier life of the machine has run out."""
     row = rows.execute(
         "SELECT holder, token, expires_seconds, boot FROM leases WHERE name = ?", (name,)
@@ -271,7 +271,7 @@ def free_lease(
 
 
 def listen(rows: sqlite3.Connection, address: str, names: set[str]) -> None:
-    """Write down that the bell at `address` is to be rung for `names`, and for no others."""
+    """Record that writers notify `address` of `names`, and of no others."""
     rows.execute("DELETE FROM listeners WHERE address = ?", (address,))
     rows.executemany(
         "INSERT OR IGNORE INTO listeners (name, address) VALUES (?, ?)",
@@ -280,16 +280,16 @@ def listen(rows: sqlite3.Connection, address: str, names: set[str]) -> None:
 
 
 def is_listening(rows: sqlite3.Connection, address: str, names: set[str]) -> bool:
-    """Say whether the bell is still written down for all of `names`."""
+    """Say whether `address` is still recorded for all of `names`."""
     found = rows.execute("SELECT name FROM listeners WHERE address = ?", (address,)).fetchall()
     return {row[0] for row in found} >= names
 
 
 def listeners(rows: sqlite3.Connection, name: str) -> list[str]:
-    """Return the addresses of the bells to ring for a name."""
+    """Return the addresses to notify of a name."""
     return [row[0] for row in rows.execute("SELECT address FROM listeners WHERE name = ?", (name,))]
 
 
 def forget_listeners(rows: sqlite3.Connection, addresses: Sequence[str]) -> None:
-    """Remove bells whose owners are gone."""
+    """Remove addresses whose owners are gone."""
     rows.executemany("DELETE FROM listeners WHERE address = ?", [(a,) for a in addresses])

@@ -1,4 +1,4 @@
-"""A seat: what one thread of a SQLite store's handle owns, so that threads never share a connection or a bell."""
+"""What one thread of a SQLite store's handle owns: connections to both files and a wakeup socket."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from runner.errors import StoreCorrupt, StoreUnavailable
 from runner.store.protocol import Lease
 from runner.store.sqlite import tables
 from runner.store.sqlite.database import Database
-from runner.store.sqlite.notify import Doorbell, Ringer
+from runner.store.sqlite.notify import Notifier, WakeupSocket
 
 
 class SqliteThreadConnection:
-    """Connections to both files, a bell once the thread waits, and the names that the bell is rung for.
+    """Connections to both files, and a wakeup socket from the thread's first wait on.
 
-    `lock` is held by whoever uses the seat: its thread during a call (not while blocked), or the thread that closes the
-    handle. `process` is the one that made it: a connection must not be used, nor even closed, on the far side of a fork.
+    `lock` is held by its thread during a call (not while blocked), or by the thread that closes the handle.
     """
 
     def __init__(self, durable: Path, volatile: Path, *, deadline_seconds: float) -> None:
         self.process = os.getpid()
         self.lock = threading.Lock()
         self.is_waiting = False
-        self.bell: Doorbell | None = None
+        self.wakeup: WakeupSocket | None = None
         self._durable = Database(durable, durable=True, deadline_seconds=deadline_seconds)
         self._volatile = Database(volatile, durable=False, deadline_seconds=deadline_seconds)
-        self._ringer = Ringer()
+        self._notifier = Notifier()
         self._listens_to: set[str] = set()
         self._num_wakes_seen = 0
 
@@ -63,61 +62,61 @@ class SqliteThreadConnection:
                     yield rows
 
     def listen(self, names: set[str]) -> bool:
-        """Have this seat's bell rung for `names`; say whether that is new, so that the caller looks once more."""
-        if self.bell is not None and names == self._listens_to:
+        """Ask writers for notifications of `names`; say whether that is new, so that the caller looks again."""
+        if self.wakeup is not None and names == self._listens_to:
             return False
-        self.bell = self.bell or Doorbell()
+        self.wakeup = self.wakeup or WakeupSocket()
         with self._volatile.transaction(write=True) as rows:
-            tables.listen(rows, self.bell.address, names)
+            tables.listen(rows, self.wakeup.address, names)
         self._listens_to = set(names)
         return True
 
     def check_listening(self) -> None:
-        """Ask for our rings again if a writer that could not reach the bell has crossed us out."""
-        if self.bell is None:
+        """Ask again if a writer that could not reach the socket has removed its address."""
+        if self.wakeup is None:
             return
         with self._volatile.transaction(write=False) as rows:
-            if tables.is_listening(rows, self.bell.address, self._listens_to):
+            if tables.is_listening(rows, self.wakeup.address, self._listens_to):
                 return
         self._listens_to = set()
 
-    def ring(self, name: str) -> None:
-        """Ring the bells of those who wait for `name`. Never fails: the write is done, and readers look by themselves."""
+    def notify(self, name: str) -> None:
+        """Ring the addresses of those who wait for `name`. Never fails: the write is done, and readers look by themselves."""
         with contextlib.suppress(StoreUnavailable):
             with self._volatile.transaction(write=False) as rows:
                 addresses = tables.listeners(rows, name)
-            gone = self._ringer.ring(addresses) if addresses else []
+            gone = self._notifier.notify(addresses) if addresses else []
             if gone:
                 with self._volatile.transaction(write=True) as rows:
                     tables.forget_listeners(rows, gone)
 
     def has_been_woken(self, num_wakes: int) -> bool:
-        """Say whether the handle was woken since this seat was asked last."""
+        """Say whether the handle was woken since the last call."""
         if num_wakes == self._num_wakes_seen:
             return False
         self._num_wakes_seen = num_wakes
         return True
 
     def close(self) -> None:
-        """Close everything but a bell that its thread is waiting at, which closes it on the way out."""
-        if self.bell is not None:
+        """Close everything but a socket at which the thread waits: that thread closes it."""
+        if self.wakeup is not None:
             with (
                 contextlib.suppress(StoreUnavailable),
                 self._volatile.transaction(write=True) as rows,
             ):
-                tables.forget_listeners(rows, [self.bell.address])
+                tables.forget_listeners(rows, [self.wakeup.address])
             if not self.is_waiting:
-                self.bell.close()
-        self._ringer.close()
+                self.wakeup.close()
+        self._notifier.close()
         self._durable.close()
         self._volatile.close()
 
     def __del__(self) -> None:
-        # The thread has ended. Its rows are left: the next writer finds nobody at that address.
+        # The thread has ended. The next writer finds its address dead and removes its rows.
         if self.process == os.getpid():
-            if self.bell is not None:
-                self.bell.close()
-            self._ringer.close()
+            if self.wakeup is not None:
+                self.wakeup.close()
+            self._notifier.close()
             with contextlib.suppress(StoreUnavailable, StoreCorrupt):
                 self._durable.close()
                 self._volatile.close()
