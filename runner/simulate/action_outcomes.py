@@ -1,4 +1,4 @@
-"""Places: how each kind of action comes out in the world."""
+"""How each kind of action ends in the simulated world."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from runner.facts.actions import (
 )
 from runner.facts.ids import AttemptId
 from runner.simulate.node import BOOT_SECONDS, SimNode
-from runner.simulate.training import Folder
+from runner.simulate.training import SimCheckpoints
 from runner.simulate.virtual_time import Agenda
 
 PREPARE_SECONDS = 0.05
@@ -30,7 +30,7 @@ LEAVE_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What an action leads to, and after how long. None: nobody ever says."""
+    """How an action ends, and after how long. None: no outcome is ever reported."""
 
     seconds: float
     outcome: Literal["done", "failed"] | None = "done"
@@ -38,11 +38,14 @@ class Outcome:
     message: str = ""
 
 
-class Places:
+class SimActions:
     """Performs actions on machines and checkpoint folders."""
 
     def __init__(
-        self, agenda: Agenda, machines: Mapping[str, SimNode], folder: Callable[[int], Folder]
+        self,
+        agenda: Agenda,
+        machines: Mapping[str, SimNode],
+        folder: Callable[[int], SimCheckpoints],
     ) -> None:
         """`folder(run)` returns a run's checkpoints."""
         self._agenda = agenda
@@ -57,10 +60,10 @@ class Places:
         self._failed: list[str] = []
 
     def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
-        """Start an action; tell its outcome later."""
-        if self._spend(self.hanging, action, self._hung):
+        """Start an action; report its outcome later."""
+        if self._draw_budget(self.hanging, action, self._hung):
             return
-        if self._spend(self.failing, action, self._failed):
+        if self._draw_budget(self.failing, action, self._failed):
             found = Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no space left")
         else:
             found = self._outcome(action)
@@ -70,12 +73,12 @@ class Places:
             )
             self._agenda.after(found.seconds, lambda: report(result))
 
-    def _spend(self, budget: dict[str, int], action: Action, struck: list[str]) -> bool:
-        """Strike an action if there is budget for its kind; one that is performed again fares as before."""
-        if action.id not in struck and budget.get(action.action, 0) > 0:
+    def _draw_budget(self, budget: dict[str, int], action: Action, affected: list[str]) -> bool:
+        """Return whether an action is affected, using up its kind's budget; executed again, it is affected again."""
+        if action.id not in affected and budget.get(action.action, 0) > 0:
             budget[action.action] -= 1
-            struck.append(action.id)
-        return action.id in struck
+            affected.append(action.id)
+        return action.id in affected
 
     def _outcome(self, action: Action) -> Outcome:
         return OUTCOMES[action.action](self, action)
@@ -103,7 +106,7 @@ class Places:
         found = self._folder(action.run or 0).find(action.read(VerifyCheckpoint).path)
         if found is None:
             return Outcome(seconds=QUICK_SECONDS, outcome="failed", message="no such folder")
-        if found.torn:
+        if found.corrupt:
             message = "the hash of rank0 differs"
             return Outcome(seconds=QUICK_SECONDS, outcome="failed", message=message)
         return Outcome(seconds=QUICK_SECONDS, detail={"step": found.step})
@@ -117,7 +120,7 @@ class Places:
         machine = self._machine(action)
         if machine is None:
             return Outcome(seconds=QUICK_SECONDS)
-        if machine.cut:
+        if machine.partitioned:
             return Outcome(seconds=BOOT_SECONDS, outcome="failed", message="not reachable")
         self._agenda.after(BOOT_SECONDS, machine.boot)
         return Outcome(seconds=BOOT_SECONDS, message="started")
@@ -126,7 +129,7 @@ class Places:
         machine = self._machine(action)
         if machine is None:
             return Outcome(seconds=QUICK_SECONDS)
-        if machine.cut:
+        if machine.partitioned:
             return Outcome(seconds=LEAVE_SECONDS, outcome="failed", message="not reachable")
         self._agenda.after(LEAVE_SECONDS, machine.leave)
         return Outcome(seconds=2 * LEAVE_SECONDS, message="ended")
@@ -135,7 +138,7 @@ class Places:
         machine = self._machine(action)
         if machine is None:
             return Outcome(seconds=QUICK_SECONDS)
-        if machine.cut:
+        if machine.partitioned:
             return Outcome(seconds=PROBE_SECONDS, detail={"reachable": False})
         alive = ("dead", "alive")
         detail = {
@@ -151,12 +154,12 @@ class Places:
 
 
 # Tasks go to nodes, which answer them.
-OUTCOMES: dict[str, Callable[[Places, Action], Outcome]] = {
-    PrepareAttempt.kind: Places._prepare,
-    VerifyCheckpoint.kind: Places._verify,
-    PruneCheckpoints.kind: Places._prune,
-    StartAgent.kind: Places._start_agent,
-    StopAgent.kind: Places._stop_agent,
-    ProbeNode.kind: Places._probe,
-    PageOperator.kind: Places._page,
+OUTCOMES: dict[str, Callable[[SimActions, Action], Outcome]] = {
+    PrepareAttempt.kind: SimActions._prepare,
+    VerifyCheckpoint.kind: SimActions._verify,
+    PruneCheckpoints.kind: SimActions._prune,
+    StartAgent.kind: SimActions._start_agent,
+    StopAgent.kind: SimActions._stop_agent,
+    ProbeNode.kind: SimActions._probe,
+    PageOperator.kind: SimActions._page,
 }

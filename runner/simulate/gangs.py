@@ -1,4 +1,4 @@
-"""Gangs: what the ranks of all machines do together. They start when all are there, and stand still when one does."""
+"""What the ranks of all nodes do together: a gang starts when all its ranks run, and hangs when one does."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.assignments import LaunchPlan
 from runner.facts.remedies import REMEDIES
 from runner.simulate.node import SimNode
-from runner.simulate.training import Folder, Gang, Training
+from runner.simulate.training import SimCheckpoints, SimGang, Training
 from runner.simulate.virtual_time import Agenda
 
 LR_PEAK = 1e-3
 PEER_WORDS = "RuntimeError: Connection closed by peer"
-# of the start, after which ranks say hello and what settings they use
+# Of the start, after which ranks report that they are ready, and their settings.
 HELLO_SHARE = 0.5
 
 
-class Gangs:
-    """All gangs there ever were."""
+class SimGangs:
+    """All gangs since the start of the simulation."""
 
     def __init__(
         self,
         agenda: Agenda,
         machines: Mapping[str, SimNode],
         training_of: Callable[[str], Training],
-        folder: Callable[[int], Folder],
+        folder: Callable[[int], SimCheckpoints],
     ) -> None:
-        """`training_of(run name)` says how its ranks behave, `folder(run)` holds its checkpoints."""
-        self.all: dict[AttemptId, Gang] = {}
-        # until peers see a dead rank; None: they hang
+        """`training_of(run name)` returns how its ranks behave, `folder(run)` its checkpoints."""
+        self.all: dict[AttemptId, SimGang] = {}
+        # Until peers fail on a dead rank; None: they hang.
         self.echo_seconds: float | None = 0.5
         self._agenda = agenda
         self._machines = machines
         self._training_of = training_of
         self._folder = folder
 
-    # ---- what machines ask ------------------------------------------------------------------------------------------
+    # ---- requests of nodes ------------------------------------------------------------------------------------------
 
-    def spawned(self, plan: LaunchPlan, epoch: int) -> None:
+    def on_ranks_started(self, plan: LaunchPlan, epoch: int) -> None:
         """Begin when the last rank is up."""
         if plan.attempt in self.all or len(self.ranks(plan.attempt)) < plan.world_size:
             return
         nodes = sorted(
-            (name for name, machine in self._machines.items() if _holds(machine, plan.attempt)),
+            (name for name, machine in self._machines.items() if _runs(machine, plan.attempt)),
             key=lambda name: min(self._share_ranks(name)),
         )
         folder = self._folder(plan.attempt.run)
         base = int(plan.resume.rpartition("-")[2]) if plan.resume else folder.own_step
-        gang = Gang(
+        gang = SimGang(
             plan=plan,
             epoch=epoch,
             training=self._training_of(plan.run),
@@ -61,22 +61,22 @@ class Gangs:
         )
         self.all[plan.attempt] = gang
         start_seconds = gang.training.start_seconds
-        self._agenda.after(start_seconds * HELLO_SHARE, lambda: self._greet(gang))
+        self._agenda.after(start_seconds * HELLO_SHARE, lambda: self._report_ready(gang))
         self._agenda.after(start_seconds, lambda: self._first_step(gang))
 
-    def rank_died(self, attempt: AttemptId) -> None:
-        """Let its peers notice: their connections are closed."""
+    def on_rank_died(self, attempt: AttemptId) -> None:
+        """Let its peers fail a little later: their connections are closed."""
         if self.echo_seconds is not None:
-            self._agenda.after(self.echo_seconds, lambda: self._break(attempt))
+            self._agenda.after(self.echo_seconds, lambda: self._end_peers(attempt))
 
-    def ask(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
-        """Hand a request to the ranks; the same one from several nodes counts once."""
+    def submit_request(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
+        """Pass a request to the ranks; the same one from several nodes counts once."""
         gang = self.all.get(attempt)
         if gang is None or not gang.training.reports:
             return False
-        known = [asked for _, asked in gang.asked]
+        known = [pending for _, pending in gang.requests]
         if request not in known:
-            gang.asked.append((request_id, request))
+            gang.requests.append((request_id, request))
         return True
 
     def last_step(self, attempt: AttemptId) -> int | None:
@@ -86,14 +86,14 @@ class Gangs:
         return gang.step if gang is not None and reported else None
 
     def phase(self, attempt: AttemptId) -> str:
-        """Return what its ranks say they are doing."""
+        """Return the phase that its ranks report."""
         gang = self.all.get(attempt)
         if gang is None or not gang.training.reports:
             return ""
         return "step" if gang.step > gang.base else "start"
 
     def writes(self, attempt: AttemptId) -> tuple[int, float]:
-        """Return how often rank 0 of a script was seen to have written (a line a step), and the seconds between two."""
+        """Return how many lines rank 0 of a script has written (one a step), and the seconds between two."""
         gang = self.all.get(attempt)
         if gang is None or gang.training.reports:
             return 0, 0.0
@@ -110,7 +110,7 @@ class Gangs:
             slowest[name] = s.StartPhase(seconds=phase_seconds(index, rank), rank=rank)
         return slowest
 
-    # ---- what can be seen from outside ------------------------------------------------------------------------------
+    # ---- observations ------------------------------------------------------------------------------
 
     def ranks(self, attempt: AttemptId, *, running: bool = False) -> list[int]:
         """Return the ranks of an attempt that are alive (`running`: not stopped, and in reach of their peers)."""
@@ -136,13 +136,13 @@ class Gangs:
         share = self._machines[name].share
         return list(share.plan.ranks) if share else []
 
-    def _leader(self, gang: Gang) -> SimNode:
+    def _leader(self, gang: SimGang) -> SimNode:
         return self._machines[gang.nodes[0]]
 
-    def _is_whole(self, gang: Gang) -> bool:
+    def _is_whole(self, gang: SimGang) -> bool:
         return len(self.ranks(gang.attempt, running=True)) == gang.plan.world_size
 
-    def _source(self, gang: Gang) -> dict[str, Any]:
+    def _source(self, gang: SimGang) -> dict[str, Any]:
         leader = self._leader(gang)
         return {
             "node": leader.name,
@@ -150,30 +150,30 @@ class Gangs:
             "attempt": gang.attempt,
         }
 
-    def _greet(self, gang: Gang) -> None:
+    def _report_ready(self, gang: SimGang) -> None:
         if not gang.training.reports or not self._is_whole(gang):
             return
         remedies = tuple(sorted(REMEDIES))
         leader, source = self._leader(gang), self._source(gang)
-        leader.say(
+        leader.emit(
             s.RanksReady(**source, requests=("checkpoint", "stop", "drill"), remedies=remedies)
         )
         wanted = gang.plan.remedies if gang.training.takes_lr else {}
         peak, factor = wanted.get("lr_peak", LR_PEAK), wanted.get("lr_factor", 1.0)
         values = {"lr": peak * factor, "lr_peak": peak, "lr_factor": factor}
-        leader.say(s.SettingsInEffect(**source, step=gang.base, values=values))
+        leader.emit(s.SettingsInEffect(**source, step=gang.base, values=values))
 
-    def _first_step(self, gang: Gang) -> None:
+    def _first_step(self, gang: SimGang) -> None:
         code = gang.training.ends_with
         if code is not None and self._is_whole(gang):
             self._end_rank(0, gang, code, "ConfigError: heads do not divide")
         elif gang.step >= gang.training.goal:
-            # it resumed from the last checkpoint: nothing to do
+            # It resumed from its last checkpoint.
             self._finish(gang)
         else:
             self._step(gang)
 
-    def _step(self, gang: Gang) -> None:
+    def _step(self, gang: SimGang) -> None:
         training = gang.training
         if not self._is_whole(gang) or self._hangs(gang):
             return
@@ -181,13 +181,13 @@ class Gangs:
         leader = self._leader(gang)
         first = gang.step == gang.base + 1
         if training.reports and (first or gang.step % training.mark_every == 0):
-            leader.say(s.Progress(**self._source(gang), step=gang.step))
+            leader.emit(s.Progress(**self._source(gang), step=gang.step))
         if first:
             for name in gang.nodes:
                 self._machines[name].heartbeat()
         if gang.step % training.checkpoint_every == 0:
             self._seal(gang)
-        if self._obey_requests(gang):
+        if self._process_requests(gang):
             return
         if gang.step >= training.goal:
             self._finish(gang)
@@ -197,37 +197,37 @@ class Gangs:
         else:
             self._agenda.after(training.step_seconds, lambda: self._step(gang))
 
-    def _finish(self, gang: Gang) -> None:
+    def _finish(self, gang: SimGang) -> None:
         for rank in self.ranks(gang.attempt):
             self._end_rank(rank, gang, 0)
 
-    def _hangs(self, gang: Gang) -> bool:
+    def _hangs(self, gang: SimGang) -> bool:
         if gang.training.hangs_after != gang.step or gang.folder.hung:
             return False
         gang.folder.hung = True
         return True
 
-    def _crashes(self, gang: Gang) -> bool:
+    def _crashes(self, gang: SimGang) -> bool:
         training = gang.training
         made = gang.step - gang.base
         return made == training.crash_after and len(self.all) <= training.crashes
 
-    def _seal(self, gang: Gang) -> None:
+    def _seal(self, gang: SimGang) -> None:
         if not gang.training.reports:
             gang.folder.own_step = gang.step
             return
         sealed = gang.folder.seal(gang.attempt, gang.epoch, gang.step)
         if sealed is not None:
-            self._leader(gang).say(
+            self._leader(gang).emit(
                 s.CheckpointSealed(**self._source(gang), step=gang.step, path=sealed.path)
             )
 
-    def _obey_requests(self, gang: Gang) -> bool:
-        """Do what was asked for at this step boundary; True when the gang is over."""
-        asked, gang.asked = gang.asked, []
+    def _process_requests(self, gang: SimGang) -> bool:
+        """Process the requests that wait for this step boundary; True when the gang ended."""
+        requests, gang.requests = gang.requests, []
         leader, source = self._leader(gang), self._source(gang)
-        for request_id, request in asked:
-            leader.say(s.RequestTaken(**source, request=request_id, step=gang.step))
+        for request_id, request in requests:
+            leader.emit(s.RequestTaken(**source, request=request_id, step=gang.step))
             if request.get("request") == "drill":
                 self._end_rank(int(request["rank"]), gang, -9)
                 return True
@@ -239,12 +239,12 @@ class Gangs:
                 return True
         return False
 
-    def _end_rank(self, rank: int, gang: Gang, code: int, words: str = "") -> None:
+    def _end_rank(self, rank: int, gang: SimGang, code: int, words: str = "") -> None:
         for machine in self._machines.values():
-            if _holds(machine, gang.attempt) and rank in self._share_ranks(machine.name):
+            if _runs(machine, gang.attempt) and rank in self._share_ranks(machine.name):
                 machine.end_rank(rank, code, words)
 
-    def _break(self, attempt: AttemptId) -> None:
+    def _end_peers(self, attempt: AttemptId) -> None:
         for machine in self._machines.values():
             share = machine.share
             if share is not None and share.plan.attempt == attempt and not share.ending:
@@ -253,9 +253,9 @@ class Gangs:
 
 
 def phase_seconds(index: int, rank: int) -> float:
-    """Return how long a rank takes for a phase of its start: some spread, another rank the slowest in each."""
+    """Return how long a rank takes for a phase of its start; in each phase another rank is the slowest."""
     return index + 1 + (rank + 1) * (index + 3) % 7 / 10
 
 
-def _holds(machine: SimNode, attempt: AttemptId) -> bool:
+def _runs(machine: SimNode, attempt: AttemptId) -> bool:
     return machine.share is not None and machine.share.plan.attempt == attempt

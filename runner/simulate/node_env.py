@@ -1,4 +1,4 @@
-"""What a machine stands in: time, the store, and the gangs its ranks are part of."""
+"""The environment of a simulated node: time, the store, and the gangs of its ranks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.simulate.virtual_time import Agenda
 
 
 class NodeEnv(Protocol):
-    """What a machine stands in."""
+    """The environment of a simulated node."""
 
     agenda: Agenda
     cluster: ClusterSpec
@@ -29,24 +29,24 @@ class NodeEnv(Protocol):
         """Read the node's tasks past a number."""
         ...
 
-    def post(self, fact: object) -> None:
-        """Put a durable signal into the store."""
+    def append_signal(self, fact: object) -> None:
+        """Append a durable signal to the store."""
         ...
 
-    def beat(self, beat: s.Heartbeat) -> None:
-        """Put a heartbeat into the store."""
+    def send_heartbeat(self, beat: s.Heartbeat) -> None:
+        """Send a heartbeat."""
         ...
 
-    def spawned(self, plan: LaunchPlan, epoch: int) -> None:
-        """A node's share of a gang is up."""
+    def on_ranks_started(self, plan: LaunchPlan, epoch: int) -> None:
+        """React to the ranks of a gang on one node having started."""
         ...
 
-    def rank_died(self, attempt: AttemptId) -> None:
-        """A rank is gone: its peers notice soon."""
+    def on_rank_died(self, attempt: AttemptId) -> None:
+        """React to the death of a rank: its peers notice soon."""
         ...
 
-    def ask_gang(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
-        """Hand a request to a gang's ranks; False when they do not understand it."""
+    def request_gang(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
+        """Pass a request to a gang's ranks; False when they do not support it."""
         ...
 
     def last_step(self, attempt: AttemptId) -> int | None:
@@ -54,17 +54,17 @@ class NodeEnv(Protocol):
         ...
 
     def phase(self, attempt: AttemptId) -> str:
-        """Return the phase its ranks say they are in; "" for ranks that say nothing."""
+        """Return the phase that its ranks report; "" without reports."""
         ...
 
     def writes(self, attempt: AttemptId) -> tuple[int, float]:
-        """Return how often rank 0 of ranks that say nothing has written to its output, and the seconds between two."""
+        """Return how many lines rank 0 of a gang without reports has written, and the seconds between two."""
         ...
 
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, s.StartPhase]:
         """Return the slowest of these ranks in each phase of the start, once the gang steps."""
         ...
 
-    def strike(self, fault: str, node: str, rank: int | None) -> None:
-        """Break something, for real."""
+    def inject_fault(self, fault: str, node: str, rank: int | None) -> None:
+        """Carry out a drill."""
         ...

@@ -1,19 +1,19 @@
-"""Virtual time: what happens next, and when. Things due at the same moment happen in the order they were asked for."""
+"""Virtual time: an agenda of events. Events due at the same moment happen in the order in which they were planned."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
 
-# Events at one moment; more means that something waits for a time that never comes. Chosen, not measured.
+# Events at one moment; more is an endless loop. Chosen, not measured.
 MAX_AT_ONCE = 5000
 
 
 class Agenda:
-    """A clock and what it is wound up to do. `now` is in virtual seconds; only `run_until` moves it."""
+    """A clock and its planned events. `now` is in virtual seconds; only `run_until` moves it."""
 
     def __init__(self, on_event: Callable[[], None]) -> None:
-        """`on_event` is called after everything that happens."""
+        """`on_event` is called after each event."""
         self.now = 0.0
         self._on_event = on_event
         self._queue: list[tuple[float, int, Callable[[], object]]] = []
@@ -21,16 +21,16 @@ class Agenda:
         self._num_at_once = 0
 
     def after(self, seconds: float, what: Callable[[], object]) -> None:
-        """Let something happen later; a negative time is now."""
+        """Plan an event for later; a negative time is now."""
         self.at(self.now + seconds, what)
 
     def at(self, time: float, what: Callable[[], object]) -> None:
-        """Let something happen at a time; one that has passed is now."""
+        """Plan an event for a time; one that has passed is now."""
         self._ticket += 1
         heapq.heappush(self._queue, (max(time, self.now), self._ticket, what))
 
     def every(self, seconds: float, what: Callable[[], object]) -> None:
-        """Do something again and again, for the first time `seconds` from now."""
+        """Repeat an event, for the first time `seconds` from now."""
 
         def again() -> None:
             what()
@@ -39,7 +39,7 @@ class Agenda:
         self.after(seconds, again)
 
     def run_until(self, time: float) -> None:
-        """Let time pass. What happens may call this too, and so sit in the middle of a moment while the rest goes on.
+        """Let time pass. An event may call this, too, to wait while others happen.
 
         Raises RuntimeError when time stands still.
         """

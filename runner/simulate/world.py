@@ -22,11 +22,11 @@ from runner.facts.messages import records as r
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
 from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, StartPhase
-from runner.simulate.action_outcomes import Places
-from runner.simulate.gangs import Gangs
+from runner.simulate.action_outcomes import SimActions
+from runner.simulate.gangs import SimGangs
 from runner.simulate.node import LATENCY, NoticeKind, SimNode, Verdict
 from runner.simulate.supervisor import SimSupervisor
-from runner.simulate.training import Folder, Training
+from runner.simulate.training import SimCheckpoints, Training
 from runner.simulate.virtual_time import Agenda
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Store
@@ -34,19 +34,19 @@ from runner.store.protocol import Store
 SEND_RETRY_SECONDS = 1.0
 
 
-class Watcher(Protocol):
-    """Somebody who looks at the world and sees everything in it."""
+class WorldObserver(Protocol):
+    """An observer that sees everything in the world."""
 
-    def entry(self, world: World, entry: r.JournalEntry) -> None:
+    def on_entry(self, world: World, entry: r.JournalEntry) -> None:
         """An entry became durable and was applied, for the first time."""
         ...
 
-    def event(self, world: World) -> None:
-        """Something happened."""
+    def on_event(self, world: World) -> None:
+        """An event happened."""
         ...
 
-    def recovered(self, world: World, before: State | None, after: State) -> None:
-        """A supervisor has applied the journal and goes on."""
+    def on_recovered(self, world: World, before: State | None, after: State) -> None:
+        """A supervisor has applied the journal and leads."""
         ...
 
 
@@ -63,12 +63,12 @@ class World:
         trainings: Mapping[str, Training] | None = None,
         store: MemoryStore | None = None,
         open_store: Callable[[int], Store] | None = None,
-        watcher: Watcher | None = None,
+        watcher: WorldObserver | None = None,
         snapshot_entries: int = 25,
     ) -> None:
         """`trainings`: run name -> how its ranks behave; others train as `Training()` says."""
         self.cluster = policy.cluster
-        self.agenda = Agenda(self._happened)
+        self.agenda = Agenda(self._on_event)
         self.entries: list[r.JournalEntry] = []
         self.launches: list[tuple[float, str, AttemptId]] = []
         self._trainings = dict(trainings or {})
@@ -76,13 +76,13 @@ class World:
         self._net = self._contents.another()
         self._is_store_up = True
         self._watcher = watcher
-        self._folders: dict[str, Folder] = {}
+        self._folders: dict[str, SimCheckpoints] = {}
         local = policy.cluster.local
         names = [f"n{index}" for index in range(1, local.nodes + local.spares + 1)]
         self._local = tuple(names)
         self.machines = {name: SimNode(name, self) for name in names}
-        self.gangs = Gangs(self.agenda, self.machines, self._training_of, self.folder)
-        self.places = Places(self.agenda, self.machines, self.folder)
+        self.gangs = SimGangs(self.agenda, self.machines, self._training_of, self.folder)
+        self.actions = SimActions(self.agenda, self.machines, self.folder)
         opened = open_store or (lambda _life: self._contents.another())
         self.supervisor = SimSupervisor(
             policy, partial(self._open, opened), self, snapshot_entries=snapshot_entries
@@ -91,16 +91,16 @@ class World:
             self.agenda.every(self.cluster.heartbeat_seconds, machine.heartbeat)
         self.agenda.after(0.0, self.supervisor.start)
 
-    # ---- looking ----------------------------------------------------------------------------------------------------
+    # ---- observations ----------------------------------------------------------------------------------------------------
 
     @property
     def now(self) -> float:
-        """Virtual seconds since the beginning."""
+        """Virtual seconds since the start."""
         return self.agenda.now
 
     @property
     def state(self) -> State:
-        """What the controller knows."""
+        """The controller's state."""
         return self.supervisor.controller.state
 
     @property
@@ -108,31 +108,31 @@ class World:
         """Names of the nodes whose agents can be started."""
         return self._local
 
-    def folder(self, run: int) -> Folder:
-        """Return the checkpoints of a run: those of its name, as a run started again goes on from them."""
-        return self._folders.setdefault(self.state.runs[run].spec.name, Folder())
+    def folder(self, run: int) -> SimCheckpoints:
+        """Return the checkpoints of a run: those of its name, because a run started again continues from them."""
+        return self._folders.setdefault(self.state.runs[run].spec.name, SimCheckpoints())
 
     def run_until(self, time: float) -> None:
         """Let time pass."""
         self.agenda.run_until(time)
 
-    def at(self, time: float, what: Callable[[], object]) -> None:
-        """Let something happen at a time."""
-        self.agenda.at(time, what)
+    def at(self, time: float, event: Callable[[], object]) -> None:
+        """Plan an event."""
+        self.agenda.at(time, event)
 
-    def _happened(self) -> None:
+    def _on_event(self) -> None:
         if self._watcher is not None:
-            self._watcher.event(self)
+            self._watcher.on_event(self)
 
     def _training_of(self, run: str) -> Training:
         return self._trainings.get(run, Training())
 
     # ---- people -----------------------------------------------------------------------------------------------------
 
-    def ask(self, request: Request) -> None:
-        """Put a person's request into the store; while it is down, they try again."""
+    def submit_request(self, request: Request) -> None:
+        """Append a person's request to the store; while it is down, they try again."""
         if not self._is_store_up:
-            self.agenda.after(SEND_RETRY_SECONDS, lambda: self.ask(request))
+            self.agenda.after(SEND_RETRY_SECONDS, lambda: self.submit_request(request))
             return
         self._net.append("requests", wire.encode(request))
         self.agenda.after(LATENCY, self.supervisor.notify)
@@ -146,7 +146,7 @@ class World:
         return store
 
     def lose_store(self, seconds: float) -> None:
-        """Take the store away from everybody for a while."""
+        """Make the store unreachable for a while."""
         handle = self.supervisor.store
         assert isinstance(handle, MemoryStore)
         self._is_store_up = False
@@ -178,75 +178,75 @@ class World:
         batch = self._net.read(streams={stream: after}, registers={}, timeout_seconds=0)
         return [(item.number, wire.decode(item.payload)) for item in batch.items.get(stream, ())]
 
-    def post(self, fact: object) -> None:
+    def append_signal(self, fact: object) -> None:
         """Append a durable signal."""
         self._net.append("signals", wire.encode(fact))
         self.supervisor.notify()
 
-    def beat(self, beat: Heartbeat) -> None:
-        """Hand a heartbeat on; one that nobody listens to is lost."""
+    def send_heartbeat(self, beat: Heartbeat) -> None:
+        """Deliver a heartbeat; without a supervisor it is lost."""
         self.supervisor.on_heartbeat(beat)
 
-    # ---- what the lead acts on --------------------------------------------------------------------------------------
+    # ---- the environment of the supervisor --------------------------------------------------------------------------------------
 
     def on_written(self, node: str) -> None:
-        """Let the node read what there is."""
+        """Let the node read its register and tasks."""
         for machine in list(self.machines.values()):
             if machine.name == node:
                 self.agenda.after(LATENCY, machine.read)
 
     def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
         """Start an action."""
-        self.places.perform(action, report)
+        self.actions.perform(action, report)
 
     def on_recovered(self, before: State | None, after: State) -> None:
-        """Tell the watcher."""
+        """Tell the observer."""
         if self._watcher is not None:
-            self._watcher.recovered(self, before, after)
+            self._watcher.on_recovered(self, before, after)
 
     def on_entry(self, entry: r.JournalEntry) -> None:
-        """Keep the entry and tell the watcher."""
+        """Keep the entry, and tell the observer."""
         self.entries.append(entry)
         if self._watcher is not None:
-            self._watcher.entry(self, entry)
+            self._watcher.on_entry(self, entry)
 
-    # ---- what machines stand in -------------------------------------------------------------------------------------
+    # ---- the environment of nodes -------------------------------------------------------------------------------------
 
-    def spawned(self, plan: LaunchPlan, epoch: int) -> None:
-        """Note the launch."""
+    def on_ranks_started(self, plan: LaunchPlan, epoch: int) -> None:
+        """Record the launch."""
         node = next(
             name
             for name, machine in self.machines.items()
             if machine.share is not None and machine.share.plan is plan
         )
         self.launches.append((self.now, node, plan.attempt))
-        self.gangs.spawned(plan, epoch)
+        self.gangs.on_ranks_started(plan, epoch)
 
-    def rank_died(self, attempt: AttemptId) -> None:
+    def on_rank_died(self, attempt: AttemptId) -> None:
         """Let its peers notice."""
-        self.gangs.rank_died(attempt)
+        self.gangs.on_rank_died(attempt)
 
-    def ask_gang(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
-        """Hand a request to the ranks."""
-        return self.gangs.ask(attempt, request_id, request)
+    def request_gang(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
+        """Pass a request to the ranks."""
+        return self.gangs.submit_request(attempt, request_id, request)
 
     def last_step(self, attempt: AttemptId) -> int | None:
         """Return the last step a gang has reported."""
         return self.gangs.last_step(attempt)
 
     def phase(self, attempt: AttemptId) -> str:
-        """Return what a gang says it is doing."""
+        """Return the phase that a gang reports."""
         return self.gangs.phase(attempt)
 
     def writes(self, attempt: AttemptId) -> tuple[int, float]:
-        """Return how often a script's rank 0 has written to its output, and the seconds between two."""
+        """Return how many lines a script's rank 0 has written, and the seconds between two."""
         return self.gangs.writes(attempt)
 
     def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, StartPhase]:
         """Return the slowest of some ranks in each phase of the start."""
         return self.gangs.start(attempt, ranks)
 
-    def strike(self, fault: str, node: str, rank: int | None) -> None:
+    def inject_fault(self, fault: str, node: str, rank: int | None) -> None:
         """Carry out a drill."""
         if fault == "kill-node":
             self.kill_node(node)
@@ -261,7 +261,7 @@ class World:
 
     # ---- faults -----------------------------------------------------------------------------------------------------
 
-    def _machine_with(self, rank: int, run: str) -> SimNode | None:
+    def _machine_of(self, rank: int, run: str) -> SimNode | None:
         for machine in self.machines.values():
             share = machine.share
             if share is not None and rank in share.ranks and share.plan.run == run:
@@ -270,33 +270,33 @@ class World:
 
     def kill_rank(self, rank: int, run: str, *, code: int = -9) -> None:
         """End a rank."""
-        machine = self._machine_with(rank, run)
+        machine = self._machine_of(rank, run)
         if machine is not None:
             machine.end_rank(rank, code)
 
     def stop_rank(self, rank: int, run: str) -> None:
-        """SIGSTOP: nobody dies, nothing moves."""
-        machine = self._machine_with(rank, run)
+        """SIGSTOP a rank: it is alive and does not move."""
+        machine = self._machine_of(rank, run)
         if machine is not None:
             machine.stop_rank(rank)
 
     def kill_agent(self, node: str) -> None:
-        """Only the agent dies."""
+        """Kill the agent alone."""
         self.machines[node].agent = False
 
     def kill_node(self, node: str) -> None:
-        """Agent, keeper and ranks at once."""
+        """Kill agent, keeper and ranks at once."""
         self.machines[node].die()
 
     def boot_node(self, node: str) -> None:
-        """Somebody starts an agent there by hand."""
+        """Start an agent there by hand."""
         self.machines[node].boot()
 
-    def bring_machine(self, node: str, like: str = "") -> None:
-        """Switch on a machine of nobody's that calls itself so; `like`: it is the hardware of that node."""
+    def add_machine(self, node: str, like: str = "") -> None:
+        """Start a new machine that claims this node name; `like`: it has that node's hardware."""
         hardware = self.machines[like].hardware if like else f"board:new{len(self.machines)}"
         machine = SimNode(node, self, hardware=hardware)
-        # its folder was copied
+        # Its folder was copied.
         if like == node:
             machine.incarnation = self.machines[node].incarnation
         self.machines[f"{node}#{len(self.machines)}"] = machine
@@ -304,73 +304,73 @@ class World:
         machine.boot()
 
     def kill_machine(self, node: str) -> None:
-        """Switch off whoever calls itself so."""
+        """Kill every machine that claims this node name."""
         for machine in self.machines.values():
             if machine.name == node:
                 machine.die()
 
-    def spoil_node(self, node: str, verdict: Verdict = "FAIL") -> None:
-        """Let its checks end so from now on; PASS mends it, hang has them never end."""
+    def set_check_outcome(self, node: str, verdict: Verdict = "FAIL") -> None:
+        """Set how its checks end from now on; hang: never."""
         self.machines[node].verdict = verdict
 
     def announce(self, node: str, notice: NoticeKind, seconds: float | None = None) -> None:
         """Announce that the node will be taken away."""
-        self.machines[node].take_notice(notice, seconds)
+        self.machines[node].on_notice(notice, seconds)
 
     def kill_keeper(self, node: str) -> None:
-        """Only the keeper dies, and its ranks with it."""
-        self.machines[node].lose_keeper()
+        """Kill the keeper and its ranks."""
+        self.machines[node].kill_keeper_and_ranks()
 
-    def cut_link(self, node: str) -> None:
-        """The node lives on and can neither hear nor be heard."""
-        self.machines[node].cut = True
+    def partition_node(self, node: str) -> None:
+        """Cut the node off from store and probes; it lives on."""
+        self.machines[node].partitioned = True
 
     def isolate_node(self, node: str) -> None:
-        """The node lives on and nobody reaches it, the peers of its ranks neither."""
+        """Cut the node off from everything, the peers of its ranks included; it lives on."""
         self.machines[node].isolate()
 
-    def mend_link(self, node: str) -> None:
-        """The node hears and is heard again."""
-        self.machines[node].mend()
+    def reconnect_node(self, node: str) -> None:
+        """Reconnect the node."""
+        self.machines[node].reconnect()
 
     def hang_agent(self, node: str) -> None:
-        """The agent is alive, deaf and dumb."""
-        self.machines[node].mute = True
+        """Hang the agent: alive, and doing nothing."""
+        self.machines[node].agent_hung = True
 
-    def free_agent(self, node: str) -> None:
-        """The agent goes on."""
-        self.machines[node].mute = False
+    def resume_agent(self, node: str) -> None:
+        """Resume the agent."""
+        self.machines[node].agent_hung = False
         self.machines[node].resume()
 
     def remove_program(self, node: str) -> None:
-        """Ranks cannot be started there any more."""
+        """Make the start of ranks fail there."""
         self.machines[node].program_missing = True
 
-    def cool_node(self, node: str, *words: str) -> None:
-        """Ranks cannot be forked there any more; the words say why."""
+    def disable_forking(self, node: str, *words: str) -> None:
+        """Make forking of ranks fail there; the words say why."""
         self.machines[node].cold = " ".join(words)
 
-    def stick_launches(self, node: str) -> None:
-        """Let launches on it never come to anything, without a word."""
+    def stall_launches(self, node: str) -> None:
+        """Make launches there never finish, without a report."""
         self.machines[node].is_stuck = True
 
     def hold_devices(self, node: str, devices: int = 1) -> None:
-        """Something keeps memory of so many of its devices."""
+        """Let another process use memory of so many of its devices."""
         self.machines[node].devices_held = devices
 
     def free_devices(self, node: str) -> None:
-        """The memory is released."""
+        """Release that memory."""
         self.machines[node].free_devices()
 
     def wedge_rank(self, node: str, rank: int) -> None:
-        """Let a rank outlive SIGKILL (state D)."""
-        self.machines[node].undying = (rank,)
+        """Let a rank survive SIGKILL (state D)."""
+        self.machines[node].unkillable = (rank,)
 
-    def tear_checkpoint(self, step: int, run: int = 1) -> None:
+    def corrupt_checkpoint(self, step: int, run: int = 1) -> None:
         """Flip a bit in every checkpoint of that step."""
         for sealed in self.folder(run).sealed:
             if sealed.step == step:
-                sealed.torn = True
+                sealed.corrupt = True
 
     def crash_supervisor(self) -> None:
         """Kill the supervisor."""

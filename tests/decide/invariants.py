@@ -256,7 +256,7 @@ class Watching:
         # what the journal says
         self._state = State()
 
-    def entry(self, world: World, entry: r.JournalEntry) -> None:
+    def on_entry(self, world: World, entry: r.JournalEntry) -> None:
         """Check an entry."""
         self._follow(entry)
         self.books.take(entry)
@@ -269,7 +269,7 @@ class Watching:
                 ranks = share.ranks if share is not None else {}
                 check(not ranks, f"{record.node} still runs {ranks}: {record}")
 
-    def event(self, world: World) -> None:
+    def on_event(self, world: World) -> None:
         """Check the real condition of the cluster, whenever ranks were started: only then can a gang come to life."""
         if len(world.launches) == self._num_launches:
             return
@@ -278,7 +278,7 @@ class Watching:
             live = world.gangs.live(run)
             check(len(live) <= 1, f"two live gangs at {world.now:.2f}: {live}")
 
-    def recovered(self, world: World, before: State | None, after: State) -> None:
+    def on_recovered(self, world: World, before: State | None, after: State) -> None:
         """Compare what a new supervisor knows with what the journal says: what the dead one knew besides is void."""
         if before is None:
             return

@@ -38,7 +38,7 @@ from runner.facts.specs.runbook import Runbook
 from runner.facts.wire import from_plain
 from runner.load.runbooks import load_runbooks
 from runner.simulate.training import Training
-from runner.simulate.world import Watcher, World
+from runner.simulate.world import World, WorldObserver
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Store
 
@@ -100,7 +100,7 @@ class Scenario:
     def build(
         self,
         *,
-        watcher: Watcher | None = None,
+        watcher: WorldObserver | None = None,
         store: MemoryStore | None = None,
         open_store: Callable[[int], Store] | None = None,
     ) -> World:
@@ -205,7 +205,7 @@ Maker = Callable[[Scenario, World, str, list[str]], Deed]
 def _request(make: Callable[[Scenario, str, list[str]], Request]) -> Maker:
     def deed(scenario: Scenario, world: World, name: str, words: list[str]) -> Deed:
         request = make(scenario, name, words)
-        return lambda: world.ask(request)
+        return lambda: world.submit_request(request)
 
     return deed
 
@@ -262,7 +262,7 @@ def _budget(table: str) -> Maker:
     """Let so many actions of a kind hang or fail."""
 
     def deed(_: Scenario, world: World, __: str, words: list[str]) -> Deed:
-        budgets: dict[str, int] = getattr(world.places, table)
+        budgets: dict[str, int] = getattr(world.actions, table)
         return lambda: budgets.update({words[0]: int(words[1])})
 
     return deed
@@ -282,25 +282,25 @@ DEEDS: Mapping[str, Maker] = {
     "kill-rank": _on_rank("kill_rank"),
     "stop-rank": _on_rank("stop_rank"),
     "announce": _named("announce"),
-    "bring-machine": _named("bring_machine"),
+    "bring-machine": _named("add_machine"),
     "kill-machine": _named("kill_machine"),
-    "spoil-node": _named("spoil_node"),
+    "spoil-node": _named("set_check_outcome"),
     "kill-agent": _named("kill_agent"),
     "kill-keeper": _named("kill_keeper"),
     "kill-node": _named("kill_node"),
     "boot-node": _named("boot_node"),
-    "cut-link": _named("cut_link"),
+    "cut-link": _named("partition_node"),
     "isolate-node": _named("isolate_node"),
-    "mend-link": _named("mend_link"),
+    "mend-link": _named("reconnect_node"),
     "hang-agent": _named("hang_agent"),
-    "free-agent": _named("free_agent"),
+    "free-agent": _named("resume_agent"),
     "remove-program": _named("remove_program"),
-    "cool-node": _named("cool_node"),
-    "stick-launches": _named("stick_launches"),
+    "cool-node": _named("disable_forking"),
+    "stick-launches": _named("stall_launches"),
     "hold-devices": _named("hold_devices"),
     "free-devices": _named("free_devices"),
     "wedge-rank": _named("wedge_rank"),
-    "tear-checkpoint": _named("tear_checkpoint"),
+    "tear-checkpoint": _named("corrupt_checkpoint"),
     "lose-store": _named("lose_store"),
     "kill-supervisor": _named("crash_supervisor"),
     "pause-supervisor": _named("pause_supervisor"),

@@ -30,7 +30,7 @@ def gang_of_64() -> World:
         Policy(cluster=cluster, runbooks=runbooks()),
         trainings={"a": Training(phases=PHASES, goal=1000)},
     )
-    world.at(1.0, lambda: world.ask(StartRun(id="q1", by="ann", spec=spec)))
+    world.at(1.0, lambda: world.submit_request(StartRun(id="q1", by="ann", spec=spec)))
     world.at(20.0, lambda: world.kill_rank(77, "a"))
     world.run_until(40.0)
     return world

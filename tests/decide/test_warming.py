@@ -221,7 +221,7 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
     """The View has state and memory from the heartbeat, and of a run why its ranks were not forked."""
     story = Story(ONE_RUN)
     for name, reason in (("n1", "no memory"), ("n2", "another reason")):
-        story.world.cool_node(name, reason)
+        story.world.disable_forking(name, reason)
     story.until(8.0)
     story.world.kill_node("n2")
     story.until(14.0)
