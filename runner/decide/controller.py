@@ -55,14 +55,14 @@ class Controller:
 
     def decide(self, fact: object, now: float) -> tuple[object, ...]:
         """Return the records that this input leads to. Changes nothing of the state; unknown kinds lead to nothing."""
-        draft = Decision(state=self.state, policy=self.policy, now=now)
+        decision = Decision(state=self.state, policy=self.policy, now=now)
         handler = _INPUTS.get(type(fact))
         if handler is not None and self._is_believed(fact):
-            handler(draft, fact)
-        if type(fact) is r.Settle and not draft.records:
+            handler(decision, fact)
+        if type(fact) is r.Settle and not decision.records:
             self._outlook.is_settled = True
-        check_moves(self.state, draft.records)
-        return tuple(draft.records)
+        check_moves(self.state, decision.records)
+        return tuple(decision.records)
 
     def _is_believed(self, fact: object) -> bool:
         """Whether an input counts: of a displaced agent's signals only NodeJoined does."""
@@ -94,76 +94,76 @@ class Controller:
         return lifecycle.has_closed(self.state)
 
 
-def _settle(draft: Decision, fact: object) -> None:
+def _settle(decision: Decision, fact: object) -> None:
     """Ask in turn what is overdue, fleet and runs, and stop at the first that has something to say: later ones may depend on it."""
-    _tick(draft, fact)
-    if not draft.records:
-        lifecycle.settle(draft)
-    if not draft.records:
-        failure_domains.settle(draft)
-    if draft.records:
+    _tick(decision, fact)
+    if not decision.records:
+        lifecycle.settle(decision)
+    if not decision.records:
+        failure_domains.settle(decision)
+    if decision.records:
         return
-    for run in in_order(reconcile.unsettled(draft)):
-        reconcile.settle(draft, run)
-        if draft.records:
+    for run in in_order(reconcile.unsettled(decision)):
+        reconcile.settle(decision, run)
+        if decision.records:
             return
-    if not draft.records:
-        lifecycle.settle_closing(draft)
+    if not decision.records:
+        lifecycle.settle_closing(decision)
 
 
-def _tick(draft: Decision, fact: object) -> None:
+def _tick(decision: Decision, fact: object) -> None:
     """End an action whose deadline has passed: unknown, neither success nor failure.
 
     One at a time: what follows from it may concern the next, so that is asked about once this one is applied.
     """
-    for item in draft.state.actions.values():
-        if draft.now >= item.issued_at + item.action.deadline_seconds:
+    for item in decision.state.actions.values():
+        if decision.now >= item.issued_at + item.action.deadline_seconds:
             message = f"no outcome within {item.action.deadline_seconds:g} s"
             _end_action(
-                draft,
+                decision,
                 item.action,
                 ActionResult(id=item.action.id, outcome="unknown", message=message),
             )
             return
 
 
-def _on_result(draft: Decision, result: ActionResult) -> None:
-    item = draft.state.actions.get(result.id)
+def _on_result(decision: Decision, result: ActionResult) -> None:
+    item = decision.state.actions.get(result.id)
     # later results of the same action are history
     if item is not None:
-        _end_action(draft, item.action, result)
+        _end_action(decision, item.action, result)
 
 
-def _end_action(draft: Decision, action: Action, result: ActionResult) -> None:
-    draft.add(
+def _end_action(decision: Decision, action: Action, result: ActionResult) -> None:
+    decision.add(
         r.ActionEnded(
             id=action.id, outcome=result.outcome, message=result.message, detail=dict(result.detail)
         )
     )
     consequence = _RESULTS.get(action.action)
     if consequence is not None:
-        consequence(draft, action, result)
+        consequence(decision, action, result)
 
 
-def _on_finding(draft: Decision, finding: Finding) -> None:
+def _on_finding(decision: Decision, finding: Finding) -> None:
     handler = _FINDINGS.get(fault_kind(finding.fault).judged_by, non_fatal.on_noted)
-    handler(draft, finding)
+    handler(decision, finding)
 
 
-def _on_lines(draft: Decision, said: s.LinesMatched) -> None:
+def _on_lines(decision: Decision, said: s.LinesMatched) -> None:
     """Lines of a gang that lives wait for what becomes of it; all others explain what did."""
-    attempt = draft.state.attempt_of(said.attempt)
+    attempt = decision.state.attempt_of(said.attempt)
     if said.living and attempt is not None and attempt.state in LAUNCHED:
-        pending_evidence.on_lines_kept(draft, said)
+        pending_evidence.on_lines_kept(decision, said)
     else:
-        diagnosis.on_lines_matched(draft, said)
+        diagnosis.on_lines_matched(decision, said)
 
 
-def _on_task_ended(draft: Decision, action: Action, result: ActionResult) -> None:
+def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:
     if action.read(NodeTask).task == "check":
-        admission_checks.on_checked(draft, action, result)
+        admission_checks.on_checked(decision, action, result)
     else:
-        requests.on_task_ended(draft, action, result)
+        requests.on_task_ended(decision, action, result)
 
 
 _FINDINGS: dict[JudgedBy, Callable[[Decision, Finding], None]] = {

@@ -28,33 +28,34 @@ from runner.facts.wording import join_words, known_words
 MAX_GROUPS_NAMED = 4
 
 
-def on_request(draft: Decision, request: Request) -> None:
+def on_request(decision: Decision, request: Request) -> None:
     """Answer a request; one whose id is known already is not done again."""
-    if request.id in draft.state.requests:
+    if request.id in decision.state.requests:
         return
-    if draft.state.closing and not isinstance(request, ShutDown):
-        draft.answer_new(request, "refused", "the cluster is shutting down")
+    if decision.state.closing and not isinstance(request, ShutDown):
+        decision.answer_new(request, "refused", "the cluster is shutting down")
         return
-    HANDLERS[type(request)](draft, request)
+    HANDLERS[type(request)](decision, request)
 
 
-def _shut_down(draft: Decision, request: ShutDown) -> None:
-    draft.add(r.ClusterClosing(by=request.by, request=request.id))
-    draft.answer_new(request, "open", "stopping runs, then agents")
+def _shut_down(decision: Decision, request: ShutDown) -> None:
+    decision.add(r.ClusterClosing(by=request.by, request=request.id))
+    decision.answer_new(request, "open", "stopping runs, then agents")
 
 
-def _start_run(draft: Decision, request: StartRun) -> None:
-    spec, state = request.spec, draft.state
+def _start_run(decision: Decision, request: StartRun) -> None:
+    spec, state = request.spec, decision.state
     twin = next(
         (run for run in state.runs.values() if run.spec.name == spec.name and _is_live(run)), None
     )
     if twin is not None:
         text = f"name: {spec.name!r} is run {twin.run}, which is {twin.state}; stop it first or choose another name"
-        draft.answer_new(request, "refused", text)
+        decision.answer_new(request, "refused", text)
         return
     # A node that has not joined yet will have what the cluster says; one that has joined says it itself.
     slots_of = {
-        node.node: node.slots or draft.policy.cluster.local.slots for node in state.nodes.values()
+        node.node: node.slots or decision.policy.cluster.local.slots
+        for node in state.nodes.values()
     }
     fits = [
         node
@@ -67,15 +68,15 @@ def _start_run(draft: Decision, request: StartRun) -> None:
             f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but only {len(fits)} of "
             f"{len(state.nodes)} nodes are there with enough slots (largest node: {slots}); ask for less or add nodes"
         )
-        draft.answer_new(request, "refused", text)
+        decision.answer_new(request, "refused", text)
         return
     run = state.next_run
     admitted = Run(run=run, spec=spec, user=request.user)
-    draft.add(r.RunAdmitted(run=run, spec=spec, user=request.user))
-    kept = _carry_over(draft, admitted)
-    folder = run_folder(draft.policy.cluster, admitted)
+    decision.add(r.RunAdmitted(run=run, spec=spec, user=request.user))
+    kept = _carry_over(decision, admitted)
+    folder = run_folder(decision.policy.cluster, admitted)
     torn = _torn(spec)
-    draft.answer_new(request, "done", f"run {run}; files in {folder}{kept}{torn}", run=run)
+    decision.answer_new(request, "done", f"run {run}; files in {folder}{kept}{torn}", run=run)
 
 
 def _torn(spec: RunSpec) -> str:
@@ -90,20 +91,20 @@ def _torn(spec: RunSpec) -> str:
     )
 
 
-def _carry_over(draft: Decision, run: Run) -> str:
+def _carry_over(decision: Decision, run: Run) -> str:
     """Keep the remedies of the run whose checkpoints this one goes on from: a restart must not put them back silently."""
-    folder = checkpoint_folder(draft.policy.cluster, run)
+    folder = checkpoint_folder(decision.policy.cluster, run)
     before = [
         known
-        for known in draft.state.runs.values()
-        if folder and checkpoint_folder(draft.policy.cluster, known) == folder
+        for known in decision.state.runs.values()
+        if folder and checkpoint_folder(decision.policy.cluster, known) == folder
     ]
     if not before or not before[-1].remedies:
         return ""
     by, remedies = f"run {before[-1].run}", before[-1].remedies
     for name, value in remedies.items():
         remedy = REMEDIES[name]
-        draft.add(r.RemedyAdded(run=run.run, remedy=remedy.name, value=value, by=by))
+        decision.add(r.RemedyAdded(run=run.run, remedy=remedy.name, value=value, by=by))
     return (
         f"; goes on from {by}, with its {join_words([f'{k} {v:g}' for k, v in remedies.items()])}"
     )
@@ -115,37 +116,37 @@ def _is_live(run: Run) -> bool:
     )
 
 
-def _find(draft: Decision, request: Request, name: str) -> Run | None:
+def _find(decision: Decision, request: Request, name: str) -> Run | None:
     """Find a live run by name or number, or refuse with the known ones."""
-    runs = [run for run in draft.state.runs.values() if _is_live(run)]
+    runs = [run for run in decision.state.runs.values() if _is_live(run)]
     found = next((run for run in runs if name in (run.spec.name, str(run.run))), None)
     if found is None:
         known = known_words(name, [run.spec.name for run in runs], label="live runs")
-        draft.answer_new(request, "refused", f"no live run {name!r}; {known}")
+        decision.answer_new(request, "refused", f"no live run {name!r}; {known}")
     return found
 
 
-def _stop_run(draft: Decision, request: StopRun) -> None:
-    run = _find(draft, request, request.run)
+def _stop_run(decision: Decision, request: StopRun) -> None:
+    run = _find(decision, request, request.run)
     if run is None:
         return
     # its ranks are still being ended
     if run.state not in ("active", "waiting"):
-        draft.answer_new(request, "done", f"the run has {run.state} already", run=run.run)
+        decision.answer_new(request, "done", f"the run has {run.state} already", run=run.run)
         return
-    draft.answer_new(request, "open", "stopping at the next step boundary", run=run.run)
+    decision.answer_new(request, "open", "stopping at the next step boundary", run=run.run)
 
 
-def _add_remedy(draft: Decision, request: ChangeLr) -> None:
-    run = _find(draft, request, request.run)
+def _add_remedy(decision: Decision, request: ChangeLr) -> None:
+    run = _find(decision, request, request.run)
     if run is None:
         return
     problem = _remedy_problem(request, run)
     if problem:
-        draft.answer_new(request, "refused", problem, run=run.run)
+        decision.answer_new(request, "refused", problem, run=run.run)
         return
     (remedy,) = request.remedies
-    draft.add(
+    decision.add(
         r.RemedyAdded(
             run=run.run,
             remedy=remedy.name,
@@ -155,7 +156,7 @@ def _add_remedy(draft: Decision, request: ChangeLr) -> None:
         )
     )
     text = "will be in effect after a checkpoint and a relaunch; answered with the value read back"
-    draft.answer_new(request, "open", text, run=run.run)
+    decision.answer_new(request, "open", text, run=run.run)
 
 
 def _remedy_problem(request: ChangeLr, run: Run) -> str:
@@ -175,13 +176,13 @@ def _remedy_problem(request: ChangeLr, run: Run) -> str:
     )
 
 
-def _drill(draft: Decision, request: Drill) -> None:
-    run = _find(draft, request, request.run)
+def _drill(decision: Decision, request: Drill) -> None:
+    run = _find(decision, request, request.run)
     if run is None:
         return
     attempt = run.attempt
     if attempt is None or attempt.state not in ("launching", "running"):
-        draft.answer_new(
+        decision.answer_new(
             request,
             "refused",
             f"run {run.spec.name!r} has no running attempt to break",
@@ -190,7 +191,7 @@ def _drill(draft: Decision, request: Drill) -> None:
         return
     node, problem = _victim(request, run, attempt.nodes)
     if node is None:
-        draft.answer_new(request, "refused", problem, run=run.run)
+        decision.answer_new(request, "refused", problem, run=run.run)
         return
     reason = f"drill for {request.by}"
     if request.fault == "ask-ranks":
@@ -203,16 +204,16 @@ def _drill(draft: Decision, request: Drill) -> None:
         }
         for name in attempt.nodes:
             work = NodeTask(node=name, task="ask_ranks", epoch=attempt.epoch, args=args)
-            draft.issue(work, reason, run=run.run)
+            decision.issue(work, reason, run=run.run)
         text = f"rank {request.rank} was told to die at {point}"
-        draft.answer_new(request, "done", text, run=run.run)
+        decision.answer_new(request, "done", text, run=run.run)
         return
     args = {"fault": request.fault}
     if request.rank is not None:
         args["rank"] = request.rank
     work = NodeTask(node=node, task="drill", epoch=attempt.epoch, args=args, request=request.id)
-    draft.issue(work, reason, run=run.run, deadline_seconds=10.0)
-    draft.answer_new(request, "open", f"{request.fault} on {node}", run=run.run)
+    decision.issue(work, reason, run=run.run, deadline_seconds=10.0)
+    decision.answer_new(request, "open", f"{request.fault} on {node}", run=run.run)
 
 
 def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str]:
@@ -232,16 +233,16 @@ def _victim(request: Drill, run: Run, nodes: list[str]) -> tuple[str | None, str
     return nodes[request.rank // run.spec.ranks_per_node], ""
 
 
-def on_task_ended(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:
     """Answer the person whose drill this was."""
     work = action.read(NodeTask)
-    request = draft.state.requests.get(work.request or "")
+    request = decision.state.requests.get(work.request or "")
     if request is None or request.state != "open":
         return
     state: r.RequestStateName = "done" if result.outcome in ("done", "unknown") else "failed"
     fault = work.args.get("fault", "")
     text = f"{fault} on {work.node}: {result.outcome} {result.message}".rstrip()
-    draft.answer(request, state, text)
+    decision.answer(request, state, text)
 
 
 HANDLERS: dict[type[Request], Callable[[Decision, Any], None]] = {

@@ -39,7 +39,7 @@ class LineageRow:
 
 
 @dataclass(slots=True, kw_only=True)
-class _Draft:
+class _Row:
     planned: r.AttemptPlanned
     planned_at: float
     remedies: dict[str, float]
@@ -54,7 +54,7 @@ class _Draft:
 class _Fold:
     run: int
     ledger: Ledger = field(default_factory=Ledger)
-    drafts: dict[AttemptId, _Draft] = field(default_factory=dict)
+    rows: dict[AttemptId, _Row] = field(default_factory=dict)
     remedies: dict[str, float] = field(default_factory=dict)
 
     def apply(self, entry: r.JournalEntry) -> None:
@@ -63,13 +63,13 @@ class _Fold:
             if isinstance(record, r.RemedyAdded) and record.run == self.run:
                 self.remedies = record.change.joined_to(self.remedies)
             elif isinstance(record, r.AttemptPlanned) and record.attempt.run == self.run:
-                self.drafts[record.attempt] = _Draft(
+                self.rows[record.attempt] = _Row(
                     planned=record, planned_at=entry.now, remedies=self.remedies
                 )
             elif isinstance(record, r.StepsAdvanced | r.AttemptChanged):
-                draft = self.drafts.get(record.attempt)
-                if draft is not None:
-                    _note(draft, record, entry.now)
+                row = self.rows.get(record.attempt)
+                if row is not None:
+                    _note(row, record, entry.now)
 
 
 def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:
@@ -85,30 +85,30 @@ def lineage(entries: Iterable[r.JournalEntry], run: int) -> list[LineageRow]:
         LineageRow(
             attempt=attempt,
             parent=account.attempts[attempt].parent,
-            cause=draft.planned.reason,
-            incident=draft.planned.incident,
+            cause=row.planned.reason,
+            incident=row.planned.incident,
             resume_step=account.attempts[attempt].base or 0,
-            first_step=draft.first_step,
-            last_step=draft.last_step,
+            first_step=row.first_step,
+            last_step=row.last_step,
             contributes=contributing.get(attempt),
-            nodes=draft.planned.nodes,
-            remedies=draft.remedies,
-            outcome=draft.outcome,
-            planned_at=draft.planned_at,
-            first_step_at=draft.first_step_at,
-            ended_at=draft.ended_at,
+            nodes=row.planned.nodes,
+            remedies=row.remedies,
+            outcome=row.outcome,
+            planned_at=row.planned_at,
+            first_step_at=row.first_step_at,
+            ended_at=row.ended_at,
         )
-        for attempt, draft in fold.drafts.items()
+        for attempt, row in fold.rows.items()
         if attempt in account.attempts
     ]
 
 
-def _note(draft: _Draft, record: r.StepsAdvanced | r.AttemptChanged, now: float) -> None:
+def _note(row: _Row, record: r.StepsAdvanced | r.AttemptChanged, now: float) -> None:
     if isinstance(record, r.StepsAdvanced):
-        if draft.first_step is None:
-            draft.first_step, draft.first_step_at = record.step, now
-        draft.last_step = max(record.step, draft.last_step or 0)
+        if row.first_step is None:
+            row.first_step, row.first_step_at = record.step, now
+        row.last_step = max(record.step, row.last_step or 0)
         return
-    draft.outcome = record.outcome or draft.outcome
+    row.outcome = record.outcome or row.outcome
     if record.state == "ended":
-        draft.ended_at = now
+        row.ended_at = now

@@ -87,11 +87,11 @@ def with_node(*, size: int = 4) -> tuple[State, Node]:
 def strike(state: State, node: Node, at: float) -> list[object]:
     """Let a node's hardware offend once; return what was decided, applied."""
     state.now = at
-    draft = Decision(state=state, policy=POLICY, now=at)
-    record_hardware_fault(draft, node, fault="node_silent", evidence="dead")
-    for record in draft.records:
+    decision = Decision(state=state, policy=POLICY, now=at)
+    record_hardware_fault(decision, node, fault="node_silent", evidence="dead")
+    for record in decision.records:
         apply_record(state, record)
-    return draft.records
+    return decision.records
 
 
 def state_of(state: State, name: str) -> str:
@@ -157,8 +157,8 @@ def test_refused_hardware_is_still_known_by_parts_that_it_has_lost() -> None:
     """A bad machine that comes back with another board, and then with other GPUs, does not get rid of its name."""
     state = known(machine("bad", "board:1", "gpu:a", refused=True))
     for parts in (("board:2", "gpu:a"), ("board:2", "gpu:b"), ("board:1", "gpu:c")):
-        draft = Decision(state=state, policy=POLICY, now=1.0)
+        decision = Decision(state=state, policy=POLICY, now=1.0)
         assert identify(state, parts[0], parts) == "bad"
-        see(draft, hardware="bad", node="n9", parts=parts)
-        for record in draft.records:
+        see(decision, hardware="bad", node="n9", parts=parts)
+        for record in decision.records:
             apply_record(state, record)

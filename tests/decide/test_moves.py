@@ -48,8 +48,8 @@ def test_a_controller_makes_no_decision_with_an_illegal_move(
 ) -> None:
     """Whoever asks it records the failure and goes on."""
 
-    def settle(draft: Decision) -> None:
-        draft.add(r.NodeChanged(node="n1", state="absent", reason="wrong"))
+    def settle(decision: Decision) -> None:
+        decision.add(r.NodeChanged(node="n1", state="absent", reason="wrong"))
 
     monkeypatch.setattr(lifecycle, "settle", settle)
     controller = Controller(Policy(cluster=ClusterSpec(name="c", state="/c")), state_with("active"))

@@ -19,21 +19,21 @@ from runner.rootcause.fingerprints import fingerprint
 
 
 def strike(
-    draft: Decision, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
+    decision: Decision, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
 ) -> None:
     """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
 
     `who` may hold node, rank, fingerprint, detected_after_seconds, and the step this very input said was reached.
     """
-    known = draft.state.incidents.get(run.incident or "")
+    known = decision.state.incidents.get(run.incident or "")
     mark = str(who.get("fingerprint") or fingerprint(fault))
     reached = who.pop("step", None)
     best = max(run.best_step, attempt.last_step or 0, reached if isinstance(reached, int) else 0)
     if known is not None and known.is_live and known.attempt == attempt.attempt:
-        _echo(draft, known, fault=fault, evidence=evidence, who=who)
+        _echo(decision, known, fault=fault, evidence=evidence, who=who)
         if awaits_probe(known.fault) and not awaits_probe(fault):
             # The diagnosis goes on, the gang cannot.
-            end_attempt(draft, run, incident=known, outcome="crashed")
+            end_attempt(decision, run, incident=known, outcome="crashed")
         return
     if (
         known is not None
@@ -41,14 +41,14 @@ def strike(
         and known.fingerprint == mark
         and best <= (known.step or 0)
     ):
-        draft.add(
+        decision.add(
             r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt)
         )
-        explain(draft, attempt, known, reached=best)
+        explain(decision, attempt, known, reached=best)
         reason = f"the same again ({mark}), no new step since step {known.step}"
-        _answer(draft, run, attempt, known, reason=reason, reached=best)
+        _answer(decision, run, attempt, known, reason=reason, reached=best)
         return
-    incident = draft.open_incident(
+    incident = decision.open_incident(
         fault,
         evidence,
         run=run.run,
@@ -56,43 +56,43 @@ def strike(
         step=best,
         **{**who, "fingerprint": mark},
     )
-    explain(draft, attempt, incident, reached=best)
-    _answer(draft, run, attempt, incident, reason=evidence, reached=best)
+    explain(decision, attempt, incident, reached=best)
+    _answer(decision, run, attempt, incident, reason=evidence, reached=best)
 
 
-def _fruitless(draft: Decision, run: Run, attempt: Attempt, *, reached: int) -> int:
+def _fruitless(decision: Decision, run: Run, attempt: Attempt, *, reached: int) -> int:
     """Count the attempts in a row that made no progress, this one included; 0 when this one did."""
-    progressed = reached > attempt.best_before or run.has_proved_itself(draft.now)
+    progressed = reached > attempt.best_before or run.has_proved_itself(decision.now)
     return 0 if progressed else run.fruitless_attempts + 1
 
 
 def _echo(
-    draft: Decision, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
+    decision: Decision, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
 ) -> None:
     """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
     node = who.get("node")
     if awaits_probe(fault) and not awaits_probe(known.fault):
-        draft.add(
+        decision.add(
             r.IncidentAmended(
                 incident=known.incident, evidence=evidence, fault=fault, node=str(node), rank=None
             )
         )
     else:
-        draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
+        decision.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
 
 
 def _answer(
-    draft: Decision, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
+    decision: Decision, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
 ) -> None:
     """Answer what struck an attempt. Silence has ended nothing yet: a look from outside decides, not what an earlier one found."""
     if awaits_probe(incident.fault):
-        respond(draft, replace(incident, condition="always"), reason=reason)
+        respond(decision, replace(incident, condition="always"), reason=reason)
     else:
-        respond_or_stop(draft, run, attempt, incident, reason=reason, reached=reached)
+        respond_or_stop(decision, run, attempt, incident, reason=reason, reached=reached)
 
 
 def respond_or_stop(
-    draft: Decision,
+    decision: Decision,
     run: Run,
     attempt: Attempt,
     incident: Incident,
@@ -102,10 +102,10 @@ def respond_or_stop(
 ) -> None:
     """Answer what ends this attempt, or give up if it is one too many without progress."""
     best = max(run.best_step, attempt.last_step or 0) if reached is None else reached
-    fruitless = _fruitless(draft, run, attempt, reached=best)
+    fruitless = _fruitless(decision, run, attempt, reached=best)
     limit = run.spec.max_attempts_without_progress
     if fruitless >= limit:
         tried = f"{fruitless} attempts in a row ended without a new step (limit {limit})"
-        give_up(draft, incident, reason=f"{tried}; {reason}")
+        give_up(decision, incident, reason=f"{tried}; {reason}")
         return
-    respond(draft, incident, reason=reason)
+    respond(decision, incident, reason=reason)

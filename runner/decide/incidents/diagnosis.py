@@ -26,9 +26,9 @@ FRESH_SECONDS = 120.0
 LEAST_CONFIDENCE = 0.5
 
 
-def on_lines_matched(draft: Decision, said: LinesMatched) -> None:
+def on_lines_matched(decision: Decision, said: LinesMatched) -> None:
     """Judge the lines of one node together with those of the nodes that spoke before it."""
-    incident = _incident_of(draft.state, said.attempt)
+    incident = _incident_of(decision.state, said.attempt)
     if incident is None:
         return
     # Whatever a line says of its node: ours is the one that sent it. Files of one name stand on every node.
@@ -45,7 +45,7 @@ def on_lines_matched(draft: Decision, said: LinesMatched) -> None:
     known = incident.cause
     # Of one that is closed the lines are gone: an echo that comes late is judged without them.
     if incident.is_live or known is None or cause.confidence > known.confidence:
-        diagnose(draft, incident, cause, new)
+        diagnose(decision, incident, cause, new)
 
 
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
@@ -56,16 +56,20 @@ def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
     return None
 
 
-def diagnose(draft: Decision, incident: Incident, cause: Cause, matches: Sequence[Match]) -> None:
+def diagnose(
+    decision: Decision, incident: Incident, cause: Cause, matches: Sequence[Match]
+) -> None:
     """Write the cause down; an unknown one is recognised if an incident before had the same, or one that is alike."""
     if cause.template:
         known = {
             other.incident: other.cause.template
-            for other in draft.state.incidents.values()
+            for other in decision.state.incidents.values()
             if other.cause is not None and other.cause.template and other is not incident
         }
         cause = replace(cause, seen_in=last_alike(cause.template, known))
-    draft.add(r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches)))
+    decision.add(
+        r.IncidentDiagnosed(incident=incident.incident, cause=cause, matches=tuple(matches))
+    )
 
 
 def place_of(match: Match) -> tuple[str, str, int, str, str]:
@@ -114,22 +118,24 @@ def cause_of(verdict: Verdict) -> Cause:
 # ---- lines of a gang that lived ------------------------------------------------------------------------------------------
 
 
-def explain(draft: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> None:
+def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> None:
     """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
     lines = [
         kept.match
         for kept in attempt.kept
-        if _may_have_struck(kept, incident, reached=reached, now=draft.now)
+        if _may_have_struck(kept, incident, reached=reached, now=decision.now)
     ]
     verdict = verdict_on(lines)
     if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
         return
-    diagnose(draft, incident, cause, lines)
-    for known in draft.state.incidents.values():
+    diagnose(decision, incident, cause, lines)
+    for known in decision.state.incidents.values():
         is_of_lines = known.watched and known.cause is not None and known.node == cause.node
-        if is_of_lines and known.attempt == attempt.attempt and draft.is_live(known):
+        if is_of_lines and known.attempt == attempt.attempt and decision.is_live(known):
             reason = f"{incident.incident} came of it"
-            draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
+            decision.add(
+                r.IncidentChanged(incident=known.incident, state="resolved", reason=reason)
+            )
 
 
 def _may_have_struck(

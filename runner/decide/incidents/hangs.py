@@ -15,12 +15,12 @@ from runner.rootcause.hang_analysis import find_missing_ranks
 
 
 def own_rank_stacks(
-    draft: Decision, attempt: Attempt, terminated: RanksTerminated
+    decision: Decision, attempt: Attempt, terminated: RanksTerminated
 ) -> tuple[RankStack, ...]:
     """Return the stacks that a node reports of its own ranks, no more than may be kept."""
     if not terminated.stands or terminated.node not in attempt.nodes:
         return ()
-    size = draft.run_of(attempt.attempt).spec.ranks_per_node
+    size = decision.run_of(attempt.attempt).spec.ranks_per_node
     first = attempt.nodes.index(terminated.node) * size
     own = [
         replace(stack, ranks=tuple(rank for rank in stack.ranks if first <= rank < first + size))
@@ -30,32 +30,32 @@ def own_rank_stacks(
 
 
 def amend_with_missing_ranks(
-    draft: Decision, attempt: Attempt, node: str, stacks: Sequence[RankStack]
+    decision: Decision, attempt: Attempt, node: str, stacks: Sequence[RankStack]
 ) -> None:
     """Once `node` is the last that reports, name the missing ranks. It explains; actions already issued stand."""
-    incident = draft.state.incidents.get(attempt.incident or "")
+    incident = decision.state.incidents.get(attempt.incident or "")
     if incident is None or not (stacks or attempt.stands):
         return
-    nodes = draft.state.nodes
+    nodes = decision.state.nodes
     # A node in doubt may never report, so it is not waited for.
     if any(
         name != node and nodes[name].uncleared == attempt.attempt and nodes[name].state == "active"
         for name in attempt.nodes
     ):
         return
-    spec = draft.run_of(attempt.attempt).spec
+    spec = decision.run_of(attempt.attempt).spec
     missing = find_missing_ranks(
         merged([*attempt.stands, *stacks], most=MAX_STANDS_KEPT),
         nodes=attempt.nodes,
         ranks_per_node=spec.ranks_per_node,
         pipeline=spec.pipeline,
-        has_gpus=any(_has_gpus(draft, name) for name in attempt.nodes),
+        has_gpus=any(_has_gpus(decision, name) for name in attempt.nodes),
     )
     if missing is None or missing.evidence in incident.evidence:
         return
     # A stopped or blocked rank is named without this, and stays named.
     is_unnamed = incident.fault == "no_progress" and incident.node is None
-    draft.add(
+    decision.add(
         r.IncidentAmended(
             incident=incident.incident,
             evidence=missing.evidence,
@@ -65,6 +65,6 @@ def amend_with_missing_ranks(
     )
 
 
-def _has_gpus(draft: Decision, name: str) -> bool:
-    hardware = draft.state.hardware.get(draft.state.nodes[name].hardware)
+def _has_gpus(decision: Decision, name: str) -> bool:
+    hardware = decision.state.hardware.get(decision.state.nodes[name].hardware)
     return hardware is not None and any(part.startswith("gpu:") for part in hardware.parts)

@@ -16,23 +16,23 @@ from runner.facts.messages import records as r
 from runner.facts.specs.runbook import Runbook, RungVerb
 
 
-def respond(draft: Decision, incident: Incident, *, reason: str = "") -> None:
+def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None:
     """Take the next rung for this incident (or give up when there is none)."""
-    book = draft.policy.runbook_for(incident.fault)
+    book = decision.policy.runbook_for(incident.fault)
     if book is None:
-        give_up(draft, incident, reason=f"no runbook answers {incident.fault!r}")
+        give_up(decision, incident, reason=f"no runbook answers {incident.fault!r}")
         return
     chosen = next_rung(book, incident)
     if chosen is None:
         if _waits_for_evidence(book, incident):
             return
         give_up(
-            draft, incident, reason=f"every rung of {book.name} was tried; {reason}".rstrip("; ")
+            decision, incident, reason=f"every rung of {book.name} was tried; {reason}".rstrip("; ")
         )
         return
     index, tries = chosen
     rung = book.ladder[index]
-    draft.add(
+    decision.add(
         r.RungTaken(
             incident=incident.incident,
             runbook=book.name,
@@ -45,8 +45,8 @@ def respond(draft: Decision, incident: Incident, *, reason: str = "") -> None:
     # giving up pages by itself
     if rung.page and rung.do != "stop":
         text = f"{incident.incident} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
-        draft.page(text[:500], run=incident.run, incident=incident.incident)
-    RUNGS[rung.do](draft, incident, reason)
+        decision.page(text[:500], run=incident.run, incident=incident.incident)
+    RUNGS[rung.do](decision, incident, reason)
 
 
 def next_rung(book: Runbook, incident: Incident) -> tuple[int, int] | None:
@@ -66,43 +66,45 @@ def _waits_for_evidence(book: Runbook, incident: Incident) -> bool:
     return incident.condition == "always" and any(rung.when != "always" for rung in book.ladder)
 
 
-def _start_agent(draft: Decision, incident: Incident, reason: str) -> None:
+def _start_agent(decision: Decision, incident: Incident, reason: str) -> None:
     if incident.node is None:
-        _restart(draft, incident, reason)
+        _restart(decision, incident, reason)
         return
     work = StartAgent(node=incident.node)
-    draft.issue(work, reason or incident.fault, incident=incident.incident)
+    decision.issue(work, reason or incident.fault, incident=incident.incident)
 
 
-def _stop(draft: Decision, incident: Incident, reason: str) -> None:
-    give_up(draft, incident, reason=reason or f"{incident.fault}: the runbook says stop")
+def _stop(decision: Decision, incident: Incident, reason: str) -> None:
+    give_up(decision, incident, reason=reason or f"{incident.fault}: the runbook says stop")
 
 
-def _quarantine(draft: Decision, incident: Incident, reason: str) -> None:
-    node = draft.state.nodes.get(incident.node or "")
+def _quarantine(decision: Decision, incident: Incident, reason: str) -> None:
+    node = decision.state.nodes.get(incident.node or "")
     if node is not None:
-        quarantine(draft, node, reason=reason or incident.fault, incident=incident.incident)
-    _restart(draft, incident, reason)
+        quarantine(decision, node, reason=reason or incident.fault, incident=incident.incident)
+    _restart(decision, incident, reason)
 
 
-def _swap(draft: Decision, incident: Incident, reason: str) -> None:
-    node = draft.state.nodes.get(incident.node or "")
+def _swap(decision: Decision, incident: Incident, reason: str) -> None:
+    node = decision.state.nodes.get(incident.node or "")
     fault, name = incident.fault, incident.incident
-    if node is not None and draft.is_in_service(node):
-        draft.add(r.NodeChanged(node=node.node, state="lost", reason=fault, incident=name))
+    if node is not None and decision.is_in_service(node):
+        decision.add(r.NodeChanged(node=node.node, state="lost", reason=fault, incident=name))
         # An agent that hangs says nothing against its hardware.
         if incident.condition == "node_dead":
-            record_hardware_fault(draft, node, fault=fault, evidence=reason or fault, incident=name)
-    _restart(draft, incident, reason)
+            record_hardware_fault(
+                decision, node, fault=fault, evidence=reason or fault, incident=name
+            )
+    _restart(decision, incident, reason)
 
 
-def _restart(draft: Decision, incident: Incident, _reason: str) -> None:
-    run = draft.state.runs.get(incident.run or 0)
+def _restart(decision: Decision, incident: Incident, _reason: str) -> None:
+    run = decision.state.runs.get(incident.run or 0)
     if run is not None:
-        end_attempt(draft, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
+        end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
 
 
-def _watch(_draft: Decision, _incident: Incident, _reason: str) -> None:
+def _watch(_decision: Decision, _incident: Incident, _reason: str) -> None:
     """The run goes on."""
 
 
@@ -117,14 +119,14 @@ RUNGS: dict[RungVerb, Callable[[Decision, Incident, str], None]] = {
 }
 
 
-def give_up(draft: Decision, incident: Incident, *, reason: str) -> None:
+def give_up(decision: Decision, incident: Incident, *, reason: str) -> None:
     """End the incident without success, and its run with it: everything is kept, a person is told why."""
-    draft.add(r.IncidentChanged(incident=incident.incident, state="gave_up", reason=reason))
-    run = draft.state.runs.get(incident.run or 0)
+    decision.add(r.IncidentChanged(incident=incident.incident, state="gave_up", reason=reason))
+    run = decision.state.runs.get(incident.run or 0)
     if run is not None and run.state in ("active", "waiting"):
-        end_attempt(draft, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
-        end_run(draft, run, state="failed", reason=reason, gave_up=incident.incident)
-    draft.page(
+        end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
+        end_run(decision, run, state="failed", reason=reason, gave_up=incident.incident)
+    decision.page(
         f"{incident.incident} {incident.fault}: gave up: {reason}",
         run=incident.run,
         incident=incident.incident,
@@ -132,7 +134,7 @@ def give_up(draft: Decision, incident: Incident, *, reason: str) -> None:
 
 
 def end_run(
-    draft: Decision,
+    decision: Decision,
     run: Run,
     *,
     state: r.RunStateName,
@@ -144,35 +146,35 @@ def end_run(
 
     `message` is for those who asked; `gave_up` is the incident that ended the run, closed already.
     """
-    draft.add(r.RunChanged(run=run.run, state=state, reason=reason, incident=gave_up))
-    for incident in draft.state.incidents.values():
-        if draft.is_live(incident) and incident.run == run.run:
+    decision.add(r.RunChanged(run=run.run, state=state, reason=reason, incident=gave_up))
+    for incident in decision.state.incidents.values():
+        if decision.is_live(incident) and incident.run == run.run:
             closing: str = "gave_up" if state == "failed" else "resolved"
             why = f"the run {'failed' if state == 'failed' else 'was ' + state if state == 'stopped' else state}"
-            draft.add(r.IncidentChanged(incident=incident.incident, state=closing, reason=why))
+            decision.add(r.IncidentChanged(incident=incident.incident, state=closing, reason=why))
     for request_id in (*run.stop_requests, *run.settings_requests):
-        request = draft.state.requests[request_id]
+        request = decision.state.requests[request_id]
         is_done = request.request == "stop_run" and state != "failed"
         said = message or f"the run {state}: {reason}"
-        draft.answer(request, "done" if is_done else "failed", said)
+        decision.answer(request, "done" if is_done else "failed", said)
 
 
 def end_attempt(
-    draft: Decision, run: Run, *, incident: Incident | None, outcome: r.Outcome, reason: str = ""
+    decision: Decision, run: Run, *, incident: Incident | None, outcome: r.Outcome, reason: str = ""
 ) -> None:
     """End the run's live attempt now: all its nodes idle by SIGKILL. Nothing to do when it is ending already."""
     attempt = run.attempt
     if attempt is None or attempt.state in ("stopping", "ended"):
         return
     if attempt.state in ("preparing", "prepared"):
-        draft.add(
+        decision.add(
             r.AttemptChanged(
                 attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
             )
         )
         return
     name = incident.incident if incident else None
-    draft.add(
+    decision.add(
         r.AttemptChanged(
             attempt=attempt.attempt,
             state="stopping",
@@ -182,20 +184,20 @@ def end_attempt(
         )
     )
     # Where ranks hang is known only as long as they live.
-    stacks_seconds = draft.policy.cluster.stacks_seconds if outcome == "hung" else 0.0
-    idle(draft, attempt, stacks_seconds=stacks_seconds)
+    stacks_seconds = decision.policy.cluster.stacks_seconds if outcome == "hung" else 0.0
+    idle(decision, attempt, stacks_seconds=stacks_seconds)
 
 
 def idle(
-    draft: Decision, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
+    decision: Decision, attempt: Attempt, *, grace_seconds: float = 0.0, stacks_seconds: float = 0.0
 ) -> None:
     """Tell every node of an attempt to end its ranks; lost nodes too, should they come back."""
     for name in attempt.nodes:
-        if draft.state.nodes[name].attempt == attempt.attempt:
-            draft.add(
+        if decision.state.nodes[name].attempt == attempt.attempt:
+            decision.add(
                 r.Assigned(
                     node=name,
-                    epoch=draft.epoch(),
+                    epoch=decision.epoch(),
                     attempt=None,
                     grace_seconds=grace_seconds,
                     stacks_seconds=stacks_seconds,

@@ -21,25 +21,25 @@ MAX_EVIDENCE = 6
 MAX_WATCHED = 20
 
 
-def on_noted(draft: Decision, finding: Finding) -> None:
+def on_noted(decision: Decision, finding: Finding) -> None:
     """Take what a detector says of a gang that goes on."""
-    attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
+    attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
         return
-    run = draft.run_of(attempt.attempt)
-    known = _known(draft, run, finding)
+    run = decision.run_of(attempt.attempt)
+    known = _known(decision, run, finding)
     if finding.is_over:
         if known is not None:
-            _resolve(draft, known, finding.evidence)
+            _resolve(decision, known, finding.evidence)
     elif known is not None:
-        _again(draft, known, attempt, finding)
+        _again(decision, known, attempt, finding)
     else:
-        open_watched(draft, run, attempt, finding)
+        open_watched(decision, run, attempt, finding)
 
 
-def _known(draft: Decision, run: Run, finding: Finding) -> Incident | None:
+def _known(decision: Decision, run: Run, finding: Finding) -> Incident | None:
     """Return the watched incident that a finding belongs to: of the same fault, and of no other rank."""
-    for incident in reversed(draft.state.incidents.values()):
+    for incident in reversed(decision.state.incidents.values()):
         if (
             incident.watched
             and incident.is_live
@@ -62,12 +62,12 @@ def _is_same_place(incident: Incident, finding: Finding) -> bool:
     )
 
 
-def _again(draft: Decision, known: Incident, attempt: Attempt, finding: Finding) -> None:
+def _again(decision: Decision, known: Incident, attempt: Attempt, finding: Finding) -> None:
     names_more = known.node is None and finding.node is not None
     is_new = known.attempt != attempt.attempt
     if not (names_more or is_new or len(known.evidence) < MAX_EVIDENCE):
         return
-    draft.add(
+    decision.add(
         r.IncidentAmended(
             incident=known.incident,
             evidence=finding.evidence,
@@ -78,9 +78,11 @@ def _again(draft: Decision, known: Incident, attempt: Attempt, finding: Finding)
     )
 
 
-def open_watched(draft: Decision, run: Run, attempt: Attempt, finding: Finding) -> Incident | None:
+def open_watched(
+    decision: Decision, run: Run, attempt: Attempt, finding: Finding
+) -> Incident | None:
     """Open an incident as its page says; None where no page answers, or too many were opened."""
-    book = draft.policy.runbook_for(finding.fault)
+    book = decision.policy.runbook_for(finding.fault)
     chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
     if book is None or chosen is None:
         return None
@@ -90,7 +92,7 @@ def open_watched(draft: Decision, run: Run, attempt: Attempt, finding: Finding) 
             # it ends by itself, with a checkpoint
             return None
         strike(
-            draft,
+            decision,
             run,
             attempt,
             fault=finding.fault,
@@ -100,9 +102,9 @@ def open_watched(draft: Decision, run: Run, attempt: Attempt, finding: Finding) 
             fingerprint=mark,
         )
         return None
-    if _num_watched(draft, attempt) >= MAX_WATCHED:
+    if _num_watched(decision, attempt) >= MAX_WATCHED:
         return None
-    incident = draft.open_incident(
+    incident = decision.open_incident(
         finding.fault,
         finding.evidence,
         run=run.run,
@@ -114,24 +116,24 @@ def open_watched(draft: Decision, run: Run, attempt: Attempt, finding: Finding) 
         watched=True,
         onset=finding.step,
     )
-    respond(draft, incident, reason=finding.evidence)
-    draft.add(
+    respond(decision, incident, reason=finding.evidence)
+    decision.add(
         r.IncidentChanged(incident=incident.incident, state="proving", reason="the run goes on")
     )
     return incident
 
 
-def on_replicas(draft: Decision, said: ReplicasDisagree) -> None:
+def on_replicas(decision: Decision, said: ReplicasDisagree) -> None:
     """Take the ranks' own word that copies differ: one odd rank is to blame, and its node; of several, their node if it is one."""
-    attempt = draft.state.attempt_of(said.attempt)
+    attempt = decision.state.attempt_of(said.attempt)
     if attempt is None:
         return
-    size = draft.run_of(said.attempt).spec.ranks_per_node
+    size = decision.run_of(said.attempt).spec.ranks_per_node
     ranks = [rank for rank in said.ranks if 0 <= rank < size * len(attempt.nodes)]
     nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
     odd = f"ranks {ranks} differ from their peers" if ranks else "nobody can say who is wrong"
     on_noted(
-        draft,
+        decision,
         Finding(
             fault="replicas_disagree",
             evidence=f"step {said.step}, {said.what}: {odd}; {said.detail}".rstrip("; ")[:300],
@@ -143,18 +145,18 @@ def on_replicas(draft: Decision, said: ReplicasDisagree) -> None:
     )
 
 
-def _resolve(draft: Decision, incident: Incident, reason: str) -> None:
-    draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+def _resolve(decision: Decision, incident: Incident, reason: str) -> None:
+    decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
-def _num_watched(draft: Decision, attempt: Attempt) -> int:
+def _num_watched(decision: Decision, attempt: Attempt) -> int:
     """Count the watched incidents of an attempt that are live, those of this decision among them."""
     live = [
         incident
-        for incident in draft.state.incidents.values()
-        if incident.watched and incident.attempt == attempt.attempt and draft.is_live(incident)
+        for incident in decision.state.incidents.values()
+        if incident.watched and incident.attempt == attempt.attempt and decision.is_live(incident)
     ]
-    new = [one for one in draft.records if isinstance(one, r.IncidentOpened) and one.watched]
+    new = [one for one in decision.records if isinstance(one, r.IncidentOpened) and one.watched]
     return len(live) + len(new)
 
 
@@ -169,19 +171,19 @@ def is_passed(incident: Incident, attempt: Attempt) -> bool:
     return incident.cause is not None or incident.node not in attempt.nodes
 
 
-def forget(draft: Decision) -> None:
+def forget(decision: Decision) -> None:
     """Another supervisor took over, whose detectors know nothing yet: what is still so will be found again."""
-    for incident in draft.state.incidents.values():
+    for incident in decision.state.incidents.values():
         if incident.watched and incident.is_live and incident.cause is None:
             reason = "the supervisor changed; it is found again if it is still so"
-            _resolve(draft, incident, reason)
+            _resolve(decision, incident, reason)
 
 
-def begin_anew(draft: Decision, attempt: Attempt) -> None:
+def begin_anew(decision: Decision, attempt: Attempt) -> None:
     """Another attempt of a run is up that reports no steps: nothing it does could ever show that an older incident is over."""
-    run = draft.run_of(attempt.attempt)
-    for incident in draft.state.incidents.values() if not run.reports_steps else ():
+    run = decision.run_of(attempt.attempt)
+    for incident in decision.state.incidents.values() if not run.reports_steps else ():
         is_older = incident.run == run.run and incident.attempt != attempt.attempt
         if incident.watched and incident.is_live and is_older:
             reason = f"{attempt.attempt} has begun; it is found again if it is still so"
-            _resolve(draft, incident, reason)
+            _resolve(decision, incident, reason)

@@ -27,9 +27,9 @@ MANY_NODES = 3
 SHARED = ("storage", "fabric")
 
 
-def on_lines_kept(draft: Decision, said: LinesMatched) -> None:
+def on_lines_kept(decision: Decision, said: LinesMatched) -> None:
     """Keep lines of a gang that lives; what hardware says is judged a moment later, unless the gang dies of it before."""
-    attempt = draft.state.attempt_of(said.attempt)
+    attempt = decision.state.attempt_of(said.attempt)
     if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != said.epoch:
         return
     told = {diagnosis.place_of(kept.match) for kept in attempt.kept}
@@ -40,8 +40,10 @@ def on_lines_kept(draft: Decision, said: LinesMatched) -> None:
     )
     if not new:
         return
-    judge_at = draft.now + WAIT_SECONDS if any(match.warrants_incident for match in new) else None
-    draft.add(
+    judge_at = (
+        decision.now + WAIT_SECONDS if any(match.warrants_incident for match in new) else None
+    )
+    decision.add(
         r.EvidenceRecorded(
             attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at
         )
@@ -53,12 +55,12 @@ def due_at(attempt: Attempt) -> float | None:
     return attempt.judge_at if attempt.state in LAUNCHED else None
 
 
-def settle(draft: Decision, run: Run, attempt: Attempt) -> None:
+def settle(decision: Decision, run: Run, attempt: Attempt) -> None:
     """Judge lines of a gang that has not died of them."""
     due = due_at(attempt)
-    if due is None or draft.now < due:
+    if due is None or decision.now < due:
         return
-    draft.add(r.EvidenceJudged(attempt=attempt.attempt))
+    decision.add(r.EvidenceJudged(attempt=attempt.attempt))
     found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
     for node in {kept.match.node: True for kept in attempt.kept if kept.match.warrants_incident}:
         lines = [
@@ -73,17 +75,17 @@ def settle(draft: Decision, run: Run, attempt: Attempt) -> None:
         # What many nodes have at once, and what they share, is the fault of none of them.
         if len(alike) >= MANY_NODES or scope in SHARED:
             node, verdict, lines = alike[0]
-            _judge(draft, run, attempt, None, verdict, lines)
+            _judge(decision, run, attempt, None, verdict, lines)
             continue
         for node, verdict, lines in alike:
-            _judge(draft, run, attempt, node, verdict, lines)
-            if any(isinstance(record, r.AttemptChanged) for record in draft.records):
+            _judge(decision, run, attempt, node, verdict, lines)
+            if any(isinstance(record, r.AttemptChanged) for record in decision.records):
                 # its page ended the attempt
                 return
 
 
 def _judge(
-    draft: Decision,
+    decision: Decision,
     run: Run,
     attempt: Attempt,
     node: str | None,
@@ -92,17 +94,17 @@ def _judge(
 ) -> None:
     """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
     cause = diagnosis.cause_of(verdict)
-    for known in draft.state.incidents.values():
+    for known in decision.state.incidents.values():
         is_of_lines = known.watched and known.is_live and known.cause is not None
         if not is_of_lines or known.run != run.run or known.node != node:
             continue
         if known.attempt == attempt.attempt:
             if not diagnosis.is_same(cause, known.cause):
-                diagnosis.diagnose(draft, known, cause, lines)
+                diagnosis.diagnose(decision, known, cause, lines)
             return
         if known.fault == verdict.fault:
             said = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
-            draft.add(
+            decision.add(
                 r.IncidentAmended(incident=known.incident, evidence=said, attempt=attempt.attempt)
             )
             return
@@ -113,6 +115,6 @@ def _judge(
         node=node,
         rank=verdict.evidence[0].rank if node is not None else None,
     )
-    incident = open_watched(draft, run, attempt, finding)
+    incident = open_watched(decision, run, attempt, finding)
     if incident is not None:
-        diagnosis.diagnose(draft, incident, cause, lines)
+        diagnosis.diagnose(decision, incident, cause, lines)

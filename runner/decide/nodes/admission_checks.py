@@ -26,80 +26,80 @@ def room(state: State) -> int:
     return MAX_AT_ONCE - state.num_open("node_task", "check")
 
 
-def settle(draft: Decision, node: Node) -> bool:
+def settle(decision: Decision, node: Node) -> bool:
     """Have a node checked that is to be, once at a time; where no checks are wanted any more it is a spare.
 
     A check outlives the agent it was sent to: the next one answers it, or its deadline passes and it is tried again. Returns
     whether a check begins.
     """
-    checks = draft.policy.cluster.checks
+    checks = decision.policy.cluster.checks
     if not checks:
         reason = "the cluster wants no checks"
-        draft.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
+        decision.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
         return False
-    state = draft.state
+    state = decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
         # it is being checked, or its agent is on its way
         return False
     args = {"checks": list(checks)}
     reason = "once more" if node.check_tries else node.reason
-    draft.issue(
+    decision.issue(
         NodeTask(node=node.node, task="check", epoch=node.epoch, args=args),
         f"check {node.node}: {reason}",
-        deadline_seconds=draft.policy.cluster.check_seconds,
+        deadline_seconds=decision.policy.cluster.check_seconds,
     )
     return True
 
 
-def on_checked(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_checked(decision: Decision, action: Action, result: ActionResult) -> None:
     """Take the node in, or out; without a verdict it is tried again once. What came too late says nothing."""
     work = action.read(NodeTask)
-    node = draft.state.nodes.get(work.node)
+    node = decision.state.nodes.get(work.node)
     if node is None or node.state != "checking":
         return
     outcome = result.detail.get("outcome") if result.outcome == "done" else "UNKNOWN"
     if outcome == "PASS":
         checks = ", ".join(work.args["checks"])
         reason = f"passed its checks ({checks})"
-        draft.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
+        decision.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
     elif outcome == "FAIL":
-        _failed(draft, node, said(result))
+        _failed(decision, node, said(result))
     elif node.check_tries + 1 < MAX_TRIES:
         reason = f"no verdict ({said(result)})"
-        draft.add(r.NodeChanged(node=node.node, state="checking", reason=reason))
+        decision.add(r.NodeChanged(node=node.node, state="checking", reason=reason))
     else:
         reason = f"its checks gave no verdict {MAX_TRIES} times: {said(result)}"
-        draft.add(r.NodeChanged(node=node.node, state="quarantined", reason=reason))
-        draft.page(
+        decision.add(r.NodeChanged(node=node.node, state="quarantined", reason=reason))
+        decision.page(
             f"{node.node} is quarantined: {reason}; unknown is not healthy, its hardware is not judged; "
             f"`stoker readmit {node.node}` checks it again"
         )
 
 
-def _failed(draft: Decision, node: Node, reason: str) -> None:
+def _failed(decision: Decision, node: Node, reason: str) -> None:
     """Answer failed checks by the runbook; hardware beyond what may be quarantined at once is kept out, and not judged."""
     evidence = f"{node.node} failed its checks: {reason}"
-    incident = draft.open_incident("node_unfit", evidence, node=node.node)
+    incident = decision.open_incident("node_unfit", evidence, node=node.node)
     what = "the node is out of service"
-    if may_quarantine(draft):
-        respond(draft, incident, reason=evidence)
+    if may_quarantine(decision):
+        respond(decision, incident, reason=evidence)
     else:
         what = "the node is kept out, its hardware is not judged"
-        draft.add(
+        decision.add(
             r.NodeChanged(
                 node=node.node, state="quarantined", reason=evidence, incident=incident.incident
             )
         )
-        draft.page(
+        decision.page(
             f"{evidence}; it is kept out, but its hardware is not judged, since others were quarantined without a person "
             f"already: `stoker quarantine {node.node}` does it, `stoker readmit {node.node}` checks it again",
             incident=incident.incident,
         )
     record_hardware_fault(
-        draft, node, fault="node_unfit", evidence=evidence, incident=incident.incident
+        decision, node, fault="node_unfit", evidence=evidence, incident=incident.incident
     )
-    if draft.is_live(incident):
-        draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=what))
+    if decision.is_live(incident):
+        decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=what))
 
 
 def said(result: ActionResult) -> str:

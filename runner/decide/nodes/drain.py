@@ -45,70 +45,70 @@ SOMEBODY = "a person"
 # ---- what people and notices ask for --------------------------------------------------------------------------------
 
 
-def on_node_request(draft: Decision, request: NodeRequest) -> None:
+def on_node_request(decision: Decision, request: NodeRequest) -> None:
     """Answer a request about a node; asked again, it is done already or under way."""
-    node = _find(draft, request, request.node)
+    node = _find(decision, request, request.node)
     if node is None:
         return
     if isinstance(request, ReadmitNode):
-        _readmit(draft, node, request)
+        _readmit(decision, node, request)
         return
     to = WAYS_OUT[type(request)]
-    if _is_out(draft, node, to):
+    if _is_out(decision, node, to):
         text = f"done already: {node.node} is {_where(node.state)} ({node.reason})"
-        _answer(draft, request, "done", text)
+        _answer(decision, request, "done", text)
         return
-    problem = _swap_problem(draft, node, request) if isinstance(request, SwapNode) else ""
+    problem = _swap_problem(decision, node, request) if isinstance(request, SwapNode) else ""
     if problem:
-        _answer(draft, request, "refused", problem)
+        _answer(decision, request, "refused", problem)
         return
     spare = request.spare if isinstance(request, SwapNode) else None
-    _leave(draft, node, to=to, reason=_why(request), spare=spare, request=request.id)
-    run = run_served(draft.state, node)
+    _leave(decision, node, to=to, reason=_why(request), spare=spare, request=request.id)
+    run = run_served(decision.state, node)
     text = f"{node.node} is to be {_where(to)}"
     if run is not None:
         text += f"; run {run.spec.name} is asked for a checkpoint first"
-    _answer(draft, request, "open", text)
+    _answer(decision, request, "open", text)
 
 
-def _is_out(draft: Decision, node: Node, to: Out) -> bool:
+def _is_out(decision: Decision, node: Node, to: Out) -> bool:
     """Whether a node is where it is to go, or gone for a graver reason; hardware that is to be judged has been, too."""
-    judged = to == "repair" or not node.hardware or is_refused(draft.state, node.hardware)
+    judged = to == "repair" or not node.hardware or is_refused(decision.state, node.hardware)
     return SEVERITY.get(node.state, 0) >= SEVERITY[to] and judged
 
 
-def on_notice(draft: Decision, notice: Notice) -> None:
+def on_notice(decision: Decision, notice: Notice) -> None:
     """Drain a node that will be taken away; a second notice can only make it sooner."""
-    node = draft.state.nodes.get(notice.node)
+    node = decision.state.nodes.get(notice.node)
     if node is None or node.state in OUT:
         return
     seconds, before = notice.deadline_seconds, node.leaving
-    by_time = None if seconds is None else draft.now + max(0.0, seconds)
+    by_time = None if seconds is None else decision.now + max(0.0, seconds)
     if before is not None and (
         by_time is None or (before.by_time is not None and before.by_time <= by_time)
     ):
         return
     reason = f"{notice.notice} announced" + (f": {notice.reason}" if notice.reason else "")
     if before is not None:
-        _mark(draft, node, before, by_time=by_time)
+        _mark(decision, node, before, by_time=by_time)
         return
-    draft.add(r.NodeDraining(node=node.node, to="repair", reason=reason[:300], by_time=by_time))
+    decision.add(r.NodeDraining(node=node.node, to="repair", reason=reason[:300], by_time=by_time))
     left = "" if seconds is None else f", {seconds:g} s left"
-    draft.page(
+    decision.page(
         f"{node.node} is drained: {reason}{left}; `stoker readmit {node.node}` takes it back"
     )
 
 
 def _leave(
-    draft: Decision, node: Node, *, to: Out, reason: str, spare: str | None, request: str
+    decision: Decision, node: Node, *, to: Out, reason: str, spare: str | None, request: str
 ) -> None:
     """Mark a node as leaving; of two wishes the graver one holds, and the earlier deadline."""
     before = node.leaving
     if before is not None and SEVERITY[before.to] >= SEVERITY[to]:
         if spare is not None and before.spare is None:
-            _mark(draft, node, before, spare=spare)
+            _mark(decision, node, before, spare=spare)
         return
-    draft.add(
+    decision.add(
         r.NodeDraining(
             node=node.node,
             to=to,
@@ -121,14 +121,14 @@ def _leave(
 
 
 def _mark(
-    draft: Decision,
+    decision: Decision,
     node: Node,
     before: PendingDrain,
     *,
     spare: str | None = None,
     by_time: float | None = None,
 ) -> None:
-    draft.add(
+    decision.add(
         r.NodeDraining(
             node=node.node,
             to=before.to,
@@ -140,163 +140,167 @@ def _mark(
     )
 
 
-def _swap_problem(draft: Decision, node: Node, request: SwapNode) -> str:
+def _swap_problem(decision: Decision, node: Node, request: SwapNode) -> str:
     """Say why no spare can take this node's place; "" when one can, or none is needed."""
-    state, run = draft.state, run_served(draft.state, node)
+    state, run = decision.state, run_served(decision.state, node)
     named = state.nodes.get(request.spare or "")
     if request.spare is not None and named is None:
-        return f"--with: {_unknown(draft, request.spare)}"
+        return f"--with: {_unknown(decision, request.spare)}"
     if request.spare == node.node:
         return f"--with: {node.node} cannot take its own place; name a spare, or none"
     if run is None:
         return ""
-    if named is not None and not _fits(draft, named, run):
+    if named is not None and not _fits(decision, named, run):
         why = (
             f"{named.state} ({named.reason})" if named.state != "spare" else "leaving, or too small"
         )
-        return f"--with: {named.node} is {why}, and no spare that run {run.spec.name} could use; {_ways(draft, node, run)}"
-    if named is None and not any(_fits(draft, other, run) for other in state.nodes.values()):
+        return f"--with: {named.node} is {why}, and no spare that run {run.spec.name} could use; {_ways(decision, node, run)}"
+    if named is None and not any(_fits(decision, other, run) for other in state.nodes.values()):
         return (
-            f"no spare fits run {run.spec.name} ({run.spec.ranks_per_node} slots); {_ways(draft, node, run)}, "
+            f"no spare fits run {run.spec.name} ({run.spec.ranks_per_node} slots); {_ways(decision, node, run)}, "
             f"or do without it: `stoker drain {node.node}`"
         )
     return ""
 
 
-def _ways(draft: Decision, node: Node, run: Run) -> str:
+def _ways(decision: Decision, node: Node, run: Run) -> str:
     spares = [
         other.node
-        for other in draft.state.nodes.values()
-        if other.node != node.node and _fits(draft, other, run)
+        for other in decision.state.nodes.values()
+        if other.node != node.node and _fits(decision, other, run)
     ]
     if spares:
         return f"usable spares: {join_words(spares)}"
     return "add a node, or readmit one that is out"
 
 
-def _fits(draft: Decision, node: Node, run: Run) -> bool:
+def _fits(decision: Decision, node: Node, run: Run) -> bool:
     is_free = node.state == "spare" and node.leaving is None
-    return is_free and is_usable(draft.state, node, run.spec)
+    return is_free and is_usable(decision.state, node, run.spec)
 
 
-def _readmit(draft: Decision, node: Node, request: ReadmitNode) -> None:
+def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
     """Let a node come back: its hardware is forgiven, it is checked, and its agent is started if it has ended."""
-    known = draft.state.hardware.get(node.hardware)
-    problem = _readmit_problem(draft, node, known)
+    known = decision.state.hardware.get(node.hardware)
+    problem = _readmit_problem(decision, node, known)
     if problem:
-        _answer(draft, request, "refused", problem)
+        _answer(decision, request, "refused", problem)
         return
     text = f"done already: {node.node} is {_where(node.state)}"
     if known is not None and (known.verdict or known.offences):
         by, reason = request.by or SOMEBODY, _why(request)
-        draft.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
+        decision.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
         text = f"its offences are forgotten: {node.node} is {_where(node.state)}"
     if node.leaving is not None:
-        draft.add(r.NodeDraining(node=node.node, to=None, reason=_why(request)))
-        _answer_all(draft, node, "failed", f"taken back: {_why(request)}")
+        decision.add(r.NodeDraining(node=node.node, to=None, reason=_why(request)))
+        _answer_all(decision, node, "failed", f"taken back: {_why(request)}")
         text = f"{node.node} stays in service"
     elif node.state in OUT:
-        back = free_state(draft.policy.cluster, unchecked=True)
-        draft.add(r.NodeChanged(node=node.node, state=back, reason=_why(request)))
-        _start(draft, node, request)
+        back = free_state(decision.policy.cluster, unchecked=True)
+        decision.add(r.NodeChanged(node=node.node, state=back, reason=_why(request)))
+        _start(decision, node, request)
         then = "is checked, then it is a spare" if back == "checking" else "is a spare"
         text = f"{node.node} {then}"
     elif node.state in ("lost", "left"):
-        _start(draft, node, request)
+        _start(decision, node, request)
         text = f"{node.node} is {node.state}: it comes back by its checks once its agent is heard"
-    _answer(draft, request, "done", text)
+    _answer(decision, request, "done", text)
 
 
-def _readmit_problem(draft: Decision, node: Node, known: Hardware | None) -> str:
+def _readmit_problem(decision: Decision, node: Node, known: Hardware | None) -> str:
     """Say why a node cannot come back; "" when it can."""
     if node.state == "retired" or (known is not None and known.verdict == "retired"):
         return (
             f"{node.node} is retired for good; other hardware under this name is taken in by itself"
         )
-    name = _now_called(draft, node)
+    name = _now_called(decision, node)
     return (
         f"the hardware that was {node.node} is {name} now: `stoker readmit {name}`" if name else ""
     )
 
 
-def _now_called(draft: Decision, node: Node) -> str:
+def _now_called(decision: Decision, node: Node) -> str:
     """Return the name under which refused hardware stands that was this node before; "" if there is none."""
     if node.hardware:
         return ""
     return next(
         (
             known.nodes[-1]
-            for known in draft.state.hardware.values()
+            for known in decision.state.hardware.values()
             if known.verdict and node.node in known.nodes[:-1]
         ),
         "",
     )
 
 
-def _start(draft: Decision, node: Node, request: ReadmitNode) -> None:
+def _start(decision: Decision, node: Node, request: ReadmitNode) -> None:
     """Ask for an agent where none is known to live."""
     missing = node.ended or node.incarnation == 0 or node.state in ("lost", "left")
-    if missing and not draft.state.open_actions("start_agent", node=node.node):
-        draft.issue(StartAgent(node=node.node, request=request.id), _why(request))
+    if missing and not decision.state.open_actions("start_agent", node=node.node):
+        decision.issue(StartAgent(node=node.node, request=request.id), _why(request))
 
 
 # ---- what follows ---------------------------------------------------------------------------------------------------
 
 
-def settle(draft: Decision, node: Node) -> None:
+def settle(decision: Decision, node: Node) -> None:
     """Let a leaving node go once it serves nobody; one of a silent crowd once its gang is ending, for a person gave it up."""
     if node.leaving is None:
         return
-    run = run_served(draft.state, node)
-    if run is None or _is_given_up(draft, node, run):
-        _go(draft, node, node.leaving)
+    run = run_served(decision.state, node)
+    if run is None or _is_given_up(decision, node, run):
+        _go(decision, node, node.leaving)
 
 
-def _is_given_up(draft: Decision, node: Node, run: Run) -> bool:
+def _is_given_up(decision: Decision, node: Node, run: Run) -> bool:
     """Whether a person wants a silent node out, which nothing else ever blames: its gang could not end without that word."""
     by_person = node.leaving is not None and node.leaving.request is not None
     is_silent = node.state == "suspect" and not node.held
     ending = run.attempt is not None and run.attempt.state == "stopping"
-    return by_person and is_silent and ending and node.node in draft.state.silent_en_masse
+    return by_person and is_silent and ending and node.node in decision.state.silent_en_masse
 
 
-def _go(draft: Decision, node: Node, leaving: PendingDrain, *, ended: bool = False) -> None:
-    request = draft.state.requests.get(leaving.request or "")
+def _go(decision: Decision, node: Node, leaving: PendingDrain, *, ended: bool = False) -> None:
+    request = decision.state.requests.get(leaving.request or "")
     by = (request.by if request is not None else "") or SOMEBODY
-    draft.add(r.NodeChanged(node=node.node, state=leaving.to, reason=leaving.reason, ended=ended))
+    decision.add(
+        r.NodeChanged(node=node.node, state=leaving.to, reason=leaving.reason, ended=ended)
+    )
     if leaving.to != "repair" and node.hardware:
-        draft.add(
+        decision.add(
             r.HardwareJudged(
                 hardware=node.hardware, verdict=leaving.to, reason=leaving.reason, by=by
             )
         )
     if leaving.to == "retired" and not (ended or node.ended):
-        draft.issue(StopAgent(node=node.node), leaving.reason)
-    _answer_all(draft, node, "done", f"{node.node} is {_where(leaving.to)}")
+        decision.issue(StopAgent(node=node.node), leaving.reason)
+    _answer_all(decision, node, "done", f"{node.node} is {_where(leaving.to)}")
 
 
-def agent_ended(draft: Decision, node: Node, *, reason: str) -> None:
+def agent_ended(decision: Decision, node: Node, *, reason: str) -> None:
     """Note that a node's agent ended on purpose: it has left, unless it is out of service, or on its way there."""
     if node.leaving is not None:
-        _go(draft, node, node.leaving, ended=True)
+        _go(decision, node, node.leaving, ended=True)
     elif node.state in OUT:
-        draft.add(r.NodeChanged(node=node.node, state=node.state, reason=node.reason, ended=True))
+        decision.add(
+            r.NodeChanged(node=node.node, state=node.state, reason=node.reason, ended=True)
+        )
     else:
-        draft.add(r.NodeChanged(node=node.node, state="left", reason=reason))
+        decision.add(r.NodeChanged(node=node.node, state="left", reason=reason))
 
 
 # ---- words ----------------------------------------------------------------------------------------------------------
 
 
-def _find(draft: Decision, request: NodeRequest, name: str) -> Node | None:
-    node = draft.state.nodes.get(name)
+def _find(decision: Decision, request: NodeRequest, name: str) -> Node | None:
+    node = decision.state.nodes.get(name)
     if node is None:
-        _answer(draft, request, "refused", _unknown(draft, name))
+        _answer(decision, request, "refused", _unknown(decision, name))
     return node
 
 
-def _unknown(draft: Decision, name: str) -> str:
-    return f"no node {name!r}; {known_words(name, draft.state.nodes)}"
+def _unknown(decision: Decision, name: str) -> str:
+    return f"no node {name!r}; {known_words(name, decision.state.nodes)}"
 
 
 def _where(state: str) -> str:
@@ -310,16 +314,18 @@ def _why(request: NodeRequest) -> str:
     return f"{verb} asked by {request.by or SOMEBODY}{reason}"[:300]
 
 
-def _answer(draft: Decision, request: NodeRequest, state: r.RequestStateName, message: str) -> None:
-    node = request.node if request.node in draft.state.nodes else ""
-    draft.answer_new(request, state, message, node=node)
+def _answer(
+    decision: Decision, request: NodeRequest, state: r.RequestStateName, message: str
+) -> None:
+    node = request.node if request.node in decision.state.nodes else ""
+    decision.answer_new(request, state, message, node=node)
 
 
-def _answer_all(draft: Decision, node: Node, state: r.RequestStateName, message: str) -> None:
+def _answer_all(decision: Decision, node: Node, state: r.RequestStateName, message: str) -> None:
     """Answer everybody who asked for a way out of this node's and waits."""
-    for asked in draft.state.requests.values():
+    for asked in decision.state.requests.values():
         if asked.state == "open" and asked.node == node.node and _is_way_out(asked):
-            draft.answer(asked, state, message)
+            decision.answer(asked, state, message)
 
 
 def _is_way_out(asked: RequestStatus) -> bool:

@@ -21,9 +21,9 @@ FAULT = "domain_silent"
 BACK_SECONDS = 600.0
 
 
-def on_domain_silence(draft: Decision, silence: DomainSilence) -> list[Node]:
+def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
     """Note that a domain is silent, as one incident; return its nodes that are to be looked at."""
-    state = draft.state
+    state = decision.state
     domain = f"{silence.domain} {silence.name}"
     known = [state.nodes[name] for name in silence.nodes if name in state.nodes]
     silent = [node for node in known if node.state not in (*GONE, "absent")]
@@ -35,15 +35,15 @@ def on_domain_silence(draft: Decision, silence: DomainSilence) -> list[Node]:
     evidence = f"{domain}: {len(names)} nodes fell silent together, for {silence.silent_seconds:.1f} s at most"
     incident = _incident_of(state, domain)
     if incident is None:
-        incident = draft.open_incident(
+        incident = decision.open_incident(
             FAULT,
             evidence,
             fingerprint=_mark(domain),
             detected_after_seconds=silence.silent_seconds,
         )
     else:
-        draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
-    draft.add(
+        decision.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+    decision.add(
         r.DomainStateRecorded(
             domain=silence.domain,
             name=silence.name,
@@ -53,7 +53,7 @@ def on_domain_silence(draft: Decision, silence: DomainSilence) -> list[Node]:
     )
     for node in silent:
         if node.state != "suspect" or node.held:
-            draft.add(r.NodeChanged(node=node.node, state="suspect", reason=evidence))
+            decision.add(r.NodeChanged(node=node.node, state="suspect", reason=evidence))
     return silent
 
 
@@ -62,55 +62,61 @@ def domain_of(state: State, node: Node) -> str:
     return next((name for name, nodes in state.domains_down.items() if node.node in nodes), "")
 
 
-def give_up(draft: Decision, node: Node, *, evidence: str) -> bool:
+def give_up(decision: Decision, node: Node, *, evidence: str) -> bool:
     """Count a node that is gone as lost with its domain, and end the gang it served; False if no domain of it is down."""
-    domain = domain_of(draft.state, node)
+    domain = domain_of(decision.state, node)
     if not domain:
         return False
-    incident = _incident_of(draft.state, domain)
+    incident = _incident_of(decision.state, domain)
     name = incident.incident if incident is not None else None
     if incident is not None:
-        draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+        decision.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
         if incident.state == "open":
-            count = len(draft.state.domains_down[domain])
+            count = len(decision.state.domains_down[domain])
             said = f"{domain} is down, with {count} nodes; none of them is blamed ({evidence})"
-            respond(draft, replace(incident, condition="node_dead"), reason=said)
+            respond(decision, replace(incident, condition="node_dead"), reason=said)
     reason = f"{domain} is down"
-    draft.add(
+    decision.add(
         r.NodeChanged(node=node.node, state="lost", reason=reason, incident=name, domain=domain)
     )
-    for known in draft.state.incidents.values():
+    for known in decision.state.incidents.values():
         if known.is_live and known.fault == "node_silent" and known.node == node.node:
-            draft.add(r.IncidentChanged(incident=known.incident, state="resolved", reason=reason))
-    live = live_attempt(draft, node)
+            decision.add(
+                r.IncidentChanged(incident=known.incident, state="resolved", reason=reason)
+            )
+    live = live_attempt(decision, node)
     if live is not None and live[1].state in LAUNCHED:
         run, attempt = live
         if incident is not None:
             ended = f"{attempt.attempt} has lost {node.node} with it"
-            draft.add(
+            decision.add(
                 r.IncidentAmended(
                     incident=incident.incident, evidence=ended, attempt=attempt.attempt
                 )
             )
         outcome = attempt.outcome or "lost"
-        end_attempt(draft, run, incident=incident, outcome=outcome, reason=reason)
+        end_attempt(decision, run, incident=incident, outcome=outcome, reason=reason)
     return True
 
 
-def settle(draft: Decision) -> None:
+def settle(decision: Decision) -> None:
     """Say when a domain comes back, and when it is down no longer; from then on, who is still away is blamed as usual."""
-    state = draft.state
+    state = decision.state
     for domain, names in state.domains_down.items():
         nodes = [state.nodes[name] for name in names]
         away = [node for node in nodes if _is_away(node, domain)]
         since = state.domains_back.get(domain)
         if not away:
-            _close(draft, domain, reason="its nodes are heard again, or are out for other reasons")
-        elif since is not None and draft.now >= since + BACK_SECONDS:
+            _close(
+                decision, domain, reason="its nodes are heard again, or are out for other reasons"
+            )
+        elif since is not None and decision.now >= since + BACK_SECONDS:
             reason = f"{domain} has been back for {BACK_SECONDS:g} s"
-            _close(draft, domain, reason=f"{reason}; still away: {', '.join(n.node for n in away)}")
+            _close(
+                decision, domain, reason=f"{reason}; still away: {', '.join(n.node for n in away)}"
+            )
             for node in away:
-                draft.add(
+                decision.add(
                     r.NodeChanged(
                         node=node.node,
                         state="suspect",
@@ -118,7 +124,7 @@ def settle(draft: Decision) -> None:
                     )
                 )
         elif since is None and any(node not in away and is_up(node) for node in nodes):
-            _note(draft, domain, nodes=tuple(names), back=True)
+            _note(decision, domain, nodes=tuple(names), back=True)
 
 
 def recovery_deadlines(state: State) -> list[float]:
@@ -132,17 +138,19 @@ def _is_away(node: Node, domain: str) -> bool:
     return doubted or (node.state == "lost" and node.domain_down == domain)
 
 
-def _close(draft: Decision, domain: str, *, reason: str) -> None:
-    _note(draft, domain)
-    incident = _incident_of(draft.state, domain)
+def _close(decision: Decision, domain: str, *, reason: str) -> None:
+    _note(decision, domain)
+    incident = _incident_of(decision.state, domain)
     if incident is not None:
-        draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+        decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
-def _note(draft: Decision, domain: str, *, nodes: tuple[str, ...] = (), back: bool = False) -> None:
+def _note(
+    decision: Decision, domain: str, *, nodes: tuple[str, ...] = (), back: bool = False
+) -> None:
     kind, _, name = domain.partition(" ")
-    incident = _incident_of(draft.state, domain)
-    draft.add(
+    incident = _incident_of(decision.state, domain)
+    decision.add(
         r.DomainStateRecorded(
             domain=kind,
             name=name,

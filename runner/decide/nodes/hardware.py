@@ -68,9 +68,9 @@ def is_same(state: State, node: Node, *, hardware: str, parts: Sequence[str]) ->
     return node.hardware not in state.hardware and node.hardware in serials
 
 
-def see(draft: Decision, *, hardware: str, node: str, parts: Sequence[str]) -> None:
+def see(decision: Decision, *, hardware: str, node: str, parts: Sequence[str]) -> None:
     """Note what stands under a node's name, if that is news. Refused hardware is still known by parts that it has lost."""
-    known = draft.state.hardware.get(hardware)
+    known = decision.state.hardware.get(hardware)
     if not hardware:
         return
     kept = list(parts)
@@ -78,7 +78,7 @@ def see(draft: Decision, *, hardware: str, node: str, parts: Sequence[str]) -> N
         kept += [part for part in known.parts if part not in kept]
     kept = kept[:MAX_PARTS]
     if known is None or known.nodes[-1:] != [node] or known.parts != kept:
-        draft.add(r.HardwareSeen(hardware=hardware, node=node, parts=tuple(kept)))
+        decision.add(r.HardwareSeen(hardware=hardware, node=node, parts=tuple(kept)))
 
 
 def is_refused(state: State, hardware: str) -> bool:
@@ -97,16 +97,16 @@ def recent_hardware_faults(known: Hardware, cluster: ClusterSpec, now: float) ->
 
 
 def record_hardware_fault(
-    draft: Decision, node: Node, *, fault: str, evidence: str, incident: str | None = None
+    decision: Decision, node: Node, *, fault: str, evidence: str, incident: str | None = None
 ) -> None:
     """Note an offence of a node's hardware; one too many makes it a lemon, and the node is quarantined.
 
     A node that fell silent with many others, or with its failure domain, did nothing.
     """
-    innocent = node.domain_down or node.node in draft.state.silent_en_masse
+    innocent = node.domain_down or node.node in decision.state.silent_en_masse
     if not node.hardware or innocent:
         return
-    draft.add(
+    decision.add(
         r.HardwareFaultRecorded(
             hardware=node.hardware,
             node=node.node,
@@ -115,27 +115,27 @@ def record_hardware_fault(
             incident=incident,
         )
     )
-    known, cluster = draft.state.hardware.get(node.hardware), draft.policy.cluster
-    num = 1 + (recent_hardware_faults(known, cluster, draft.now) if known is not None else 0)
-    if num < cluster.lemon_offences or is_judged(draft, node):
+    known, cluster = decision.state.hardware.get(node.hardware), decision.policy.cluster
+    num = 1 + (recent_hardware_faults(known, cluster, decision.now) if known is not None else 0)
+    if num < cluster.lemon_offences or is_judged(decision, node):
         return
     days = f"{cluster.lemon_days:g} days"
     reason = f"a lemon: {num} offences within {days}, the last one {fault}"
-    if not may_quarantine(draft):
-        draft.page(
-            f"{node.node} is {reason}; {_quarantined(draft.state)} nodes were quarantined without a person already, so this "
+    if not may_quarantine(decision):
+        decision.page(
+            f"{node.node} is {reason}; {_quarantined(decision.state)} nodes were quarantined without a person already, so this "
             f"one is not: `stoker quarantine {node.node}` does it",
             incident=incident,
         )
         return
-    quarantine(draft, node, reason=reason, incident=incident)
-    draft.page(
+    quarantine(decision, node, reason=reason, incident=incident)
+    decision.page(
         f"{node.node} is quarantined: {reason}; `stoker readmit {node.node}` takes it back",
         incident=incident,
     )
 
 
-def is_judged(draft: Decision, node: Node) -> bool:
+def is_judged(decision: Decision, node: Node) -> bool:
     """Whether a node's hardware is refused, by this very decision too; or the node was kept out by it."""
     is_new = any(
         (isinstance(record, r.HardwareJudged) and record.hardware == node.hardware)
@@ -144,15 +144,15 @@ def is_judged(draft: Decision, node: Node) -> bool:
             and record.node == node.node
             and record.state == "quarantined"
         )
-        for record in draft.records
+        for record in decision.records
     )
-    return is_new or is_refused(draft.state, node.hardware)
+    return is_new or is_refused(decision.state, node.hardware)
 
 
-def may_quarantine(draft: Decision) -> bool:
+def may_quarantine(decision: Decision) -> bool:
     """Whether one more may be quarantined without a person: taking out many at once costs more than it saves."""
-    limit = max(MIN_QUARANTINED, int(QUARANTINED_SHARE * len(draft.state.nodes)))
-    return _quarantined(draft.state) < limit
+    limit = max(MIN_QUARANTINED, int(QUARANTINED_SHARE * len(decision.state.nodes)))
+    return _quarantined(decision.state) < limit
 
 
 def _quarantined(state: State) -> int:
@@ -160,11 +160,13 @@ def _quarantined(state: State) -> int:
 
 
 def quarantine(
-    draft: Decision, node: Node, *, reason: str, incident: str | None = None, by: str = ""
+    decision: Decision, node: Node, *, reason: str, incident: str | None = None, by: str = ""
 ) -> None:
     """Refuse a node's hardware from now on, and take the node out."""
     if node.hardware:
-        draft.add(
+        decision.add(
             r.HardwareJudged(hardware=node.hardware, verdict="quarantined", reason=reason, by=by)
         )
-    draft.add(r.NodeChanged(node=node.node, state="quarantined", reason=reason, incident=incident))
+    decision.add(
+        r.NodeChanged(node=node.node, state="quarantined", reason=reason, incident=incident)
+    )

@@ -19,30 +19,30 @@ from runner.facts.messages.signals import NodeJoined, NodeLeft
 NEVER_CHECKED = ("absent", "joining", "lost", "left", *OUT)
 
 
-def on_node_joined(draft: Decision, joined: NodeJoined) -> None:
+def on_node_joined(decision: Decision, joined: NodeJoined) -> None:
     """Take a node in, take it back, or refuse it; an agent whose join was answered may ask again."""
-    state = draft.state
+    state = decision.state
     node = state.nodes.get(joined.node)
     if node is not None and _is_old(node, joined):
         return
     known_as = hardware.identify(state, joined.hardware, joined.parts)
     same = node is not None and hardware.is_same(state, node, hardware=known_as, parts=joined.parts)
-    reason = _objection(draft, node, joined, known_as=known_as, same=same)
+    reason = _objection(decision, node, joined, known_as=known_as, same=same)
     if reason:
-        _refuse(draft, node, joined, reason=reason, same=same)
+        _refuse(decision, node, joined, reason=reason, same=same)
         return
-    refused_as = _refused_as(draft, joined, known_as)
-    _register(draft, joined, known_as)
+    refused_as = _refused_as(decision, joined, known_as)
+    _register(decision, joined, known_as)
     if node is not None:
         if (
             node.uncleared is not None
             and joined.attempt is None
-            and not _has_yet_to_start(draft, node)
+            and not _has_yet_to_start(decision, node)
         ):
-            draft.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
-        leave_correlated_silence(draft, node)
+            decision.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
+        leave_correlated_silence(decision, node)
     if refused_as:
-        _keep_out(draft, node, joined, reason=refused_as)
+        _keep_out(decision, node, joined, reason=refused_as)
         return
     if node is not None and node.state in OUT and (same or node.state == "repair"):
         # until somebody readmits it
@@ -50,13 +50,13 @@ def on_node_joined(draft: Decision, joined: NodeJoined) -> None:
     # An agent that names an attempt has found its keeper; ranks that ended meanwhile it will tell of one by one.
     adopted = joined.attempt is not None and node is not None and joined.attempt == node.attempt
     if node is None or node.state != "active" or not adopted:
-        _place(draft, joined, node, adopted=adopted, same=same)
-    _resolve(draft, joined, adopted=adopted)
+        _place(decision, joined, node, adopted=adopted, same=same)
+    _resolve(decision, joined, adopted=adopted)
 
 
-def _has_yet_to_start(draft: Decision, node: Node) -> bool:
+def _has_yet_to_start(decision: Decision, node: Node) -> bool:
     """Whether it is told to start ranks and has not said that it did: its new agent may yet do so, or says that it cannot."""
-    attempt = draft.state.attempt_of(node.attempt) if node.attempt is not None else None
+    attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
     is_wanted = attempt is not None and attempt.state == "launching"
     return is_wanted and attempt is not None and node.node not in attempt.launched
 
@@ -69,10 +69,10 @@ def _is_old(node: Node, joined: NodeJoined) -> bool:
 
 
 def _objection(
-    draft: Decision, node: Node | None, joined: NodeJoined, *, known_as: str, same: bool
+    decision: Decision, node: Node | None, joined: NodeJoined, *, known_as: str, same: bool
 ) -> str:
     """Say why this agent may not have the name now; "" when it may. What is heard, or may still live there, comes first."""
-    for other in draft.state.nodes.values():
+    for other in decision.state.nodes.values():
         if known_as and other.hardware == known_as and other.node != joined.node and is_up(other):
             return (
                 f"its hardware {known_as} is {other.node}, whose agent is heard; one machine is one node, and nodes that share "
@@ -83,7 +83,7 @@ def _objection(
     if not same:
         if is_up(node):
             return f"{node.node} is hardware {node.hardware}, whose agent is heard; this one is {known_as}"
-        if node.uncleared is not None and live_attempt(draft, node) is not None:
+        if node.uncleared is not None and live_attempt(decision, node) is not None:
             return f"ranks of {node.uncleared} may still live on {node.hardware}, which was {node.node} before"
         return ""
     if not (is_up(node) and joined.life and node.life):
@@ -97,27 +97,27 @@ def _objection(
 
 
 def _refuse(
-    draft: Decision, node: Node | None, joined: NodeJoined, *, reason: str, same: bool
+    decision: Decision, node: Node | None, joined: NodeJoined, *, reason: str, same: bool
 ) -> None:
     """Refuse an agent: it asks again from time to time, a person is told once.
 
     Another agent of the same machine may have begun so soon after the first one's end that this is not known yet: a person is
     told only when it asks again, and the first one is still heard.
     """
-    told = node.refused_life if node is not None else draft.state.strangers.get(joined.node)
+    told = node.refused_life if node is not None else decision.state.strangers.get(joined.node)
     is_again = bool(joined.life) and told == joined.life
     if is_again and (node is None or not same or node.refusals > 1):
         return
-    draft.add(
+    decision.add(
         r.JoinRefused(node=joined.node, life=joined.life, hardware=joined.hardware, reason=reason)
     )
     if not same or is_again:
-        draft.page(f"an agent was refused the name {joined.node}: {reason}")
+        decision.page(f"an agent was refused the name {joined.node}: {reason}")
 
 
-def _refused_as(draft: Decision, joined: NodeJoined, known_as: str) -> str:
+def _refused_as(decision: Decision, joined: NodeJoined, known_as: str) -> str:
     """Say what is known against this hardware; "" when it is welcome."""
-    known = draft.state.hardware.get(known_as)
+    known = decision.state.hardware.get(known_as)
     if known is None or not known.verdict:
         return ""
     before = next((name for name in reversed(known.nodes) if name != joined.node), "")
@@ -125,13 +125,13 @@ def _refused_as(draft: Decision, joined: NodeJoined, known_as: str) -> str:
     return f"hardware {known_as}{called} is {known.verdict} ({known.reason or 'no reason given'})"
 
 
-def _register(draft: Decision, joined: NodeJoined, known_as: str) -> None:
-    hardware.see(draft, hardware=known_as, node=joined.node, parts=joined.parts)
-    draft.add(
+def _register(decision: Decision, joined: NodeJoined, known_as: str) -> None:
+    hardware.see(decision, hardware=known_as, node=joined.node, parts=joined.parts)
+    decision.add(
         r.NodeRegistered(
             node=joined.node,
             incarnation=joined.incarnation,
-            hardware=known_as or _named_before(draft, joined.node),
+            hardware=known_as or _named_before(decision, joined.node),
             slots=joined.slots,
             address=joined.address,
             pid=joined.pid,
@@ -141,68 +141,72 @@ def _register(draft: Decision, joined: NodeJoined, known_as: str) -> None:
     )
 
 
-def _named_before(draft: Decision, name: str) -> str:
+def _named_before(decision: Decision, name: str) -> str:
     """Return the hardware last seen under a name: an agent that names none takes nothing back."""
-    node = draft.state.nodes.get(name)
+    node = decision.state.nodes.get(name)
     return node.hardware if node is not None else ""
 
 
-def _keep_out(draft: Decision, node: Node | None, joined: NodeJoined, *, reason: str) -> None:
+def _keep_out(decision: Decision, node: Node | None, joined: NodeJoined, *, reason: str) -> None:
     """Quarantine a node whose hardware is refused, whatever its name is; one that is out already stays so."""
     if node is not None and node.state in ("quarantined", "retired"):
         return
-    draft.add(r.NodeChanged(node=joined.node, state="quarantined", reason=reason))
-    draft.page(f"{joined.node} is quarantined: {reason}")
+    decision.add(r.NodeChanged(node=joined.node, state="quarantined", reason=reason))
+    decision.page(f"{joined.node} is quarantined: {reason}")
 
 
 def _place(
-    draft: Decision, joined: NodeJoined, node: Node | None, *, adopted: bool, same: bool
+    decision: Decision, joined: NodeJoined, node: Node | None, *, adopted: bool, same: bool
 ) -> None:
     """Say what the joined node is now: serving on, or free; and that its ranks died when they did."""
     if adopted:
-        draft.add(
+        decision.add(
             r.NodeChanged(node=joined.node, state="active", reason="agent back, ranks adopted")
         )
         return
-    live = live_attempt(draft, node) if node is not None else None
+    live = live_attempt(decision, node) if node is not None else None
     if live is not None and node is not None and node.attempt is not None:
         run, attempt = live
         if attempt.state in ("running", "launching") and node.node in attempt.launched:
             if node.state != "active":
                 reason = "agent back without its ranks"
-                draft.add(r.NodeChanged(node=node.node, state="active", reason=reason))
+                decision.add(r.NodeChanged(node=node.node, state="active", reason=reason))
             evidence = f"{node.node} came back (incarnation {joined.incarnation}) without its ranks"
-            strike(draft, run, attempt, fault="rank_crash", evidence=evidence, node=node.node)
+            strike(decision, run, attempt, fault="rank_crash", evidence=evidence, node=node.node)
         return
     unchecked = node is None or not same or node.unchecked or node.state in NEVER_CHECKED
     unchecked = unchecked or node is None or node.incarnation == 0
-    free = free_state(draft.policy.cluster, unchecked=unchecked)
+    free = free_state(decision.policy.cluster, unchecked=unchecked)
     if node is None or node.state != free:
         reason = f"joined, incarnation {joined.incarnation}"
-        draft.add(r.NodeChanged(node=joined.node, state=free, reason=reason))
+        decision.add(r.NodeChanged(node=joined.node, state=free, reason=reason))
 
 
-def _resolve(draft: Decision, joined: NodeJoined, *, adopted: bool) -> None:
+def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
     """Close what was open about a node that did not answer: it has."""
-    for incident in draft.state.incidents.values():
+    for incident in decision.state.incidents.values():
         about = incident.is_live and incident.node == joined.node
         answered = incident.fault == "node_silent" and incident.did[-1:] in ([], ["start_agent"])
         if about and answered and (adopted or incident.run is None):
             reason = "ranks adopted" if adopted else "joined again"
-            draft.add(
+            decision.add(
                 r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
             )
 
 
-def on_node_left(draft: Decision, left: NodeLeft) -> None:
+def on_node_left(decision: Decision, left: NodeLeft) -> None:
     """A node leaves on purpose; a gang that it served is ended like after any loss."""
-    node = draft.state.nodes.get(left.node)
+    node = decision.state.nodes.get(left.node)
     if node is None or left.incarnation < node.incarnation or has_left(node):
         return
-    drain.agent_ended(draft, node, reason="its agent was told to end")
+    drain.agent_ended(decision, node, reason="its agent was told to end")
     if node.uncleared is not None:
-        draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared))
-    live = live_attempt(draft, node)
-    if live is not None and live[1].state in ("launching", "running") and not draft.state.closing:
+        decision.add(r.NodeCleared(node=node.node, attempt=node.uncleared))
+    live = live_attempt(decision, node)
+    if (
+        live is not None
+        and live[1].state in ("launching", "running")
+        and not decision.state.closing
+    ):
         evidence = f"{node.node} left on purpose"
-        strike(draft, live[0], live[1], fault="rank_crash", evidence=evidence, node=node.node)
+        strike(decision, live[0], live[1], fault="rank_crash", evidence=evidence, node=node.node)

@@ -20,49 +20,49 @@ from runner.facts.messages import records as r
 SETTLED = ("spare", "active", *GONE)
 
 
-def on_supervisor_started(draft: Decision, started: r.SupervisorStarted) -> None:
+def on_supervisor_started(decision: Decision, started: r.SupervisorStarted) -> None:
     """Expect the nodes our places can start; a cluster that had shut down is open again."""
-    if has_closed(draft.state):
-        draft.add(r.ClusterReopened())
-        for node in draft.state.nodes.values():
+    if has_closed(decision.state):
+        decision.add(r.ClusterReopened())
+        for node in decision.state.nodes.values():
             if node.state == "left":
                 reason = "the cluster is open again"
-                draft.add(r.NodeChanged(node=node.node, state="absent", reason=reason))
+                decision.add(r.NodeChanged(node=node.node, state="absent", reason=reason))
     for name in started.nodes:
-        if name not in draft.state.nodes:
-            draft.add(r.NodeExpected(node=name))
-    non_fatal.forget(draft)
+        if name not in decision.state.nodes:
+            decision.add(r.NodeExpected(node=name))
+    non_fatal.forget(decision)
 
 
-def settle(draft: Decision) -> None:
+def settle(decision: Decision) -> None:
     """Start agents that are missing, look again at suspects, check and let go whom it concerns, and count the spares."""
-    state, cluster = draft.state, draft.policy.cluster
+    state, cluster = decision.state, decision.policy.cluster
     room = admission_checks.room(state)
     for node in state.nodes.values():
         if node.state in SETTLED and node.leaving is None:
             # asked after every input, of thousands of nodes
             continue
         if node.leaving is not None:
-            drain.settle(draft, node)
+            drain.settle(decision, node)
         elif node.state == "checking" and not state.closing:
             if room > 0:
-                room -= admission_checks.settle(draft, node)
+                room -= admission_checks.settle(decision, node)
         elif node.state == "absent" and not state.closing:
-            _start(draft, node)
-        if is_in_doubt(node) and draft.now >= next_probe_at(node, cluster):
-            probe(draft, node, reason="still suspect")
-    if not draft.records:
-        spares.settle(draft)
+            _start(decision, node)
+        if is_in_doubt(node) and decision.now >= next_probe_at(node, cluster):
+            probe(decision, node, reason="still suspect")
+    if not decision.records:
+        spares.settle(decision)
 
 
-def _start(draft: Decision, node: Node) -> None:
-    if not draft.state.open_actions("start_agent", node=node.node):
-        draft.issue(StartAgent(node=node.node), "the cluster has this node")
+def _start(decision: Decision, node: Node) -> None:
+    if not decision.state.open_actions("start_agent", node=node.node):
+        decision.issue(StartAgent(node=node.node), "the cluster has this node")
 
 
-def settle_closing(draft: Decision) -> None:
+def settle_closing(decision: Decision) -> None:
     """End all agents once no run has a live attempt."""
-    state = draft.state
+    state = decision.state
     busy = [
         run
         for run in state.runs.values()
@@ -72,10 +72,10 @@ def settle_closing(draft: Decision) -> None:
         return
     for node in state.nodes.values():
         if not has_left(node) and not state.open_actions("stop_agent", node=node.node):
-            draft.issue(StopAgent(node=node.node), "the cluster shuts down")
+            decision.issue(StopAgent(node=node.node), "the cluster shuts down")
     request = state.requests.get(state.closing_request)
     if _is_empty(state) and request is not None and request.state == "open":
-        draft.answer(request, "done", "shut down")
+        decision.answer(request, "done", "shut down")
 
 
 def has_closed(state: State) -> bool:
@@ -88,38 +88,38 @@ def _is_empty(state: State) -> bool:
     return all(has_left(node) for node in state.nodes.values())
 
 
-def on_agent_stopped(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_agent_stopped(decision: Decision, action: Action, result: ActionResult) -> None:
     """Count a node as left once its place has ended what was there, whether or not its agent could still say so."""
-    node = draft.state.nodes.get(action.read(StopAgent).node)
+    node = decision.state.nodes.get(action.read(StopAgent).node)
     if node is None or has_left(node):
         return
     if node.uncleared is not None and result.outcome == "done":
-        draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
-    drain.agent_ended(draft, node, reason=result.message or "the cluster shut down")
+        decision.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
+    drain.agent_ended(decision, node, reason=result.message or "the cluster shut down")
 
 
-def on_agent_started(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_agent_started(decision: Decision, action: Action, result: ActionResult) -> None:
     """Give a node up whose agent could not be started; one that started will join and say so itself."""
     work = action.read(StartAgent)
-    node = draft.state.nodes.get(work.node)
-    if node is None or draft.state.closing:
+    node = decision.state.nodes.get(work.node)
+    if node is None or decision.state.closing:
         return
     evidence = f"start_agent {result.outcome}: {result.message}"
     # An operator readmitted the node.
     if work.request is not None and result.outcome != "done":
-        draft.page(f"{node.node}: {evidence}")
+        decision.page(f"{node.node}: {evidence}")
     # One that is out stays out, whatever becomes of its agent.
     if node.state in GONE:
         return
     if result.outcome == "done":
         if node.state == "absent":
-            draft.add(r.NodeChanged(node=node.node, state="joining", reason=result.message))
+            decision.add(r.NodeChanged(node=node.node, state="joining", reason=result.message))
         return
     if node.state == "absent":
-        draft.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
-        draft.page(f"{node.node}: {evidence}")
+        decision.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
+        decision.page(f"{node.node}: {evidence}")
         return
-    known = incident_about(draft, node, None)
+    known = incident_about(decision, node, None)
     if known is not None:
-        draft.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
-        respond(draft, known, reason=evidence)
+        decision.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
+        respond(decision, known, reason=evidence)

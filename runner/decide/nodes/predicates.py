@@ -32,12 +32,12 @@ def free_state(cluster: ClusterSpec, *, unchecked: bool) -> r.NodeStateName:
     return "checking" if unchecked and cluster.checks else "spare"
 
 
-def live_attempt(draft: Decision, node: Node) -> tuple[Run, Attempt] | None:
+def live_attempt(decision: Decision, node: Node) -> tuple[Run, Attempt] | None:
     """Return the run and live attempt that this node serves or has yet to be cleared of."""
     for name in (node.attempt, node.uncleared):
-        attempt = draft.state.attempt_of(name) if name is not None else None
+        attempt = decision.state.attempt_of(name) if name is not None else None
         if attempt is not None and attempt.state in LIVE and node.node in attempt.nodes:
-            return draft.run_of(attempt.attempt), attempt
+            return decision.run_of(attempt.attempt), attempt
     return None
 
 

@@ -30,16 +30,16 @@ MIN_UNREACHABLE = 2
 MIN_CROWD = 3
 
 
-def on_node_silent(draft: Decision, finding: Finding) -> None:
+def on_node_silent(decision: Decision, finding: Finding) -> None:
     """Look at a silent node from outside, and open the incident that the look will decide."""
-    node = draft.state.nodes.get(finding.node or "")
+    node = decision.state.nodes.get(finding.node or "")
     if node is None or not (node.state in ("joining", "checking", "spare", "active") or node.held):
         return
-    draft.add(r.NodeChanged(node=node.node, state="suspect", reason=finding.evidence))
-    live = live_attempt(draft, node)
+    decision.add(r.NodeChanged(node=node.node, state="suspect", reason=finding.evidence))
+    live = live_attempt(decision, node)
     if live is not None and live[1].state in ("launching", "running"):
         strike(
-            draft,
+            decision,
             live[0],
             live[1],
             fault="node_silent",
@@ -49,27 +49,27 @@ def on_node_silent(draft: Decision, finding: Finding) -> None:
             detected_after_seconds=finding.silent_seconds,
         )
     elif live is None:
-        draft.open_incident(
+        decision.open_incident(
             "node_silent",
             finding.evidence,
             node=node.node,
             detected_after_seconds=finding.silent_seconds,
         )
-    probe(draft, node, reason=finding.evidence)
+    probe(decision, node, reason=finding.evidence)
 
 
-def on_domain_silence(draft: Decision, silence: DomainSilence) -> None:
+def on_domain_silence(decision: Decision, silence: DomainSilence) -> None:
     """Look at all nodes of a silent domain from outside."""
-    for node in failure_domains.on_domain_silence(draft, silence):
-        probe(draft, node, reason=f"{silence.domain} {silence.name} is silent")
+    for node in failure_domains.on_domain_silence(decision, silence):
+        probe(decision, node, reason=f"{silence.domain} {silence.name} is silent")
 
 
-def on_gang_still_stepping(draft: Decision, advances: GangStillStepping) -> None:
+def on_gang_still_stepping(decision: Decision, advances: GangStillStepping) -> None:
     """Note that nodes which are not heard have ranks that live: whoever looks at them in vain does not give them up."""
-    nodes = [draft.state.nodes[name] for name in advances.nodes if name in draft.state.nodes]
+    nodes = [decision.state.nodes[name] for name in advances.nodes if name in decision.state.nodes]
     named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == advances.attempt]
     if named:
-        draft.add(
+        decision.add(
             r.GangSteppedOn(
                 attempt=advances.attempt,
                 nodes=tuple(named),
@@ -79,63 +79,63 @@ def on_gang_still_stepping(draft: Decision, advances: GangStillStepping) -> None
         )
 
 
-def on_heartbeat_resumed(draft: Decision, heard: HeartbeatResumed) -> None:
+def on_heartbeat_resumed(decision: Decision, heard: HeartbeatResumed) -> None:
     """A suspect node speaks again; one that was given up comes back by its checks."""
-    node = draft.state.nodes.get(heard.node)
+    node = decision.state.nodes.get(heard.node)
     if node is None or heard.incarnation != node.incarnation:
         return
-    cluster = draft.policy.cluster
+    cluster = decision.policy.cluster
     clear = node.uncleared is None and node.attempt is None and not node.left_behind
     if node.state == "lost" and clear:
         free = free_state(cluster, unchecked=True)
-        draft.add(r.NodeChanged(node=node.node, state=free, reason="heard again, and clear"))
-    leave_correlated_silence(draft, node)
+        decision.add(r.NodeChanged(node=node.node, state=free, reason="heard again, and clear"))
+    leave_correlated_silence(decision, node)
     if node.state != "suspect" or node.held:
         return
     free = free_state(cluster, unchecked=node.unchecked)
     state: r.NodeStateName = "active" if node.attempt is not None else free
-    draft.add(r.NodeChanged(node=node.node, state=state, reason="heard again"))
-    for incident in draft.state.incidents.values():
+    decision.add(r.NodeChanged(node=node.node, state=state, reason="heard again"))
+    for incident in decision.state.incidents.values():
         if (
             incident.is_live
             and incident.fault == "node_silent"
             and incident.node == node.node
             and not incident.did
         ):
-            draft.add(
+            decision.add(
                 r.IncidentChanged(
                     incident=incident.incident, state="resolved", reason="heard again"
                 )
             )
 
 
-def on_devices_released(draft: Decision, released: DevicesReleased) -> None:
+def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
     """Take a node back whose devices had been held."""
-    node = draft.state.nodes.get(released.node)
+    node = decision.state.nodes.get(released.node)
     if node is None or not node.held or released.incarnation != node.incarnation:
         return
     state: r.NodeStateName = "active" if node.attempt is not None else "spare"
-    draft.add(r.NodeChanged(node=node.node, state=state, reason="its devices are free again"))
+    decision.add(r.NodeChanged(node=node.node, state=state, reason="its devices are free again"))
 
 
-def on_correlated_silence(draft: Decision, silence: CorrelatedSilence) -> None:
+def on_correlated_silence(decision: Decision, silence: CorrelatedSilence) -> None:
     """Note that many nodes fell silent at once; the nodes themselves are left alone."""
-    if list(silence.nodes) == draft.state.silent_en_masse:
+    if list(silence.nodes) == decision.state.silent_en_masse:
         return
-    draft.add(r.CorrelatedSilenceRecorded(nodes=silence.nodes))
-    if silence.nodes and not draft.state.silent_en_masse:
+    decision.add(r.CorrelatedSilenceRecorded(nodes=silence.nodes))
+    if silence.nodes and not decision.state.silent_en_masse:
         names = ", ".join(silence.nodes)
-        draft.page(
+        decision.page(
             f"{len(silence.nodes)} nodes fell silent together ({names}): store or fabric suspected, no node blamed"
         )
 
 
-def leave_correlated_silence(draft: Decision, node: Node) -> None:
+def leave_correlated_silence(decision: Decision, node: Node) -> None:
     """Take a node that was heard out of those that are silent together; a few are no crowd."""
-    crowd = draft.state.silent_en_masse
+    crowd = decision.state.silent_en_masse
     if node.node in crowd:
         rest = tuple(name for name in crowd if name != node.node)
-        draft.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CROWD else ()))
+        decision.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CROWD else ()))
 
 
 def is_in_doubt(node: Node) -> bool:
@@ -149,31 +149,31 @@ def next_probe_at(node: Node, cluster: ClusterSpec) -> float:
     return node.probed_at + (2 * cluster.heartbeat_seconds if first else cluster.silence_seconds)
 
 
-def probe(draft: Decision, node: Node, *, reason: str) -> None:
+def probe(decision: Decision, node: Node, *, reason: str) -> None:
     """Ask for a look from outside, once at a time."""
-    if not draft.state.open_actions("probe_node", node=node.node):
-        deadline = draft.policy.cluster.probe_seconds
-        draft.issue(ProbeNode(node=node.node), reason, deadline_seconds=deadline)
+    if not decision.state.open_actions("probe_node", node=node.node):
+        deadline = decision.policy.cluster.probe_seconds
+        decision.issue(ProbeNode(node=node.node), reason, deadline_seconds=deadline)
 
 
-def on_probed(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
     """Decide what a look from outside means."""
-    node = draft.state.nodes.get(action.read(ProbeNode).node)
+    node = decision.state.nodes.get(action.read(ProbeNode).node)
     if node is None or node.state in GONE:
         return
-    owes_since = _owes_since(draft, node)
+    owes_since = _owes_since(decision, node)
     if not is_in_doubt(node) and owes_since is None:
         # it was heard meanwhile, or has joined anew: this look is old
         return
     detail = result.detail
     if result.outcome == "done" and detail.get("agent") == "alive":
-        patience = MAX_PROBES * draft.policy.cluster.silence_seconds
-        if not is_in_doubt(node) and draft.now < (owes_since or 0.0) + patience:
+        patience = MAX_PROBES * decision.policy.cluster.silence_seconds
+        if not is_in_doubt(node) and decision.now < (owes_since or 0.0) + patience:
             # it is heard, and may still be at it
             return
         if is_in_doubt(node) and node.probes < MAX_PROBES:
             reason = "probe: agent alive but not heard"
-            draft.add(r.NodeChanged(node=node.node, state="suspect", reason=reason))
+            decision.add(r.NodeChanged(node=node.node, state="suspect", reason=reason))
             return
     if (
         result.outcome == "done"
@@ -181,56 +181,56 @@ def on_probed(draft: Decision, action: Action, result: ActionResult) -> None:
         and detail.get("keeper") == "alive"
     ):
         _on_probe_verdict(
-            draft,
+            decision,
             node,
             condition="agent_only",
             evidence=f"probe: agent of {node.node} dead, keeper alive",
         )
         return
-    if not detail.get("reachable") and _may_be_correlated(draft, node):
+    if not detail.get("reachable") and _may_be_correlated(decision, node):
         # it proves nothing about this one
         return
-    if not detail.get("reachable") and _gang_still_steps(draft, node):
-        _keep(draft, node)
+    if not detail.get("reachable") and _gang_still_steps(decision, node):
+        _keep(decision, node)
         return
     evidence = f"probe: {node.node} {_found(result)}"
     if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
-        draft.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
-    _on_probe_verdict(draft, node, condition="node_dead", evidence=evidence)
+        decision.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
+    _on_probe_verdict(decision, node, condition="node_dead", evidence=evidence)
 
 
-def _may_be_correlated(draft: Decision, node: Node) -> bool:
+def _may_be_correlated(decision: Decision, node: Node) -> bool:
     """Whether others are silent too, or may turn out to be: each has had the silence limit and one more heartbeat to show."""
-    state, cluster = draft.state, draft.policy.cluster
+    state, cluster = decision.state, decision.policy.cluster
     if failure_domains.domain_of(state, node):
         return node.node in state.silent_en_masse
     known_at = state.listening_since + cluster.silence_seconds + cluster.heartbeat_seconds
-    soon = node.unreachable + 1 < MIN_UNREACHABLE or draft.now < known_at
+    soon = node.unreachable + 1 < MIN_UNREACHABLE or decision.now < known_at
     return node.node in state.silent_en_masse or soon
 
 
-def _gang_still_steps(draft: Decision, node: Node) -> bool:
+def _gang_still_steps(decision: Decision, node: Node) -> bool:
     """Whether the gang it serves was seen to step not long ago: a synchronous gang that steps has all its ranks.
 
     Steps that take long are no evidence either way, so what was seen counts for two more of them.
     """
-    attempt = draft.state.attempt_of(node.attempt) if node.attempt is not None else None
+    attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
     if node.gang_advanced_at is None or attempt is None or not is_in_doubt(node):
         return False
-    limit = 2 * (draft.policy.cluster.silence_seconds + node.gang_step_seconds)
+    limit = 2 * (decision.policy.cluster.silence_seconds + node.gang_step_seconds)
     is_up = attempt.state in LAUNCHED
-    return is_up and draft.now < node.gang_advanced_at + limit
+    return is_up and decision.now < node.gang_advanced_at + limit
 
 
-def _keep(draft: Decision, node: Node) -> None:
+def _keep(decision: Decision, node: Node) -> None:
     """Leave a node that is out of reach in service, and tell a person, again after each hard cap."""
-    cluster = draft.policy.cluster
-    if node.kept_at is not None and draft.now < node.kept_at + cluster.hard_cap_seconds:
+    cluster = decision.policy.cluster
+    if node.kept_at is not None and decision.now < node.kept_at + cluster.hard_cap_seconds:
         return
-    draft.add(r.NodeKeptInService(node=node.node))
-    live = live_attempt(draft, node)
-    incident = incident_about(draft, node, live[0] if live else None)
-    draft.page(
+    decision.add(r.NodeKeptInService(node=node.node))
+    live = live_attempt(decision, node)
+    incident = incident_about(decision, node, live[0] if live else None)
+    decision.page(
         f"{node.node} is not heard, its ranks step on; its agent or its way to the store is gone: "
         f"restart its agent (`systemctl restart stoker-agent@{node.node}`)",
         run=live[0].run if live else None,
@@ -245,31 +245,31 @@ def _found(result: ActionResult) -> str:
     return ", ".join(parts) + f", ranks alive {list(result.detail.get('ranks_alive') or [])}"
 
 
-def _owes_since(draft: Decision, node: Node) -> float | None:
+def _owes_since(decision: Decision, node: Node) -> float | None:
     """Return since when the node was to confirm that it is clear of an attempt that is ending; None if it is not."""
-    attempt = draft.state.attempt_of(node.uncleared) if node.uncleared is not None else None
+    attempt = decision.state.attempt_of(node.uncleared) if node.uncleared is not None else None
     return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
 
 
-def _on_probe_verdict(draft: Decision, node: Node, *, condition: str, evidence: str) -> None:
-    if condition == "node_dead" and failure_domains.give_up(draft, node, evidence=evidence):
+def _on_probe_verdict(decision: Decision, node: Node, *, condition: str, evidence: str) -> None:
+    if condition == "node_dead" and failure_domains.give_up(decision, node, evidence=evidence):
         return
-    live = live_attempt(draft, node)
+    live = live_attempt(decision, node)
     run = live[0] if live else None
     if condition == "agent_only" and live is not None and live[1].state == "stopping":
-        draft.issue(StartAgent(node=node.node), evidence, incident=live[1].incident)
+        decision.issue(StartAgent(node=node.node), evidence, incident=live[1].incident)
         return
-    known = incident_about(draft, node, run)
+    known = incident_about(decision, node, run)
     if known is None:
         about = (
             {"run": run.run, "attempt": live[1].attempt, "step": run.best_step}
             if live and run
             else {}
         )
-        known = draft.open_incident(
+        known = decision.open_incident(
             "node_silent", evidence, node=node.node, fingerprint=f"node_silent:{node.node}", **about
         )
-    draft.add(
+    decision.add(
         r.IncidentAmended(
             incident=known.incident,
             evidence=evidence,
@@ -292,26 +292,26 @@ def _on_probe_verdict(draft: Decision, node: Node, *, condition: str, evidence: 
         tries=0 if fresh else known.tries,
     )
     if live is not None and live[1].state in ("launching", "running") and condition == "node_dead":
-        respond_or_stop(draft, *live, amended, reason=evidence)
+        respond_or_stop(decision, *live, amended, reason=evidence)
     else:
-        respond(draft, amended, reason=evidence)
-    if amended.run is None and condition == "node_dead" and draft.is_live(amended):
-        draft.add(
+        respond(decision, amended, reason=evidence)
+    if amended.run is None and condition == "node_dead" and decision.is_live(amended):
+        decision.add(
             r.IncidentChanged(
                 incident=amended.incident, state="resolved", reason="an idle node left the pool"
             )
         )
 
 
-def incident_about(draft: Decision, node: Node, run: Run | None) -> Incident | None:
+def incident_about(decision: Decision, node: Node, run: Run | None) -> Incident | None:
     """Find the live incident this evidence belongs to: the run's governing one, or one about this node."""
-    governing = draft.state.incidents.get(run.incident or "") if run else None
+    governing = decision.state.incidents.get(run.incident or "") if run else None
     if governing is not None and governing.is_live:
         return governing
     return next(
         (
             incident
-            for incident in draft.state.incidents.values()
+            for incident in decision.state.incidents.values()
             if incident.is_live and not incident.watched and incident.node == node.node
         ),
         None,

@@ -53,12 +53,12 @@ def _may_be_more(state: State) -> bool:
     )
 
 
-def settle(draft: Decision) -> None:
+def settle(decision: Decision) -> None:
     """Say when the spares run low, and when there are enough again; not while a run is between two attempts.
 
     What a waiting run cannot use alone is no spare either.
     """
-    state, wanted = draft.state, draft.policy.cluster.spares_low
+    state, wanted = decision.state, decision.policy.cluster.spares_low
     runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
     if wanted == 0 or state.closing:
         return
@@ -71,10 +71,10 @@ def settle(draft: Decision) -> None:
     spares = num_spares(state)
     enough = spares >= wanted and all(run.state == "active" for run in runs)
     if enough and (state.pool_low or not state.pool_reached):
-        draft.add(r.SparesRecorded(low=False, spares=spares, wanted=wanted))
+        decision.add(r.SparesRecorded(low=False, spares=spares, wanted=wanted))
     elif spares < wanted and runs and state.pool_reached and not _may_be_more(state):
-        draft.add(r.SparesRecorded(low=True, spares=spares, wanted=wanted))
-        advice = recommended_spares(draft.policy.cluster, serving(state))
+        decision.add(r.SparesRecorded(low=True, spares=spares, wanted=wanted))
+        advice = recommended_spares(decision.policy.cluster, serving(state))
         left = f"spares: {spares} left, {wanted} should be (spares_low)"
         more = f"; {advice} recommended for {serving(state)} serving nodes" if advice else ""
-        draft.page(left + more)
+        decision.page(left + more)

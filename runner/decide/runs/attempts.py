@@ -41,27 +41,29 @@ RUNNING = ("launching", "running")
 # ---- what nodes say -------------------------------------------------------------------------------------------------
 
 
-def on_ranks_started(draft: Decision, started: RanksStarted) -> None:
+def on_ranks_started(decision: Decision, started: RanksStarted) -> None:
     """A node made its assignment true; the attempt runs when all have."""
-    attempt = _current(draft, started.attempt, started.epoch)
+    attempt = _current(decision, started.attempt, started.epoch)
     if attempt is None or started.node in attempt.launched or started.node not in attempt.nodes:
         return
     cold = started.cold[:MAX_COLD]
-    draft.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt, cold=cold))
+    decision.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt, cold=cold))
     if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
-        draft.add(
+        decision.add(
             r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned")
         )
-        non_fatal.begin_anew(draft, attempt)
+        non_fatal.begin_anew(decision, attempt)
 
 
-def on_launch_failed(draft: Decision, failed: LaunchFailed) -> None:
+def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
     """A node could not start its ranks; one whose devices are held takes none until they are released."""
-    attempt = _current(draft, failed.attempt, failed.epoch)
-    node = draft.state.nodes.get(failed.node)
+    attempt = _current(decision, failed.attempt, failed.epoch)
+    node = decision.state.nodes.get(failed.node)
     if failed.devices_held and attempt is not None and node is not None and node.state == "active":
-        draft.add(r.NodeChanged(node=failed.node, state="suspect", reason=failed.reason, held=True))
-        record_hardware_fault(draft, node, fault="devices_held", evidence=failed.reason)
+        decision.add(
+            r.NodeChanged(node=failed.node, state="suspect", reason=failed.reason, held=True)
+        )
+        record_hardware_fault(decision, node, fault="devices_held", evidence=failed.reason)
     if attempt is None or attempt.state not in RUNNING:
         return
     fault = "devices_held" if failed.devices_held else "launch_failed"
@@ -69,9 +71,9 @@ def on_launch_failed(draft: Decision, failed: LaunchFailed) -> None:
     said = "" if failed.devices_held else failed.reason
     mark = fingerprint(fault, stderr_tail=said)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
-    run = draft.run_of(attempt.attempt)
+    run = decision.run_of(attempt.attempt)
     strike(
-        draft,
+        decision,
         run,
         attempt,
         fault=fault,
@@ -93,21 +95,21 @@ def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
     return since + cluster.device_release_seconds + start_seconds
 
 
-def strike_overdue(draft: Decision, run: Run, attempt: Attempt) -> None:
+def strike_overdue(decision: Decision, run: Run, attempt: Attempt) -> None:
     """End a launch in which nodes neither started their ranks nor said why.
 
     They are out until they have passed their checks, unless most nodes are like them: then it is something that they share.
     """
     missing = [name for name in attempt.nodes if name not in attempt.launched]
-    seconds = draft.now - (attempt.launched_at or draft.now)
+    seconds = decision.now - (attempt.launched_at or decision.now)
     evidence = f"{listed(missing)} started no ranks for {seconds:.0f} s, and did not say why"
     are_to_blame = 2 * len(missing) <= len(attempt.nodes)
-    for node in [draft.state.nodes[name] for name in missing if are_to_blame]:
+    for node in [decision.state.nodes[name] for name in missing if are_to_blame]:
         if node.state == "active":
-            draft.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
-            record_hardware_fault(draft, node, fault="launch_failed", evidence=evidence)
+            decision.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
+            record_hardware_fault(decision, node, fault="launch_failed", evidence=evidence)
     strike(
-        draft,
+        decision,
         run,
         attempt,
         fault="launch_failed",
@@ -117,26 +119,26 @@ def strike_overdue(draft: Decision, run: Run, attempt: Attempt) -> None:
     )
 
 
-def on_ranks_ready(draft: Decision, ready: RanksReady) -> None:
+def on_ranks_ready(decision: Decision, ready: RanksReady) -> None:
     """Keep what the ranks understand."""
-    if draft.state.attempt_of(ready.attempt) is not None:
-        draft.add(
+    if decision.state.attempt_of(ready.attempt) is not None:
+        decision.add(
             r.RankCapabilitiesRecorded(
                 attempt=ready.attempt, requests=ready.requests, remedies=ready.remedies
             )
         )
 
 
-def on_progress(draft: Decision, progress: Progress) -> None:
+def on_progress(decision: Decision, progress: Progress) -> None:
     """Note the step; incidents whose step is passed are over: the remedy helped."""
-    attempt = draft.state.attempt_of(progress.attempt)
+    attempt = decision.state.attempt_of(progress.attempt)
     if attempt is None or attempt.state == "ended":
         return
-    _advance(draft, attempt, progress.step, loss=progress.loss, timings=dict(progress.timings))
+    _advance(decision, attempt, progress.step, loss=progress.loss, timings=dict(progress.timings))
 
 
 def _advance(
-    draft: Decision,
+    decision: Decision,
     attempt: Attempt,
     step: int,
     *,
@@ -145,51 +147,53 @@ def _advance(
 ) -> None:
     if attempt.last_step is not None and step <= attempt.last_step:
         return
-    draft.add(r.StepsAdvanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {}))
-    for incident in draft.state.incidents.values():
+    decision.add(
+        r.StepsAdvanced(attempt=attempt.attempt, step=step, loss=loss, timings=timings or {})
+    )
+    for incident in decision.state.incidents.values():
         proving = incident.state == "proving" and incident.run == attempt.attempt.run
         if incident.watched and not non_fatal.is_passed(incident, attempt):
             continue
         furthest = max(incident.step or 0, attempt.best_before)
         if proving and incident.attempt != attempt.attempt and step > furthest:
             reason = f"step {step} done, {furthest} had been reached before"
-            draft.add(
+            decision.add(
                 r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
             )
 
 
-def on_gang_timed(draft: Decision, timed: GangStartTimed) -> None:
+def on_gang_timed(decision: Decision, timed: GangStartTimed) -> None:
     """Keep which rank was slowest in each phase of the start."""
-    attempt = draft.state.attempt_of(timed.attempt)
+    attempt = decision.state.attempt_of(timed.attempt)
     if attempt is not None and not attempt.start and timed.slowest:
-        draft.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
+        decision.add(r.StartTimed(attempt=timed.attempt, slowest=dict(timed.slowest)))
 
 
-def on_rank_exited(draft: Decision, exited: RankExited) -> None:
+def on_rank_exited(decision: Decision, exited: RankExited) -> None:
     """A rank ended by itself: the first death decides the first response."""
-    attempt = _current(draft, exited.attempt, exited.epoch)
+    attempt = _current(decision, exited.attempt, exited.epoch)
     if attempt is None or exited.rank in attempt.exits:
         return
     if exited.last_step is not None:
-        _advance(draft, attempt, exited.last_step)
-    draft.add(
+        _advance(decision, attempt, exited.last_step)
+    decision.add(
         r.RankEnded(
             attempt=attempt.attempt, node=exited.node, rank=exited.rank, exit_code=exited.exit_code
         )
     )
-    run = draft.run_of(attempt.attempt)
+    run = decision.run_of(attempt.attempt)
     if attempt.state == "asked":
         if exited.exit_code not in (EXIT_FINISHED, EXIT_STOPPED):
             reason = f"rank {exited.rank} ended with {_ended_by(exited.exit_code)} while it was asked to stop"
             end_attempt(
-                draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason
+                decision, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason
             )
         return
     if attempt.state not in RUNNING or exited.exit_code == EXIT_FINISHED:
         return
     fault = "settings_refused" if exited.exit_code == EXIT_REFUSED else "rank_crash"
     strike(
-        draft,
+        decision,
         run,
         attempt,
         fault=fault,
@@ -214,34 +218,34 @@ def _ended_by(exit_code: int | None) -> str:
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
 
 
-def on_ranks_gone(draft: Decision, gone: RanksTerminated) -> None:
+def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
     """A node is clear of an attempt; if nobody had asked for that, the gang is broken."""
-    node = draft.state.nodes.get(gone.node)
+    node = decision.state.nodes.get(gone.node)
     if node is None or node.uncleared != gone.attempt:
         return
-    attempt = _current(draft, gone.attempt, gone.epoch)
+    attempt = _current(decision, gone.attempt, gone.epoch)
     if attempt is not None and gone.last_step is not None:
-        _advance(draft, attempt, gone.last_step)
+        _advance(decision, attempt, gone.last_step)
     if gone.left_behind and node.state not in GONE:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
-        draft.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
-        draft.page(f"{gone.node}: {reason}; the node is out until somebody looks")
-        record_hardware_fault(draft, node, fault="rank_outlived_sigkill", evidence=reason)
-    stands = own_rank_stacks(draft, attempt, gone) if attempt is not None else ()
-    draft.add(
+        decision.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
+        decision.page(f"{gone.node}: {reason}; the node is out until somebody looks")
+        record_hardware_fault(decision, node, fault="rank_outlived_sigkill", evidence=reason)
+    stands = own_rank_stacks(decision, attempt, gone) if attempt is not None else ()
+    decision.add(
         r.NodeCleared(
             node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind, stands=stands
         )
     )
     if attempt is not None and gone.stacks:
-        _note_stacks(draft, attempt)
+        _note_stacks(decision, attempt)
     if attempt is not None:
-        amend_with_missing_ranks(draft, attempt, gone.node, stands)
+        amend_with_missing_ranks(decision, attempt, gone.node, stands)
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
-        run = draft.run_of(attempt.attempt)
+        run = decision.run_of(attempt.attempt)
         strike(
-            draft,
+            decision,
             run,
             attempt,
             fault="rank_crash",
@@ -251,26 +255,26 @@ def on_ranks_gone(draft: Decision, gone: RanksTerminated) -> None:
         )
 
 
-def _note_stacks(draft: Decision, attempt: Attempt) -> None:
+def _note_stacks(decision: Decision, attempt: Attempt) -> None:
     """Say once where the stacks of ranks that hung are; how many of each node is in the nodes' own words."""
-    incident = draft.state.incidents.get(attempt.incident or "")
-    run = draft.run_of(attempt.attempt)
-    evidence = f"stacks in {output_folder(draft.policy.cluster, run, attempt.attempt)}/stacks"
+    incident = decision.state.incidents.get(attempt.incident or "")
+    run = decision.run_of(attempt.attempt)
+    evidence = f"stacks in {output_folder(decision.policy.cluster, run, attempt.attempt)}/stacks"
     if incident is not None and evidence not in incident.evidence:
-        draft.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+        decision.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
 
 
-def on_settings(draft: Decision, settings: SettingsInEffect) -> None:
+def on_settings(decision: Decision, settings: SettingsInEffect) -> None:
     """Keep what the trainer read back, and answer those who asked for a change with the value in effect."""
-    attempt = draft.state.attempt_of(settings.attempt)
+    attempt = decision.state.attempt_of(settings.attempt)
     if attempt is None:
         return
-    draft.add(
+    decision.add(
         r.SettingsRead(attempt=settings.attempt, step=settings.step, values=dict(settings.values))
     )
-    run = draft.run_of(settings.attempt)
+    run = decision.run_of(settings.attempt)
     for request_id in run.settings_requests:
-        request = draft.state.requests.get(request_id)
+        request = decision.state.requests.get(request_id)
         if request is None or request.state != "open" or run.reconfigured:
             continue
         wrong = _disagreement(attempt.remedies, settings)
@@ -278,9 +282,9 @@ def on_settings(draft: Decision, settings: SettingsInEffect) -> None:
         text = f"in effect from step {settings.step + 1} of {settings.attempt}: {rate}"
         state: r.RequestStateName = "failed" if wrong else "done"
         message = f"{wrong}; {text}" if wrong else text
-        draft.answer(request, state, message)
+        decision.answer(request, state, message)
         if wrong:
-            draft.page(f"{settings.attempt}: {message}", run=run.run)
+            decision.page(f"{settings.attempt}: {message}", run=run.run)
 
 
 def _disagreement(remedies: dict[str, float], settings: SettingsInEffect) -> str:
@@ -295,14 +299,14 @@ def _disagreement(remedies: dict[str, float], settings: SettingsInEffect) -> str
 # ---- findings about a gang ------------------------------------------------------------------------------------------
 
 
-def on_hang(draft: Decision, finding: Finding) -> None:
+def on_hang(decision: Decision, finding: Finding) -> None:
     """A stopped rank, or a gang that makes no step."""
-    attempt = draft.state.attempt_of(finding.attempt) if finding.attempt else None
+    attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
         return
     strike(
-        draft,
-        draft.run_of(attempt.attempt),
+        decision,
+        decision.run_of(attempt.attempt),
         attempt,
         fault=finding.fault,
         evidence=finding.evidence,
@@ -316,16 +320,16 @@ def on_hang(draft: Decision, finding: Finding) -> None:
 # ---- outcomes of actions --------------------------------------------------------------------------------------------
 
 
-def on_prepared(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_prepared(decision: Decision, action: Action, result: ActionResult) -> None:
     """The checkpoint is verified and the rendezvous chosen; or not."""
     work = action.read(PrepareAttempt)
-    attempt = _current(draft, AttemptId.parse(work.attempt), work.epoch)
+    attempt = _current(decision, AttemptId.parse(work.attempt), work.epoch)
     if attempt is None or attempt.state != "preparing":
         return
-    run = draft.run_of(attempt.attempt)
+    run = decision.run_of(attempt.attempt)
     if result.outcome != "done" or "port" not in result.detail:
         reason = f"could not be prepared ({result.outcome}): {result.message}"
-        draft.add(
+        decision.add(
             r.AttemptChanged(
                 attempt=attempt.attempt,
                 state="ended",
@@ -335,12 +339,12 @@ def on_prepared(draft: Decision, action: Action, result: ActionResult) -> None:
             )
         )
         if run.failed_preparations + 1 >= MAX_FAILED_PREPARATIONS:
-            end_run(draft, run, state="failed", reason=reason)
-            draft.page(f"run {run.spec.name}: {reason}", run=run.run)
+            end_run(decision, run, state="failed", reason=reason)
+            decision.page(f"run {run.spec.name}: {reason}", run=run.run)
         return
-    checkpoint_trust.note_survey(draft, run, result.detail)
+    checkpoint_trust.note_survey(decision, run, result.detail)
     chosen = result.detail.get("chosen") or {}
-    draft.add(
+    decision.add(
         r.AttemptPrepared(
             attempt=attempt.attempt,
             resume=str(chosen.get("path", "")),
@@ -351,9 +355,9 @@ def on_prepared(draft: Decision, action: Action, result: ActionResult) -> None:
     )
 
 
-def _current(draft: Decision, attempt_id: AttemptId, epoch: int) -> Attempt | None:
+def _current(decision: Decision, attempt_id: AttemptId, epoch: int) -> Attempt | None:
     """Return the attempt a signal speaks of if it is the run's newest and of this epoch: others are history."""
-    attempt = draft.state.attempt_of(attempt_id)
+    attempt = decision.state.attempt_of(attempt_id)
     return (
         attempt
         if attempt is not None and attempt.epoch == epoch and attempt.state != "ended"

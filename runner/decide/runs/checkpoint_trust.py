@@ -22,48 +22,50 @@ from runner.facts.messages.signals import CheckpointSealed
 TRUSTED = (Trust.INTACT, Trust.FINITE, Trust.HEALTHY, Trust.PROVEN)
 
 
-def on_checkpoint_sealed(draft: Decision, sealed: CheckpointSealed) -> None:
+def on_checkpoint_sealed(decision: Decision, sealed: CheckpointSealed) -> None:
     """Note it as committed and have it verified."""
-    run = draft.state.runs.get(sealed.attempt.run)
+    run = decision.state.runs.get(sealed.attempt.run)
     if run is None or any(known.path == sealed.path for known in run.checkpoints):
         return
     checkpoint = Checkpoint(step=sealed.step, attempt=sealed.attempt, path=sealed.path)
-    draft.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
-    draft.issue(
+    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
+    decision.issue(
         VerifyCheckpoint(path=sealed.path),
         f"sealed at step {sealed.step}",
         run=run.run,
     )
 
 
-def on_verified(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_verified(decision: Decision, action: Action, result: ActionResult) -> None:
     """Raise or end the trust in a checkpoint; unknown leaves it committed (unknown is not intact)."""
-    run, path = draft.state.runs.get(action.run or 0), action.read(VerifyCheckpoint).path
+    run, path = decision.state.runs.get(action.run or 0), action.read(VerifyCheckpoint).path
     known = next((c for c in run.checkpoints if c.path == path), None) if run else None
     if run is None or known is None or result.outcome == "unknown":
         return
     if result.outcome == "done":
-        draft.add(r.CheckpointRecorded(run=run.run, checkpoint=replace(known, trust=Trust.INTACT)))
-        _prune(draft, run, newest=known)
+        decision.add(
+            r.CheckpointRecorded(run=run.run, checkpoint=replace(known, trust=Trust.INTACT))
+        )
+        _prune(decision, run, newest=known)
         return
     refused = replace(known, trust=Trust.REFUSED, reason=result.message)
-    draft.add(r.CheckpointRecorded(run=run.run, checkpoint=refused))
-    draft.page(f"checkpoint at step {known.step} refused: {result.message}", run=run.run)
+    decision.add(r.CheckpointRecorded(run=run.run, checkpoint=refused))
+    decision.page(f"checkpoint at step {known.step} refused: {result.message}", run=run.run)
 
 
-def note_survey(draft: Decision, run: Run, detail: Mapping[str, Any]) -> None:
+def note_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> None:
     """Keep what the look at the checkpoint folder before a launch found."""
     for item in detail.get("refused", ()):
         checkpoint = _found(item, Trust.REFUSED)
-        draft.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
-        draft.page(
+        decision.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))
+        decision.page(
             f"checkpoint at step {checkpoint.step} passed over: {checkpoint.reason}", run=run.run
         )
     chosen = detail.get("chosen")
     if chosen:
         known = next((c for c in run.checkpoints if c.path == chosen["path"]), None)
         if known is None or known.trust is Trust.COMMITTED:
-            draft.add(r.CheckpointRecorded(run=run.run, checkpoint=_found(chosen, Trust.INTACT)))
+            decision.add(r.CheckpointRecorded(run=run.run, checkpoint=_found(chosen, Trust.INTACT)))
 
 
 def _found(item: Mapping[str, Any], trust: Trust) -> Checkpoint:
@@ -81,19 +83,19 @@ def refused_paths(run: Run) -> list[str]:
     return [checkpoint.path for checkpoint in run.checkpoints if checkpoint.trust is Trust.REFUSED]
 
 
-def _prune(draft: Decision, run: Run, *, newest: Checkpoint) -> None:
+def _prune(decision: Decision, run: Run, *, newest: Checkpoint) -> None:
     trusted = [c for c in run.checkpoints if c.trust in TRUSTED and c.path != newest.path] + [
         newest
     ]
     surplus = sorted(trusted, key=lambda c: (c.step, c.attempt))[: -run.spec.keep_checkpoints]
     paths = [c.path for c in surplus if c.trust is not Trust.PROVEN]
-    if paths and not draft.state.open_actions("prune_checkpoints"):
+    if paths and not decision.state.open_actions("prune_checkpoints"):
         reason = f"policy keeps {run.spec.keep_checkpoints}"
-        draft.issue(PruneCheckpoints(paths=paths), reason, run=run.run)
+        decision.issue(PruneCheckpoints(paths=paths), reason, run=run.run)
 
 
-def on_pruned(draft: Decision, action: Action, result: ActionResult) -> None:
+def on_pruned(decision: Decision, action: Action, result: ActionResult) -> None:
     """Forget the checkpoints that were deleted."""
     if result.outcome == "done" and action.run is not None:
         for path in action.read(PruneCheckpoints).paths:
-            draft.add(r.CheckpointRemoved(run=action.run, path=path))
+            decision.add(r.CheckpointRemoved(run=action.run, path=path))

@@ -38,16 +38,16 @@ from runner.facts.messages import records as r
 CHECKED, NEEDED = "being checked", "may need now"
 
 
-def unsettled(draft: Decision) -> Iterator[Run]:
+def unsettled(decision: Decision) -> Iterator[Run]:
     """Yield the runs of which `settle` may have something to say: asked after every input, of hundreds of them."""
-    is_calm, cluster = not (draft.state.closing or draft.leaving), draft.policy.cluster
-    for run in draft.state.runs.values():
+    is_calm, cluster = not (decision.state.closing or decision.leaving), decision.policy.cluster
+    for run in decision.state.runs.values():
         attempt = run.attempt
         if not (
             is_calm
             and attempt is not None
             and attempt.state in RUNNING
-            and draft.now < launch_limit(draft.state, cluster, run)
+            and decision.now < launch_limit(decision.state, cluster, run)
             and not attempt.exits
             and run.incident is None
             and attempt.judge_at is None
@@ -57,7 +57,7 @@ def unsettled(draft: Decision) -> Iterator[Run]:
             yield run
 
 
-def settle(draft: Decision, run: Run) -> None:
+def settle(decision: Decision, run: Run) -> None:
     """Say the next thing to do for this run, if anything."""
     if run.state not in ("active", "waiting") and (
         run.attempt is None or run.attempt.state == "ended"
@@ -65,40 +65,40 @@ def settle(draft: Decision, run: Run) -> None:
         return
     attempt = run.attempt
     if attempt is None or attempt.state == "ended":
-        _settle_between(draft, run)
+        _settle_between(decision, run)
     elif attempt.state == "prepared":
-        _launch(draft, run, attempt)
+        _launch(decision, run, attempt)
     elif attempt.state in LAUNCHED:
-        _settle_running(draft, run, attempt)
+        _settle_running(decision, run, attempt)
     elif attempt.state == "stopping":
-        _settle_stopping(draft, attempt)
+        _settle_stopping(decision, attempt)
 
 
-def _settle_between(draft: Decision, run: Run) -> None:
+def _settle_between(decision: Decision, run: Run) -> None:
     """No attempt lives: end the run as asked, or plan the next attempt."""
-    if run.stop_requests or draft.state.closing:
+    if run.stop_requests or decision.state.closing:
         step = (run.attempt.last_step or run.attempt.resume_step) if run.attempt else 0
         message = f"the run was stopped after step {step}"
-        end_run(draft, run, state="stopped", reason="as asked", message=message)
+        end_run(decision, run, state="stopped", reason="as asked", message=message)
         return
-    if _waits_for_nodes(draft, run):
+    if _waits_for_nodes(decision, run):
         return
-    choice = choose_nodes(draft.state, run, draft.policy.cluster.domains)
+    choice = choose_nodes(decision.state, run, decision.policy.cluster.domains)
     # all of them may be had in a moment
-    if run.attempt is None and _are_checked(draft):
+    if run.attempt is None and _are_checked(decision):
         if choice.nodes is None:
-            _wait(draft, run, choice)
+            _wait(decision, run, choice)
         return
     for other in choice.withdraw:
-        _yield_to(draft, other, run)
+        _yield_to(decision, other, run)
     if choice.withdraw:
         return
     nodes = choice.nodes
     if nodes is None:
-        _wait(draft, run, choice)
+        _wait(decision, run, choice)
         return
     if run.state == "waiting":
-        draft.add(r.RunChanged(run=run.run, state="active", reason="enough nodes again"))
+        decision.add(r.RunChanged(run=run.run, state="active", reason="enough nodes again"))
     before = run.attempt
     if before is None:
         attempt, reason = AttemptId(run.run, 1, 0), "first launch"
@@ -109,8 +109,8 @@ def _settle_between(draft: Decision, run: Run) -> None:
             else before.attempt.restarted()
         )
         reason = f"after {before.attempt} {before.outcome or 'ended'}"
-    epoch = draft.epoch()
-    draft.add(
+    epoch = decision.epoch()
+    decision.add(
         r.AttemptPlanned(
             attempt=attempt, epoch=epoch, nodes=tuple(nodes), reason=reason, incident=run.incident
         )
@@ -118,17 +118,17 @@ def _settle_between(draft: Decision, run: Run) -> None:
     prepare = PrepareAttempt(
         attempt=str(attempt),
         epoch=epoch,
-        folder=checkpoint_folder(draft.policy.cluster, run),
-        output=output_folder(draft.policy.cluster, run, attempt),
+        folder=checkpoint_folder(decision.policy.cluster, run),
+        output=output_folder(decision.policy.cluster, run, attempt),
         refused=checkpoint_trust.refused_paths(run),
-        address=draft.state.nodes[nodes[0]].address,
+        address=decision.state.nodes[nodes[0]].address,
     )
-    draft.issue(prepare, reason, run=run.run, incident=run.incident)
+    decision.issue(prepare, reason, run=run.run, incident=run.incident)
 
 
-def _waits_for_nodes(draft: Decision, run: Run) -> bool:
+def _waits_for_nodes(decision: Decision, run: Run) -> bool:
     """Whether nodes are on their way, or under suspicion, whose answer decides the placement."""
-    state = draft.state
+    state = decision.state
     if run.attempt is None:
         return bool(state.open_actions("start_agent")) or any(
             n.state in ("absent", "joining") for n in state.nodes.values()
@@ -143,40 +143,44 @@ def _waits_for_nodes(draft: Decision, run: Run) -> bool:
     )
 
 
-def _are_checked(draft: Decision) -> bool:
+def _are_checked(decision: Decision) -> bool:
     """Whether nodes are being checked that should soon have passed; one that is tried again is not waited for."""
-    nodes = draft.state.nodes.values()
+    nodes = decision.state.nodes.values()
     return any(node.state == "checking" and not node.check_tries for node in nodes)
 
 
-def _yield_to(draft: Decision, other: Run, run: Run) -> None:
+def _yield_to(decision: Decision, other: Run, run: Run) -> None:
     """Withdraw what a run planned and has not launched: its nodes go to one of higher priority."""
     assert other.attempt is not None
     reason = f"its nodes are needed by {called(run)}"
-    draft.add(
+    decision.add(
         r.AttemptChanged(
             attempt=other.attempt.attempt, state="ended", outcome="withdrawn", reason=reason
         )
     )
 
 
-def _wait(draft: Decision, run: Run, choice: Allocation) -> None:
-    checked = [node.node for node in draft.state.nodes.values() if node.state == "checking"]
+def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
+    checked = [node.node for node in decision.state.nodes.values() if node.state == "checking"]
     verb = "is" if len(checked) == 1 else "are"
     parts = [
         f"needs {run.spec.nodes} nodes, {len(choice.usable)} usable ({listed(choice.usable) or 'none'})",
-        holders_of_nodes(draft.state, run),
+        holders_of_nodes(decision.state, run),
         f"{listed(checked)} {verb} {CHECKED}" if checked else _meant(choice) or "no spare left",
     ]
     reason = "; ".join(part for part in parts if part)
     still = run.state == "waiting" and run.reason.endswith(CHECKED) and reason.endswith(CHECKED)
     if not still and (run.state != "waiting" or run.reason != reason):
-        draft.add(r.RunChanged(run=run.run, state="waiting", reason=reason, incident=run.incident))
+        decision.add(
+            r.RunChanged(run=run.run, state="waiting", reason=reason, incident=run.incident)
+        )
         passing = (CHECKED, NEEDED)
         if not reason.endswith(passing) and (
             run.state != "waiting" or run.reason.endswith(passing)
         ):
-            draft.page(f"run {run.spec.name} waits: {reason}", run=run.run, incident=run.incident)
+            decision.page(
+                f"run {run.spec.name} waits: {reason}", run=run.run, incident=run.incident
+            )
 
 
 def _meant(choice: Allocation) -> str:
@@ -188,115 +192,119 @@ def _meant(choice: Allocation) -> str:
     return f"{listed(list(choice.meant))} {verb} what {listed(list(others.values()))} {NEEDED}"
 
 
-def _launch(draft: Decision, run: Run, attempt: Attempt) -> None:
+def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     """Hand the assignments out, unless a node went away meanwhile or the run is to stop."""
     gone = [
         name
         for name in attempt.nodes
-        if not is_usable(draft.state, draft.state.nodes[name], run.spec)
+        if not is_usable(decision.state, decision.state.nodes[name], run.spec)
     ]
-    if gone or run.stop_requests or draft.state.closing:
+    if gone or run.stop_requests or decision.state.closing:
         reason = f"no longer usable: {', '.join(gone)}" if gone else "asked to stop"
-        draft.add(
+        decision.add(
             r.AttemptChanged(
                 attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
             )
         )
         return
-    draft.add(r.AttemptChanged(attempt=attempt.attempt, state="launching", reason=attempt.reason))
+    decision.add(
+        r.AttemptChanged(attempt=attempt.attempt, state="launching", reason=attempt.reason)
+    )
     for name in attempt.nodes:
-        if draft.state.nodes[name].state != "active":
-            draft.add(r.NodeChanged(node=name, state="active", reason=str(attempt.attempt)))
-        draft.add(r.Assigned(node=name, epoch=attempt.epoch, attempt=attempt.attempt))
-    incident = draft.state.incidents.get(run.incident or "")
+        if decision.state.nodes[name].state != "active":
+            decision.add(r.NodeChanged(node=name, state="active", reason=str(attempt.attempt)))
+        decision.add(r.Assigned(node=name, epoch=attempt.epoch, attempt=attempt.attempt))
+    incident = decision.state.incidents.get(run.incident or "")
     if incident is not None and incident.state in ("open", "acting"):
-        draft.add(
+        decision.add(
             r.IncidentChanged(
                 incident=incident.incident, state="proving", reason=f"{attempt.attempt} launched"
             )
         )
 
 
-def _settle_running(draft: Decision, run: Run, attempt: Attempt) -> None:
+def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
     codes = list(attempt.exits.values())
     if len(codes) == run.spec.world_size and all(
         code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
     ):
-        _gang_ended(draft, run, attempt, finished=all(code == EXIT_FINISHED for code in codes))
+        _gang_ended(decision, run, attempt, finished=all(code == EXIT_FINISHED for code in codes))
         return
     wanted: r.Outcome | None = (
         "stopped"
-        if run.stop_requests or draft.state.closing
+        if run.stop_requests or decision.state.closing
         else "moved"
-        if any(node.node in attempt.nodes for node in draft.leaving)
+        if any(node.node in attempt.nodes for node in decision.leaving)
         else "reconfigured"
         if run.reconfigured
         else None
     )
-    if _is_time_up(draft, run, attempt):
+    if _is_time_up(decision, run, attempt):
         return
-    pending_evidence.settle(draft, run, attempt)
-    if draft.records:
+    pending_evidence.settle(decision, run, attempt)
+    if decision.records:
         return
-    if draft.now >= launch_limit(draft.state, draft.policy.cluster, run):
-        strike_overdue(draft, run, attempt)
+    if decision.now >= launch_limit(decision.state, decision.policy.cluster, run):
+        strike_overdue(decision, run, attempt)
         return
     if attempt.state in RUNNING and wanted is not None and _may_be_asked(attempt, wanted):
-        _ask_to_stop(draft, run, attempt, wanted=wanted)
+        _ask_to_stop(decision, run, attempt, wanted=wanted)
     elif attempt.state in RUNNING:
-        _settle_steady(draft, run, attempt)
+        _settle_steady(decision, run, attempt)
     elif (
         attempt.state == "asked"
-        and draft.now >= (attempt.asked_at or 0.0) + run.spec.stop_grace_seconds
+        and decision.now >= (attempt.asked_at or 0.0) + run.spec.stop_grace_seconds
     ):
         reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
-        end_attempt(draft, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason)
+        end_attempt(
+            decision, run, incident=None, outcome=attempt.outcome or "stopped", reason=reason
+        )
 
 
-def _by_time(draft: Decision, attempt: Attempt) -> float:
+def _by_time(decision: Decision, attempt: Attempt) -> float:
     """Return when the first of the attempt's leaving nodes goes in any case; infinity: whenever it is done."""
-    leaving = [node.leaving for node in draft.leaving if node.node in attempt.nodes]
+    leaving = [node.leaving for node in decision.leaving if node.node in attempt.nodes]
     times = [way.by_time for way in leaving if way is not None and way.by_time is not None]
     return min(times, default=math.inf)
 
 
-def _is_time_up(draft: Decision, run: Run, attempt: Attempt) -> bool:
+def _is_time_up(decision: Decision, run: Run, attempt: Attempt) -> bool:
     """End the attempt now if a node of it has to go, whatever its ranks are at."""
-    if draft.now < _by_time(draft, attempt):
+    if decision.now < _by_time(decision, attempt):
         return False
     reason = "a node had to go before its ranks had stopped"
-    end_attempt(draft, run, incident=None, outcome=attempt.outcome or "moved", reason=reason)
+    end_attempt(decision, run, incident=None, outcome=attempt.outcome or "moved", reason=reason)
     return True
 
 
-def _grace_seconds(draft: Decision, run: Run, attempt: Attempt) -> float:
-    left_seconds = max(0.0, _by_time(draft, attempt) - draft.now)
+def _grace_seconds(decision: Decision, run: Run, attempt: Attempt) -> float:
+    left_seconds = max(0.0, _by_time(decision, attempt) - decision.now)
     return min(run.spec.stop_grace_seconds, left_seconds)
 
 
-def _settle_steady(draft: Decision, run: Run, attempt: Attempt) -> None:
+def _settle_steady(decision: Decision, run: Run, attempt: Attempt) -> None:
     """Ranks that report no steps prove a remedy by living on."""
-    incident = draft.state.incidents.get(run.incident or "")
-    steady = run.has_proved_itself(draft.now)
+    incident = decision.state.incidents.get(run.incident or "")
+    steady = run.has_proved_itself(decision.now)
     if steady and incident is not None and incident.state == "proving":
         reason = (
             f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s (it reports no steps)"
         )
-        draft.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+        decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
-def _gang_ended(draft: Decision, run: Run, attempt: Attempt, *, finished: bool) -> None:
+def _gang_ended(decision: Decision, run: Run, attempt: Attempt, *, finished: bool) -> None:
     outcome = "finished" if finished else attempt.outcome or "stopped"
-    draft.add(
+    decision.add(
         r.AttemptChanged(
             attempt=attempt.attempt, state="stopping", outcome=outcome, reason="all ranks ended"
         )
     )
-    idle(draft, attempt)
+    idle(decision, attempt)
     if finished:
         reason = f"all {run.spec.world_size} ranks ended with 0"
         message = "the run finished before that"
-        end_run(draft, run, state="finished", reason=reason, message=message)
+        end_run(decision, run, state="finished", reason=reason, message=message)
 
 
 def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
@@ -304,18 +312,20 @@ def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
     return wanted in ("stopped", "moved") or (attempt.state == "running" and bool(attempt.requests))
 
 
-def _ask_to_stop(draft: Decision, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:
+def _ask_to_stop(decision: Decision, run: Run, attempt: Attempt, *, wanted: r.Outcome) -> None:
     """Ask at a step boundary if the ranks understand that; else SIGTERM, and SIGKILL after the grace."""
     by_channel = "stop" in attempt.requests and attempt.state == "running"
     reason = f"asked to stop ({wanted})"
     state: r.AttemptStateName = "asked" if by_channel else "stopping"
-    draft.add(r.AttemptChanged(attempt=attempt.attempt, state=state, outcome=wanted, reason=reason))
+    decision.add(
+        r.AttemptChanged(attempt=attempt.attempt, state=state, outcome=wanted, reason=reason)
+    )
     if not by_channel:
-        idle(draft, attempt, grace_seconds=_grace_seconds(draft, run, attempt))
+        idle(decision, attempt, grace_seconds=_grace_seconds(decision, run, attempt))
         return
     for name in attempt.nodes:
         args = {"request": "stop", "checkpoint": True}
-        draft.issue(
+        decision.issue(
             NodeTask(node=name, task="ask_ranks", epoch=attempt.epoch, args=args),
             reason,
             run=run.run,
@@ -323,28 +333,28 @@ def _ask_to_stop(draft: Decision, run: Run, attempt: Attempt, *, wanted: r.Outco
         )
 
 
-def _settle_stopping(draft: Decision, attempt: Attempt) -> None:
+def _settle_stopping(decision: Decision, attempt: Attempt) -> None:
     """End the attempt once every node is clear, or lost with the gang confirmed dead (or the hard cap passed)."""
-    state, cluster = draft.state, draft.policy.cluster
-    since = attempt.stopping_at or draft.now
+    state, cluster = decision.state, decision.policy.cluster
+    since = attempt.stopping_at or decision.now
     nodes, ending = state.nodes, attempt.attempt
     uncleared = [nodes[name] for name in attempt.nodes if nodes[name].uncleared == ending]
-    may_leave_lost = attempt.dead_rank_seen or draft.now >= since + cluster.hard_cap_seconds
+    may_leave_lost = attempt.dead_rank_seen or decision.now >= since + cluster.hard_cap_seconds
     if all(node.state in GONE and may_leave_lost for node in uncleared):
-        draft.add(r.AttemptChanged(attempt=attempt.attempt, state="ended"))
+        decision.add(r.AttemptChanged(attempt=attempt.attempt, state="ended"))
         for name in attempt.nodes:
             node = state.nodes[name]
             if node.state == "active" and node.attempt is None and node.uncleared is None:
-                draft.add(
+                decision.add(
                     r.NodeChanged(node=name, state="spare", reason=f"{attempt.attempt} ended")
                 )
         return
-    if draft.now < since + 2 * cluster.kill_wait_seconds:
+    if decision.now < since + 2 * cluster.kill_wait_seconds:
         # nobody can be overdue yet; asked after each of a large gang's signals
         return
     for node in uncleared:
         overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds
-        looked = node.probed_at >= since and draft.now < node.probed_at + cluster.silence_seconds
+        looked = node.probed_at >= since and decision.now < node.probed_at + cluster.silence_seconds
         answers = node.state == "active" or node.held
-        if answers and draft.now >= overdue and not looked:
-            probe(draft, node, reason=f"did not confirm the end of {attempt.attempt}")
+        if answers and decision.now >= overdue and not looked:
+            probe(decision, node, reason=f"did not confirm the end of {attempt.attempt}")
