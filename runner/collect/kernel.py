@@ -19,7 +19,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from runner.collect.lines import decoded, unix_seconds, unwrapped
+from msgspec import structs
+
+from runner.collect.lines import decode_line, unix_seconds, unwrapped
 from runner.collect.tails.tail import Tail
 from runner.facts.messages.log_search import LogPosition
 from runner.rootcause.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, parse_kernel_line
@@ -99,7 +101,7 @@ class KernelLog:
     def position(self) -> LogPosition:
         """Where the next poll continues."""
         in_file = self._tail.position or LogPosition()
-        return replace(in_file, boot_id=self.boot_id, sequence=self._sequence)
+        return structs.replace(in_file, boot_id=self.boot_id, sequence=self._sequence)
 
     @property
     def descriptor(self) -> int | None:
@@ -123,7 +125,9 @@ class KernelLog:
             self.trouble = f"{self.path} cannot be read: {error}; run as root, or name a file"
             return []
         raw = [line for block in self._tail.poll(now) for line in block.data.split(b"\n")]
-        lines = [line for line in map(decoded, raw) if line.strip() and not _DEVICE_OF.match(line)]
+        lines = [
+            line for line in map(decode_line, raw) if line.strip() and not _DEVICE_OF.match(line)
+        ]
         self.trouble = self._tail.trouble
         return merge(self._since_then(self._of_this_boot(lines, now)))
 

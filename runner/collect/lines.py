@@ -1,11 +1,13 @@
-"""Lines without their wrapping: what a program said, and which rank, node and moment the launchers around it wrote before it.
+"""Lines without their wrapping: a program's text, and the rank, node and time that launchers wrote before it.
 
-Wrappings nest (a container's time, srun's task, torchrun's rank), so they are taken off one after the other, the outermost first.
-Only what cannot be anything else is taken for one. A bare number or name ("12: ", "node7: ", of `srun -l` and pdsh) can be
-anything, so a single line never decides about it: `bare_prefix` looks at many, and its answer is handed to `unwrapped`.
+Wrappings nest (a container's time, srun's task, torchrun's rank), so they are removed one after the
+other, the outermost first. Only an unambiguous prefix counts as one. A bare number or name ("12: ",
+"node7: ", of `srun -l` and pdsh) is ambiguous in a single line: `bare_prefix` decides by many
+lines, and the caller passes its answer to `unwrapped`.
 
-A number that torchrun writes ("[default3]:", "[3]:") counts ranks on one node: it is `local_rank`. Times without a zone are of this
-machine's zone, as in `healthchecks/kernel_log`; times without a year, or since boot, are taken off and give no `at`.
+A number of torchrun ("[default3]:", "[3]:") counts ranks on one node: it is `local_rank`. Times
+without a zone are of this machine's zone; times without a year, or since boot, are removed and give
+no `at`.
 """
 
 from __future__ import annotations
@@ -18,17 +20,18 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from runner.facts.wording import valid_text
 from runner.rootcause.kernel_lines import CTIME, ISO_TIME, MONTHS, iso_of_ctime
 
-# of a line that are looked at, the first ones; chosen, not measured
+# Of a line, the first ones; chosen, not measured.
 MAX_LINE_BYTES = 64 * 1024
-# wrappings around one line; chosen
+# Wrappings around one line; chosen.
 MAX_NESTING = 6
-# lines that decide whether a bare number is a rank; chosen
+# Lines that decide whether a bare number is a rank; chosen.
 MIN_LINES = 4
-# of these lines that must begin with one; chosen
-BARE_SHARE = 0.9
-# a number with more is no rank; chosen
+# Ratio of these lines that must begin with one; chosen.
+BARE_RATIO = 0.9
+# A longer number is no rank; chosen.
 MAX_RANK_DIGITS = 6
 
 Bare = Literal["rank", "node"]
@@ -43,7 +46,8 @@ _MONTHS = "|".join(MONTHS)
 _LEVELS = r"(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)\b"
 _DIGITS = rf"\d{{1,{MAX_RANK_DIGITS}}}"
 
-# What may stand before a line. Groups: rank, local, node, time (ISO), ctime; "task" is a rank unless a line within says another.
+# Prefixes of lines. Groups: rank, local, node, time (ISO), ctime; "task" is a rank unless a
+# wrapping within names another.
 WRAPPINGS: tuple[re.Pattern[str], ...] = tuple(
     re.compile(pattern)
     for pattern in (
@@ -75,7 +79,7 @@ WRAPPINGS: tuple[re.Pattern[str], ...] = tuple(
         rf"\[(?P<ctime>{CTIME})\] ?",
         # dmesg
         r"(?:<\d+>)?\[ *\d+\.\d{6}\](?:\[ *[TC]\d+\])? ?",
-        # log4j, Python's logging, everybody
+        # log4j, Python's logging, and most others
         rf"\[?(?P<time>{_ISO})\]?(?:: | ?[-|] )? *",
     )
 )
@@ -83,13 +87,13 @@ _BARE = {
     "rank": re.compile(rf" *(?P<task>{_DIGITS}):(?: |$)"),
     "node": re.compile(r"(?P<node>(?=[A-Za-z.\-]*\d)[A-Za-z][\w.\-]*):(?: |$)"),
 }
-# Slurm's own words stand among lines with ranks, and bear none.
+# Slurm's own messages have no rank.
 _SLURM = re.compile(r"(?:srun|slurmstepd|scancel|salloc): ")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """What a program said. `rank` counts in the gang, `local_rank` on one node; `at`: Unix seconds; None: nothing is said of it."""
+    """A program's text. `rank` counts in the gang, `local_rank` on one node; `at`: Unix seconds. None: unknown."""
 
     text: str
     rank: int | None = None
@@ -98,20 +102,20 @@ class Line:
     at: float | None = None
 
 
-def decoded(raw: bytes) -> str:
-    """Make text of the bytes of a line: no more than MAX_LINE_BYTES, and what is no UTF-8 replaced."""
+def decode_line(raw: bytes) -> str:
+    """Decode the first MAX_LINE_BYTES of a line, invalid UTF-8 replaced."""
     return raw[:MAX_LINE_BYTES].decode(errors="replace")
 
 
 def plain(text: str) -> str:
-    """Take colours and control characters off, tabs and carriage returns apart."""
+    """Remove colours and control characters, but no tabs and carriage returns."""
     if "\x1b" in text:
         text = ANSI.sub("", text)
     return CONTROL.sub("", text)
 
 
 def segment(text: str, at: int | None = None) -> str:
-    """Return one picture of a progress bar: the one that `at` stands in, else the last that is not empty."""
+    """Return one state of a progress bar: the one around offset `at`, else the last that is not empty."""
     if "\r" not in text:
         return text
     if at is not None:
@@ -121,46 +125,46 @@ def segment(text: str, at: int | None = None) -> str:
 
 
 def bare_prefix(lines: Iterable[str]) -> Bare | None:
-    """Say whether the lines of a log begin with a bare rank or node. None: they do not, or there is no telling.
+    """Return whether the lines of a log begin with a bare rank or node; None: neither, or too few lines.
 
-    They do when nearly all of them begin with one and at least one comes twice. Numbered lines (of `grep -n`, of a list) count up
-    and never repeat; a name needs a digit in it, so "INFO: " and "ValueError: " are none.
+    They do when nearly all begin with one and at least one comes twice. Numbered lines (of `grep
+    -n`, of a list) never repeat; a name needs a digit, so "INFO: " and "ValueError: " are none.
     """
-    asked = [plain(line) for line in lines]
-    asked = [line for line in asked if line.strip() and not _SLURM.match(line)]
-    if len(asked) < MIN_LINES:
+    texts = [plain(line) for line in lines]
+    texts = [line for line in texts if line.strip() and not _SLURM.match(line)]
+    if len(texts) < MIN_LINES:
         return None
     kinds: tuple[Bare, ...] = ("rank", "node")
     for kind in kinds:
-        found = [match[1] for line in asked if (match := _BARE[kind].match(line))]
-        if len(found) >= BARE_SHARE * len(asked) and max(Counter(found).values()) > 1:
+        prefixes = [match[1] for line in texts if (match := _BARE[kind].match(line))]
+        if len(prefixes) >= BARE_RATIO * len(texts) and max(Counter(prefixes).values()) > 1:
             return kind
     return None
 
 
 def unwrapped(text: str, bare: Bare | None = None) -> Line:
-    """Take the wrapping off a line. `bare`: what `bare_prefix` said of the log that it stands in."""
+    """Remove the wrapping of a line. `bare`: the `bare_prefix` of its log."""
     rest = plain(text[:MAX_LINE_BYTES].rstrip("\r\n"))
-    said: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for _ in range(MAX_NESTING):
         if rest.startswith('{"log":'):
-            rest = _docker(rest, said)
+            rest = _docker(rest, fields)
         match = _wrapping(rest, bare)
         if match is None:
             break
         if "task" in match.groupdict():
-            # a second number is the program's own
+            # A second number is the program's own.
             bare = None
-        _note(match, said)
+        _collect(match, fields)
         rest = rest[match.end() :]
-    task = None if "rank" in said or "local" in said else said.get("task")
-    rank = said.get("rank", task)
+    task = None if "rank" in fields or "local" in fields else fields.get("task")
+    rank = fields.get("rank", task)
     return Line(
         text=segment(rest),
         rank=None if rank is None else int(rank),
-        local_rank=int(said["local"]) if "local" in said else None,
-        node=said.get("node"),
-        at=unix_seconds(said.get("time", "")),
+        local_rank=int(fields["local"]) if "local" in fields else None,
+        node=fields.get("node"),
+        at=unix_seconds(fields.get("time", "")),
     )
 
 
@@ -172,17 +176,17 @@ def _wrapping(rest: str, bare: Bare | None) -> re.Match[str] | None:
     return None if bare is None else _BARE[bare].match(rest)
 
 
-def _note(match: re.Match[str], said: dict[str, str]) -> None:
-    """Keep what a wrapping says: of ranks the innermost, of all else the outermost."""
+def _collect(match: re.Match[str], fields: dict[str, str]) -> None:
+    """Add the fields of a wrapping: the innermost rank counts, and the outermost of the others."""
     for name, value in match.groupdict().items():
         if name == "ctime" and value is not None:
             name, value = "time", iso_of_ctime(value)
-        if value is not None and (name == "rank" or name not in said):
-            said[name] = value
+        if value is not None and (name == "rank" or name not in fields):
+            fields[name] = value
 
 
-def _docker(rest: str, said: dict[str, str]) -> str:
-    """Take the JSON of Docker's log files off; text that only looks like it stays as it is."""
+def _docker(rest: str, fields: dict[str, str]) -> str:
+    """Remove the JSON of Docker's log files; text that only looks like it stays unchanged."""
     try:
         entry = json.loads(rest)
     except (ValueError, RecursionError):
@@ -190,8 +194,8 @@ def _docker(rest: str, said: dict[str, str]) -> str:
     log, time = entry.get("log"), entry.get("time")
     if not isinstance(log, str) or not isinstance(time, str):
         return rest
-    said.setdefault("time", time)
-    return plain(log.rstrip("\r\n"))
+    fields.setdefault("time", time)
+    return plain(valid_text(log).rstrip("\r\n"))
 
 
 def unix_seconds(iso_time: str) -> float | None:

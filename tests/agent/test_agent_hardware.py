@@ -124,6 +124,12 @@ def test_a_file_wins_where_there_is_one(machine: Machine) -> None:
     )
 
 
+def test_half_a_surrogate_pair_in_the_file_is_escaped(machine: Machine) -> None:
+    """JSON can hold what no message can."""
+    (machine.node / "hardware.json").write_text('{"serial": "\\ud800", "parts": ["\\udfff"]}')
+    assert machine.find().parts == ("file:\\ud800", "\\udfff")
+
+
 def test_a_machine_that_nothing_names_gets_a_file(
     machine: Machine, caplog: pytest.LogCaptureFixture
 ) -> None:

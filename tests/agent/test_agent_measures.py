@@ -109,16 +109,16 @@ def test_a_rank_in_state_d_is_reported_once_no_step_is_made(
 
     reported_at = 0.0
     while not beat().ranks_blocked and now < 60:
-        now += blocked_ranks.LOOK_SECONDS
+        now += blocked_ranks.POLL_SECONDS
         gang.poll(now, stopped_seconds=3.0)
     reported_at = now
     (blocked,) = beat().ranks_blocked
-    least = blocked_ranks.QUIET_SECONDS + blocked_ranks.TELL_SECONDS
+    least = blocked_ranks.IDLE_SECONDS + blocked_ranks.BLOCKED_SECONDS
     print(
         f"in state D ({which}): reported {reported_at:.0f} s after the last step, as blocked for {blocked.seconds} s"
     )
-    assert (blocked.rank, blocked.seconds >= blocked_ranks.TELL_SECONDS) == (0, True)
-    assert least <= reported_at <= least + 2 * blocked_ranks.LOOK_SECONDS
+    assert (blocked.rank, blocked.seconds >= blocked_ranks.BLOCKED_SECONDS) == (0, True)
+    assert least <= reported_at <= least + 2 * blocked_ranks.POLL_SECONDS
     gang.on_packet(0, b'{"kind": "step", "step": 1}', now)
     gang.poll(now + 1, stopped_seconds=3.0)
     assert beat().ranks_blocked == ()

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from runner.agent.checks.check_task import _detail
 from runner.agent.notices import Announcement, Notices, parse
 from tests.agent.node import Node, is_alive, wait_until
 
@@ -78,6 +79,12 @@ def test_a_reason_is_cut() -> None:
     """A reason may be as long as the file, and is cut for the signal."""
     text = json.dumps({"kind": "maintenance", "reason": "x" * 3000})
     assert len(parse(text.encode()).reason) == 300
+
+
+def test_half_a_surrogate_pair_in_a_verdict_is_replaced() -> None:
+    """A health check prints JSON, which can hold what no message can."""
+    line = rb'{"kind": "check", "check": "clock", "outcome": "FAIL", "reason": "\ud800"}'
+    assert _detail(line, "", ("clock",))["checks"][0]["reason"] == "?"
 
 
 def test_half_a_surrogate_pair_in_a_notice_is_escaped() -> None:

@@ -14,7 +14,7 @@ from runner.collect.lines import (
     MAX_LINE_BYTES,
     Line,
     bare_prefix,
-    decoded,
+    decode_line,
     plain,
     segment,
     unwrapped,
@@ -133,8 +133,8 @@ def test_the_picture_that_a_match_stands_in() -> None:
 
 def test_bytes_that_are_no_text_are_replaced_and_bounded() -> None:
     """Invalid UTF-8 becomes a sign of replacement, and a line without end is cut."""
-    assert decoded(b"a\xff\xfeb") == "a\ufffd\ufffdb"
-    assert len(decoded(b"x" * (MAX_LINE_BYTES + 9))) == MAX_LINE_BYTES
+    assert decode_line(b"a\xff\xfeb") == "a\ufffd\ufffdb"
+    assert len(decode_line(b"x" * (MAX_LINE_BYTES + 9))) == MAX_LINE_BYTES
     assert len(unwrapped("y" * (MAX_LINE_BYTES + 9)).text) == MAX_LINE_BYTES
 
 
@@ -158,3 +158,10 @@ def test_ranks_of_real_logs() -> None:
                 num_ranked += 1
                 assert unwrapped(line).rank == int(line[5 : line.index("]")])
     assert num_ranked > 100
+
+
+def test_half_a_surrogate_pair_in_dockers_json_is_escaped() -> None:
+    """JSON can hold what no message can; bytes that are no UTF-8 are replaced."""
+    line = r'{"log":"\ud800 oops\n","stream":"stdout","time":"2025-01-02T03:04:05Z"}'
+    assert unwrapped(line).text == r"\ud800 oops"
+    assert decode_line(b"\xed\xa0\x80 oops").encode().endswith(b" oops")

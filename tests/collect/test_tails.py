@@ -128,7 +128,7 @@ def test_a_line_of_ten_megabytes_comes_in_pieces(log: Path) -> None:
 
 
 def test_bytes_that_are_no_text_come_as_they_are(log: Path) -> None:
-    """Nothing is decoded, so nothing can be lost in it."""
+    """Nothing is decode_line, so nothing can be lost in it."""
     data = bytes(range(256)) * 3 + b"\n"
     add(log, data)
     tail = Tail(log)

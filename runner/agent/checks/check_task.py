@@ -1,4 +1,4 @@
-"""Checking: the health checks of this node, run as a child with a deadline, one task at a time."""
+"""The task `check`: runs the health checks of this node as a child with a deadline, one task at a time."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ from runner.facts.messages.assignments import Task
 log = logging.getLogger("stoker.agent")
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
-# in one task; chosen
+# In one task; chosen.
 MAX_CHECKS = 32
-# of the program; chosen: all its checks say less than a tenth
+# Of the program; chosen: all its checks print less than a tenth.
 MAX_OUTPUT_BYTES = 512 * 1024
-MAX_DETAIL_BYTES = (
-    40 * 1024
-    # of the answer's detail, which must fit a message with all else; chosen
-)
-# characters of a reason, or of last words
-MAX_WORDS = 300
-# Of the time that a task has: the checks share the first part, so that one that hangs is named by the program itself; by the
-# second it is over, so that the answer comes before the deadline. Both chosen.
+# Of the answer's detail, which must fit a message with its other fields; chosen.
+MAX_DETAIL_BYTES = 40 * 1024
+# Characters of a reason.
+MAX_REASON = 300
+# Of a task's time: the checks share the first ratio, so that the program itself reports one that
+# hangs; the program ends by the second, so that the answer comes before the deadline. Both chosen.
 SHARED_RATIO, LAST_RATIO = 0.8, 0.95
 OUTCOMES = ("PASS", "FAIL", "UNKNOWN")
 
@@ -48,18 +46,18 @@ class CheckRunner:
     def __init__(
         self, folder: Path, loop: EventLoop, answer: Callable[[ActionResult], None]
     ) -> None:
-        """Checks look at `folder`, where this node writes."""
+        """`folder`: of the node, whose disk is checked."""
         self._folder = folder
         self._loop = loop
         self._answer = answer
         self._task: Task | None = None
-        # over the two below, so that no child is started after `end`
+        # Of the two below, so that no child is started after `end`.
         self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
-        self._is_over = False
+        self._is_closed = False
 
     def begin(self, task: Task) -> None:
-        """Do a task; the answer follows, at once when it is refused."""
+        """Start a task; its answer follows, at once if it is refused."""
         names = task.args.get("checks")
         if self._task is not None:
             if self._task.id != task.id:
@@ -75,27 +73,27 @@ class CheckRunner:
         self._loop.in_background(partial(self._run, task, names), partial(self._done, task))
 
     def end(self) -> None:
-        """Kill what is under way, for good."""
+        """Kill the running checks, and start no more."""
         with self._lock:
-            self._is_over = True
+            self._is_closed = True
             if self._child is not None:
                 _kill(self._child)
 
     def _done(self, task: Task, detail: dict[str, Any] | None, error: Exception | None) -> None:
         self._task = None
         if detail is None:
-            self._answer(tasks.result(task, "failed", f"cannot check: {error}"[: 2 * MAX_WORDS]))
+            self._answer(tasks.result(task, "failed", f"cannot check: {error}"[: 2 * MAX_REASON]))
         else:
             self._answer(tasks.result(task, "done", detail["outcome"], detail))
 
     def _run(self, task: Task, names: tuple[str, ...]) -> dict[str, Any]:
-        """Run the program to its end or the deadline, on a thread of its own; return the answer's detail."""
+        """Run the program to its end or the deadline, on a thread; return the answer's detail."""
         deadline = time.monotonic() + LAST_RATIO * task.deadline_seconds
         command = [*PROGRAM, *(f"--check={name}" for name in names)]
         command += [f"--folder={self._folder}"]
         command += [f"--seconds={SHARED_RATIO * task.deadline_seconds / len(names):.3f}"]
         with self._lock:
-            if self._is_over:
+            if self._is_closed:
                 raise TemporaryError("the agent leaves")
             self._child = child = subprocess.Popen(
                 command,
@@ -108,47 +106,47 @@ class CheckRunner:
             )
         assert child.stdout is not None
         try:
-            said, trouble = _read(child.stdout, deadline)
+            output, trouble = _read(child.stdout, deadline)
         finally:
             with self._lock:
                 _kill(child)
                 self._child = None
             child.stdout.close()
             child.wait()
-        return _detail(said, trouble, names)
+        return _detail(output, trouble, names)
 
 
 def _read(stream: IO[bytes], deadline: float) -> tuple[bytes, str]:
-    """Read to the end; say why not, if it does not come."""
-    said = b""
+    """Return the output, and why it is incomplete, if so."""
+    output = b""
     poll = select.poll()
     poll.register(stream, select.POLLIN | select.POLLHUP)
     while time.monotonic() < deadline:
         if poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
             chunk = os.read(stream.fileno(), 65536)
             if not chunk:
-                return said, ""
-            said += chunk
-        if len(said) > MAX_OUTPUT_BYTES:
-            return said, f"said more than {MAX_OUTPUT_BYTES} bytes"
-    return said, "did not end in time, and was killed"
+                return output, ""
+            output += chunk
+        if len(output) > MAX_OUTPUT_BYTES:
+            return output, f"the health checks printed more than {MAX_OUTPUT_BYTES} bytes"
+    return output, "the health checks did not end in time, and were killed"
 
 
 def _kill(child: subprocess.Popen[bytes]) -> None:
-    """Kill the program and with it its checks, which die with their parent wherever they went."""
+    """Kill the program and its checks, which die with their parent."""
     if child.poll() is None:
         try:
             os.killpg(child.pid, signal.SIGKILL)
         except ProcessLookupError:
-            # between fork and exec it leads no group yet
+            # Between fork and exec it leads no group yet.
             child.kill()
 
 
-def _detail(said: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]:
-    """Return outcome and verdicts. What did not come to an end is UNKNOWN, and that is not healthy."""
+def _detail(output: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return outcome and verdicts. A check that did not end is UNKNOWN, which is not healthy."""
     verdicts: list[dict[str, Any]] = []
     total, other = None, ""
-    for line in said.splitlines():
+    for line in output.splitlines():
         try:
             plain = json.loads(line)
             kind = plain["kind"]
@@ -156,12 +154,14 @@ def _detail(said: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]
             other = line.decode(errors="replace")
             continue
         if kind == "check" and len(verdicts) < MAX_CHECKS:
-            verdicts.append(plain)
+            # A verdict may hold half of a surrogate pair, which no message can.
+            text = json.dumps(plain, ensure_ascii=False).encode(errors="replace")
+            verdicts.append(json.loads(text))
         elif kind == "overall":
             total = plain
     for name in names:
         if not any(verdict.get("check") == name for verdict in verdicts):
-            reason = (trouble or other or "the health checks said nothing of it")[:MAX_WORDS]
+            reason = (trouble or other or "the health checks printed no verdict on it")[:MAX_REASON]
             verdicts.append({"check": name, "outcome": "UNKNOWN", "reason": reason})
     outcomes = [verdict.get("outcome") for verdict in verdicts]
     outcome = "UNKNOWN"
@@ -173,14 +173,14 @@ def _detail(said: bytes, trouble: str, names: tuple[str, ...]) -> dict[str, Any]
 
 
 def _cut(verdicts: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return the verdicts, without what they measured if that would not fit a message."""
+    """Return the verdicts, without their evidence if that would not fit a message."""
     if len(json.dumps(verdicts)) <= MAX_DETAIL_BYTES:
         return verdicts
     return [
         {
-            "check": str(verdict.get("check"))[:MAX_WORDS],
+            "check": str(verdict.get("check"))[:MAX_REASON],
             "outcome": verdict.get("outcome") if verdict.get("outcome") in OUTCOMES else "UNKNOWN",
-            "reason": str(verdict.get("reason", ""))[:MAX_WORDS],
+            "reason": str(verdict.get("reason", ""))[:MAX_REASON],
         }
         for verdict in verdicts
     ]

@@ -1,12 +1,12 @@
-"""Flight: which collectives ranks that hang are in, asked of torch's flight recorder before they are stopped.
+"""The flight recorder: asks torch for the collectives that hanging ranks are in, before the ranks are stopped.
 
-torch keeps the last collectives of each rank in memory. Where NCCL is used, a thread of torch's own looks once a second at a named
-pipe, and writes the record to a file when something was written there; the built-in trainer does the same with gloo
-(`trainer/contract/flight_recorder.py`). A launch gives ranks the names of both, in the attempt's folder, unless the run has
-names of its own.
+torch keeps the last collectives of each rank in memory. With NCCL, a thread of torch polls a named
+pipe once a second, and writes the record to a file when the pipe was written to; the built-in
+trainer does the same with gloo. A launch sets the names of both, in the attempt's folder, unless
+the run sets its own.
 
-A record is a pickle that a rank wrote, so it is hostile: a child of little memory reads it, and makes nothing but numbers and text
-of it (`flight_records`).
+A record is a pickle that a rank wrote, hence hostile: a child with little memory extracts numbers
+and text only (`flight_records`).
 """
 
 from __future__ import annotations
@@ -33,63 +33,66 @@ from runner.facts.wire import from_plain
 
 log = logging.getLogger("stoker.agent")
 
-# What a Python may need to start at all, where it is not the system's.
-KEPT_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
+# Variables without which a Python other than the system's may not start.
+PYTHON_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
 MAX_SEQUENCE = 2**62
-# Of the time there is: stacks are to be had as well; and at most so long: torch looks once a second; chosen.
+# Share of the budget, which stacks need too, and its maximum, since torch polls once a second;
+# chosen.
 SHARE, MAX_SECONDS = 0.5, 2.0
-# for the child to be gone; chosen
+# For the child to end; chosen.
 REAP_SECONDS = 0.05
 
-# rank -> of its groups
+# Rank -> the state of its process groups.
 CollectivesByRank = Mapping[int, tuple[Collective, ...]]
 
 
 def recorder_folder(output_folder: str, user: RankUser | None) -> str:
-    """Return the folder for pipes and records; "" where ranks that run as `user` may not make a pipe. May block.
+    """Return the folder for pipes and records; "" where ranks that run as `user` cannot make a pipe. May block.
 
-    None is made, or it belongs to a supervisor that runs as somebody else, or lies behind a folder that is closed to them.
+    It may be missing, belong to a supervisor of another user, or lie below a folder that is closed
+    to them.
     """
     folder = Path(output_folder, FLIGHT).absolute()
     uid = os.geteuid() if user is None else user.uid
     try:
-        is_theirs = folder.stat().st_uid == uid and all(
+        is_usable = folder.stat().st_uid == uid and all(
             _is_open(place.stat(), uid) for place in (folder, *folder.parents)
         )
     except OSError:
         return ""
-    return str(folder) if is_theirs else ""
+    return str(folder) if is_usable else ""
 
 
-def _is_open(seen: os.stat_result, uid: int) -> bool:
-    """Whether a user may go through a folder: as its owner, or as anybody."""
-    return uid == 0 or bool(seen.st_mode & (stat.S_IXUSR if seen.st_uid == uid else stat.S_IXOTH))
+def _is_open(folder: os.stat_result, uid: int) -> bool:
+    """Whether a user may pass through a folder, as its owner or as any user."""
+    bit = stat.S_IXUSR if folder.st_uid == uid else stat.S_IXOTH
+    return uid == 0 or bool(folder.st_mode & bit)
 
 
-def environment(folder: str, rank: int, given: Mapping[str, str]) -> dict[str, str]:
-    """Return what tells a rank where its pipe and record are; nothing where the run says so itself, or there is no such folder.
+def environment(folder: str, rank: int, own: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that name a rank's pipe and record; none where the run's `own` ones do, or without a folder.
 
-    torch adds the rank as the process knows it. What a rank starts has these variables too, and may be a rank of another world:
-    so each of ours has names of its own, and theirs get in nobody's way.
+    torch appends the process's rank. A child of a rank inherits the variables and may be a rank of
+    another world, so each rank has names of its own.
     """
-    if not folder or any(name in given for name in FLIGHT_VARIABLES):
+    if not folder or any(name in own for name in FLIGHT_VARIABLES):
         return {}
     records = dict.fromkeys(FLIGHT_RECORDS, os.path.join(folder, f"record{rank}-"))
     return {FLIGHT_PIPE: os.path.join(folder, f"rank{rank}-"), **records}
 
 
 def pipe_path(folder: Path, rank: int) -> Path:
-    """Return where a rank listens."""
+    """Return the pipe of a rank."""
     return folder / f"rank{rank}-{rank}.pipe"
 
 
 def record_path(folder: Path, rank: int) -> Path:
-    """Return where a rank writes."""
+    """Return the record of a rank."""
     return folder / f"record{rank}-{rank}"
 
 
 def request_records(output_folder: str, pids: Mapping[int, int]) -> list[int]:
-    """Ask ranks (rank -> pid) for their records; return those that have a recorder which listens."""
+    """Request the records of ranks (rank -> pid); return the ranks whose recorder reads its pipe."""
     folder = Path(output_folder, FLIGHT)
     return [
         rank for rank, pid in pids.items() if _listens(folder, rank, pid) and _request(folder, rank)
@@ -99,46 +102,46 @@ def request_records(output_folder: str, pids: Mapping[int, int]) -> list[int]:
 def collect_records(
     output_folder: str, ranks: Sequence[int], *, budget_seconds: float
 ) -> CollectivesByRank:
-    """Return what ranks that were asked recorded, as far as it is there in time. Blocks as long at most, and REAP_SECONDS."""
+    """Return the records of `ranks` that are there in time. Blocks for that time and REAP_SECONDS at most."""
     if not ranks:
         return {}
     folder = Path(output_folder, FLIGHT)
     seconds = min(SHARE * budget_seconds, MAX_SECONDS)
     files = [str(record_path(folder, rank)) for rank in ranks]
-    kept = {name: os.environ[name] for name in KEPT_VARIABLES if name in os.environ}
+    variables = {name: os.environ[name] for name in PYTHON_VARIABLES if name in os.environ}
     try:
         child = subprocess.Popen(
             [sys.executable, "-I", "-S", flight_records.__file__, str(seconds), *files],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={"PATH": os.defpath, **kept},
+            env={"PATH": os.defpath, **variables},
             start_new_session=True,
         )
     except OSError as error:
-        # stacks can be had all the same
+        # Stacks can still be read.
         log.warning("cannot read flight records: %s", error)
         return {}
     try:
-        said, _ = child.communicate(timeout=seconds + REAP_SECONDS)
+        output, _ = child.communicate(timeout=seconds + REAP_SECONDS)
     except subprocess.TimeoutExpired:
         child.kill()
-        said, _ = child.communicate()
+        output, _ = child.communicate()
     if child.returncode > 0:
         log.warning("cannot read flight records: the reader ended with %s", child.returncode)
-    found = {}
-    for line in said.splitlines():
+    collectives = {}
+    for line in output.splitlines():
         with contextlib.suppress(ValueError, WireError, TypeError, IndexError):
-            place, plain = json.loads(line)
-            found[ranks[place]] = _collectives(plain)
-    return found
+            index, plain = json.loads(line)
+            collectives[ranks[index]] = _collectives(plain)
+    return collectives
 
 
 def remove_pipes(output_folder: str, ranks: Iterable[int]) -> None:
-    """Remove pipes of ranks that are gone: who opens one to read it would wait for ever. The folder goes too, without a record."""
+    """Remove the pipes of ranks that are gone, on which a reader would wait for ever; the folder too, if it has no record."""
     folder = Path(output_folder, FLIGHT)
     for rank in ranks:
-        # its own, and of what it has started
+        # Its own, and those of its children.
         for pipe in folder.glob(f"rank{rank}-*.pipe"):
             with contextlib.suppress(OSError):
                 pipe.unlink()
@@ -147,34 +150,34 @@ def remove_pipes(output_folder: str, ranks: Iterable[int]) -> None:
 
 
 def _listens(folder: Path, rank: int, pid: int) -> bool:
-    """Whether it is the rank itself that has its pipe open, and nobody who took its place."""
+    """Whether the rank itself has its pipe open, and not a process in its place."""
     try:
-        there = pipe_path(folder, rank).lstat()
-        if not stat.S_ISFIFO(there.st_mode):
+        pipe = pipe_path(folder, rank).lstat()
+        if not stat.S_ISFIFO(pipe.st_mode):
             return False
         descriptors = f"/proc/{interpreter(pid)}/fd"
-        return any(_is_same(f"{descriptors}/{name}", there) for name in os.listdir(descriptors))
+        return any(_is_same(f"{descriptors}/{name}", pipe) for name in os.listdir(descriptors))
     except OSError:
         return False
 
 
-def _is_same(descriptor: str, there: os.stat_result) -> bool:
+def _is_same(descriptor: str, status: os.stat_result) -> bool:
     try:
-        return os.path.samestat(os.stat(descriptor), there)
+        return os.path.samestat(os.stat(descriptor), status)
     except OSError:
-        # closed meanwhile
+        # It was closed meanwhile.
         return False
 
 
 def _request(folder: Path, rank: int) -> bool:
     try:
         with contextlib.suppress(FileNotFoundError):
-            # an older one: torch writes one on time-outs, too
-            (record_path(folder, rank)).unlink()
+            # An older record: torch writes one on time-outs, too.
+            record_path(folder, rank).unlink()
         flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC
         pipe = os.open(pipe_path(folder, rank), flags)
     except OSError:
-        # no such pipe, or nobody reads it
+        # There is no pipe, or it has no reader.
         return False
     try:
         return stat.S_ISFIFO(os.fstat(pipe).st_mode) and os.write(pipe, b"1\n") > 0
@@ -185,11 +188,11 @@ def _request(folder: Path, rank: int) -> bool:
 
 
 def _collectives(plain: Any) -> tuple[Collective, ...]:
-    """Believe the child as little as its rank; raises ValueError or WireError for what is no record."""
+    """Check the child's output as strictly as a rank's; raises ValueError or WireError."""
     if not isinstance(plain, list):
         raise ValueError("no record")
-    found = [from_plain(Collective, item) for item in plain[:MAX_COLLECTIVES]]
-    for each in found:
+    collectives = [from_plain(Collective, item) for item in plain[:MAX_COLLECTIVES]]
+    for each in collectives:
         texts = (
             (each.group, flight_records.MAX_GROUP),
             (each.operation, flight_records.MAX_OPERATION),
@@ -198,4 +201,4 @@ def _collectives(plain: Any) -> tuple[Collective, ...]:
         is_number = all(0 <= number < MAX_SEQUENCE for number in (each.sequence, each.waits_at))
         if not (is_text and is_number):
             raise ValueError("no record")
-    return tuple(found)
+    return tuple(collectives)

@@ -1,15 +1,17 @@
-"""Stacks: where ranks that hang stand, written down before they are killed. Never waits longer than it was given.
+"""Stack dumps: writes the stacks of hanging ranks before they are killed, within a time budget.
 
-One file a rank, `stacks/rank<N>.txt` in the attempt's folder: what /proc knows of its threads, then what py-spy (a child of
-its own for each rank) reads of its Python frames. What is not known in time, or may not be read, says why.
+One file a rank, `stacks/rank<N>.txt` in the attempt's folder: its threads from /proc, then its
+Python frames from py-spy, one child for each rank. The file states why a stack is missing: too
+late, or not allowed.
 
-Ranks that are not stopped yet are stopped (SIGSTOP), since they are about to be killed: a picture of a process that stands
-still is whole, and ranks that wait by spinning leave the processors to the readers. Those that were stopped come first; at
-any time as many are read as there are processors, so that when time runs out some stacks are there rather than none.
-py-spy itself is told to pause nothing: it would wait for ever for a process that cannot be paused. It takes 8 ms of CPU
-for a rank with torch (measured).
+Ranks are stopped first (SIGSTOP), since they are about to be killed: the dump of a stopped process
+is consistent, and ranks that spin leave the processors to the readers. Ranks that were stopped
+already come first. As many ranks are read at a time as there are processors, so that a short budget
+gives some stacks rather than none. py-spy must not pause the process itself: it would wait for ever
+for one that cannot be paused. It takes 8 ms of CPU for a rank with torch (measured).
 
-A folder may answer after the ranks have been killed, and their pids are others' by then: each is told by its start, too.
+A slow folder may answer after the ranks are gone and their pids reused, so a process is identified
+by its start time, too.
 """
 
 from __future__ import annotations
@@ -29,19 +31,19 @@ from typing import BinaryIO
 from runner.keeper.procfs import Process, read_process, send_signal
 
 FOLDER = "stacks"
-# of one rank's file; chosen
+# Of one rank's file; chosen.
 MAX_FILE_BYTES = 256 * 1024
-# of one rank that are looked up in /proc; chosen
+# Of one rank that are read from /proc; chosen.
 MAX_THREADS = 64
-# of what py-spy says when it cannot; chosen
+# Of py-spy's error; chosen.
 MAX_REASON_LINES = 6
-# for a py-spy that was killed to be gone; one stuck in the kernel is left; chosen
+# For a killed py-spy to end; one stuck in the kernel is left behind; chosen.
 REAP_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Reader:
-    """A py-spy at work on one rank. `begins_at`: what the file held before it wrote."""
+    """A running py-spy of one rank. `begins_at`: the file's size before its output."""
 
     child: subprocess.Popen[bytes]
     path: Path
@@ -57,13 +59,13 @@ def find_program() -> str | None:
 def dump(
     pids: Mapping[int, int], *, folder: Path, budget_seconds: float, program: str | None
 ) -> int:
-    """Write the stacks of ranks (rank -> pid) into `folder`; return of how many there is one. The ranks are left stopped.
+    """Write the stacks of ranks (rank -> pid) into `folder`; return how many have one. The ranks stay stopped.
 
-    Blocks for `budget_seconds` and REAP_SECONDS at most, unless the folder does. Raises OSError when nothing can be written,
-    or not in time.
+    Blocks for `budget_seconds` and REAP_SECONDS at most, unless the folder does. Raises OSError
+    when the files cannot be written in time.
     """
     deadline = time.monotonic() + budget_seconds
-    # before anything that may take long
+    # Before any slow call.
     ranks = {rank: read_process(pid) for rank, pid in pids.items()}
     folder.mkdir(parents=True, exist_ok=True)
     order = sorted(pids, key=lambda rank: (_state(ranks[rank]) != "T", rank))
@@ -74,37 +76,38 @@ def dump(
         for path in paths.values():
             _append(path, f"no stack: the folder did not answer within {budget_seconds:g} s")
         raise TimeoutError(f"{folder} did not answer within {budget_seconds:g} s")
-    send_signal([seen.pid for seen in ranks.values() if seen and _is_still(seen)], signal.SIGSTOP)
-    readings = _Readings(program, deadline)
+    running = [rank.pid for rank in ranks.values() if rank and _is_same_process(rank)]
+    send_signal(running, signal.SIGSTOP)
+    readers = _Readers(program, deadline)
     for rank in order:
-        seen = ranks[rank]
-        if seen is None:
+        process = ranks[rank]
+        if process is None:
             _append(paths[rank], _IS_GONE)
         elif program is None:
             _append(paths[rank], f"no stack: {_NO_PROGRAM}")
-        elif not readings.begin(seen, paths[rank]):
+        elif not readers.begin(process, paths[rank]):
             _append(paths[rank], f"no stack within {budget_seconds:g} s: others were read first")
-    late = readings.finish()
-    return sum(_conclude(reader, reader in late, budget_seconds) for reader in readings.readers)
+    late = readers.finish()
+    return sum(_conclude(reader, reader in late, budget_seconds) for reader in readers.readers)
 
 
 _IS_GONE = "no stack: the process is gone"
 _NO_PROGRAM = "py-spy is not installed where Stoker is (pip install py-spy)"
 
 
-class _Readings:
-    """Runs readers, as many at a time as there are processors, until the deadline (monotonic seconds)."""
+class _Readers:
+    """Runs py-spy for each rank, as many at a time as there are processors, until the deadline (monotonic seconds)."""
 
     def __init__(self, program: str | None, deadline: float) -> None:
         self.readers: list[_Reader] = []
         self._program = program
         self._deadline = deadline
-        # by descriptor of the process
+        # By pidfd.
         self._running: dict[int, _Reader] = {}
         self._poll = select.poll()
 
     def begin(self, rank: Process, path: Path) -> bool:
-        """Start a reader once there is room for it; False when time ran out before."""
+        """Start a reader once a processor is free; False: the deadline passed before."""
         while len(self._running) >= len(os.sched_getaffinity(0)):
             if not self._wait():
                 return False
@@ -112,7 +115,7 @@ class _Readings:
             begins_at = file.tell()
             if time.monotonic() >= self._deadline:
                 return False
-            if not _is_still(rank):
+            if not _is_same_process(rank):
                 file.write(f"{_IS_GONE}\n".encode())
                 return True
             try:
@@ -128,7 +131,8 @@ class _Readings:
         return True
 
     def _start(self, pid: int, file: BinaryIO) -> subprocess.Popen[bytes]:
-        # Nothing of our environment: the keeper takes what carries an attempt's marks for a stray of that attempt.
+        # An environment of its own: the keeper kills processes that carry the variables of an
+        # attempt.
         return subprocess.Popen(
             [str(self._program), "dump", "--pid", str(pid), "--nonblocking"],
             stdin=subprocess.DEVNULL,
@@ -139,7 +143,7 @@ class _Readings:
         )
 
     def finish(self) -> list[_Reader]:
-        """Wait for all of them; return those that had to be killed at the deadline."""
+        """Wait for all readers; return those killed at the deadline."""
         while self._running and self._wait():
             pass
         late = list(self._running.values())
@@ -152,12 +156,12 @@ class _Readings:
             try:
                 reader.child.wait(max(0.0, until - time.monotonic()))
             except subprocess.TimeoutExpired:
-                # stuck in the kernel as its rank is; reaped when it comes back
+                # It is stuck in the kernel, as its rank is.
                 pass
         return late
 
     def _wait(self) -> bool:
-        """Wait for one to end; False at the deadline."""
+        """Wait for a reader to end; False at the deadline."""
         left_seconds = self._deadline - time.monotonic()
         ended = self._poll.poll(left_seconds * 1000) if left_seconds > 0 else []
         for descriptor, _ in ended:
@@ -168,7 +172,7 @@ class _Readings:
 
 
 def _conclude(reader: _Reader, is_late: bool, budget_seconds: float) -> bool:
-    """Bound the file and say in it why there is no stack, if so; return whether there is one."""
+    """Bound the file, and write into it why there is no stack; return whether there is one."""
     if reader.path.stat().st_size > MAX_FILE_BYTES:
         os.truncate(reader.path, MAX_FILE_BYTES)
         _append(reader.path, f"\n(cut at {MAX_FILE_BYTES} bytes)")
@@ -177,14 +181,17 @@ def _conclude(reader: _Reader, is_late: bool, budget_seconds: float) -> bool:
         return False
     with reader.path.open("rb") as file:
         file.seek(reader.begins_at)
-        said = file.read(MAX_FILE_BYTES).decode(errors="replace")
-    if reader.child.returncode == 0 and "Thread" in said:
+        output = file.read(MAX_FILE_BYTES).decode(errors="replace")
+    if reader.child.returncode == 0 and "Thread" in output:
         return True
     os.truncate(reader.path, reader.begins_at)
-    reason = "\n".join(said.strip().splitlines()[:MAX_REASON_LINES])
+    reason = "\n".join(output.strip().splitlines()[:MAX_REASON_LINES])
     hint = ""
-    if "ermission" in said or "perm" in said.lower():
-        hint = "\n(reading other processes is not allowed: kernel.yama.ptrace_scope, or SYS_PTRACE in a container)"
+    if "perm" in output.lower():
+        hint = (
+            "\n(reading other processes is not allowed: set kernel.yama.ptrace_scope to 0, "
+            "or give a container SYS_PTRACE)"
+        )
     _append(reader.path, f"no stack: py-spy ended with {reader.child.returncode}: {reason}{hint}")
     return False
 
@@ -195,46 +202,42 @@ def _append(path: Path, text: str) -> None:
 
 
 def interpreter(pid: int) -> int:
-    """Return the Python process of a rank: itself, or what a shell script that started it runs; itself if none is found."""
-    found = [pid]
-    # grows as we go down
-    for candidate in found:
+    """Return the Python process of a rank: itself, or a descendant of the shell script that it is; itself if there is none."""
+    candidates = [pid]
+    # The list grows with the children of its items.
+    for candidate in candidates:
         try:
             if "python" in os.path.basename(os.readlink(f"/proc/{candidate}/exe")):
                 return candidate
         except OSError:
             continue
-        if len(found) < MAX_THREADS:
+        if len(candidates) < MAX_THREADS:
             children = _text(Path(f"/proc/{candidate}/task/{candidate}/children"))
-            found += [int(child) for child in children.split()]
+            candidates += [int(child) for child in children.split()]
     return pid
 
 
-# ---- what /proc knows -----------------------------------------------------------------------------------------------
+def _is_same_process(process: Process) -> bool:
+    """Whether the pid still belongs to this process."""
+    now = read_process(process.pid)
+    return now is not None and now.start_ticks == process.start_ticks
 
 
-def _is_still(seen: Process) -> bool:
-    """Whether a pid still belongs to the process that was seen."""
-    now = read_process(seen.pid)
-    return now is not None and now.start_ticks == seen.start_ticks
+def _state(process: Process | None) -> str:
+    return process.state if process is not None else "gone"
 
 
-def _state(seen: Process | None) -> str:
-    return seen.state if seen is not None else "gone"
-
-
-def _head(rank: int, pid: int, seen: Process | None) -> str:
-    """Describe a rank's threads: state, where in the kernel they wait, and the kernel's stack where we may read it."""
+def _head(rank: int, pid: int, process: Process | None) -> str:
+    """Describe a rank's threads: state, kernel function they wait in, and the kernel's stack where it may be read."""
     when = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    lines = [f"rank {rank}, pid {pid}, state {_state(seen)}, {when}"]
+    lines = [f"rank {rank}, pid {pid}, state {_state(process)}, {when}"]
     task = Path(f"/proc/{pid}/task")
     threads: list[int] = []
-    if seen is not None and _is_still(seen):
+    if process is not None and _is_same_process(process):
         try:
-            found = map(int, os.listdir(task))
-            threads = sorted(found, key=lambda tid: (tid != pid, tid))
+            threads = sorted(map(int, os.listdir(task)), key=lambda tid: (tid != pid, tid))
         except OSError:
-            # it ends just now
+            # It ends just now.
             pass
     for tid in threads[:MAX_THREADS]:
         stat = _text(task / str(tid) / "stat")

@@ -1,7 +1,7 @@
-"""Standing: from the file of a rank's stack to the short word of where it stood. Pure, but for reading these files.
+"""Stack summaries: from the file of a rank's stack dump to the few frames that a signal carries.
 
-What is read was written by ranks as much as by us (names of functions, files, threads), so it is cut, made printable, and
-parsed for nothing but where a rank stood itself.
+Ranks choose names of functions, files and threads in these files, so the text is hostile: it is cut
+and made printable.
 """
 
 from __future__ import annotations
@@ -23,22 +23,20 @@ from runner.facts.messages.rank_stacks import (
     without_records,
 )
 
-# characters of a file that are told, the last ones; Megatron-LM's longest that matters has 52; chosen
+# Characters of a path, the last ones; Megatron-LM's longest that matters has 52; chosen.
 MAX_PATH = 70
-# of a file's path that are told, the last ones; chosen
+# Parts of a path, the last ones; chosen.
 MAX_PARTS = 4
-MAX_BYTES = (
-    wire.MAX_MESSAGE_BYTES * 3 // 4
-    # of all stands of a node: there is more in a message; chosen
-)
-# characters of a function, the last ones, and of a place in the kernel; chosen
+# Of all stacks of a node, since the message has other fields; chosen.
+MAX_BYTES = wire.MAX_MESSAGE_BYTES * 3 // 4
+# Characters of a function, the last ones, and of a kernel function; chosen.
 MAX_NAME = 40
 
 _HEAD = re.compile(r"rank \d+, pid (\d+), state (\w+),")
 _MAIN_THREAD = re.compile(r"  thread (\d+) .* ([A-Za-z])(?: in (\S+))?$", re.MULTILINE)
 _PYTHON = re.compile(r"^Process (\d+):", re.MULTILINE)
 _THREAD = re.compile(r"^Thread (\S+) \([^\n]*$", re.MULTILINE)
-# characters of a frame's line; chosen
+# Characters of a frame's line; chosen.
 MAX_LINE = 2000
 _FRAME = re.compile(r"    (.+) \((.+?)(?::(\d+))?\)")
 _NOT_PRINTABLE = re.compile(r"[^ -~]")
@@ -47,7 +45,7 @@ _NOT_PRINTABLE = re.compile(r"[^ -~]")
 def read_stacks(
     folder: Path, ranks: Iterable[int], recorded: Mapping[int, tuple[Collective, ...]] | None = None
 ) -> tuple[RankStack, ...]:
-    """Return where ranks stood by their files in this folder, and what they `recorded`; of those without a file nothing is said."""
+    """Return the stacks of ranks by their files in this folder, with the collectives they `recorded`; none without a file."""
     found = []
     for rank in ranks:
         try:
@@ -64,7 +62,7 @@ def read_stacks(
 
 
 def _fitting(stands: list[RankStack]) -> tuple[RankStack, ...]:
-    """Return as much of it as a message holds: what was recorded goes first, and then the last of them."""
+    """Return as many as a message holds: collectives are dropped first, and then the last stacks."""
     if _num_bytes(stands) > MAX_BYTES:
         stands = merged(without_records(stands), most=MAX_STANDS)
     while _num_bytes(stands) > MAX_BYTES:
@@ -77,7 +75,7 @@ def _num_bytes(stands: list[RankStack]) -> int:
 
 
 def parse_stack(rank: int, text: str) -> RankStack | None:
-    """Return where a rank stood by the text of its file; None when it was gone, or the file is no such file."""
+    """Parse the text of a rank's stack dump; None: the rank was gone, or the text is no dump."""
     head = _HEAD.match(text)
     if head is None or head[2] == "gone":
         return None
@@ -94,7 +92,7 @@ def parse_stack(rank: int, text: str) -> RankStack | None:
 
 
 def _frames(text: str) -> tuple[str, ...]:
-    """Return the frames of the main thread, the innermost first, as many as fit."""
+    """Return the frames of the main thread, innermost first, as many as fit."""
     python = _PYTHON.search(text)
     if python is None:
         return ()
@@ -107,7 +105,7 @@ def _frames(text: str) -> tuple[str, ...]:
         return ()
     found, left = list[str](), MAX_STAND
     for line in text[chosen.end() + 1 :].split("\n"):
-        # hostile names are long
+        # Hostile names may be long.
         match = _FRAME.fullmatch(line[:MAX_LINE])
         if match is None:
             break
@@ -120,7 +118,7 @@ def _frames(text: str) -> tuple[str, ...]:
 
 
 def _frame(function: str, file: str, line: str) -> str:
-    """Write a frame as `file:function:line`; colons in names would be taken for ours."""
+    """Write a frame as `file:function:line`, with other characters for colons in names."""
     path = "/".join(_printable(file).replace(":", "?").split("/")[-MAX_PARTS:])
     name = _printable(function).replace(":", "?").rpartition("<locals>.")[2]
     return f"{path[-MAX_PATH:]}:{name[-MAX_NAME:]}:{line[:9]}"

@@ -244,7 +244,7 @@ class LocalGang:
             self.heartbeat_due = True
         self._polled_at = now
         pids = {rank.rank: rank.pid for rank in self.alive}
-        self._blocked_ranks.look(pids, now, progress_at=self.progress_at)
+        self._blocked_ranks.poll(pids, now, progress_at=self.progress_at)
         if self.last_step is None and now >= self._outputs_due:
             self._outputs_due = now + WRITES_SECONDS
             self._poll_outputs(now)
@@ -306,7 +306,7 @@ class LocalGang:
             epoch=self.epoch,
             ranks_alive=tuple(rank.rank for rank in alive),
             ranks_stopped=self._reported_stopped,
-            ranks_blocked=self._blocked_ranks.told(now),
+            ranks_blocked=self._blocked_ranks.blocked(now),
             phases={str(rank.rank): rank.phase for rank in alive if rank.phase},
             steps=self._steps.pop_due(done_by_all=min(reporting, default=self.last_step or 0)),
             last_step=self.last_step,
