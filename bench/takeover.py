@@ -27,11 +27,12 @@ from runner.decide.decision import Policy
 from runner.facts import wire
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import JOURNAL
 from runner.history.ledger import Ledger
 from runner.journal.journal import Journal, decode_entry
 from runner.load.specs import load_cluster
 from runner.serve.status_reader import read_status
-from runner.store.protocol import JOURNAL, Store
+from runner.store.protocol import Store
 from runner.store.registry import open_store
 from runner.supervisor.decisions import Recovery
 from tests.store.redis_server import RedisServer

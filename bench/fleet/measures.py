@@ -14,9 +14,10 @@ from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.records import IncidentOpened
 from runner.facts.messages.requests import StartRun
 from runner.facts.specs.run import RunSpec
+from runner.facts.store_names import JOURNAL
 from runner.journal.journal import decode_entry
 from runner.signer import signer_of
-from runner.store.protocol import JOURNAL, MAX_LARGE_BYTES
+from runner.store.protocol import MAX_LARGE_BYTES
 
 NODES_PER_RUN, RANKS_PER_NODE = 8, 8
 # of all nodes: those that no run takes

@@ -9,6 +9,7 @@ from runner.act.pages import page
 from runner.facts import wire
 from runner.facts.actions import Action, Outcome, PageOperator, ProbeNode, StartAgent, StopAgent
 from runner.facts.messages.assignments import task_of
+from runner.facts.store_names import task_stream
 from runner.providers.protocol import NodeProvider
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
@@ -24,7 +25,7 @@ def action_handlers(
 
     def send_task(action: Action) -> None:
         task = task_of(action)
-        stream = f"tasks/{task.node}"
+        stream = task_stream(task.node)
         store.append(stream, signer.sign(stream, wire.encode(task)), fence=lease)
 
     return {

@@ -19,6 +19,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import Answer
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import answer_register, assignment_register
 from runner.signer import UNSIGNED, Signer
 
 # After these any node may be wanted warm for another run than before; after the others, their own node only.
@@ -85,13 +86,13 @@ class Registers:
                 del self._due[name]
 
     def _want(self, name: str, drawn: _Drawn) -> None:
-        register = f"assignment/{name}"
+        register = assignment_register(name)
         self._due[register] = self._signer.sign(register, drawn.encoded(name))
         self._warm_for[name] = drawn.warm_for(name)
 
     def _want_answer(self, noted: r.RequestRecorded) -> None:
         answer = Answer(id=noted.id, state=noted.state, message=noted.message, run=noted.run)
-        self._due[f"answer/{noted.id}"] = wire.encode(answer)
+        self._due[answer_register(noted.id)] = wire.encode(answer)
 
 
 class _Drawn:

@@ -13,17 +13,17 @@ from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
+from runner.facts.store_names import JOURNAL, LEASE
 from runner.facts.wording import known_words
 from runner.serve.status_reader import read_status
 from runner.signer import CLUSTER_NAME, default_token_file, make_token, settle_token
-from runner.store.protocol import JOURNAL, Store
+from runner.store.protocol import Store
 from runner.store.registry import exists, open_store
 
 CLUSTER_FILE = "cluster.yaml"
 # where clusters without a file of their own keep their state, in the working directory
 STATES = ".stoker"
 SPEC = CLUSTER_NAME
-LEASE = "supervisor"
 # states of runs that go on
 LIVE = ("active", "waiting")
 

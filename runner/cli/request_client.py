@@ -16,10 +16,10 @@ from runner.errors import TemporaryError, UserError
 from runner.facts import wire
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import REQUESTS, answer_register
 from runner.signer import signer_of
 from runner.store.protocol import Store
 
-REQUESTS = "requests"
 # how often a waiting client looks whether anybody still leads
 LOOK_SECONDS = 2.0
 
@@ -89,7 +89,7 @@ def await_answer(
     on_open: Callable[[Answer], None] = lambda answer: None,
 ) -> Answer:
     """Wait for the last word on a request that was handed in."""
-    name, version, accepted = f"answer/{request_id}", 0, ""
+    name, version, accepted = answer_register(request_id), 0, ""
     deadline = time.monotonic() + timeout_seconds
     while (left := deadline - time.monotonic()) > 0:
         batch = store.read(

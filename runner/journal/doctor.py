@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from runner.errors import StokerError
+from runner.facts.store_names import BEATS, JOURNAL, LEASE, REQUESTS, SIGNALS
 from runner.journal.snapshots import kept_snapshots
 from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, run_checks
-from runner.store.protocol import JOURNAL, LeaseHeld, Store
+from runner.store.protocol import LeaseHeld, Store
 
 SCRATCH = "doctor"
-LEASE = "supervisor"
 SAMPLES = 20
 # A decision may take 100 ms from signal to assignment, and has a few writes to wait for; chosen.
 MOST_APPEND_SECONDS = 0.02
-STREAMS = (JOURNAL, "signals", "requests", "beats")
+STREAMS = (JOURNAL, SIGNALS, REQUESTS, BEATS)
 
 
 def examine(store: Store) -> Iterator[StoreCheck]:

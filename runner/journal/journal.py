@@ -19,10 +19,10 @@ from runner.errors import PermanentError, StoreCorrupt, StoreRolledBack, StoreUn
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry
 from runner.facts.messages.store_rollback import AcceptedRollbacks
+from runner.facts.store_names import ACCEPTED, ARCHIVE_INDEX, JOURNAL, SNAPSHOTS
 from runner.journal.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, ArchiveIndex
 from runner.journal.high_water_mark import HighWaterFile, HighWaterMark
 from runner.journal.snapshots import (
-    SNAPSHOTS,
     Snapshot,
     kept_snapshots,
     latest_snapshot,
@@ -30,12 +30,9 @@ from runner.journal.snapshots import (
     sealed,
     sha256,
 )
-from runner.store.protocol import JOURNAL, MAX_LARGE_BYTES, Item, Lease, Store
+from runner.store.protocol import MAX_LARGE_BYTES, Item, Lease, Store
 
 _LOG = logging.getLogger("stoker")
-
-ARCHIVE_INDEX = "journal.archive"
-ACCEPTED = "journal.accepted"
 
 
 class Journal:

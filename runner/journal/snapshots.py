@@ -7,10 +7,9 @@ from dataclasses import dataclass
 
 from runner.errors import StoreCorrupt, WireError
 from runner.facts import wire
+from runner.facts.store_names import SNAPSHOTS
 from runner.facts.wire import Value
 from runner.store.protocol import MAX_LARGE_BYTES, Store
-
-SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
 
 
 class SnapshotSeal(Value, kind="snapshot_seal"):

@@ -16,6 +16,7 @@ from runner.facts.actions import Outcome
 from runner.facts.messages.assignments import Task
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft, Signal
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import BEATS, task_stream
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 
@@ -102,14 +103,14 @@ class SelfJoinedProvider:
     def _send_leave(self, node: str, life: str) -> None:
         """Send a task for this one life of the agent: a replayed task cannot end a later one."""
         task = Task(id=f"leave-{life}", node=node, task="leave", args={"life": life})
-        stream = f"tasks/{node}"
+        stream = task_stream(node)
         self._store.append(stream, self._signer.sign(stream, wire.encode(task)), fence=self._lease)
 
     def probe_node(self, node: str) -> Outcome:
         """Wait for a heartbeat, and return the ranks that it names."""
         requested_at = time.monotonic()
         # Raises during an outage of the store, which says nothing of the node: the probe is repeated.
-        self._store.last("beats")
+        self._store.last(BEATS)
         wait_seconds = min(2 * self._cluster.heartbeat_seconds, self._cluster.probe_seconds / 2)
         if self._wait_for(lambda: self._heartbeat_at(node) > requested_at, wait_seconds):
             detail = {

@@ -8,19 +8,16 @@ from dataclasses import dataclass
 from runner.errors import PermanentError, WireError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
+from runner.facts.store_names import LEASE, STANDBY_PREFIX, STATUS
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
-VIEW = "view"
-LEASE = "supervisor"
-# and who stands by
-STANDBY = "view.standby."
 # Without a word for so long, a standby counts as gone; it speaks about once a second; chosen, not measured.
 STANDBY_GONE_SECONDS = 10.0
 
 
 def read_status(store: Store) -> ClusterStatus | None:
     """Return the View; None when there is none (yet, or since the machine was restarted)."""
-    register = store.get(VIEW)
+    register = store.get(STATUS)
     return None if register is None else decode_status(register.payload)
 
 
@@ -29,16 +26,16 @@ def decode_status(payload: bytes) -> ClusterStatus:
     try:
         view = wire.decode(payload, limit_bytes=MAX_LARGE_BYTES)
     except WireError as error:
-        raise PermanentError(f"the register {VIEW!r} cannot be read: {error}") from error
+        raise PermanentError(f"the register {STATUS!r} cannot be read: {error}") from error
     if not isinstance(view, ClusterStatus):
-        raise PermanentError(f"the register {VIEW!r} holds a {type(view).__name__}, not a View")
+        raise PermanentError(f"the register {STATUS!r} holds a {type(view).__name__}, not a View")
     return view
 
 
 def read_standbys(store: Store, *, wall: float) -> list[StandbyStatus]:
     """Return the supervisors that stand by, by name, without those not heard for a while at `wall` (seconds since the epoch)."""
     standbys = []
-    for register in store.registers(STANDBY).values():
+    for register in store.registers(STANDBY_PREFIX).values():
         try:
             found = wire.decode(register.payload)
         except WireError:

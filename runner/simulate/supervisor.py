@@ -20,6 +20,7 @@ from runner.facts.actions import Action, ActionResult
 from runner.facts.messages import records as r
 from runner.facts.messages.assignments import task_of
 from runner.facts.messages.signals import Heartbeat
+from runner.facts.store_names import DURABLE_STREAMS, LEASE, assignment_register, task_stream
 from runner.journal.journal import Journal
 from runner.simulate.virtual_time import Agenda
 from runner.store.memory.faults import Crash
@@ -30,7 +31,6 @@ from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, Deci
 RESTART_SECONDS = 0.5
 # Until a register that could not be written is tried again.
 RETRY_SECONDS = 0.2
-STREAMS = ("signals", "requests")
 NEVER = float("inf")
 
 
@@ -144,7 +144,7 @@ class SimSupervisor:
         current = self._store.lease_holder("supervisor")
         if current is not None:
             self._store.break_lease("supervisor", current.holder)
-        self._lease = self._store.acquire_lease("supervisor", holder, ttl_seconds=1e9)
+        self._lease = self._store.acquire_lease(LEASE, holder, ttl_seconds=1e9)
         self.controller = Controller(self.policy)
         self.loop = DecisionLoop(
             self.controller,
@@ -223,7 +223,7 @@ class SimSupervisor:
 
     def _read(self) -> None:
         state = self.controller.state
-        cursors = {name: state.cursors.get(name, 0) for name in STREAMS}
+        cursors = {name: state.cursors.get(name, 0) for name in DURABLE_STREAMS}
         try:
             batch = self._store.read(streams=cursors, registers={}, timeout_seconds=0)
         except StoreUnavailable:
@@ -287,7 +287,7 @@ class SimSupervisor:
         """Write registers; their nodes read them."""
         self._store.put_many(values, fence=self._lease)
         for name in values:
-            if name.startswith("assignment/"):
+            if name.startswith(assignment_register("")):
                 self._env.on_written(name.partition("/")[2])
 
     def submit(self, action: Action) -> None:
@@ -310,7 +310,7 @@ class SimSupervisor:
         """Append a task to its node's stream, retrying until the deadline; the agent answers."""
         task, agenda = task_of(action), self._env.agenda
         try:
-            self._store.append(f"tasks/{task.node}", wire.encode(task), fence=self._lease)
+            self._store.append(task_stream(task.node), wire.encode(task), fence=self._lease)
         except StoreUnavailable:
             if agenda.now + RETRY_SECONDS < until:
                 self._later(RETRY_SECONDS, lambda: self._send_task(action, until))

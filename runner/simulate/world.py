@@ -22,6 +22,7 @@ from runner.facts.messages import records as r
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
 from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, StartPhase
+from runner.facts.store_names import REQUESTS, SIGNALS, assignment_register, task_stream
 from runner.simulate.action_outcomes import SimActions
 from runner.simulate.gangs import SimGangs
 from runner.simulate.node import LATENCY, NoticeKind, SimNode, Verdict
@@ -134,7 +135,7 @@ class World:
         if not self._is_store_up:
             self.agenda.after(SEND_RETRY_SECONDS, lambda: self.submit_request(request))
             return
-        self._net.append("requests", wire.encode(request))
+        self._net.append(REQUESTS, wire.encode(request))
         self.agenda.after(LATENCY, self.supervisor.notify)
 
     # ---- the store --------------------------------------------------------------------------------------------------
@@ -168,19 +169,19 @@ class World:
 
     def read_register(self, node: str) -> Assignment | None:
         """Read a node's assignment."""
-        register = self._net.get(f"assignment/{node}")
+        register = self._net.get(assignment_register(node))
         assignment: Assignment | None = wire.decode(register.payload) if register else None
         return assignment
 
     def read_tasks(self, node: str, after: int) -> list[tuple[int, Task]]:
         """Read a node's tasks."""
-        stream = f"tasks/{node}"
+        stream = task_stream(node)
         batch = self._net.read(streams={stream: after}, registers={}, timeout_seconds=0)
         return [(item.number, wire.decode(item.payload)) for item in batch.items.get(stream, ())]
 
     def append_signal(self, fact: object) -> None:
         """Append a durable signal."""
-        self._net.append("signals", wire.encode(fact))
+        self._net.append(SIGNALS, wire.encode(fact))
         self.supervisor.notify()
 
     def send_heartbeat(self, beat: Heartbeat) -> None:

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreRolledBack, TemporaryError
+from runner.facts.store_names import BEATS, JOURNAL, STATUS
 from runner.facts.wire import MAX_MESSAGE_BYTES
 from runner.store.examination import StoreCheck
 
-# the only stream whose payloads may be large
-JOURNAL = "journal"
 # a journal entry or a register; chosen, not measured
 MAX_LARGE_BYTES = 16 * 1024 * 1024
 # payload of one read, so that a backlog cannot fill the memory; chosen
@@ -31,8 +30,6 @@ READ_LIMIT = 1000
 VOLATILE_KEEP = 20_000
 # It is trimmed each time it has grown by this many more.
 VOLATILE_SLACK = 1_000
-VOLATILE_STREAMS = "beats"
-VOLATILE_REGISTERS = "view"
 
 Clock = Callable[[], float]
 
@@ -242,12 +239,12 @@ def boot_id() -> str:
 
 def is_volatile_stream(stream: str) -> bool:
     """Say whether the stream may be lost with the machine and costs no fsync."""
-    return stream.startswith(VOLATILE_STREAMS)
+    return stream.startswith(BEATS)
 
 
 def is_volatile_register(name: str) -> bool:
     """Say whether the register may be lost with the machine and costs no fsync."""
-    return name.startswith(VOLATILE_REGISTERS)
+    return name.startswith(STATUS)
 
 
 def check_name(name: str) -> str:

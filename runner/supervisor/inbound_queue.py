@@ -11,9 +11,9 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 
+from runner.facts.store_names import BEATS
 from runner.store.protocol import READ_LIMIT, Batch
 
-BEATS = "beats"
 # Of signals and requests at a time, before heartbeats; one group of them may take longer. Chosen.
 SIGNALS_SECONDS = 0.05
 # Heartbeats that wait before no more are read; the rest stays in the store. Chosen.

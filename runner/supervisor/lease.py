@@ -18,9 +18,8 @@ import psutil
 
 from runner.errors import Fenced, StoreRolledBack, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import LEASE
 from runner.store.protocol import Lease, LeaseHeld, Store, boot_id
-
-LEASE = "supervisor"
 
 
 def holder_name() -> str:

@@ -24,6 +24,7 @@ from runner.facts.actions import Action
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import BEATS, DURABLE_STREAMS, PROBE
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
@@ -37,7 +38,7 @@ from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, Deci
 from runner.supervisor.decisions import DecisionLog
 from runner.supervisor.inbound_queue import ROOM_POLL_SECONDS, InboundQueue, Message
 from runner.supervisor.lease import version
-from runner.supervisor.message_validator import BEATS, JOURNALLED, MessageValidator, Refused
+from runner.supervisor.message_validator import JOURNALLED, MessageValidator, Refused
 from runner.supervisor.status_publisher import StatusPublisher
 from runner.supervisor.status_writer import StatusWriter
 from runner.supervisor.store_rollback import (
@@ -64,12 +65,9 @@ OUTAGE_POLL_SECONDS = 0.2
 REGISTER_RETRY_SECONDS = 0.2
 # Between two journal entries about refused messages. Chosen, not measured.
 REFUSAL_SECONDS = 60.0
-STREAMS = ("signals", "requests")
 PRESENCE = (Heartbeat, NodeJoined, NodeLeft)
 # In the inbox: the inbound queue has messages.
 MESSAGES_ARRIVED = object()
-# A register that no one reads; writing it probes whether the store accepts writes.
-PROBE = "view.word"
 
 
 class Supervisor:
@@ -291,8 +289,8 @@ class Supervisor:
     def _read(self) -> None:
         """Block in reads of the store and queue what arrives; runs in a thread of its own."""
         state = self._log.controller.state
-        cursors = {name: state.cursors.get(name, 0) for name in STREAMS}
-        cursors["beats"] = self._last_heartbeat()
+        cursors = {name: state.cursors.get(name, 0) for name in DURABLE_STREAMS}
+        cursors[BEATS] = self._last_heartbeat()
         lost_since: float | None = None
         while not self._stopping.is_set():
             wanted, wait_seconds = self._inbound.next_read(cursors, READ_SECONDS)
@@ -322,7 +320,7 @@ class Supervisor:
 
     def _last_heartbeat(self) -> int:
         with contextlib.suppress(StoreUnavailable):
-            return self._store.last("beats")
+            return self._store.last(BEATS)
         return 0
 
     def _process_report(self, report: object) -> list[object]:

@@ -17,9 +17,9 @@ from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, NodeJoined, Signal
+from runner.facts.store_names import BEATS, REQUESTS, SIGNALS
 from runner.signer import Signer
 
-SIGNALS, REQUESTS, BEATS = "signals", "requests", "beats"
 # What each stream may hold: agents send no requests, and no stream holds records of the supervisor itself.
 KINDS: dict[str, tuple[type, ...]] = {
     SIGNALS: (Signal, ActionResult),

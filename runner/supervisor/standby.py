@@ -17,11 +17,11 @@ from runner.errors import StoreCorrupt, StoreRolledBack, StoreUnavailable
 from runner.facts import wire
 from runner.facts.messages.cluster_status import StandbyStatus
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import JOURNAL, LEASE, STANDBY_PREFIX
 from runner.journal.journal import Journal
-from runner.serve.status_reader import STANDBY
-from runner.store.protocol import JOURNAL, Lease, LeaseHeld, LeaseHolder, Store
+from runner.store.protocol import Lease, LeaseHeld, LeaseHolder, Store
 from runner.supervisor.decisions import DecisionLog
-from runner.supervisor.lease import LEASE, acquire_lease, holder_name, is_known_dead, version
+from runner.supervisor.lease import acquire_lease, holder_name, is_known_dead, version
 
 _LOG = logging.getLogger("stoker")
 
@@ -74,7 +74,7 @@ class Standby:
                     return None
         finally:
             with contextlib.suppress(StoreUnavailable):
-                self._store.delete(f"{STANDBY}{self._holder}")
+                self._store.delete(f"{STANDBY_PREFIX}{self._holder}")
         _LOG.info("standby: stopped before it led")
         return None
 
@@ -143,7 +143,7 @@ class Standby:
             version=version(),
             takes_over_within_seconds=self._cluster.lease_seconds,
         )
-        self._store.put(f"{STANDBY}{self._holder}", wire.encode(shown))
+        self._store.put(f"{STANDBY_PREFIX}{self._holder}", wire.encode(shown))
 
     def _log_takeover(self, before: LeaseHolder | None) -> None:
         who = (

@@ -12,9 +12,9 @@ from typing import Any
 
 from runner.errors import StoreUnavailable
 from runner.facts import wire
+from runner.facts.store_names import STATUS
 from runner.store.protocol import Lease, Store
 
-VIEW = "view"
 # A ClusterStatus, as `wire.to_message` makes it.
 Message = Mapping[str, Any]
 # Between two builds at least, for each node, and at most: below the age at which `stoker status` warns. Chosen.
@@ -59,7 +59,7 @@ class StatusWriter:
 
     def write_now(self, view: Message) -> None:
         """Write this now, on the caller's thread; raises what the store does."""
-        self._store.put(VIEW, wire.encode_message(view), fence=self._lease)
+        self._store.put(STATUS, wire.encode_message(view), fence=self._lease)
 
     def _run(self) -> None:
         while True:

@@ -23,6 +23,7 @@ from runner.facts.messages.records import Assigned, AttemptChanged, JournalEntry
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted, StoreStopped
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import BEATS, STOPPED
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import MARK_FILE, HighWaterFile, read_high_water
 from runner.journal.journal import Journal
@@ -34,8 +35,6 @@ from runner.supervisor.decisions import DecisionLog
 
 _LOG = logging.getLogger("stoker")
 
-# The register that says so.
-STOPPED = "journal.stopped"
 # Of a supervisor that must not be restarted automatically.
 EXIT_CODE = 5
 # Added to the newest known epoch: agents that are cut off may have obeyed a later one. Far more than a cluster uses up while
@@ -250,11 +249,11 @@ def _check_mark(cluster: ClusterSpec, store: Store) -> None:
 
 def _beats(store: Store, signer: Signer) -> list[Heartbeat]:
     found = []
-    after = max(0, store.last("beats") - BEATS_READ)
-    batch = store.read(streams={"beats": after}, registers={}, timeout_seconds=0, limit=BEATS_READ)
-    for item in batch.items.get("beats", ()):
+    after = max(0, store.last(BEATS) - BEATS_READ)
+    batch = store.read(streams={BEATS: after}, registers={}, timeout_seconds=0, limit=BEATS_READ)
+    for item in batch.items.get(BEATS, ()):
         with contextlib.suppress(WireError):
-            beat = wire.decode(signer.verify("beats", item.payload))
+            beat = wire.decode(signer.verify(BEATS, item.payload))
             if isinstance(beat, Heartbeat):
                 found.append(beat)
     return found

@@ -13,12 +13,12 @@ from runner.errors import Fenced, StoreCorrupt, StoreUnavailable, UserError
 from runner.facts import wire
 from runner.facts.messages.cluster_status import ClusterStatus
 from runner.facts.messages.records import JournalEntry, NodeChanged, Settle
+from runner.facts.store_names import ARCHIVE_INDEX, JOURNAL, SNAPSHOTS
 from runner.journal.archive import OWNER_FILE, Archive, ArchiveIndex, Segment
-from runner.journal.journal import ARCHIVE_INDEX, Journal
-from runner.journal.snapshots import SNAPSHOTS
+from runner.journal.journal import Journal
 from runner.store.memory.faults import Crash, Faults, StoreFault, single_faults
 from runner.store.memory.store import MemoryStore
-from runner.store.protocol import JOURNAL, Lease, Store
+from runner.store.protocol import Lease, Store
 
 T = TypeVar("T")
 # entries in a segment, so that a short journal has several

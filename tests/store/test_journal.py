@@ -22,11 +22,11 @@ from runner.facts.messages.records import (
     NodeChanged,
     Settle,
 )
+from runner.facts.store_names import JOURNAL, SNAPSHOTS
 from runner.journal.journal import Journal
-from runner.journal.snapshots import SNAPSHOTS
 from runner.store.memory.faults import Crash, Faults, StoreFault, single_faults
 from runner.store.memory.store import MemoryStore
-from runner.store.protocol import JOURNAL, Batch, Store
+from runner.store.protocol import Batch, Store
 from runner.store.sqlite.store import SqliteStore
 
 T = TypeVar("T")

@@ -6,11 +6,12 @@ import pytest
 
 from runner.errors import Fenced, PermanentError, StoreRolledBack
 from runner.facts.messages.records import JournalEntry, Settle
+from runner.facts.store_names import JOURNAL
 from runner.journal.archive import Archive
 from runner.journal.high_water_mark import HighWaterFile, HighWaterMark, read_high_water
 from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
-from runner.store.protocol import JOURNAL, Store
+from runner.store.protocol import Store
 
 
 def entry(sequence: int, now: float = 0.0) -> JournalEntry:

@@ -3,9 +3,9 @@
 import pytest
 
 from runner.errors import Fenced, PermanentError, StoreCorrupt
+from runner.facts.store_names import JOURNAL
 from runner.facts.wire import MAX_MESSAGE_BYTES
 from runner.store.protocol import (
-    JOURNAL,
     MAX_LARGE_BYTES,
     MAX_NAME_BYTES,
     VOLATILE_KEEP,

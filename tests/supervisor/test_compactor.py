@@ -12,11 +12,12 @@ from runner.errors import Fenced, StoreUnavailable
 from runner.facts import wire
 from runner.facts.messages.records import SupervisorPaused
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import JOURNAL
 from runner.journal.archive import Archive
 from runner.journal.journal import Journal
 from runner.store.memory.faults import Faults, StoreFault
 from runner.store.memory.store import MemoryStore
-from runner.store.protocol import JOURNAL, Store
+from runner.store.protocol import Store
 from runner.supervisor import decisions as turns_module
 from runner.supervisor.compactor import JournalCompactor
 from runner.supervisor.decisions import DecisionLog

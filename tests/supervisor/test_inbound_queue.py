@@ -3,9 +3,9 @@ from itertools import chain
 
 import pytest
 
+from runner.facts.store_names import BEATS
 from runner.store.protocol import READ_LIMIT, Batch, Item
 from runner.supervisor.inbound_queue import (
-    BEATS,
     LONGEST_SECONDS,
     MAX_BEATS,
     MAX_GROUP,

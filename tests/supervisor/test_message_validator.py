@@ -11,8 +11,9 @@ from runner.facts.actions import ActionResult
 from runner.facts.messages.records import JournalEntry, NodeRegistered, SupervisorStarted
 from runner.facts.messages.requests import ShutDown
 from runner.facts.messages.signals import Heartbeat, MalformedMessage, NodeJoined, NodeLeft
+from runner.facts.store_names import BEATS, REQUESTS, SIGNALS
 from runner.signer import UNSIGNED, Signer
-from runner.supervisor.message_validator import BEATS, REQUESTS, SIGNALS, MessageValidator, Refused
+from runner.supervisor.message_validator import MessageValidator, Refused
 
 SIGNER = Signer(b"a token of this cluster's own")
 OTHER = Signer(b"the token of another cluster")

@@ -14,13 +14,13 @@ from runner.facts.faults import CorrelatedSilence, Finding
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import LEASE
 from runner.facts.wire import encode
 from runner.journal.journal import Journal
 from runner.providers.self_joined import SelfJoinedProvider
 from runner.signer import UNSIGNED
 from runner.store.memory.store import MemoryStore
 from runner.store.protocol import Batch, Lease
-from runner.supervisor.lease import LEASE
 from runner.supervisor.loop import Supervisor
 
 # nobody here waits that long

@@ -15,14 +15,14 @@ from runner.facts import wire
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
+from runner.facts.store_names import BEATS, JOURNAL, SIGNALS
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
 from runner.signer import UNSIGNED, Signer
 from runner.store.memory.store import MemoryStore
-from runner.store.protocol import JOURNAL
 from runner.supervisor.decisions import DecisionLog
-from runner.supervisor.message_validator import BEATS, SIGNALS, MessageValidator, Refused
+from runner.supervisor.message_validator import MessageValidator, Refused
 from runner.supervisor.store_rollback import (
     EPOCH_LEAP,
     EXIT_CODE,

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from runner.errors import Forged, StokerError
 from runner.facts.messages.assignments import Assignment, Task
+from runner.facts.store_names import assignment_register, task_stream
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode
 from runner.signer import Signer
 from runner.store.protocol import Batch
@@ -32,8 +33,8 @@ class Inbox:
         on_confirmed: Callable[[int], None],
         on_malformed: Callable[[str], None],
     ) -> None:
-        self.register = f"assignment/{node}"
-        self.stream = f"tasks/{node}"
+        self.register = assignment_register(node)
+        self.stream = task_stream(node)
         self.cursor = task_cursor
         self.version = 0
         # How often `confirm` was called: written by the owner, read by the reader.

@@ -16,14 +16,13 @@ from itertools import islice
 
 from runner.agent.transport.spool import Spool
 from runner.errors import StokerError, StoreRolledBack, TemporaryError, WireError
+from runner.facts.store_names import BEATS, SIGNALS
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.signer import SIGNATURE_BYTES, Signer
 from runner.store.protocol import Store
 
 log = logging.getLogger("stoker.agent")
 
-SIGNALS = "signals"
-BEATS = "beats"
 # Durable signals in one transaction; chosen.
 MAX_BATCH = 64
 # Heartbeats that wait while the store is slow; the oldest makes room; chosen.

@@ -22,7 +22,8 @@ from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.requests import ShutDown, StartRun, StopRun
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
-from runner.serve.status_reader import VIEW, decode_status
+from runner.facts.store_names import STATUS
+from runner.serve.status_reader import decode_status
 from runner.store.protocol import Store
 
 # between two looks at the child while nothing is published
@@ -115,13 +116,13 @@ class Foreground:
     def _read(self, version: int) -> tuple[int, ClusterStatus] | None:
         try:
             batch = self.store.read(
-                streams={}, registers={VIEW: version}, timeout_seconds=LOOK_SECONDS
+                streams={}, registers={STATUS: version}, timeout_seconds=LOOK_SECONDS
             )
         except StoreUnavailable as error:
             self.screen.say(f"the store does not answer: {error}")
             time.sleep(min(error.delay_seconds, LOOK_SECONDS))
             return None
-        register = batch.registers.get(VIEW)
+        register = batch.registers.get(STATUS)
         return None if register is None else (register.version, decode_status(register.payload))
 
     def _heed_interrupts(self) -> None:

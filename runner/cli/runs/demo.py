@@ -41,6 +41,7 @@ from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, 
 from runner.facts.messages.requests import Answer
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
+from runner.facts.store_names import answer_register
 from runner.load.specs import TRAINER_PRELOAD
 from runner.store.protocol import Store
 
@@ -113,7 +114,7 @@ class Director:
         self.screen.say(f"*** {fault.words} (stoker drill {fault.drill}) at step {run.step} ***")
 
     def _watch(self, fault: Fault, view: ClusterStatus) -> None:
-        register = self.store.get(f"answer/{fault.request}")
+        register = self.store.get(answer_register(fault.request))
         answer = wire.decode(register.payload) if register is not None else None
         if isinstance(answer, Answer) and answer.state in ("refused", "failed"):
             self.screen.say(

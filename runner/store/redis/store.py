@@ -17,10 +17,10 @@ from typing import Any
 
 from runner.errors import PermanentError, StoreCorrupt, StoreUnavailable
 from runner.facts.specs.cluster import ClusterSpec, StoreSpec
+from runner.facts.store_names import JOURNAL
 from runner.facts.wire import MAX_MESSAGE_BYTES
 from runner.store.examination import StoreCheck
 from runner.store.protocol import (
-    JOURNAL,
     MAX_BATCH_BYTES,
     MAX_LARGE_BYTES,
     READ_LIMIT,

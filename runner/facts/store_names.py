@@ -1,0 +1,52 @@
+"""Names in the store: the streams, registers and the lease of a cluster. A part after a slash names what an item is about."""
+
+from __future__ import annotations
+
+# ---- streams: append-only, read from a cursor on --------------------------------------------------------------------
+
+# Entries of the supervisor's decisions; the only stream whose payloads may be large.
+JOURNAL = "journal"
+# Durable signals of agents.
+SIGNALS = "signals"
+# Heartbeats: the store keeps the newest only, and not on disk.
+BEATS = "beats"
+# Requests of operators.
+REQUESTS = "requests"
+# The streams whose every item reaches the controller.
+DURABLE_STREAMS = (SIGNALS, REQUESTS)
+
+
+def task_stream(node: str) -> str:
+    """Name the stream of tasks for a node."""
+    return f"tasks/{node}"
+
+
+# ---- registers: the newest value counts -----------------------------------------------------------------------------
+
+# Registers that begin with this one's name are not on disk.
+STATUS = "view"
+STANDBY_PREFIX = "view.standby."
+# A register that no one reads; writing it probes whether the store accepts writes.
+PROBE = "view.word"
+# They take turns.
+SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
+ARCHIVE_INDEX = "journal.archive"
+# Rollbacks that an operator accepted, and why nothing acts on the store until one does.
+ACCEPTED = "journal.accepted"
+STOPPED = "journal.stopped"
+
+
+def assignment_register(node: str) -> str:
+    """Name the register of a node's assignment."""
+    return f"assignment/{node}"
+
+
+def answer_register(request: str) -> str:
+    """Name the register of the answer to a request, given by its id."""
+    return f"answer/{request}"
+
+
+# ---- leases ---------------------------------------------------------------------------------------------------------
+
+# Whose holder leads the cluster.
+LEASE = "supervisor"
