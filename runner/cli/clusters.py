@@ -22,10 +22,10 @@ from runner.store.registry import exists, open_store
 
 CLUSTER_FILE = "cluster.yaml"
 # where clusters without a file of their own keep their state, in the working directory
-STATES = ".stoker"
+STATES_FOLDER = ".stoker"
 SPEC = CLUSTER_NAME
 # states of runs that go on
-LIVE = ("active", "waiting")
+LIVE_STATES = ("active", "waiting")
 
 
 class NoLeader(TemporaryError):
@@ -54,19 +54,19 @@ def _found(where: str | None) -> ClusterSpec:
     if where is not None:
         return _named(where)
     if Path(CLUSTER_FILE).is_file():
-        return _loaded(Path(CLUSTER_FILE))
-    made = made_clusters()
+        return _load_file(Path(CLUSTER_FILE))
+    made = local_clusters()
     if len(made) > 1:
-        made = [spec for spec in made if is_led(spec)] or made
+        made = [spec for spec in made if has_leader(spec)] or made
     if len(made) == 1:
         return made[0]
     if not made:
         raise UserError(
-            f"no cluster here: {Path.cwd()} has neither {CLUSTER_FILE} nor a cluster in {STATES}; "
+            f"no cluster here: {Path.cwd()} has neither {CLUSTER_FILE} nor a cluster in {STATES_FOLDER}; "
             "start one with `stoker run RUN.yaml`, or say where with --cluster"
         )
     names = ", ".join(spec.name for spec in made)
-    raise UserError(f"several clusters in {STATES}: {names}; say which with --cluster NAME")
+    raise UserError(f"several clusters in {STATES_FOLDER}: {names}; say which with --cluster NAME")
 
 
 def cluster_for_run(where: str | None, run: RunSpec, *, spares: int | None) -> ClusterSpec:
@@ -77,7 +77,7 @@ def cluster_for_run(where: str | None, run: RunSpec, *, spares: int | None) -> C
                 f"--spares: {where or CLUSTER_FILE} says how many spares there are; change `local.spares` there"
             )
         return find_cluster(where)
-    return make_cluster(Path(STATES) / run.name, run, spares=spares or 0)
+    return make_cluster(Path(STATES_FOLDER) / run.name, run, spares=spares or 0)
 
 
 def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
@@ -87,12 +87,12 @@ def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
     """
     state = state.absolute()
     if (state / SPEC).exists():
-        known = settle_token(_read_made(state))
-        if is_led(known):
+        known = settle_token(_read_spec(state))
+        if has_leader(known):
             return known
     local = LocalNodes(nodes=run.nodes, slots=run.ranks_per_node, spares=spares)
     spec = with_token(ClusterSpec(name=run.name, state=str(state), local=local))
-    keep_spec(spec)
+    write_spec(spec)
     return spec
 
 
@@ -119,7 +119,7 @@ def _is_new(cluster: ClusterSpec) -> bool:
         return store.last(JOURNAL) == 0
 
 
-def keep_spec(cluster: ClusterSpec) -> None:
+def write_spec(cluster: ClusterSpec) -> None:
     """Write the cluster into its state folder, for its agents and for whoever looks; raise UserError when it cannot be."""
     state = Path(cluster.state)
     scratch = state / f"{SPEC}.part"
@@ -133,9 +133,9 @@ def keep_spec(cluster: ClusterSpec) -> None:
         ) from error
 
 
-def made_clusters() -> list[ClusterSpec]:
+def local_clusters() -> list[ClusterSpec]:
     """Return the clusters that have their state in the working directory, by name."""
-    return [_read_made(path.parent) for path in sorted(Path(STATES).glob(f"*/{SPEC}"))]
+    return [_read_spec(path.parent) for path in sorted(Path(STATES_FOLDER).glob(f"*/{SPEC}"))]
 
 
 @contextmanager
@@ -193,7 +193,7 @@ def pick_run(view: ClusterStatus, name: str | None) -> RunStatus:
         raise UserError(
             f"no run {name!r} in cluster {view.cluster!r}; {known_words(name, [r.name for r in view.runs])}"
         )
-    candidates = [run for run in view.runs if run.state in LIVE] or list(view.runs)
+    candidates = [run for run in view.runs if run.state in LIVE_STATES] or list(view.runs)
     if len(candidates) == 1:
         return candidates[0]
     if not candidates:
@@ -209,27 +209,27 @@ def pick_run(view: ClusterStatus, name: str | None) -> RunStatus:
 def _named(where: str) -> ClusterSpec:
     path = Path(where)
     if path.is_file():
-        return _loaded(path)
-    for folder in (path, Path(STATES) / where):
+        return _load_file(path)
+    for folder in (path, Path(STATES_FOLDER) / where):
         if (folder / CLUSTER_FILE).is_file():
-            return _loaded(folder / CLUSTER_FILE)
+            return _load_file(folder / CLUSTER_FILE)
         if (folder / SPEC).is_file():
-            return _read_made(folder)
-    names = [spec.name for spec in made_clusters()]
+            return _read_spec(folder)
+    names = [spec.name for spec in local_clusters()]
     raise UserError(
-        f"--cluster: {where!r} is neither a file nor a state folder, nor the name of a cluster in {STATES} "
+        f"--cluster: {where!r} is neither a file nor a state folder, nor the name of a cluster in {STATES_FOLDER} "
         f"({known_words(where, names)})"
     )
 
 
-def _loaded(path: Path) -> ClusterSpec:
+def _load_file(path: Path) -> ClusterSpec:
     # Imports yaml, which a cluster without a file of its own does not need.
     from runner.load.specs import load_cluster
 
     return load_cluster(path)
 
 
-def _read_made(state: Path) -> ClusterSpec:
+def _read_spec(state: Path) -> ClusterSpec:
     path = state / SPEC
     try:
         spec = wire.decode(path.read_bytes())
@@ -242,7 +242,7 @@ def _read_made(state: Path) -> ClusterSpec:
     return spec
 
 
-def is_led(spec: ClusterSpec) -> bool:
+def has_leader(spec: ClusterSpec) -> bool:
     """Whether a supervisor leads the cluster, as far as can be told from here."""
     if not exists(spec):
         return False

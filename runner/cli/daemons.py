@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 
 from runner.cli import output
-from runner.cli.clusters import SPEC, find_cluster, is_led, keep_spec, store_of, with_token
+from runner.cli.clusters import SPEC, find_cluster, has_leader, store_of, with_token, write_spec
 from runner.cli.options import cluster_option, examples
 from runner.errors import UserError
 from runner.facts import wire
@@ -57,8 +57,8 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
     with store_of(cluster, create=True) as store:
         if not volatile_store:
             check_durable(store)
-        if not (standby and is_led(cluster)):
-            keep_spec(cluster)
+        if not (standby and has_leader(cluster)):
+            write_spec(cluster)
         serving = partial(serving_metrics, store, port=cluster.metrics_port)
         code = run(cluster, standby=standby, serving=serving)
     click.get_current_context().exit(code)

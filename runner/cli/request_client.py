@@ -5,14 +5,12 @@ from __future__ import annotations
 import getpass
 import os
 import pwd
-import re
 import time
 import uuid
 from collections.abc import Callable
-from decimal import Decimal
 
 from runner.cli.clusters import require_leader
-from runner.errors import TemporaryError, UserError
+from runner.errors import TemporaryError
 from runner.facts import wire
 from runner.facts.messages.requests import Answer, Request
 from runner.facts.specs.cluster import ClusterSpec
@@ -22,8 +20,6 @@ from runner.store.protocol import Store
 
 # how often a waiting client looks whether anybody still leads
 LOOK_SECONDS = 2.0
-
-_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 
 
 class NoAnswer(TemporaryError):
@@ -35,7 +31,7 @@ def new_request_id() -> str:
     return f"q-{uuid.uuid4().hex[:12]}"
 
 
-def asker() -> str:
+def requester() -> str:
     """Name the person for the logbook."""
     try:
         return getpass.getuser()
@@ -68,15 +64,15 @@ def ask(
     request: Request,
     *,
     timeout_seconds: float,
-    on_open: Callable[[Answer], None] = lambda answer: None,
+    on_accepted: Callable[[Answer], None] = lambda answer: None,
 ) -> Answer:
-    """Hand a request in and wait until it is done, refused or failed; `on_open` hears that it was accepted.
+    """Hand a request in and wait until it is done, refused or failed; `on_accepted` hears that it was accepted.
 
     Raises NoLeader and NoAnswer.
     """
     send(store, cluster, request)
     return await_answer(
-        store, cluster, request.id, timeout_seconds=timeout_seconds, on_open=on_open
+        store, cluster, request.id, timeout_seconds=timeout_seconds, on_accepted=on_accepted
     )
 
 
@@ -86,7 +82,7 @@ def await_answer(
     request_id: str,
     *,
     timeout_seconds: float,
-    on_open: Callable[[Answer], None] = lambda answer: None,
+    on_accepted: Callable[[Answer], None] = lambda answer: None,
 ) -> Answer:
     """Wait for the last word on a request that was handed in."""
     name, version, accepted = answer_register(request_id), 0, ""
@@ -102,7 +98,7 @@ def await_answer(
                 if answer.state != "open":
                     return answer
                 accepted = answer.message or "accepted"
-                on_open(answer)
+                on_accepted(answer)
         elif left > LOOK_SECONDS:
             require_leader(store, cluster)
     stands = f"it was accepted ({accepted}) and goes on" if accepted else "it was not taken up yet"
@@ -110,31 +106,3 @@ def await_answer(
         f"request {request_id} was not answered within {timeout_seconds:g} s: {stands}; "
         "see `stoker status`, or wait longer with --timeout"
     )
-
-
-def parse_lr(text: str) -> tuple[float | None, float | None]:
-    """Read `x0.9` as a factor and `5.4e-5` as a peak; returns (factor, peak), one of them None.
-
-    A bare number is refused: 0.9 may mean either, and one of the meanings ruins a run.
-    """
-    factor = re.fullmatch(rf"[xX*\u00d7]\s*({_NUMBER})", text.strip())
-    if factor:
-        return _positive(float(factor.group(1)), text), None
-    if not re.fullmatch(_NUMBER, text.strip()):
-        raise UserError(
-            f"lr: {text!r} is no learning rate; write x0.9 to multiply the schedule by 0.9, "
-            "or a new peak in exponent notation, such as 5.4e-5"
-        )
-    value = float(text)
-    if "e" not in text.lower():
-        raise UserError(
-            f"lr: {text!r} may mean two things; write x{text.strip()} to multiply the schedule by it, "
-            f"or {Decimal(text.strip()):e} for that as the new peak"
-        )
-    return None, _positive(value, text)
-
-
-def _positive(value: float, text: str) -> float:
-    if not 0 < value < float("inf"):
-        raise UserError(f"lr: {text!r} is not above zero; write something like x0.9 or 5.4e-5")
-    return value

@@ -38,7 +38,7 @@ from runner.supervisor.decision_loop import STORE_OUTAGE, SUPERVISOR_STALL, Deci
 from runner.supervisor.decisions import DecisionLog
 from runner.supervisor.inbound_queue import ROOM_POLL_SECONDS, InboundQueue, Message
 from runner.supervisor.lease import version
-from runner.supervisor.message_validator import JOURNALLED, MessageValidator, Refused
+from runner.supervisor.message_validator import JOURNALLED, MessageRefused, MessageValidator
 from runner.supervisor.status_publisher import StatusPublisher
 from runner.supervisor.status_writer import StatusWriter
 from runner.supervisor.store_rollback import (
@@ -348,7 +348,7 @@ class Supervisor:
             # Raises Fenced if it is this process that is behind, because another supervisor leads.
             self._store.renew(self._lease)
             raise
-        except Refused as refused:
+        except MessageRefused as refused:
             return self._skip(stream, number, refused, now)
         if isinstance(fact, PRESENCE):
             self._provider.on_signal(fact)
@@ -358,7 +358,7 @@ class Supervisor:
         findings = self._detectors.on_heartbeat(fact, now)
         return [record for finding in findings for record in self._log.process(finding, now)]
 
-    def _skip(self, stream: str, number: int, refused: Refused, now: float) -> list[object]:
+    def _skip(self, stream: str, number: int, refused: MessageRefused, now: float) -> list[object]:
         """Go on without a message; journal the reason once in a while, so that a flood of them does not fill the journal."""
         self._publisher.mark_changed()
         if refused.reason not in JOURNALLED or now < self._refusal_due:

@@ -33,7 +33,7 @@ Reason = Literal["unsigned", "junk", "uncounted", "replayed", "stranger"]
 JOURNALLED: tuple[Reason, ...] = ("unsigned", "junk", "uncounted")
 
 
-class Refused(WireError):
+class MessageRefused(WireError):
     """A message is refused: its stream's cursor moves on, and nothing follows from it."""
 
     def __init__(self, reason: Reason, message: str) -> None:
@@ -51,7 +51,7 @@ class MessageValidator:
         self.refused: Counter[str] = Counter()
 
     def validate(self, stream: str, payload: bytes, state: State) -> object:
-        """Decode a payload of this stream and return the fact; raise Refused with the reason if it must not be processed.
+        """Decode a payload of this stream and return the fact; raise MessageRefused with the reason if it must not be processed.
 
         `state` holds the registered agents and what was processed of them. Raises StoreRolledBack for an agent that obeys an
         assignment newer than any in the journal.
@@ -64,7 +64,7 @@ class MessageValidator:
                 self._check_sequenced(stream, fact)
                 self._check_sender(stream, fact, state)
                 self._check_not_replayed(stream, fact, state)
-        except Refused as refused:
+        except MessageRefused as refused:
             self.refused[refused.reason] += 1
             raise
         return fact
@@ -72,41 +72,45 @@ class MessageValidator:
     def _decode(self, stream: str, payload: bytes) -> object:
         if len(payload) > wire.MAX_MESSAGE_BYTES:
             limit = wire.MAX_MESSAGE_BYTES
-            raise Refused(
+            raise MessageRefused(
                 "junk", f"{stream}: a message of {len(payload)} bytes, the limit is {limit}"
             )
         try:
             fact: object = wire.decode(self._signer.verify(stream, payload))
         except Forged as error:
-            raise Refused("unsigned", str(error)) from error
+            raise MessageRefused("unsigned", str(error)) from error
         except WireError as error:
-            raise Refused("junk", str(error)) from error
+            raise MessageRefused("junk", str(error)) from error
         if not isinstance(fact, KINDS[stream]) or isinstance(fact, Heartbeat) != (stream == BEATS):
-            raise Refused("junk", f"{stream}: a {wire.kind_of(fact)!r} does not belong there")
+            raise MessageRefused(
+                "junk", f"{stream}: a {wire.kind_of(fact)!r} does not belong there"
+            )
         return fact
 
     def _check_sequenced(self, stream: str, signal: Signal) -> None:
         """A signal without a sequence number could be replayed forever."""
         if self._signer.is_active and signal.sequence < 1:
             kind = wire.kind_of(signal)
-            raise Refused("uncounted", f"{stream}: {kind} of {signal.node!r} has no sequence")
+            raise MessageRefused(
+                "uncounted", f"{stream}: {kind} of {signal.node!r} has no sequence"
+            )
 
     def _check_sender(self, stream: str, signal: Signal, state: State) -> None:
         """Reject signals from any agent instance but the registered one, except NodeJoined."""
         node = state.nodes.get(signal.node)
         if node is None and stream == BEATS:
-            raise Refused("stranger", f"{stream}: {signal.node!r} has not joined")
+            raise MessageRefused("stranger", f"{stream}: {signal.node!r} has not joined")
         if is_current_agent(node, signal):
             return
         if not isinstance(signal, NodeJoined):
             kind = wire.kind_of(signal)
-            raise Refused(
+            raise MessageRefused(
                 "stranger",
                 f"{stream}: {kind} of {signal.node!r}, which another agent instance of that node sent",
             )
         source = state.sources.get(signal.node)
         if source is not None and signal.life in source.past_lives:
-            raise Refused(
+            raise MessageRefused(
                 "replayed", f"{stream}: {signal.node!r} joined with that instance id before"
             )
 
@@ -120,7 +124,7 @@ class MessageValidator:
                 self._beats[signal.node] = (signal.life, signal.incarnation, signal.sequence)
             return
         kind, number = wire.kind_of(signal), signal.sequence
-        raise Refused(
+        raise MessageRefused(
             "replayed", f"{stream}: {kind} {number} of {signal.node!r} was processed before"
         )
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from runner.cli.clusters import keep_spec
+from runner.cli.clusters import write_spec
 from runner.cli.main import cli
 from runner.facts import wire
 from runner.facts.ids import AttemptId
@@ -115,7 +115,7 @@ class Cluster:
         self.spec = ClusterSpec(
             name=state.name, state=str(state), local=LocalNodes(nodes=2, slots=2, spares=1)
         )
-        keep_spec(self.spec)
+        write_spec(self.spec)
         self.store = SqliteStore(state / "store")
 
     def publish(self, view: ClusterStatus) -> None:

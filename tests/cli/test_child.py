@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from runner.cli.clusters import keep_spec, store_of
+from runner.cli.clusters import store_of, write_spec
 from runner.cli.foreground.supervisor_child import (
     Budget,
     SupervisorChild,
@@ -27,7 +27,7 @@ def hopeless(cluster: Cluster) -> Iterator[tuple[ClusterSpec, Store]]:
         taken.bind(("", 0))
         taken.listen()
         spec = replace(cluster.spec, metrics_port=taken.getsockname()[1])
-        keep_spec(spec)
+        write_spec(spec)
         with store_of(spec) as store:
             yield spec, store
 
@@ -35,7 +35,7 @@ def hopeless(cluster: Cluster) -> Iterator[tuple[ClusterSpec, Store]]:
 def tend_until(child: SupervisorChild, deadline: float) -> None:
     """Do what the foreground's loop does."""
     while time.monotonic() < deadline:
-        child.tend()
+        child.restart_if_needed()
         time.sleep(0.02)
 
 
@@ -44,7 +44,7 @@ def test_a_supervisor_that_refuses_its_cluster_is_told_with_its_last_words(
 ) -> None:
     """The first start is waited for, and its failure names the reason and the log."""
     spec, store = hopeless
-    child = SupervisorChild(spec, store, say=print)
+    child = SupervisorChild(spec, store, log=print)
     with pytest.raises(SupervisorRefused, match=r"^metrics_port: \d+ is in use.*supervisor\.log"):
         child.start()
 
@@ -54,7 +54,7 @@ def test_restarts_have_a_budget_and_are_told(hopeless: tuple[ClusterSpec, Store]
     spec, store = hopeless
     said: list[str] = []
     budget = Budget(max_restarts=2, cooldown_seconds=0.05)
-    child = SupervisorChild(spec, store, say=said.append, budget=budget)
+    child = SupervisorChild(spec, store, log=said.append, budget=budget)
     with pytest.raises(SupervisorLost, match=r"died again after 2 restarts.*stoker supervise"):
         tend_until(child, time.monotonic() + 60)
     assert [line.partition(": ")[2] for line in said] == [
@@ -68,9 +68,9 @@ def test_nothing_is_started_while_somebody_leads(cluster: Cluster) -> None:
     """A supervisor of somebody else is left to lead, at the start and later."""
     cluster.lead()
     said: list[str] = []
-    child = SupervisorChild(cluster.spec, cluster.store, say=said.append)
+    child = SupervisorChild(cluster.spec, cluster.store, log=said.append)
     child.start()
-    child.tend()
+    child.restart_if_needed()
     assert not child.is_ours
     assert said == []
     assert not (Path(cluster.spec.state) / "supervisor.log").exists()

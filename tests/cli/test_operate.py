@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.request_client import parse_lr
+from runner.cli.runs.operations import parse_lr
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import RunStatus
 from runner.facts.messages.requests import ChangeLr, Drill, ShutDown, StopRun

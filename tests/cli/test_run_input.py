@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from runner.cli import exit_codes
 from runner.cli.clusters import cluster_for_run, make_cluster
-from runner.cli.runs.trainer_settings import check_trainer, with_changes
+from runner.cli.runs.trainer_settings import apply_changes, check_trainer
 from runner.errors import SpecError, UserError
 from runner.facts.specs.run import RunSpec
 from tests.cli.conftest import Cluster, stoker
@@ -45,7 +45,7 @@ def test_a_bad_run_file_is_refused_before_anything_starts(
 
 def test_set_changes_the_trainers_settings_only() -> None:
     """Dotted keys reach into tables, values are read as the files read them, other settings stay."""
-    changed = with_changes(
+    changed = apply_changes(
         TRAINED, ["optimizer.lr=2e-4", "steps=50", "data.path=", "optimizer.betas=[0.9, 0.99]"]
     )
     assert changed.trainer == {
@@ -61,13 +61,13 @@ def test_set_changes_the_trainers_settings_only() -> None:
 def test_what_cannot_be_set_is_refused(change: str) -> None:
     """A change without value, without key, or into something that holds no settings."""
     with pytest.raises(UserError, match="--set"):
-        with_changes(TRAINED, [change])
+        apply_changes(TRAINED, [change])
 
 
 def test_set_is_refused_for_a_command() -> None:
     """A foreign command has its settings in its own command line."""
     with pytest.raises(UserError, match="has a command"):
-        with_changes(RunSpec(name="x", command=("train",)), ["steps=1"])
+        apply_changes(RunSpec(name="x", command=("train",)), ["steps=1"])
 
 
 def test_the_trainer_judges_its_settings_before_anything_starts() -> None:
@@ -76,7 +76,7 @@ def test_the_trainer_judges_its_settings_before_anything_starts() -> None:
     with pytest.raises(SpecError, match=r"nodes x ranks_per_node: 3 x 2 = 6 ranks.* needs 4"):
         check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, nodes=3, ranks_per_node=2))
     with pytest.raises(SpecError, match="widht"):
-        check_trainer(with_changes(TRAINED, ["model.widht=64"]))
+        check_trainer(apply_changes(TRAINED, ["model.widht=64"]))
     with pytest.raises(SpecError, match="cannot be judged"):
         check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, python="/no/such/python"))
 

@@ -104,7 +104,7 @@ def test_a_large_fleet_is_a_line_of_counts_on_the_live_screen() -> None:
     )
     screen = LiveScreen(1)
     console = Console(file=io.StringIO(), width=120)
-    screen.show(replace(view(), nodes=nodes))
+    screen.update(replace(view(), nodes=nodes))
     console.print(screen._draw())
     assert isinstance(console.file, io.StringIO)
     shown = console.file.getvalue()
@@ -169,8 +169,8 @@ def test_plain_lines_for_logs(capsys: pytest.CaptureFixture[str]) -> None:
     moving = replace(RUN, last=StepRecord(step=10, loss=4.0, tokens_per_second=100.0))
     with PlainScreen(1) as screen:
         for _ in range(5):
-            screen.show(view(run=moving))
-        screen.say("done")
+            screen.update(view(run=moving))
+        screen.log("done")
     lines = [line[10:] for line in capsys.readouterr().out.splitlines()]
     assert lines == [
         "run 1 tiny begins; files in runs/1-tiny",
@@ -187,7 +187,7 @@ def test_the_live_screen_shows_figures_curve_nodes_and_incidents(
     screen = LiveScreen(2)
     console = Console(file=io.StringIO(), width=120)
     console.print(screen._draw())
-    screen.show(example_view())
+    screen.update(example_view())
     console.print(screen._draw())
     assert isinstance(console.file, io.StringIO)
     frame = console.file.getvalue()

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.cli.clusters import find_cluster, keep_spec, with_token
+from runner.cli.clusters import find_cluster, with_token, write_spec
 from runner.errors import UserError
 from runner.facts import wire
 from runner.facts.messages.records import JournalEntry, SupervisorStarted
@@ -48,7 +48,7 @@ def test_a_token_that_will_not_do_is_refused_where_it_is_looked_at(
 def test_a_new_cluster_of_this_machine_gets_a_token_by_itself(folder: Path) -> None:
     """And from then on it is found by whoever is told the state folder alone."""
     cluster = with_token(ClusterSpec(name="lab", state=str(folder / "state")))
-    keep_spec(cluster)
+    write_spec(cluster)
     assert cluster.token_file == str(folder / "state" / "cluster.token")
     assert find_cluster(str(folder / "state")) == cluster
     message = signer_of(cluster).sign("requests", b"{}")
@@ -58,7 +58,7 @@ def test_a_new_cluster_of_this_machine_gets_a_token_by_itself(folder: Path) -> N
 def test_a_cluster_that_has_a_journal_and_no_token_goes_on_without(folder: Path) -> None:
     """An older release led it, and its agents do not sign; `stoker token` changes that while nothing runs."""
     state = folder / "state"
-    keep_spec(ClusterSpec(name="lab", state=str(state)))
+    write_spec(ClusterSpec(name="lab", state=str(state)))
     store = SqliteStore(state / "store")
     started = SupervisorStarted(holder="host:1:2", token=1, version="0")
     store.append("journal", wire.encode(JournalEntry(sequence=1, now=1.0, input=started)))
@@ -75,7 +75,7 @@ def test_no_token_is_made_while_a_cluster_is_led_without(folder: Path) -> None:
     from runner.supervisor.lease import holder_name
 
     state = folder / "state"
-    keep_spec(ClusterSpec(name="lab", state=str(state)))
+    write_spec(ClusterSpec(name="lab", state=str(state)))
     store = SqliteStore(state / "store")
     store.acquire_lease("supervisor", holder_name(), ttl_seconds=60.0)
     refused = stoker("token", "--cluster", str(state))
@@ -96,7 +96,7 @@ def test_a_store_that_others_reach_is_never_believed_without_a_token(folder: Pat
     with pytest.raises(UserError, match="stoker token"):
         signer_of(with_token(shared))
     led = with_token(ClusterSpec(name="lab", state=str(folder / "led")))
-    keep_spec(led)
+    write_spec(led)
     Path(led.token_file).unlink()
     with pytest.raises(UserError, match=r"cluster\.token"):
         signer_of(find_cluster(led.state))

@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from runner.act.registers import Registers
-from runner.cli.reports.tables import how_ranks_started
+from runner.cli.reports.tables import rank_start_notes
 from runner.decide.placement.launch_plans import Preloads, assignment_of
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Node, Run, State
@@ -257,7 +257,7 @@ def test_a_node_with_another_library_is_named() -> None:
     state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
     view = look(state, ledger, heard)
     assert view.runs[0].versions_apart == ("n3: torch 2.12.1, most have 2.13.0",)
-    assert "run a: n3: torch 2.12.1, most have 2.13.0" in how_ranks_started(view)
+    assert "run a: n3: torch 2.12.1, most have 2.13.0" in rank_start_notes(view)
     del heard.beats["n3"]
     view = look(state, ledger, heard)
     assert view.runs[0].versions_apart == ()

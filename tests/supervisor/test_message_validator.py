@@ -13,7 +13,7 @@ from runner.facts.messages.requests import ShutDown
 from runner.facts.messages.signals import Heartbeat, MalformedMessage, NodeJoined, NodeLeft
 from runner.facts.store_names import BEATS, REQUESTS, SIGNALS
 from runner.signer import UNSIGNED, Signer
-from runner.supervisor.message_validator import MessageValidator, Refused
+from runner.supervisor.message_validator import MessageRefused, MessageValidator
 
 SIGNER = Signer(b"a token of this cluster's own")
 OTHER = Signer(b"the token of another cluster")
@@ -52,7 +52,7 @@ def take_in(validator: MessageValidator, state: State, stream: str, fact: object
 
 def refusal(validator: MessageValidator, state: State, stream: str, payload: bytes) -> str:
     """Say something that is to be refused; return why it was."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(MessageRefused) as refused:
         validator.validate(stream, payload, state)
     return refused.value.reason
 

@@ -22,7 +22,7 @@ from runner.journal.journal import Journal
 from runner.signer import UNSIGNED, Signer
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.decisions import DecisionLog
-from runner.supervisor.message_validator import MessageValidator, Refused
+from runner.supervisor.message_validator import MessageRefused, MessageValidator
 from runner.supervisor.store_rollback import (
     EPOCH_LEAP,
     EXIT_CODE,
@@ -101,7 +101,7 @@ def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind
         plain = wire.encode(fact)
         with pytest.raises(StoreRolledBack, match=f"epoch {epoch}.*newest in the journal is 6"):
             MessageValidator(signer).validate(stream, signer.sign(stream, plain), state)
-        with pytest.raises(Refused):
+        with pytest.raises(MessageRefused):
             MessageValidator(signer).validate(stream, plain, state)
     behind = wire.encode(Heartbeat(node="n1", epoch=6, **about))  # type: ignore[arg-type]
     assert MessageValidator(UNSIGNED).validate(BEATS, behind, state)

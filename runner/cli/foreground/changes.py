@@ -32,9 +32,9 @@ def changes(before: ClusterStatus | None, after: ClusterStatus, *, run: int) -> 
     for incident in reversed(after.incidents):
         if incident.run in (run, None):
             lines += _incident(known.get(incident.incident), incident)
-    new = run_in(after, run)
+    new = find_run(after, run)
     if new is not None:
-        lines += _run(run_in(before, run) if before else None, new)
+        lines += _run(find_run(before, run) if before else None, new)
     return lines
 
 
@@ -54,7 +54,7 @@ def progress(run: RunStatus) -> str:
     return f"{run.name} {run.attempt or ''}: {', '.join(parts)}"
 
 
-def run_in(view: ClusterStatus, run: int) -> RunStatus | None:
+def find_run(view: ClusterStatus, run: int) -> RunStatus | None:
     """Return a run of a View by its number."""
     return next((known for known in view.runs if known.run == run), None)
 

@@ -34,7 +34,8 @@ class Leftover:
 def processes_of(cluster: ClusterSpec) -> list[Leftover]:
     """Find living processes of a cluster's supervisor, agents, keepers and ranks."""
     found = {
-        left.pid: left for left in (*_supervisor(cluster), *_noted(cluster), *_marked(cluster))
+        left.pid: left
+        for left in (*_supervisor(cluster), *_from_pid_files(cluster), *_from_environ(cluster))
     }
     return sorted(found.values(), key=lambda left: left.pid)
 
@@ -97,10 +98,10 @@ def _supervisor(cluster: ClusterSpec) -> Iterator[Leftover]:
         with store_of(cluster) as store:
             pid = holder_pid(leader_of(store).holder)
         if pid is not None and pid != os.getpid():
-            yield from _living(pid, "supervisor")
+            yield from _if_alive(pid, "supervisor")
 
 
-def _noted(cluster: ClusterSpec) -> Iterator[Leftover]:
+def _from_pid_files(cluster: ClusterSpec) -> Iterator[Leftover]:
     """Agents and keepers write down who they are."""
     for folder in sorted((Path(cluster.state) / "nodes").glob("*")):
         for name, what in (("agent.lock", "agent"), (protocol.PID_FILE_NAME, "keeper")):
@@ -111,12 +112,12 @@ def _noted(cluster: ClusterSpec) -> Iterator[Leftover]:
                 continue
             yield from (
                 left
-                for left in _living(pid, f"{what} of {folder.name}")
+                for left in _if_alive(pid, f"{what} of {folder.name}")
                 if left.start_ticks == start_ticks
             )
 
 
-def _marked(cluster: ClusterSpec) -> Iterator[Leftover]:
+def _from_environ(cluster: ClusterSpec) -> Iterator[Leftover]:
     """Ranks, and what they started, carry the cluster's name and node; their output or folder says whose cluster it is."""
     nodes = {folder.name for folder in (Path(cluster.state) / "nodes").glob("*")}
     for pid in procfs.read_processes():
@@ -127,9 +128,9 @@ def _marked(cluster: ClusterSpec) -> Iterator[Leftover]:
             and environment.get("STOKER_NODE") in nodes
         )
         if is_keeper:
-            yield from _living(pid, "keeper")
+            yield from _if_alive(pid, "keeper")
         elif is_rank and _touches(pid, environment, cluster.state):
-            yield from _living(
+            yield from _if_alive(
                 pid, f"rank {environment.get('RANK', '?')} of {environment['STOKER_NODE']}"
             )
 
@@ -146,7 +147,7 @@ def _touches(pid: int, environment: dict[str, str], state: str) -> bool:
     return False
 
 
-def _living(pid: int, what: str) -> Iterator[Leftover]:
+def _if_alive(pid: int, what: str) -> Iterator[Leftover]:
     seen = procfs.read_process(pid)
     if seen is not None and seen.state not in "ZX":
         yield Leftover(pid=pid, start_ticks=seen.start_ticks, what=what)

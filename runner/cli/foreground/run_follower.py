@@ -11,12 +11,12 @@ from types import FrameType, TracebackType
 from typing import Self
 
 from runner.cli import output
-from runner.cli.clusters import LIVE
-from runner.cli.foreground.changes import run_in
+from runner.cli.clusters import LIVE_STATES
+from runner.cli.foreground.changes import find_run
 from runner.cli.foreground.leftovers import Leftover, kill_all, processes_of
 from runner.cli.foreground.screen import Screen
 from runner.cli.foreground.supervisor_child import SupervisorChild
-from runner.cli.request_client import asker, await_answer, new_request_id, send, submitting_user
+from runner.cli.request_client import await_answer, new_request_id, requester, send, submitting_user
 from runner.errors import StokerError, StoreUnavailable, TemporaryError, UserError
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.facts.messages.requests import ShutDown, StartRun, StopRun
@@ -36,7 +36,7 @@ ASK_AGAIN_SECONDS = 2.0
 SHUTDOWN_SECONDS = 90.0
 
 
-class KilledAtOnce(StokerError):
+class KilledByUser(StokerError):
     """A second Ctrl-C: everything was killed."""
 
 
@@ -71,7 +71,7 @@ class Interrupts:
 
 def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
     """Ask the supervisor to start a run; return its number. Raises UserError with the reason of a refusal."""
-    request = StartRun(id=new_request_id(), by=asker(), spec=spec, user=submitting_user())
+    request = StartRun(id=new_request_id(), by=requester(), spec=spec, user=submitting_user())
     send(store, cluster, request)
     answer = await_answer(store, cluster, request.id, timeout_seconds=START_ANSWER_SECONDS)
     if answer.state != "done" or answer.run is None:
@@ -81,7 +81,7 @@ def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Foreground:
-    """One run in the foreground. `on_view` sees each View after the screen; it may ask for things, and must not block."""
+    """One run in the foreground. `on_status` sees each View after the screen; it may ask for things, and must not block."""
 
     store: Store
     cluster: ClusterSpec
@@ -89,28 +89,28 @@ class Foreground:
     screen: Screen
     interrupts: Interrupts
     run: int
-    on_view: Callable[[ClusterStatus], None] = lambda view: None
+    on_status: Callable[[ClusterStatus], None] = lambda view: None
     _stop_asked_at: float = field(default=0.0, init=False)
 
     def follow(self) -> ClusterStatus:
         """Show the run until it has ended; return the last View. Raises SupervisorLost and KilledAtOnce."""
         with self.screen:
-            self.child.say_to(self.screen.say)
+            self.child.redirect_log(self.screen.log)
             try:
                 return self._follow()
             finally:
-                self.child.say_to(output.print_note)
+                self.child.redirect_log(output.print_note)
 
     def _follow(self) -> ClusterStatus:
         version, view = 0, None
-        while view is None or not _is_over(run_in(view, self.run)):
+        while view is None or not _is_over(find_run(view, self.run)):
             fresh = self._read(version)
             if fresh is not None:
                 version, view = fresh
-                self.screen.show(view)
-                self.on_view(view)
-            self.child.tend()
-            self._heed_interrupts()
+                self.screen.update(view)
+                self.on_status(view)
+            self.child.restart_if_needed()
+            self._handle_interrupts()
         return view
 
     def _read(self, version: int) -> tuple[int, ClusterStatus] | None:
@@ -119,33 +119,33 @@ class Foreground:
                 streams={}, registers={STATUS: version}, timeout_seconds=LOOK_SECONDS
             )
         except StoreUnavailable as error:
-            self.screen.say(f"the store does not answer: {error}")
+            self.screen.log(f"the store does not answer: {error}")
             time.sleep(min(error.delay_seconds, LOOK_SECONDS))
             return None
         register = batch.registers.get(STATUS)
         return None if register is None else (register.version, decode_status(register.payload))
 
-    def _heed_interrupts(self) -> None:
+    def _handle_interrupts(self) -> None:
         if self.interrupts.count == 0:
             return
         if self.interrupts.count > 1:
-            raise KilledAtOnce("interrupted twice")
+            raise KilledByUser("interrupted twice")
         now = time.monotonic()
         if self._stop_asked_at == 0.0:
-            self.screen.say(
+            self.screen.log(
                 "stopping at the next step boundary; Ctrl-C again kills everything at once"
             )
         elif now - self._stop_asked_at < ASK_AGAIN_SECONDS:
             return
         # Asked again while it goes on: the supervisor may have died before it took the first request in.
         self._stop_asked_at = now
-        request = StopRun(id=new_request_id(), by=asker(), run=str(self.run))
+        request = StopRun(id=new_request_id(), by=requester(), run=str(self.run))
         with contextlib.suppress(TemporaryError):
             send(self.store, self.cluster, request)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ShutdownResult:
     """How the cluster was brought to its end."""
 
     in_order: bool
@@ -155,7 +155,7 @@ class Ending:
 
 def end_cluster(
     store: Store, cluster: ClusterSpec, child: SupervisorChild, *, interrupts: Interrupts
-) -> Ending:
+) -> ShutdownResult:
     """Shut the cluster down in order; kill what does not go within SHUTDOWN_SECONDS, or at a second Ctrl-C."""
     before = interrupts.count
     deadline = time.monotonic() + SHUTDOWN_SECONDS
@@ -163,30 +163,30 @@ def end_cluster(
     while time.monotonic() < deadline and interrupts.count < max(2, before + 1):
         if not asked:
             with contextlib.suppress(TemporaryError):
-                send(store, cluster, ShutDown(id=new_request_id(), by=asker()))
+                send(store, cluster, ShutDown(id=new_request_id(), by=requester()))
                 asked = True
         if child.wait(0.1) and asked:
             break
         with contextlib.suppress(StokerError):
-            child.tend()
+            child.restart_if_needed()
     remaining = tuple(processes_of(cluster))
     if not remaining:
-        return Ending(in_order=True)
+        return ShutdownResult(in_order=True)
     child.kill()
-    return Ending(in_order=False, killed=remaining, left=tuple(kill_all(cluster)))
+    return ShutdownResult(in_order=False, killed=remaining, left=tuple(kill_all(cluster)))
 
 
-def kill_everything(cluster: ClusterSpec, child: SupervisorChild) -> tuple[Leftover, ...]:
+def kill_cluster(cluster: ClusterSpec, child: SupervisorChild) -> tuple[Leftover, ...]:
     """End supervisor, agents, keepers and ranks at once; return what stays in spite of SIGKILL."""
     child.kill()
     return tuple(kill_all(cluster))
 
 
-def others_live(view: ClusterStatus, run: int) -> list[str]:
+def other_live_runs(view: ClusterStatus, run: int) -> list[str]:
     """Name the other runs of the cluster that go on."""
-    return [known.name for known in view.runs if known.run != run and known.state in LIVE]
+    return [known.name for known in view.runs if known.run != run and known.state in LIVE_STATES]
 
 
 def _is_over(run: RunStatus | None) -> bool:
     """Ended, and no rank of it is left."""
-    return run is not None and run.state not in LIVE and run.attempt_state in ("", "ended")
+    return run is not None and run.state not in LIVE_STATES and run.attempt_state in ("", "ended")

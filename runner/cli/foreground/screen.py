@@ -9,8 +9,8 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from runner.cli import output
-from runner.cli.foreground.changes import changes, progress, run_in
-from runner.cli.nodes.tables import fleet_in_short
+from runner.cli.foreground.changes import changes, find_run, progress
+from runner.cli.nodes.tables import fleet_summary
 from runner.cli.reports.tables import incidents_table, step_of
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 
@@ -53,11 +53,11 @@ class Screen(Protocol):
         """Leave the terminal as it was."""
         ...
 
-    def show(self, view: ClusterStatus) -> None:
+    def update(self, view: ClusterStatus) -> None:
         """Take a newer View in."""
         ...
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Put a line into the log."""
         ...
 
@@ -85,18 +85,18 @@ class PlainScreen:
     def __exit__(self, *_: object) -> None:
         """Nothing to undo."""
 
-    def show(self, view: ClusterStatus) -> None:
+    def update(self, view: ClusterStatus) -> None:
         """Print what is new."""
         lines = changes(self._before, view, run=self._run)
         self._before = view
         for line in lines:
-            self.say(line)
-        run, now = run_in(view, self._run), time.monotonic()
+            self.log(line)
+        run, now = find_run(view, self._run), time.monotonic()
         if run is not None and run.last is not None and now >= self._due:
-            self.say(progress(run))
+            self.log(progress(run))
             self._due = now + PLAIN_SECONDS
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Print a line with the time of day."""
         self._out(f"{output.clock(time.time())[:8]}  {text}")
 
@@ -128,13 +128,13 @@ class LiveScreen:
         for event in self._events:
             output.print_text(event)
 
-    def show(self, view: ClusterStatus) -> None:
+    def update(self, view: ClusterStatus) -> None:
         """Draw this View from now on."""
         for line in changes(self._view, view, run=self._run):
-            self.say(line)
+            self.log(line)
         self._view = view
 
-    def say(self, text: str) -> None:
+    def log(self, text: str) -> None:
         """Add a line to the events."""
         self._events.append(f"{output.clock(time.time())[:8]}  {text}")
 
@@ -144,7 +144,7 @@ class LiveScreen:
 
         if self._view is None:
             return Text("starting ...", style="dim")
-        run = run_in(self._view, self._run)
+        run = find_run(self._view, self._run)
         parts: list[RenderableType] = []
         if run is not None:
             parts += [Text(headline(run), style="bold", no_wrap=True), *self._curve(run)]
@@ -175,7 +175,7 @@ class LiveScreen:
 
         line = Text("nodes ", no_wrap=True)
         if len(view.nodes) > MANY_NODES:
-            line.append(fleet_in_short(view).partition("\n")[0])
+            line.append(fleet_summary(view).partition("\n")[0])
             return line
         for node in view.nodes:
             ranks = f" ranks {','.join(map(str, node.ranks_alive))}" if node.ranks_alive else ""

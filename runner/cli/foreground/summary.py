@@ -9,7 +9,7 @@ from runner.cli.reports.tables import incidents_table, step_of
 from runner.facts.messages.cluster_status import ClusterStatus, IncidentStatus, RunStatus
 from runner.facts.wording import printable
 
-CAUSES_IN_WORDS = {
+CAUSE_NAMES = {
     "initial_start": "first start",
     "waiting": "waiting for nodes",
     "detect": "detecting faults",
@@ -68,7 +68,7 @@ def summary_text(summary: Summary) -> str:
     if run.lost_seconds:
         parts = sorted(run.lost_seconds.items(), key=lambda item: -item[1])
         lost = ", ".join(
-            f"{CAUSES_IN_WORDS.get(cause, cause)} {output.seconds(s)}" for cause, s in parts
+            f"{CAUSE_NAMES.get(cause, cause)} {output.seconds(s)}" for cause, s in parts
         )
         lines.append(f"  lost time   {lost}")
     lines.append(f"  steps lost  {summary.steps_lost}")

@@ -18,7 +18,7 @@ from runner.store.protocol import Store
 # from start to leading, on a loaded machine; chosen, not measured
 START_SECONDS = 30.0
 # for an orderly end; chosen
-END_SECONDS = 60.0
+STOP_SECONDS = 60.0
 LOG = "supervisor.log"
 
 
@@ -42,17 +42,17 @@ class SupervisorRefused(UserError):
 
 
 class SupervisorChild:
-    """Sees to it that somebody leads the cluster. `say` hears what a person should know."""
+    """Sees to it that somebody leads the cluster. `log` hears what a person should know."""
 
     def __init__(
         self,
         cluster: ClusterSpec,
         store: Store,
         *,
-        say: Callable[[str], None],
+        log: Callable[[str], None],
         budget: Budget = Budget(),
     ) -> None:
-        self._cluster, self._store, self._say, self._budget = cluster, store, say, budget
+        self._cluster, self._store, self._log, self._budget = cluster, store, log, budget
         self._process: subprocess.Popen[bytes] | None = None
         self._restarts: list[float] = []
         self._not_before = 0.0
@@ -64,13 +64,13 @@ class SupervisorChild:
         return self._process is not None
 
     @property
-    def log(self) -> Path:
+    def log_path(self) -> Path:
         """Where the supervisor's own output goes."""
         return Path(self._cluster.state) / LOG
 
-    def say_to(self, say: Callable[[str], None]) -> None:
+    def redirect_log(self, log: Callable[[str], None]) -> None:
         """Tell somebody else from now on."""
-        self._say = say
+        self._log = log
 
     def start(self) -> None:
         """Start a supervisor if nobody leads, and wait until it does.
@@ -108,7 +108,7 @@ class SupervisorChild:
             f"the supervisor did not lead within {START_SECONDS:g} s: {self._last_words()}"
         )
 
-    def tend(self) -> None:
+    def restart_if_needed(self) -> None:
         """Start another supervisor if nobody leads any more. Raises SupervisorLost once the budget is spent."""
         now, budget = time.monotonic(), self._budget
         if self._process is not None and self._process.poll() is None:
@@ -130,14 +130,14 @@ class SupervisorChild:
             return
         nth = len(self._restarts) + 1
         code = "" if self._process is None else f" (exit code {self._process.returncode})"
-        self._say(
+        self._log(
             f"nobody leads{code}: starting a supervisor, {nth} of at most {budget.max_restarts} restarts"
         )
         self._restarts.append(now)
         self._not_before = now + budget.cooldown_seconds * 2 ** (nth - 1)
         self._spawn()
 
-    def wait(self, timeout_seconds: float = END_SECONDS) -> bool:
+    def wait(self, timeout_seconds: float = STOP_SECONDS) -> bool:
         """Wait for the end of a supervisor that was told to end; False when it is still there."""
         if self._process is None:
             return True
@@ -170,7 +170,7 @@ class SupervisorChild:
             "--cluster",
             self._cluster.state,
         ]
-        with self.log.open("ab") as log:
+        with self.log_path.open("ab") as log:
             # A session of its own: Ctrl-C is for us, and we end it in order.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
@@ -178,10 +178,12 @@ class SupervisorChild:
 
     def _last_words(self) -> str:
         lines = (
-            self.log.read_text(errors="replace").strip().splitlines() if self.log.exists() else []
+            self.log_path.read_text(errors="replace").strip().splitlines()
+            if self.log_path.exists()
+            else []
         )
         return (
-            f"{lines[-1][:500]} (all of it in {self.log})"
+            f"{lines[-1][:500]} (all of it in {self.log_path})"
             if lines
-            else f"it said nothing in {self.log}"
+            else f"it said nothing in {self.log_path}"
         )

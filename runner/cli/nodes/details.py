@@ -13,7 +13,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import printable, printable_words
 
 
-def node_in_full(
+def node_details(
     node: NodeStatus,
     known: Node | None,
     hardware: Hardware | None,
@@ -38,18 +38,18 @@ def node_in_full(
     }
     lines += _aligned(facts)
     if hardware is not None:
-        lines += ["", *hardware_in_full(hardware, cluster=cluster, now=now)]
+        lines += ["", *hardware_details(hardware, cluster=cluster, now=now)]
     elif node.hardware:
         lines += ["", f"hardware {printable(node.hardware)}"]
     return "\n".join(lines)
 
 
-def hardware_in_full(hardware: Hardware, *, cluster: ClusterSpec, now: float) -> list[str]:
+def hardware_details(hardware: Hardware, *, cluster: ClusterSpec, now: float) -> list[str]:
     """Tell what is known of hardware, its offences with dates and incidents included."""
     facts = {
         "parts": ", ".join(printable(part, 80) for part in hardware.parts),
         "names": printable_words(hardware.nodes),
-        "verdict": verdict_in_words(hardware),
+        "verdict": verdict_text(hardware),
         "offences": f"{recent_hardware_faults(hardware, cluster, now)} count, of the last "
         f"{cluster.lemon_days:g} days; {cluster.lemon_offences} make a lemon",
     }
@@ -78,12 +78,12 @@ def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float
     return output.table(columns, rows)
 
 
-def is_remarkable(hardware: Hardware) -> bool:
+def is_notable(hardware: Hardware) -> bool:
     """Whether there is anything to say of hardware but that it is there."""
     return bool(hardware.verdict or hardware.offences or len(hardware.nodes) > 1)
 
 
-def verdict_in_words(hardware: Hardware) -> str:
+def verdict_text(hardware: Hardware) -> str:
     """Say whether hardware may serve, since when, who said so and why."""
     if not hardware.verdict:
         return "welcome"

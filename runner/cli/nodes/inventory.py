@@ -10,12 +10,12 @@ from runner.cli import output
 from runner.cli.clusters import find_cluster, require_status, store_of
 from runner.cli.nodes.details import (
     domains_of,
-    hardware_in_full,
+    hardware_details,
     hardware_table,
-    is_remarkable,
-    node_in_full,
+    is_notable,
+    node_details,
 )
-from runner.cli.nodes.tables import FEW, fleet_in_short, left_out, nodes_table, shown_nodes
+from runner.cli.nodes.tables import FEW, fleet_summary, nodes_table, omitted_note, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
 from runner.decide.state.cluster_state import Hardware, State
 from runner.errors import UserError
@@ -72,8 +72,8 @@ def nodes(
         output.print_json([n for n in view.nodes if not states or n.state in states])
         return
     shown = shown_nodes(view, states=states, everything=everything)
-    output.print_text(fleet_in_short(view))
-    rest = left_out(view, shown, states=states)
+    output.print_text(fleet_summary(view))
+    rest = omitted_note(view, shown, states=states)
     if rest:
         output.print_text(rest)
     if shown or not rest:
@@ -108,7 +108,7 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
     if as_json:
         output.print_json(every)
     elif name is not None:
-        output.print_text("\n".join(hardware_in_full(every[0], cluster=cluster, now=now)))
+        output.print_text("\n".join(hardware_details(every[0], cluster=cluster, now=now)))
     elif not every:
         output.print_text("no hardware was seen yet")
     else:
@@ -150,7 +150,7 @@ def _one_node(
     durable = state.nodes.get(name)
     what = state.hardware.get(found.hardware)
     if not as_json:
-        output.print_text(node_in_full(found, durable, what, cluster=cluster, now=view.now))
+        output.print_text(node_details(found, durable, what, cluster=cluster, now=view.now))
         return
     plain = output.plain(found)
     plain["domains"] = domains_of(cluster, name)
@@ -173,7 +173,7 @@ def _list_hardware(
 ) -> None:
     shown = every
     if len(every) > FEW and not everything:
-        shown = [each for each in every if is_remarkable(each)]
+        shown = [each for each in every if is_notable(each)]
     refused = sum(bool(each.verdict) for each in every)
     output.print_text(f"{len(every)} pieces of hardware, {refused} of them refused")
     if len(shown) < len(every):

@@ -11,7 +11,7 @@ import click
 from runner.cli.clusters import find_cluster, require_leader, require_status, store_of
 from runner.cli.nodes.inventory import known_node
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
-from runner.cli.request_client import asker, new_request_id
+from runner.cli.request_client import new_request_id, requester
 from runner.cli.runs.operations import report
 from runner.errors import UserError
 from runner.facts.messages.requests import (
@@ -71,7 +71,7 @@ def swap(
     that fits the swap is refused; `stoker drain` takes the node out all the same. Done when the node is out.
     """
     request = SwapNode(
-        id=new_request_id(), by=asker(), node=node, spare=spare, reason=_reason(reason)
+        id=new_request_id(), by=requester(), node=node, spare=spare, reason=_reason(reason)
     )
     _ask(request, node, spare, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
 
@@ -91,7 +91,7 @@ def drain(
     With a spare the run goes on there; without one it waits, and somebody is paged. The node goes to repair, until
     `stoker readmit`. Its hardware is not blamed.
     """
-    request = DrainNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    request = DrainNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
@@ -110,7 +110,7 @@ def quarantine(
 
     A node that serves leaves at the next checkpoint, as with `stoker drain`.
     """
-    request = QuarantineNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    request = QuarantineNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
@@ -125,7 +125,7 @@ def readmit(
 
     What its hardware did before counts no more. Hardware that was retired stays out.
     """
-    request = ReadmitNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    request = ReadmitNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
@@ -150,7 +150,7 @@ def retire(
 
     There is no way back; `stoker quarantine` refuses hardware until it is readmitted.
     """
-    request = RetireNode(id=new_request_id(), by=asker(), node=node, reason=_reason(reason))
+    request = RetireNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     confirm = None if yes else _confirm_retirement
     _ask(
         request,

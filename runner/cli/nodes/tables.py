@@ -22,7 +22,7 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
     ("since", lambda n, now: "-" if n.since is None else output.seconds(max(0.0, now - n.since))),
     ("attempt", lambda n, _: str(n.attempt or "-")),
     ("ranks", lambda n, _: ranks_text(n.ranks_alive)),
-    ("heard", lambda n, _: _heard(n)),
+    ("heard", lambda n, _: _last_heartbeat(n)),
     ("memory", lambda n, _: output.size(n.agent_resident_bytes)),
     ("warm", lambda n, _: warm_text(n)),
     ("hardware", lambda n, _: short_hardware(n.hardware)),
@@ -47,7 +47,7 @@ def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
     return output.table([name for name, _ in kept], list(rows))
 
 
-def fleet_in_short(view: ClusterStatus) -> str:
+def fleet_summary(view: ClusterStatus) -> str:
     """Say how many nodes are in which state, and how the spares stand."""
     counts = Counter(node.state for node in view.nodes)
     told = ", ".join(f"{num} {state}" for state, num in sorted(counts.items(), key=_by_number))
@@ -55,11 +55,11 @@ def fleet_in_short(view: ClusterStatus) -> str:
     told += f"; {leaving} to leave at a checkpoint" if leaving else ""
     lines = [f"{len(view.nodes)} nodes: {told}"] if view.nodes else []
     if view.pool is not None:
-        lines.append(pool_in_words(view.pool))
+        lines.append(spares_text(view.pool))
     return "\n".join(lines)
 
 
-def pool_in_words(pool: SparesStatus) -> str:
+def spares_text(pool: SparesStatus) -> str:
     """Say how many spares there are, how few there may be, and how many there should be."""
     marks = [f"fewer than {pool.low_mark} are too few"] if pool.low_mark else []
     if pool.recommended is not None:
@@ -85,7 +85,7 @@ def is_plain(node: NodeStatus) -> bool:
     return node.state in PLAIN_STATES and node.leaving is None and not node.offences
 
 
-def left_out(view: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]) -> str:
+def omitted_note(view: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]) -> str:
     """Say which nodes a table leaves out and how they are seen; "" when it shows all that were asked for."""
     asked = sum(not states or node.state in states for node in view.nodes)
     if asked == len(shown):
@@ -117,7 +117,7 @@ def ranks_text(ranks: Sequence[int]) -> str:
     return ",".join(map(str, ranks)) or "-"
 
 
-def _heard(node: NodeStatus) -> str:
+def _last_heartbeat(node: NodeStatus) -> str:
     return "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago"
 
 

@@ -15,16 +15,16 @@ from runner.cli.clusters import (
     status_age_seconds,
     store_of,
 )
-from runner.cli.nodes.tables import FEW, fleet_in_short, nodes_table, shown_nodes
+from runner.cli.nodes.tables import FEW, fleet_summary, nodes_table, shown_nodes
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.reports.tables import how_ranks_started, incidents_table, runs_table
+from runner.cli.reports.tables import incidents_table, rank_start_notes, runs_table
 from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import printable, printable_words
 from runner.serve.status_reader import read_standbys, read_status
 
 # past that the age of what is shown is said; chosen, not measured
-OLD_VIEW_SECONDS = 5.0
+STALE_SECONDS = 5.0
 
 
 @click.command(
@@ -59,11 +59,11 @@ def status(where: str | None, *, as_json: bool) -> None:
         return
     output.print_text()
     output.print_text(runs_table(view))
-    started = how_ranks_started(view)
+    started = rank_start_notes(view)
     if started:
         output.print_text(started)
     output.print_text()
-    output.print_text(fleet_in_short(view))
+    output.print_text(fleet_summary(view))
     shown = shown_nodes(view, states=(), everything=False)
     if shown:
         output.print_text(nodes_table(shown[:FEW], view.now))
@@ -71,7 +71,7 @@ def status(where: str | None, *, as_json: bool) -> None:
         output.print_text(f"and {len(shown) - FEW} more: `stoker nodes`")
     open_ones = [i for i in view.incidents if i.state not in ("resolved", "gave_up")]
     output.print_text()
-    output.print_text(incidents_table(open_ones) if open_ones else _closed_in_short(view))
+    output.print_text(incidents_table(open_ones) if open_ones else _closed_summary(view))
 
 
 @click.command(
@@ -107,7 +107,7 @@ def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> s
         lines.append("nothing was published yet")
         return "\n".join(lines)
     age = status_age_seconds(view)
-    if age > OLD_VIEW_SECONDS or not leader.alive:
+    if age > STALE_SECONDS or not leader.alive:
         lines.append(
             f"what follows is {output.seconds(age)} old (published {output.moment(view.wall)})"
         )
@@ -138,7 +138,7 @@ def _standby(standby: StandbyStatus) -> str:
     )
 
 
-def _closed_in_short(view: ClusterStatus) -> str:
+def _closed_summary(view: ClusterStatus) -> str:
     if not view.incidents:
         return "no incident"
     return f"no open incident; {len(view.incidents)} closed, see `stoker incidents`"

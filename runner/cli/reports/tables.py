@@ -26,7 +26,7 @@ def runs_table(view: ClusterStatus) -> str:
     )
 
 
-def how_ranks_started(view: ClusterStatus) -> str:
+def rank_start_notes(view: ClusterStatus) -> str:
     """Say of each live attempt that was to be forked from warm processes whether it was, and of nodes that are odd ones out.
 
     "" when there is none.

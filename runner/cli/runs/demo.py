@@ -12,7 +12,7 @@ import click
 
 from runner.cli import exit_codes, output
 from runner.cli.clusters import SPEC, make_cluster, store_of
-from runner.cli.foreground.changes import run_in
+from runner.cli.foreground.changes import find_run
 from runner.cli.foreground.leftovers import (
     SHARED_MEMORY,
     new_shared_memory,
@@ -22,9 +22,9 @@ from runner.cli.foreground.leftovers import (
 from runner.cli.foreground.run_follower import (
     Foreground,
     Interrupts,
-    KilledAtOnce,
+    KilledByUser,
     end_cluster,
-    kill_everything,
+    kill_cluster,
     start_run,
 )
 from runner.cli.foreground.screen import Screen, screen_for
@@ -32,7 +32,7 @@ from runner.cli.foreground.summary import Summary, summarize
 from runner.cli.foreground.supervisor_child import SupervisorChild
 from runner.cli.options import examples, json_option
 from runner.cli.request_client import send
-from runner.cli.runs.operations import drill_request
+from runner.cli.runs.operations import make_drill
 from runner.cli.runs.run import report
 from runner.cli.runs.trainer_settings import check_trainer
 from runner.errors import StokerError, TemporaryError, UserError
@@ -57,7 +57,7 @@ AGAIN_SECONDS = 3.0
 
 
 @dataclass(slots=True)
-class Fault:
+class PlannedDrill:
     """One drill of the plan. It strikes once the run is past a checkpoint, and is over once it trains again."""
 
     drill: str
@@ -71,27 +71,27 @@ class Fault:
 
 
 @dataclass(slots=True, kw_only=True)
-class Director:
+class DrillDirector:
     """Injects the faults of the plan one after the other, as the Views come by."""
 
     store: Store
     cluster: ClusterSpec
     screen: Screen
     run: int
-    faults: list[Fault]
+    faults: list[PlannedDrill]
 
-    def on_view(self, view: ClusterStatus) -> None:
+    def on_status(self, view: ClusterStatus) -> None:
         """Look whether it is time for the next fault, or whether the last one is healed."""
         fault = next((f for f in self.faults if not _is_healed(f, view)), None)
-        run = run_in(view, self.run)
+        run = find_run(view, self.run)
         if fault is None or run is None:
             return
         if fault.request:
             self._watch(fault, view)
-        elif self._is_ripe(run, view):
-            self._strike(fault, run, view)
+        elif self._is_time(run, view):
+            self._inject(fault, run, view)
 
-    def _is_ripe(self, run: RunStatus, view: ClusterStatus) -> bool:
+    def _is_time(self, run: RunStatus, view: ClusterStatus) -> bool:
         """Training, some steps past a trusted checkpoint that is newer than the last fault."""
         if run.attempt_state != "running" or run.last is None or run.checkpoint_step is None:
             return False
@@ -99,25 +99,25 @@ class Director:
         past = run.last.step >= run.checkpoint_step + STEPS_PAST_CHECKPOINT
         return past and run.checkpoint_step > reached
 
-    def _strike(self, fault: Fault, run: RunStatus, view: ClusterStatus) -> None:
+    def _inject(self, fault: PlannedDrill, run: RunStatus, view: ClusterStatus) -> None:
         if time.monotonic() - fault.asked_at < AGAIN_SECONDS:
             return
         fault.asked_at = time.monotonic()
-        request = drill_request(fault.drill, run, rank=None, node=None, num_ranks=NODES * SLOTS)
+        request = make_drill(fault.drill, run, rank=None, node=None, num_ranks=NODES * SLOTS)
         fault.seen = {incident.incident for incident in view.incidents}
         try:
             send(self.store, self.cluster, request)
         except TemporaryError as error:
-            self.screen.say(f"drill {fault.drill}: {error}")
+            self.screen.log(f"drill {fault.drill}: {error}")
             return
         fault.request = request.id
-        self.screen.say(f"*** {fault.words} (stoker drill {fault.drill}) at step {run.step} ***")
+        self.screen.log(f"*** {fault.words} (stoker drill {fault.drill}) at step {run.step} ***")
 
-    def _watch(self, fault: Fault, view: ClusterStatus) -> None:
+    def _watch(self, fault: PlannedDrill, view: ClusterStatus) -> None:
         register = self.store.get(answer_register(fault.request))
         answer = wire.decode(register.payload) if register is not None else None
         if isinstance(answer, Answer) and answer.state in ("refused", "failed"):
-            self.screen.say(
+            self.screen.log(
                 f"drill {fault.drill} {answer.state}: {answer.message}; again in a moment"
             )
             fault.request = ""
@@ -165,7 +165,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     if summary is not None:
         report(summary, as_json=as_json)
         code = code or _judge(
-            summary, faults, say=output.print_note if as_json else output.print_text
+            summary, faults, log=output.print_note if as_json else output.print_text
         )
     left = _left_behind(cluster, before)
     if left:
@@ -181,18 +181,22 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
 
 def _perform(
     store: Store, cluster: ClusterSpec, spec: RunSpec, *, interrupts: Interrupts, as_json: bool
-) -> tuple[int, Summary | None, list[Fault]]:
+) -> tuple[int, Summary | None, list[PlannedDrill]]:
     """Run it; return the exit code so far, the summary if the run came to an end, and what became of the faults."""
     faults = [
-        Fault("kill-rank", "now a rank is killed: SIGKILL to one training process"),
-        Fault("kill-node", "now a node is killed: SIGKILL to its agent, keeper and ranks at once"),
+        PlannedDrill("kill-rank", "now a rank is killed: SIGKILL to one training process"),
+        PlannedDrill(
+            "kill-node", "now a node is killed: SIGKILL to its agent, keeper and ranks at once"
+        ),
     ]
-    child = SupervisorChild(cluster, store, say=output.print_note)
+    child = SupervisorChild(cluster, store, log=output.print_note)
     try:
         child.start()
         number = start_run(store, cluster, spec)
         screen = screen_for(number, as_json=as_json)
-        director = Director(store=store, cluster=cluster, screen=screen, run=number, faults=faults)
+        director = DrillDirector(
+            store=store, cluster=cluster, screen=screen, run=number, faults=faults
+        )
         view = Foreground(
             store=store,
             cluster=cluster,
@@ -200,34 +204,34 @@ def _perform(
             screen=screen,
             interrupts=interrupts,
             run=number,
-            on_view=director.on_view,
+            on_status=director.on_status,
         ).follow()
-    except KilledAtOnce:
-        kill_everything(cluster, child)
+    except KilledByUser:
+        kill_cluster(cluster, child)
         return exit_codes.INTERRUPTED, None, faults
     except StokerError:
-        kill_everything(cluster, child)
+        kill_cluster(cluster, child)
         raise
     end_cluster(store, cluster, child, interrupts=interrupts)
-    ended = run_in(view, number)
+    ended = find_run(view, number)
     # following it ended because it was there
     assert ended is not None
     code = exit_codes.INTERRUPTED if interrupts.count else exit_codes.of_run(ended.state)
     return code, summarize(view, ended), faults
 
 
-def _is_healed(fault: Fault, view: ClusterStatus) -> bool:
+def _is_healed(fault: PlannedDrill, view: ClusterStatus) -> bool:
     incident = _incident(fault, view.incidents)
     return incident is not None and incident.recovered_after_seconds is not None
 
 
-def _incident(fault: Fault, incidents: tuple[IncidentStatus, ...]) -> IncidentStatus | None:
+def _incident(fault: PlannedDrill, incidents: tuple[IncidentStatus, ...]) -> IncidentStatus | None:
     return next((i for i in incidents if i.incident == fault.incident), None)
 
 
-def _judge(summary: Summary, faults: list[Fault], *, say: object) -> int:
+def _judge(summary: Summary, faults: list[PlannedDrill], *, log: object) -> int:
     """Say whether the demo showed what it promises; return the exit code."""
-    assert callable(say)
+    assert callable(log)
     missing = []
     for fault in faults:
         incident = _incident(fault, summary.incidents)
@@ -240,8 +244,8 @@ def _judge(summary: Summary, faults: list[Fault], *, say: object) -> int:
     run = summary.run
     if run.total_steps is not None and run.step < run.total_steps:
         missing.append(f"step {run.step} of {run.total_steps} was reached")
-    say("")
-    say("FAILED: " + "; ".join(missing) if missing else "both faults healed, the goal was reached")
+    log("")
+    log("FAILED: " + "; ".join(missing) if missing else "both faults healed, the goal was reached")
     return exit_codes.FAILED if missing else exit_codes.DONE
 
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+from decimal import Decimal
 
 import click
 
 from runner.cli import exit_codes, output
 from runner.cli.clusters import (
-    LIVE,
+    LIVE_STATES,
     find_cluster,
     leader_of,
     pick_run,
@@ -19,7 +21,7 @@ from runner.cli.clusters import (
     store_of,
 )
 from runner.cli.options import cluster_option, examples, json_option, timeout_option
-from runner.cli.request_client import ask, asker, new_request_id, parse_lr
+from runner.cli.request_client import ask, new_request_id, requester
 from runner.errors import TemporaryError, UserError
 from runner.facts.messages.cluster_status import RunStatus
 from runner.facts.messages.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
@@ -27,6 +29,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import known_words
 from runner.store.protocol import Store
 
+_NUMBER = r"(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 DRILLS = ("kill-rank", "stop-rank", "kill-node", "kill-agent", "kill-supervisor")
 
 
@@ -42,7 +45,7 @@ def stop(run: str | None, *, timeout_seconds: float, where: str | None, as_json:
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         picked = _live_run(store, cluster, run)
-        request = StopRun(id=new_request_id(), by=asker(), run=str(picked.run))
+        request = StopRun(id=new_request_id(), by=requester(), run=str(picked.run))
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
@@ -57,9 +60,11 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         deadline = time.monotonic() + timeout_seconds
-        request = ShutDown(id=new_request_id(), by=asker())
+        request = ShutDown(id=new_request_id(), by=requester())
         require_leader(store, cluster)
-        answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
+        answer = ask(
+            store, cluster, request, timeout_seconds=timeout_seconds, on_accepted=_print_progress
+        )
         while leader_of(store).alive and time.monotonic() < deadline:
             time.sleep(0.05)
         if leader_of(store).alive:
@@ -96,7 +101,7 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
     with store_of(cluster) as store:
         picked = _live_run(store, cluster, words[0] if len(words) == 2 else None)
         request = ChangeLr(
-            id=new_request_id(), by=asker(), run=str(picked.run), factor=factor, peak=peak
+            id=new_request_id(), by=requester(), run=str(picked.run), factor=factor, peak=peak
         )
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
@@ -141,13 +146,13 @@ def drill(  # noqa: PLR0913 - click hands over each option
             _finish(answer, as_json=as_json)
             return
         picked = _live_run(store, cluster, run)
-        request = drill_request(
+        request = make_drill(
             fault, picked, rank=rank, node=node, num_ranks=_num_ranks(store, cluster, picked)
         )
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
 
-def drill_request(
+def make_drill(
     fault: str, run: RunStatus, *, rank: int | None, node: str | None, num_ranks: int
 ) -> Drill:
     """Build the request for a drill; refuse what does not go together."""
@@ -168,7 +173,7 @@ def drill_request(
         rank = max(0, num_ranks - 1)
     return Drill(
         id=new_request_id(),
-        by=asker(),
+        by=requester(),
         run=str(run.run),
         fault=fault,  # type: ignore[arg-type]  # the command's Choice allows no other
         rank=rank,
@@ -211,7 +216,7 @@ def _num_ranks(store: Store, cluster: ClusterSpec, run: RunStatus) -> int:
 
 def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus:
     run = pick_run(require_status(store, cluster), name)
-    if run.state not in LIVE:
+    if run.state not in LIVE_STATES:
         why = f" ({run.reason})" if run.reason else ""
         raise UserError(
             f"run {run.name!r} ({run.run}) is {run.state}{why}: there is nothing to change any more"
@@ -224,7 +229,9 @@ def report(
 ) -> None:
     """Ask, wait, print the answer, and end with the exit code that goes with it. Ctrl-C takes no request back."""
     try:
-        answer = ask(store, cluster, request, timeout_seconds=timeout_seconds, on_open=_said)
+        answer = ask(
+            store, cluster, request, timeout_seconds=timeout_seconds, on_accepted=_print_progress
+        )
     except KeyboardInterrupt:
         output.print_note(
             f"request {request.id} stands, nobody waits for it now; see `stoker status`"
@@ -233,7 +240,7 @@ def report(
     _finish(answer, as_json=as_json)
 
 
-def _said(answer: Answer) -> None:
+def _print_progress(answer: Answer) -> None:
     output.print_note(answer.message or "accepted")
 
 
@@ -247,3 +254,31 @@ def _finish(answer: Answer, *, as_json: bool) -> None:
     if answer.state != "done":
         code = exit_codes.BAD_INPUT if answer.state == "refused" else exit_codes.FAILED
         click.get_current_context().exit(code)
+
+
+def parse_lr(text: str) -> tuple[float | None, float | None]:
+    """Read `x0.9` as a factor and `5.4e-5` as a peak; returns (factor, peak), one of them None.
+
+    A bare number is refused: 0.9 may mean either, and one of the meanings ruins a run.
+    """
+    factor = re.fullmatch(rf"[xX*\u00d7]\s*({_NUMBER})", text.strip())
+    if factor:
+        return _positive(float(factor.group(1)), text), None
+    if not re.fullmatch(_NUMBER, text.strip()):
+        raise UserError(
+            f"lr: {text!r} is no learning rate; write x0.9 to multiply the schedule by 0.9, "
+            "or a new peak in exponent notation, such as 5.4e-5"
+        )
+    value = float(text)
+    if "e" not in text.lower():
+        raise UserError(
+            f"lr: {text!r} may mean two things; write x{text.strip()} to multiply the schedule by it, "
+            f"or {Decimal(text.strip()):e} for that as the new peak"
+        )
+    return None, _positive(value, text)
+
+
+def _positive(value: float, text: str) -> float:
+    if not 0 < value < float("inf"):
+        raise UserError(f"lr: {text!r} is not above zero; write something like x0.9 or 5.4e-5")
+    return value

@@ -5,15 +5,15 @@ from __future__ import annotations
 import click
 
 from runner.cli import exit_codes, output
-from runner.cli.clusters import cluster_for_run, is_led, keep_spec, store_of, with_token
-from runner.cli.foreground.changes import run_in
+from runner.cli.clusters import cluster_for_run, has_leader, store_of, with_token, write_spec
+from runner.cli.foreground.changes import find_run
 from runner.cli.foreground.run_follower import (
     Foreground,
     Interrupts,
-    KilledAtOnce,
+    KilledByUser,
     end_cluster,
-    kill_everything,
-    others_live,
+    kill_cluster,
+    other_live_runs,
     start_run,
 )
 from runner.cli.foreground.screen import screen_for
@@ -24,7 +24,7 @@ from runner.cli.foreground.supervisor_child import (
     SupervisorRefused,
 )
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.runs.trainer_settings import check_trainer, with_changes
+from runner.cli.runs.trainer_settings import apply_changes, check_trainer
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.specs.run import RunSpec
@@ -76,10 +76,10 @@ def run(
     """
     from runner.load.specs import load_run
 
-    spec = with_changes(load_run(file), changes)
+    spec = apply_changes(load_run(file), changes)
     spec = check_trainer(spec)
     cluster = cluster_for_run(where, spec, spares=spares)
-    cluster = keep_spec_unless_led(cluster, spec)
+    cluster = prepare_cluster(cluster, spec)
     with store_of(cluster, create=True) as store:
         if detach:
             _detached(store, cluster, spec, as_json=as_json)
@@ -88,12 +88,12 @@ def run(
     click.get_current_context().exit(code)
 
 
-def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
+def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
     """Write the cluster down for its agents, unless a supervisor is at work with what it wrote itself; return it, with its token.
 
     Raises UserError when the cluster can never hold the run; a supervisor, which knows the nodes that joined, says so itself.
     """
-    if is_led(cluster):
+    if has_leader(cluster):
         return cluster
     local = cluster.local
     is_small = spec.nodes > local.nodes + local.spares or spec.ranks_per_node > local.slots
@@ -105,12 +105,12 @@ def keep_spec_unless_led(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
             "`local.nodes` or `local.slots`"
         )
     cluster = with_token(cluster)
-    keep_spec(cluster)
+    write_spec(cluster)
     return cluster
 
 
 def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> None:
-    child = SupervisorChild(cluster, store, say=output.print_note)
+    child = SupervisorChild(cluster, store, log=output.print_note)
     child.start()
     number = start_run(store, cluster, spec)
     if as_json:
@@ -126,7 +126,7 @@ def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: boo
 def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: bool) -> int:
     """Follow the run; return the exit code."""
     with Interrupts(store) as interrupts:
-        child = SupervisorChild(cluster, store, say=output.print_note)
+        child = SupervisorChild(cluster, store, log=output.print_note)
         number = -1
         try:
             child.start()
@@ -139,26 +139,26 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
                 interrupts=interrupts,
                 run=number,
             ).follow()
-        except KilledAtOnce:
+        except KilledByUser:
             return _killed(cluster, child)
         except SupervisorRefused:
             raise
         except UserError:
             seen = read_status(store)
-            if child.is_ours and not (seen is not None and others_live(seen, number)):
+            if child.is_ours and not (seen is not None and other_live_runs(seen, number)):
                 end_cluster(store, cluster, child, interrupts=interrupts)
             raise
         except SupervisorLost:
             output.print_note("what still runs: " + (", ".join(_names(cluster)) or "nothing"))
             raise
-        others = others_live(view, number)
+        others = other_live_runs(view, number)
         if child.is_ours and not others:
             _ended(store, cluster, child, interrupts=interrupts)
         elif child.is_ours:
             output.print_note(
                 f"the supervisor stays for {', '.join(others)}; end all with `stoker shutdown`"
             )
-    ended = run_in(view, number)
+    ended = find_run(view, number)
     # following it ended because it was there
     assert ended is not None
     report(summarize(view, ended), as_json=as_json)
@@ -189,7 +189,7 @@ def _ended(
 
 
 def _killed(cluster: ClusterSpec, child: SupervisorChild) -> int:
-    left = kill_everything(cluster, child)
+    left = kill_cluster(cluster, child)
     named = ", ".join(f"{process.what} (pid {process.pid})" for process in left)
     output.print_note(f"killed; still there: {named}" if left else "killed; nothing is left")
     return exit_codes.INTERRUPTED

@@ -17,7 +17,7 @@ from runner.facts.specs.run import RunSpec
 CHECK_SECONDS = 60.0
 
 
-def with_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
+def apply_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
     """Return the spec with `--set` changes in its trainer settings; raise UserError for what cannot be set."""
     if not changes:
         return spec
@@ -25,7 +25,7 @@ def with_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
         raise UserError(
             f"--set: run {spec.name!r} has a command, not the built-in trainer; change its command in the file"
         )
-    settings = _thawed(spec.trainer)
+    settings = _mutable(spec.trainer)
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not all(key.split(".")):
@@ -113,10 +113,10 @@ def _with_layout(spec: RunSpec, output: str) -> RunSpec:
     return replace(spec, **used)
 
 
-def _thawed(value: Any) -> Any:
+def _mutable(value: Any) -> Any:
     if isinstance(value, Mapping):
-        return {key: _thawed(item) for key, item in value.items()}
-    return [_thawed(item) for item in value] if isinstance(value, list | tuple) else value
+        return {key: _mutable(item) for key, item in value.items()}
+    return [_mutable(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _value(text: str) -> Any:

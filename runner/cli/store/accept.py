@@ -10,7 +10,7 @@ import click
 from runner.cli import output
 from runner.cli.clusters import find_cluster, store_of
 from runner.cli.options import cluster_option, examples, json_option
-from runner.cli.request_client import asker
+from runner.cli.request_client import requester
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
 
@@ -56,7 +56,7 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
             output.print_text(_in_words(cluster, known))
         _confirm(yes)
         with LeaseKeeper(cluster, opened) as keeper:
-            number = accept_rollback(cluster, opened, keeper.lease, known, by=asker())
+            number = accept_rollback(cluster, opened, keeper.lease, known, by=requester())
     if not as_json:
         output.print_text(f"accepted, as journal entry {number}; now start `stoker supervise`")
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from runner.cli import output
-from runner.cli.clusters import find_cluster, is_led
+from runner.cli.clusters import find_cluster, has_leader
 from runner.cli.options import cluster_option, examples, json_option
 from runner.errors import UserError
 from runner.facts.specs.cluster import ClusterSpec
@@ -61,7 +61,7 @@ def _check_idle(cluster: ClusterSpec) -> None:
     if cluster.store.address or not exists(cluster):
         return
     running = [process.what for process in processes_of(cluster)]
-    if running or is_led(cluster):
+    if running or has_leader(cluster):
         names = ", ".join(running[:5]) + (", ..." if len(running) > 5 else "")
         raise UserError(
             f"cluster {cluster.name!r} is at work without this token ({names or 'it is led'}), and would not hear its own agents "
