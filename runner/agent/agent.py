@@ -257,7 +257,7 @@ class Agent:
             self._join_again(now)
         self._send_heartbeat()
         self._ranks.bound_outputs()
-        self._ranks.keeper.wake()
+        self._ranks.keeper.resume()
         if gang is not None:
             reason = self._fence.verdict(
                 now,
@@ -300,7 +300,7 @@ class Agent:
             resident_bytes = _resident_bytes(preloader.pid) if preloader.pid else 0
             heartbeat = replace(
                 heartbeat,
-                warm=preloader.shown[:MAX_SHOWN],
+                warm=preloader.status[:MAX_SHOWN],
                 warm_resident_bytes=resident_bytes,
                 warm_versions=preloader.versions,
             )

@@ -145,7 +145,7 @@ class Reconciler:
         before, self._assignment = self._assignment, assignment
         was_mine, self._is_mine = self._is_mine, is_mine
         if is_mine:
-            self.preloader.want(assignment.warm)
+            self.preloader.set_plan(assignment.warm)
         is_same = before is not None and replace(before, warm=assignment.warm) == assignment
         if is_same and was_mine == is_mine:
             return
@@ -211,14 +211,14 @@ class Reconciler:
     def _continue_launch(self, launch: Launch, assignment: Assignment) -> None:
         is_replaced = assignment.plan is None or assignment.epoch > launch.assignment.epoch
         if (is_replaced or not self._is_mine) and not launch.is_sent:
-            self._launcher.call_off()
+            self._launcher.pop()
             self._confirm_gone()
             self.reconcile()
         elif self.is_sure:
-            self._launcher.go_on()
+            self._launcher.advance()
 
     def _on_started(self, message: dict[str, Any]) -> None:
-        launch = self._launcher.started()
+        launch = self._launcher.pop()
         if launch is None:
             # Ranks that this agent did not launch.
             if self.gang is None:
@@ -236,7 +236,7 @@ class Reconciler:
         self._cold, self._exits, self._uncut = message["cold"], [], {}
         self._emitter.emit(self.gang.started(cold=self._cold))
         if not self._cold:
-            self.preloader.served()
+            self.preloader.on_forked()
         channels, self._early_channels = self._early_channels, {}
         self.channels.add(channels)
         self._emitter.heartbeat()
@@ -250,7 +250,7 @@ class Reconciler:
             self.gang = None
             self.log_search.on_gang_terminated()
             self._terminator.finish()
-        self._launcher.failed(reason)
+        self._launcher.fail(reason)
 
     def _on_terminated(self, left_behind: tuple[int, ...]) -> None:
         self.channels.finish()
@@ -326,24 +326,24 @@ class Reconciler:
             case "channel":
                 self._early_channels[message["rank"]] = message["socket"]
             case "started":
-                self.keeper.answered()
+                self.keeper.on_answer()
                 self._on_started(message)
             case "failed":
-                self.keeper.answered()
+                self.keeper.on_answer()
                 self._on_spawn_failed(message["reason"])
             case "exited":
                 self._on_exited(message)
             case "warm":
-                self.preloader.hear(message)
+                self.preloader.on_message(message)
             case "terminated":
-                self.keeper.answered()
+                self.keeper.on_answer()
                 self._on_terminated(tuple(message["left_behind"]))
 
     def _on_keeper_lost(self, left_behind: tuple[int, ...]) -> None:
         """Report the ranks of a keeper that died: they died with it, as the sweep confirmed."""
         launch = self._launcher.launch
         if launch is not None and launch.is_sent:
-            self._launcher.failed("the keeper died while it started the ranks")
+            self._launcher.fail("the keeper died while it started the ranks")
         gang = self.gang
         is_intended = self._terminator.current is not None or self._when_left is not None
         for rank in list(gang.alive) if gang is not None else []:
@@ -356,7 +356,7 @@ class Reconciler:
         if self._when_left is not None:
             self._when_left()
         else:
-            self.preloader.begin()
+            self.preloader.request()
             self.reconcile()
 
     def _on_packet(self, rank: int, packet: bytes) -> None:

@@ -182,7 +182,7 @@ def test_only_devices_the_ranks_may_use_are_waited_for(
     """CUDA_VISIBLE_DEVICES counts as CUDA reads it: indices or UUIDs, and nothing behind the first that is unknown."""
     machine.uses(4, 70012)
     environment = {} if selected is None else {"CUDA_VISIBLE_DEVICES": selected}
-    assert bool(devices(machine, loop).held(environment)) is is_held
+    assert bool(devices(machine, loop).busy_reason(environment)) is is_held
 
 
 def test_a_device_that_does_not_tell_its_use_hinders_nothing(
@@ -190,7 +190,7 @@ def test_a_device_that_does_not_tell_its_use_hinders_nothing(
 ) -> None:
     """Text in place of a number, as some boards and parts of devices give, is no reason to wait."""
     machine.uses("[N/A]", "[Insufficient Permissions]")
-    assert devices(machine, loop).held({}) == ""
+    assert devices(machine, loop).busy_reason({}) == ""
 
 
 @pytest.mark.parametrize(("code", "words"), [(9, "ended with 9: NVIDIA-SMI has failed"), (0, "")])
@@ -199,7 +199,7 @@ def test_a_driver_that_fails_is_not_taken_for_free(
 ) -> None:
     """nvidia-smi that fails, or prints what is no device, leaves the node in doubt."""
     (machine.folder / "exit").write_text(str(code))
-    said = devices(machine, loop).held({})
+    said = devices(machine, loop).busy_reason({})
     assert words in said
     assert said.startswith("nvidia-smi")
 
@@ -210,7 +210,7 @@ def test_a_driver_that_hangs_is_given_up(
     """An answer that does not come in time is a reason, and costs the asking thread no more than its limit."""
     monkeypatch.setattr("runner.agent.launch.devices.ANSWER_SECONDS", 0.3)
     (machine.folder / "hang").touch()
-    assert devices(machine, loop).held({}).startswith("nvidia-smi did not answer within")
+    assert devices(machine, loop).busy_reason({}).startswith("nvidia-smi did not answer within")
 
 
 def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: EventLoop) -> None:
@@ -229,9 +229,9 @@ def test_a_neighbours_ranks_are_not_waited_for(machine: Machine, loop: EventLoop
         machine.uses(40000, 40000)
         machine.holds((FIRST, theirs.pid, 39800), (SECOND, ours.pid, 39800))
         asked = devices(machine, loop)
-        assert asked.held({}) == "GPU 1 has 40000 MiB in use"
+        assert asked.busy_reason({}) == "GPU 1 has 40000 MiB in use"
         machine.holds((FIRST, theirs.pid, "[N/A]"), (SECOND, theirs.pid, 20000))
-        assert asked.held({}) == "GPU 1 has 20000 MiB in use"
+        assert asked.busy_reason({}) == "GPU 1 has 20000 MiB in use"
     finally:
         for child in (ours, theirs):
             child.kill()
@@ -245,12 +245,12 @@ def test_memory_that_belongs_to_the_system_counts_while_its_process_lives(
     machine.uses(40000, 4)
     machine.shares_memory("ATS")
     asked = devices(machine, loop)
-    assert asked.held({}) == ""
+    assert asked.busy_reason({}) == ""
     machine.holds((FIRST, 1, 30000))
-    assert asked.held({}) == "GPU 0 has 40000 MiB in use"
+    assert asked.busy_reason({}) == "GPU 0 has 40000 MiB in use"
     machine.holds()
     machine.shares_memory("None")
-    assert asked.held({}) == "GPU 0 has 40000 MiB in use"
+    assert asked.busy_reason({}) == "GPU 0 has 40000 MiB in use"
 
 
 def test_the_order_of_selected_devices_is_kept() -> None:
@@ -268,7 +268,7 @@ def start(
     make_node: Callable[..., Node], machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[..., Node]]:
     """Give a maker of a node on that machine, whose agent runs in a thread of this process."""
-    monkeypatch.setattr("runner.agent.launch.devices.LOOK_AGAIN_SECONDS", 0.1)
+    monkeypatch.setattr("runner.agent.launch.devices.WATCH_SECONDS", 0.1)
     agents: list[tuple[Agent, threading.Thread, SqliteStore]] = []
 
     def make(**limits: float) -> Node:

@@ -144,19 +144,19 @@ def test_checkpoints_belong_to_who_writes_them(open_node: Node) -> None:
 @as_root
 def test_a_link_is_not_handed_over(tmp_path: Path) -> None:
     """What is a link, has a second name, or is somebody else's already stays as it is."""
-    user = users.find(USER)
+    user = users.find_user(USER)
     assert user is not None
     treasure = tmp_path / "treasure"
     treasure.write_text("")
     (tmp_path / "soft").symlink_to(treasure)
-    users.give(tmp_path / "soft", user)
+    users.change_owner(tmp_path / "soft", user)
     (tmp_path / "hard").hardlink_to(treasure)
-    users.give(tmp_path / "hard", user)
+    users.change_owner(tmp_path / "hard", user)
     assert treasure.stat().st_uid == 0
     other = tmp_path / "other"
     other.mkdir()
     os.chown(other, 1, 1)
-    users.give(other, user)
+    users.change_owner(other, user)
     assert other.stat().st_uid == 1
 
 
@@ -186,7 +186,7 @@ def test_an_agent_that_is_not_root_says_so() -> None:
     code = (
         "import os; os.setuid(65534)\n"
         "from runner.agent.launch import users\n"
-        "try: users.find('daemon')\n"
+        "try: users.find_user('daemon')\n"
         "except users.NoSuchUser as error: print(error)"
     )
     environment = {"PYTHONPATH": str(Path(users.__file__).parents[3]), "PATH": "/usr/bin"}
@@ -221,7 +221,7 @@ def test_a_plan_must_be_what_its_hash_says(node: Node) -> None:
     honest = node.plan(SILENT)
     node.assign(replace(honest, python="/bin/false", spec_hash=spec_hash(honest)), epoch=1)
     failed = node.wait_for("LaunchFailed")
-    assert "nothing is started that nobody submitted so" in failed.reason
+    assert "a plan that was changed on its way is not started" in failed.reason
     assert not node.said("RanksStarted")
 
 

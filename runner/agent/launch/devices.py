@@ -1,6 +1,6 @@
-"""Whether the GPUs that ranks are to use are free: memory of ranks that have died comes back a moment later, or never.
+"""Whether the GPUs that ranks are to use are free: memory of ranks that died is released a moment later, or never.
 
-Asked of `nvidia-smi`, in a child with a deadline, because drivers hang. Machines without NVIDIA GPUs are not asked at all.
+The agent runs `nvidia-smi` with a deadline, because drivers hang. Without NVIDIA GPUs it runs nothing.
 
     nvidia-smi --query-gpu=index,uuid,memory.used --format=csv,noheader,nounits              0, GPU-5af4bc55-..., 70012
     nvidia-smi --query-compute-apps=gpu_uuid,pid,used_gpu_memory --format=...                 GPU-5af4bc55-..., 4711, 69500
@@ -27,29 +27,29 @@ from runner.keeper.procfs import read_environment
 
 log = logging.getLogger("stoker.agent")
 
-# Idle devices show some MiB, ranks that train tens of thousands; what is below this hinders no start. NVRx waits for the same
-# amount before it starts ranks again.
+# Idle devices show some MiB, ranks that train tens of thousands; what is below this prevents no start. NVRx waits for the same
+# amount before it restarts ranks.
 FREE_MIB = 512
-# for one answer; without persistence mode the driver first wakes every GPU; chosen
+# For one answer; without persistence mode the driver first wakes every GPU; chosen.
 ANSWER_SECONDS = 20.0
-# between two looks while a launch waits; doubles up to the next; chosen
+# Between two queries while a launch waits; doubles up to the next. Both chosen.
 FIRST_PAUSE_SECONDS = 0.1
 LAST_PAUSE_SECONDS = 1.0
-# between two looks after a launch gave up; chosen
-LOOK_AGAIN_SECONDS = 5.0
+# Between two queries after a launch failed; chosen.
+WATCH_SECONDS = 5.0
 
 
 class DevicesBusy(TemporaryError):
     """Memory of a device that the ranks may use was not released in time."""
 
 
-class _Unanswered(Exception):
-    """What nvidia-smi did not say, and why."""
+class _QueryFailed(Exception):
+    """nvidia-smi gave no answer; the text says why."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One GPU. `used_mib` None: this device does not tell."""
+    """One GPU. `used_mib` None: not known."""
 
     index: int
     uuid: str
@@ -57,9 +57,9 @@ class Device:
 
 
 class Devices:
-    """The GPUs of this machine. `wait` blocks: it is for a thread of its own; the rest belongs to the loop's owner.
+    """The GPUs of this machine. `wait` blocks and is for a thread of its own; the rest is for the event loop's thread.
 
-    `on_released` is called once devices that a launch gave up on are free. `folder` holds the device files.
+    `on_released` is called once the devices of a failed launch are free. `folder` holds the device files.
     """
 
     def __init__(
@@ -75,11 +75,11 @@ class Devices:
         self._on_released = on_released
         self._folder = folder
         self._is_watching = False
-        # was killed, and does not die
+        # This one was killed and does not die.
         self._stuck: subprocess.Popen[str] | None = None
 
     def program(self) -> str:
-        """Return the path of nvidia-smi; "" where there is no GPU or nobody to ask."""
+        """Return the path of nvidia-smi; "" where there is no GPU or no such program."""
         if not any(self._folder.glob("nvidia[0-9]*")):
             return ""
         return shutil.which("nvidia-smi") or ""
@@ -87,15 +87,15 @@ class Devices:
     def wait(
         self, environment: Mapping[str, str], seconds: float, is_wanted: Callable[[], bool]
     ) -> None:
-        """Return once the devices that ranks with this environment may use are free, or nobody `is_wanted` any more.
+        """Return once the devices that ranks with this environment may use are free, or `is_wanted()` is False.
 
-        Raises DevicesHeld when they are not free in time. `seconds` 0: nothing is looked at.
+        Raises DevicesBusy when they are not free in time. `seconds` 0: returns at once.
         """
         if not seconds or not self.program():
             return
         deadline = time.monotonic() + seconds
         pause_seconds = FIRST_PAUSE_SECONDS
-        while reason := self.held(environment):
+        while reason := self.busy_reason(environment):
             if not is_wanted():
                 return
             if time.monotonic() + pause_seconds >= deadline:
@@ -104,12 +104,12 @@ class Devices:
             pause_seconds = min(2 * pause_seconds, LAST_PAUSE_SECONDS)
 
     def watch(self, environment: Mapping[str, str]) -> None:
-        """Go on looking until the devices are free."""
+        """Query until the devices are free, then call `on_released`."""
 
-        def look() -> None:
-            self._loop.in_background(lambda: self.held(environment), seen)
+        def query() -> None:
+            self._loop.in_background(lambda: self.busy_reason(environment), on_answer)
 
-        def seen(reason: str | None, error: Exception | None) -> None:
+        def on_answer(reason: str | None, error: Exception | None) -> None:
             if not self._is_watching:
                 return
             if reason or error is not None:
@@ -119,94 +119,94 @@ class Devices:
                 self._on_released()
 
         self._is_watching = True
-        self._loop.at("devices", time.monotonic() + LOOK_AGAIN_SECONDS, look)
+        self._loop.at("devices", time.monotonic() + WATCH_SECONDS, query)
 
-    def cease(self) -> None:
-        """Look no more."""
+    def stop_watching(self) -> None:
+        """End `watch`."""
         self._is_watching = False
         self._loop.cancel("devices")
 
-    def held(self, environment: Mapping[str, str]) -> str:
-        """Say which devices are not free, or that nobody can tell; "" when all are."""
+    def busy_reason(self, environment: Mapping[str, str]) -> str:
+        """Return which devices are not free, or why that is not known; "" when all are free."""
         selected = environment.get("CUDA_VISIBLE_DEVICES")
         if selected in ("", "-1"):
             return ""
         try:
-            found = visible(self._devices(), selected)
-            full = [d for d in found if d.used_mib is not None and d.used_mib > FREE_MIB]
-            left = self._without_neighbours(full) if full else {}
-        except _Unanswered as error:
+            devices = visible(self._devices(), selected)
+            busy = [d for d in devices if d.used_mib is not None and d.used_mib > FREE_MIB]
+            used_mib = self._used_by_node(busy) if busy else {}
+        except _QueryFailed as error:
             return str(error)
         return ", ".join(
-            f"GPU {device.index} has {left[device.uuid]} MiB in use"
-            for device in full
-            if device.uuid in left
+            f"GPU {device.index} has {used_mib[device.uuid]} MiB in use"
+            for device in busy
+            if device.uuid in used_mib
         )
 
     def uuids(self) -> list[str]:
-        """Return the UUIDs of all GPUs; none where there is nobody to ask, or no answer. Blocks, at most `ANSWER_SECONDS`."""
+        """Return the UUIDs of all GPUs; none without nvidia-smi or an answer. Blocks for at most `ANSWER_SECONDS`."""
         if not self.program():
             return []
         try:
             return sorted(device.uuid for device in self._devices())
-        except _Unanswered as error:
-            log.warning("the GPUs do not tell who they are: %s", error)
+        except _QueryFailed as error:
+            log.warning("the UUIDs of the GPUs are not known: %s", error)
             return []
 
     def _devices(self) -> list[Device]:
-        lines = self._ask("--query-gpu=index,uuid,memory.used")
-        found = [
+        lines = self._query("--query-gpu=index,uuid,memory.used")
+        devices = [
             Device(index=int(line[0]), uuid=line[1], used_mib=_number(line[2]))
             for line in lines
             if len(line) == 3 and line[0].isdecimal()
         ]
-        if not found:
-            raise _Unanswered(
+        if not devices:
+            raise _QueryFailed(
                 f"nvidia-smi knows of no GPU though there are device files: {lines[:2]}"
             )
-        return found
+        return devices
 
-    def _without_neighbours(self, full: list[Device]) -> dict[str, int]:
-        """Return by UUID what is used on each device that is not free.
+    def _used_by_node(self, busy: list[Device]) -> dict[str, int]:
+        """Return the MiB that this node uses of each device that is not free, by UUID.
 
-        Where several nodes share a machine, what ranks of the others hold is for their agents to judge. Where GPU memory is
+        Where several nodes share a machine, memory of other nodes' ranks is the business of their agents. Where GPU memory is
         managed as the system's own (ATS), it stays in use after its process: there only living processes count.
         """
         modes = dict(self._modes())
-        processes = self._ask("--query-compute-apps=gpu_uuid,pid,used_gpu_memory")
-        left = {}
-        for device in full:
-            here = [
+        processes = self._query("--query-compute-apps=gpu_uuid,pid,used_gpu_memory")
+        result = {}
+        for device in busy:
+            users = [
                 (line[1], _number(line[2]))
                 for line in processes
                 if len(line) == 3 and line[0] == device.uuid
             ]
-            neighbours = [mib for pid, mib in here if self._is_neighbours(pid)]
+            neighbours = [mib for pid, mib in users if self._is_neighbour(pid)]
             used = device.used_mib or 0
-            # A neighbour whose share is not told may hold all of it.
+            # A neighbour whose share is not known may use all of it.
             rest = used - sum(used if mib is None else mib for mib in neighbours)
-            has_others = len(neighbours) < len(here)
+            has_others = len(neighbours) < len(users)
             if rest > FREE_MIB and (has_others or modes.get(str(device.index)) != "ATS"):
-                left[device.uuid] = rest
-        return left
+                result[device.uuid] = rest
+        return result
 
     def _modes(self) -> list[tuple[str, str]]:
         try:
-            lines = self._ask("--query-gpu=index,addressing_mode")
-        except _Unanswered:
-            # a driver older than that field, and than the machines where it matters
+            lines = self._query("--query-gpu=index,addressing_mode")
+        except _QueryFailed:
+            # Drivers that lack this field are older than the machines where it matters.
             return []
         return [(line[0], line[-1]) for line in lines]
 
-    def _is_neighbours(self, pid: str) -> bool:
-        """Whether a process is a rank of another node on this machine; in a container others cannot be seen."""
+    def _is_neighbour(self, pid: str) -> bool:
+        """Whether a process is a rank of another node on this machine; a container does not show others."""
         node = read_environment(int(pid)).get("STOKER_NODE") if pid.isdecimal() else None
         return node is not None and node != self._node
 
-    def _ask(self, query: str) -> list[list[str]]:
-        """Run nvidia-smi and return the fields of its lines. Raises _Unanswered, at the latest after `ANSWER_SECONDS`."""
+    def _query(self, query: str) -> list[list[str]]:
+        """Run nvidia-smi and return the fields of its lines. Raises _QueryFailed, after `ANSWER_SECONDS` at the latest."""
         if self._stuck is not None and self._stuck.poll() is None:
-            raise _Unanswered(
+            raise _QueryFailed(
                 f"nvidia-smi (pid {self._stuck.pid}) outlives SIGKILL: the driver hangs"
             )
         self._stuck = None
@@ -221,25 +221,25 @@ class Devices:
                 errors="replace",
             )
         except OSError as error:
-            raise _Unanswered(f"nvidia-smi cannot be started: {error}") from error
+            raise _QueryFailed(f"nvidia-smi cannot be started: {error}") from error
         try:
-            said, _ = child.communicate(timeout=ANSWER_SECONDS)
+            output, _ = child.communicate(timeout=ANSWER_SECONDS)
         except subprocess.TimeoutExpired:
+            # It is not waited for: a process that hangs in the driver does not die.
             child.kill()
-            # not waited for: a process that hangs in the driver does not die
             self._stuck = child
-            raise _Unanswered(f"nvidia-smi did not answer within {ANSWER_SECONDS:.0f} s") from None
+            raise _QueryFailed(f"nvidia-smi did not answer within {ANSWER_SECONDS:.0f} s") from None
         if child.returncode != 0:
-            words = " ".join(said.split())[:200]
-            raise _Unanswered(f"nvidia-smi ended with {child.returncode}: {words}")
-        lines = [line for line in said.splitlines() if line.strip()]
+            text = " ".join(output.split())[:200]
+            raise _QueryFailed(f"nvidia-smi ended with {child.returncode}: {text}")
+        lines = [line for line in output.splitlines() if line.strip()]
         return [[part.strip() for part in line.split(",")] for line in lines]
 
 
 def visible(devices: list[Device], selected: str | None) -> list[Device]:
     """Return the devices that CUDA_VISIBLE_DEVICES selects, as CUDA reads it: all when unset, none from the first unknown on.
 
-    Parts of a device (MIG-...) do not tell their use, so they are left out.
+    The use of parts of a device (MIG-...) is not known, so they are left out.
     """
     if selected is None:
         return devices

@@ -1,4 +1,4 @@
-"""The agent's side of its keeper: find it or start it, ask, and take what it tells."""
+"""The agent's side of its keeper: find it or start it, send requests, receive events."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ from runner.keeper import orphans, procfs, protocol
 
 log = logging.getLogger("stoker.agent")
 
-# a keeper that says nothing for so long is stuck; chosen
+# A keeper that is silent for longer is stuck; chosen.
 ANSWER_SECONDS = 10.0
 SEND_SECONDS = 5.0
 _READ_BYTES = 1 << 18
-# descriptors in one read; the keeper sends one per message
+# Descriptors in one read; the keeper sends one per message.
 _MAX_RIGHTS = 16
-# the socket module does not name it
+# The socket module does not name it.
 _MSG_CMSG_CLOEXEC = 0x40000000
 
 
 @dataclass(slots=True, kw_only=True)
 class KeeperState:
-    """What a keeper holds. Channels belong to whoever takes them."""
+    """What a keeper holds. The caller owns the channels. `abilities`: what it can do beyond its protocol."""
 
     attempt: str = ""
     epoch: int = 0
@@ -43,7 +43,6 @@ class KeeperState:
     ranks: list[dict[str, Any]] = field(default_factory=list)
     channels: dict[int, socket.socket] = field(default_factory=dict)
     buffered: dict[int, list[bytes]] = field(default_factory=dict)
-    # what it can do beyond its protocol
     abilities: tuple[str, ...] = ()
 
 
@@ -52,11 +51,10 @@ class KeeperLost(TemporaryError):
 
 
 class KeeperLink:
-    """A connection to a living keeper. Every call may raise KeeperLost."""
+    """A connection to a living keeper. Every call may raise KeeperLost. `abilities` are known after `state`."""
 
     def __init__(self, stream: socket.socket, pid: int) -> None:
         self.pid = pid
-        # known once its state was asked for
         self.abilities: tuple[str, ...] = ()
         self._stream = stream
         self._stream.settimeout(SEND_SECONDS)
@@ -72,10 +70,10 @@ class KeeperLink:
         try:
             self._stream.sendall(json.dumps({"kind": kind, **fields}).encode() + b"\n")
         except OSError as error:
-            raise KeeperLost(f"keeper {self.pid} takes no messages: {error}") from error
+            raise KeeperLost(f"keeper {self.pid} accepts no messages: {error}") from error
 
     def receive(self) -> list[dict[str, Any]]:
-        """Return what has come, without blocking; a message `channel` carries its `socket`."""
+        """Return the events that have come, without blocking; a `channel` carries its `socket`."""
         space = socket.CMSG_SPACE(_MAX_RIGHTS * 4)
         flags = socket.MSG_DONTWAIT | _MSG_CMSG_CLOEXEC
         try:
@@ -86,39 +84,38 @@ class KeeperLink:
             raise KeeperLost(f"keeper {self.pid} is gone: {error}") from error
         if not data:
             raise KeeperLost(f"keeper {self.pid} is gone")
-        for _, _, numbers in rights:
-            found = array.array("i")
-            found.frombytes(numbers[: len(numbers) // 4 * 4])
-            self._descriptors.extend(found)
+        for _, _, payload in rights:
+            descriptors = array.array("i")
+            descriptors.frombytes(payload[: len(payload) // 4 * 4])
+            self._descriptors.extend(descriptors)
         *lines, self._received = (self._received + data).split(b"\n")
-        return [self._message(line) for line in lines]
+        return [self._parse(line) for line in lines]
 
     def state(self) -> KeeperState:
-        """Ask for everything the keeper holds, and wait for it."""
+        """Request everything the keeper holds, and wait for it. Raises PermanentError for another protocol."""
         self.send("hello")
-        found = KeeperState()
+        state = KeeperState()
         deadline = time.monotonic() + ANSWER_SECONDS
         while True:
             for message in self._wait(deadline):
                 if message["kind"] == "channel":
-                    found.channels[message["rank"]] = message["socket"]
+                    state.channels[message["rank"]] = message["socket"]
                 elif message["kind"] == "buffered":
                     packets = [packet.encode("latin-1") for packet in message["packets"]]
-                    found.buffered[message["rank"]] = packets
+                    state.buffered[message["rank"]] = packets
                 elif message["kind"] == "state":
                     _check_protocol(message)
                     self.pid = message["pid"]
-                    found.ranks = message["ranks"]
-                    found.attempt = message.get("attempt", "")
-                    found.epoch = message.get("epoch", 0)
-                    found.annotations = message.get("annotations", {})
-                    found.cold = message.get("cold", "")
-                    found.abilities = tuple(message.get("abilities", ()))
-                    self.abilities = found.abilities
-                    return found
+                    self.abilities = state.abilities = tuple(message.get("abilities", ()))
+                    state.ranks = message["ranks"]
+                    state.attempt = message.get("attempt", "")
+                    state.epoch = message.get("epoch", 0)
+                    state.annotations = message.get("annotations", {})
+                    state.cold = message.get("cold", "")
+                    return state
 
     def close(self) -> None:
-        """Let go; the keeper and its ranks go on."""
+        """Disconnect; the keeper and its ranks continue."""
         self._stream.close()
         for descriptor in self._descriptors:
             os.close(descriptor)
@@ -126,11 +123,11 @@ class KeeperLink:
 
     def _wait(self, deadline: float) -> list[dict[str, Any]]:
         while time.monotonic() < deadline:
-            if _readable(self._stream, max(0.0, deadline - time.monotonic())):
+            if _is_readable(self._stream, max(0.0, deadline - time.monotonic())):
                 return self.receive()
         raise KeeperLost(f"keeper {self.pid} did not answer within {ANSWER_SECONDS:.0f} s")
 
-    def _message(self, line: bytes) -> dict[str, Any]:
+    def _parse(self, line: bytes) -> dict[str, Any]:
         message: dict[str, Any] = json.loads(line)
         if message["kind"] == "channel":
             message["socket"] = socket.socket(fileno=self._descriptors.pop(0))
@@ -138,35 +135,31 @@ class KeeperLink:
 
 
 def connect(folder: Path) -> KeeperLink | None:
-    """Connect to the keeper of a node's folder; None when none lives there."""
+    """Connect to the keeper of a node's folder; None when there is none."""
     directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     stream = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # A socket's address holds 108 bytes; through the open folder, its path may be as long as it likes.
+        # A socket's address holds 108 bytes; through the open folder, its path may have any length.
         stream.connect(f"/proc/self/fd/{directory}/{protocol.SOCKET_NAME}")
     except OSError:
         stream.close()
         return None
     finally:
         os.close(directory)
-    pid = _peer(stream)
-    let_go_on(pid)
-    return KeeperLink(stream, pid)
+    # pid, uid, gid.
+    credentials = array.array("i", stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    resume(credentials[0])
+    return KeeperLink(stream, credentials[0])
 
 
 def start(config: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
     """Start a keeper that outlives us, and connect to it. Raises PermanentError when it cannot be started."""
+    folder, cluster = str(config.folder.absolute()), config.cluster
     command = [config.python, "-I", "-S", str(Path(protocol.__file__).absolute().parent)]
-    command += ["--folder", str(config.folder.absolute())]
-    command += ["--cluster", config.cluster.name, "--node", config.node]
-    command += ["--hard-cap-seconds", str(config.cluster.hard_cap_seconds)]
-    command += ["--kill-wait-seconds", str(config.cluster.kill_wait_seconds)]
+    command += ["--folder", folder, "--cluster", cluster.name, "--node", config.node]
+    command += ["--hard-cap-seconds", str(cluster.hard_cap_seconds)]
+    command += ["--kill-wait-seconds", str(cluster.kill_wait_seconds)]
     errors_path = config.folder / "keeper.err"
-    environment = {
-        **base_environment(),
-        **config.rank_variables,
-        protocol.KEEPER_VARIABLE: str(config.folder.absolute()),
-    }
     try:
         with errors_path.open("ab") as errors:
             child = subprocess.Popen(
@@ -174,13 +167,17 @@ def start(config: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                env=environment,
+                env={
+                    **base_environment(),
+                    **config.rank_variables,
+                    protocol.KEEPER_VARIABLE: folder,
+                },
                 start_new_session=True,
             )
     except OSError as error:
         raise PermanentError(f"cannot start a keeper with {config.python!r}: {error}") from error
     assert child.stdout is not None
-    is_ready = _readable(child.stdout, ANSWER_SECONDS) and child.stdout.read(6) == b"ready\n"
+    is_ready = _is_readable(child.stdout, ANSWER_SECONDS) and child.stdout.read(6) == b"ready\n"
     child.stdout.close()
     link = connect(config.folder) if is_ready else None
     if link is None:
@@ -190,13 +187,13 @@ def start(config: AgentConfig) -> tuple[KeeperLink, subprocess.Popen[bytes]]:
     return link, child
 
 
-def sweep(config: AgentConfig) -> tuple[int, ...]:
-    """Kill what earlier lives of this node left behind; return the ranks that do not die in time (-1: unknown).
+def kill_orphans(config: AgentConfig) -> tuple[int, ...]:
+    """Kill what earlier instances of this node left behind; return the ranks that do not die in time (-1: unknown).
 
-    Ranks below a living keeper are not left behind. What cleans up after ranks is let be for a while.
+    Ranks below a living keeper are not left behind. Resource trackers are spared for a while.
     """
 
-    def find() -> dict[int, dict[str, str]]:
+    def find() -> orphans.Orphans:
         return {
             pid: environment
             for pid, environment in orphans.find_orphans(config.rank_variables).items()
@@ -205,8 +202,15 @@ def sweep(config: AgentConfig) -> tuple[int, ...]:
 
     left = orphans.kill_orphans(find, wait_seconds=config.cluster.kill_wait_seconds)
     if left:
-        log.warning("processes %s do not die", sorted(left))
+        log.warning("processes %s do not die on SIGKILL", sorted(left))
     return tuple(sorted({procfs.rank_of(environment) for environment in left.values()}))
+
+
+def resume(pid: int) -> None:
+    """Send SIGCONT to a keeper that is stopped: only its agent has any business with it."""
+    process = procfs.read_process(pid)
+    if process is not None and process.state in "Tt":
+        procfs.send_signal([pid], signal.SIGCONT)
 
 
 def _check_protocol(message: dict[str, Any]) -> None:
@@ -217,20 +221,7 @@ def _check_protocol(message: dict[str, Any]) -> None:
         )
 
 
-def _peer(stream: socket.socket) -> int:
-    credentials = array.array("i")
-    credentials.frombytes(stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return credentials[0]
-
-
-def let_go_on(pid: int) -> None:
-    """Let a keeper that somebody stopped go on: nobody but us has any business with it."""
-    seen = procfs.read_process(pid)
-    if seen is not None and seen.state in "Tt":
-        procfs.send_signal([pid], signal.SIGCONT)
-
-
-def _readable(stream: Any, timeout_seconds: float) -> bool:
+def _is_readable(stream: Any, timeout_seconds: float) -> bool:
     poll = select.poll()
     poll.register(stream, select.POLLIN | select.POLLHUP)
     return bool(poll.poll(timeout_seconds * 1000))

@@ -1,4 +1,4 @@
-"""Keeping a keeper: one is there, or is being started, until the agent leaves."""
+"""The life of the keeper: one runs, or is being started, until the agent leaves."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from runner.keeper import procfs
 
 log = logging.getLogger("stoker.agent")
 
-# between tries to start a keeper; chosen
-MEND_SECONDS = 1.0
+# Between tries to start a keeper; chosen.
+RESTART_SECONDS = 1.0
 
 _Started = tuple[KeeperLink, "subprocess.Popen[bytes]"]
 
 
 class KeeperLifecycle:
-    """The link to the keeper. `on_message` gets what it tells.
+    """Owns the link to the keeper. `on_message` gets its events.
 
-    When it died, `on_lost(left_behind)` is called once its ranks were seen to be gone (but those), and a new one is up. When
-    the agent leaves, `on_lost` is the last call.
+    When it dies, `on_lost(left_behind)` is called once its ranks are gone (except those) and a new keeper is up. When the agent
+    leaves, `on_lost` is the last call.
     """
 
     def __init__(
@@ -43,13 +43,13 @@ class KeeperLifecycle:
         self._on_message = on_message
         self._on_lost = on_lost
         self._link: KeeperLink | None = None
-        # the keeper, if it is a child of ours
+        # The keeper, if this agent started it.
         self._child: subprocess.Popen[bytes] | None = None
         self._is_leaving = False
 
     @property
     def is_up(self) -> bool:
-        """Whether a keeper can be asked."""
+        """Whether a keeper is connected."""
         return self._link is not None
 
     @property
@@ -63,113 +63,111 @@ class KeeperLifecycle:
         return self._link.abilities if self._link is not None else ()
 
     def begin(self) -> KeeperState:
-        """Sweep, find the keeper or start one, return what it holds. Raises PermanentError when none can be had."""
-        found = keeper_client.connect(self._config.folder)
+        """Kill orphans, find the keeper or start one, return what it holds. Raises PermanentError when none can be had."""
+        link = keeper_client.connect(self._config.folder)
         state = KeeperState()
-        if found is not None:
+        if link is not None:
             try:
-                state = found.state()
+                state = link.state()
             except KeeperLost as error:
-                log.warning("%s; ending it", error)
-                procfs.send_signal([found.pid], signal.SIGKILL)
-                found.close()
-                found = None
-        keeper_client.sweep(self._config)
-        if found is None:
-            found, self._child = keeper_client.start(self._config)
-            state = found.state()
-        self._hold(found)
+                log.warning("%s; killing it", error)
+                procfs.send_signal([link.pid], signal.SIGKILL)
+                link.close()
+                link = None
+        keeper_client.kill_orphans(self._config)
+        if link is None:
+            link, self._child = keeper_client.start(self._config)
+            state = link.state()
+        self._watch(link)
         return state
 
     def send(self, kind: str, **fields: Any) -> None:
-        """Ask for something. A keeper that takes nothing is ended; that is then seen as any death of it."""
+        """Send a request. A keeper that accepts none is killed; its death is then handled as any."""
         if self._link is None:
             return
         try:
             self._link.send(kind, **fields)
         except KeeperLost as error:
-            log.warning("%s; ending it", error)
+            log.warning("%s; killing it", error)
             procfs.send_signal([self._link.pid], signal.SIGKILL)
 
     def expect_answer(self) -> None:
-        """Have the keeper ended if it does not answer in time; `answered` calls that off."""
+        """Kill the keeper if it does not answer in time, unless `on_answer` is called before."""
         wait_seconds = self._config.cluster.kill_wait_seconds + keeper_client.ANSWER_SECONDS
-        self._loop.at("keeper answers", time.monotonic() + wait_seconds, self._is_stuck)
+        self._loop.at("keeper answers", time.monotonic() + wait_seconds, self._on_timeout)
 
-    def answered(self) -> None:
-        """Call off `expect_answer`."""
+    def on_answer(self) -> None:
+        """Cancel `expect_answer`."""
         self._loop.cancel("keeper answers")
 
-    def wake(self) -> None:
-        """Let the keeper go on if somebody stopped it."""
+    def resume(self) -> None:
+        """Resume the keeper if it is stopped."""
         if self._link is not None:
-            keeper_client.let_go_on(self._link.pid)
+            keeper_client.resume(self._link.pid)
 
     def leave(self) -> None:
         """End ranks and keeper; `on_lost` is called when they are gone, and no other is started."""
         self._is_leaving = True
-        # else one is being started, and `_mended` comes back here
+        # Without a link, a keeper is being started, and `_on_restarted` calls this again.
         if self._link is not None:
             self.send("shutdown")
             self.expect_answer()
 
-    def _hold(self, found: KeeperLink) -> None:
-        self._link = found
-        self._loop.watch(found.fileno(), self._hear)
+    def _watch(self, link: KeeperLink) -> None:
+        self._link = link
+        self._loop.watch(link.fileno(), self._read)
 
-    def _hear(self) -> None:
+    def _read(self) -> None:
         if self._link is None:
             return
         try:
             messages = self._link.receive()
         except KeeperLost as error:
-            self._died(error)
+            self._on_death(self._link, error)
             return
         for message in messages:
             self._on_message(message)
 
-    def _is_stuck(self) -> None:
+    def _on_timeout(self) -> None:
         if self._link is not None:
-            log.warning("keeper %d does not answer; ending it", self._link.pid)
+            log.warning("keeper %d does not answer; killing it", self._link.pid)
             procfs.send_signal([self._link.pid], signal.SIGKILL)
 
-    def _died(self, error: KeeperLost) -> None:
-        assert self._link is not None
+    def _on_death(self, link: KeeperLink, error: KeeperLost) -> None:
         if not self._is_leaving:
             log.warning("%s", error)
-        self.answered()
-        self._loop.unwatch(self._link.fileno())
-        self._link.close()
+        self.on_answer()
+        self._loop.unwatch(link.fileno())
+        link.close()
         self._link = None
-        self._mend()
+        self._restart()
 
-    def _mend(self) -> None:
-        self._loop.in_background(self._sweep_and_start, self._mended)
+    def _restart(self) -> None:
+        self._loop.in_background(self._kill_orphans_and_start, self._on_restarted)
 
-    def _sweep_and_start(self) -> tuple[tuple[int, ...], _Started | None]:
+    def _kill_orphans_and_start(self) -> tuple[tuple[int, ...], _Started | None]:
         if self._child is not None:
             self._child.wait()
             self._child = None
-        left_behind = keeper_client.sweep(self._config)
-        return left_behind, None if self._is_leaving else self._begun()
+        left_behind = keeper_client.kill_orphans(self._config)
+        if self._is_leaving:
+            return left_behind, None
+        link, child = keeper_client.start(self._config)
+        # A keeper just started holds nothing, but its abilities come with its state.
+        link.state()
+        return left_behind, (link, child)
 
-    def _begun(self) -> _Started:
-        found, child = keeper_client.start(self._config)
-        # a keeper just started holds nothing; what it can do is asked for
-        found.state()
-        return found, child
-
-    def _mended(
+    def _on_restarted(
         self, result: tuple[tuple[int, ...], _Started | None] | None, error: Exception | None
     ) -> None:
         if result is None:
             log.error("cannot start a keeper: %s", error)
-            self._loop.at("mend", time.monotonic() + MEND_SECONDS, self._mend)
+            self._loop.at("restart keeper", time.monotonic() + RESTART_SECONDS, self._restart)
             return
         left_behind, started = result
         if started is not None:
-            found, self._child = started
-            self._hold(found)
+            link, self._child = started
+            self._watch(link)
         if started is not None and self._is_leaving:
             self.leave()
         else:

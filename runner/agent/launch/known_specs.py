@@ -1,4 +1,4 @@
-"""Known specs: what this node has run for each run. A run's spec does not change, so nothing else is started in its name."""
+"""Known specs: the hash of the spec that each run was started with here. A run's spec does not change."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from runner.errors import PermanentError
 from runner.facts.messages.assignments import LaunchPlan, spec_hash
 
 SPECS_NAME = "specs.json"
-# the newest are remembered; chosen: more than share one cluster before old ones are long over
+# The newest runs; chosen: more than share one cluster before old ones are long over.
 MAX_RUNS = 64
 
 
 class KnownSpecs:
-    """Hashes of specs by the number of their run, in the node's folder."""
+    """Hashes of specs by the number of their run, in a file of the node's folder."""
 
     def __init__(self, folder: Path) -> None:
         self._path = folder / SPECS_NAME
         self._hashes: dict[int, str] = _read(self._path)
 
     def check(self, plan: LaunchPlan) -> None:
-        """Raise PermanentError for a plan that is not what its hash says, or not what its run first ran here as.
+        """Raise PermanentError for a plan that does not match its hash, or the hash of its run.
 
-        Plans of older supervisors have no hash: nothing is known of those.
+        Plans of older supervisors have no hash and are not checked.
         """
         if not plan.spec_hash:
             return
@@ -32,25 +32,25 @@ class KnownSpecs:
         if actual != plan.spec_hash:
             raise PermanentError(
                 f"attempt {plan.attempt}: its command, environment, folder, interpreter and user have the hash "
-                f"{actual[:12]}, the plan says {plan.spec_hash[:12]}; nothing is started that nobody submitted so"
+                f"{actual[:12]}, the plan says {plan.spec_hash[:12]}; a plan that was changed on its way is not started"
             )
         known = self._hashes.get(run)
         if known is None:
-            self._remember(run, actual)
+            self._record(run, actual)
         elif known != actual:
             raise PermanentError(
                 f"attempt {plan.attempt}: run {run} was started here with spec {known[:12]}, this is {actual[:12]}; "
                 f"a run's spec does not change: submit another run. If {self._path} is wrong, delete it"
             )
 
-    def _remember(self, run: int, actual: str) -> None:
+    def _record(self, run: int, actual: str) -> None:
         newest = sorted({*self._hashes, run})[-MAX_RUNS:]
         hashes = {each: self._hashes.get(each, actual) for each in newest}
         try:
             write_atomically(self._path, json.dumps(hashes))
         except OSError as error:
             raise PermanentError(
-                f"the spec of run {run} cannot be noted in {self._path} ({error}), so nothing is started"
+                f"the spec of run {run} cannot be recorded in {self._path} ({error}), so nothing is started"
             ) from error
         self._hashes = hashes
 
@@ -63,5 +63,5 @@ def _read(path: Path) -> dict[int, str]:
         return {}
     except (OSError, ValueError, AttributeError) as error:
         raise PermanentError(
-            f"{path} cannot be read ({error}); it tells which spec each run has. Repair it, or delete it to believe the next"
+            f"{path} cannot be read ({error}); it holds the spec of each run. Repair it, or delete it to accept the next plans"
         ) from error

@@ -1,4 +1,4 @@
-"""Warming: this node has imported what its assignment wants, or says why not; and how long a launch waits for that."""
+"""The preloader: has the keeper import what the assignment wants, and tells how long a launch waits for that."""
 
 from __future__ import annotations
 
@@ -17,15 +17,18 @@ from runner.facts.messages.assignments import PreloadPlan
 
 log = logging.getLogger("stoker.agent")
 
-# before a warm process that died is made anew; doubles up to the next; both chosen
-REVIVAL_SECONDS = 1.0
-LAST_REVIVAL_SECONDS = 60.0
+# Before a warm process that died is restarted; doubles up to the next. Both chosen.
+RESTART_BACKOFF_SECONDS = 1.0
+MAX_BACKOFF_SECONDS = 60.0
 
 State = Literal["", "importing", "ready", "odd", "dead"]
 
 
 class Preloader:
-    """The wish for a warm process, and what the keeper says of it. `on_change` is called when a launch may go on."""
+    """The request for a warm process, and its state as the keeper reports it. It calls `on_change` when a launch may continue.
+
+    A warm process that died is restarted. One that is `odd`, from which ranks cannot be forked, stays so.
+    """
 
     def __init__(
         self,
@@ -37,11 +40,11 @@ class Preloader:
     ) -> None:
         self._config, self._loop, self._keeper, self._on_change = config, loop, keeper, on_change
         self._plan: PreloadPlan | None = None
-        # before that, a keeper that is found may hold one
-        self._was_told = False
+        # False at first: a keeper that an earlier agent started may have a warm process.
+        self._has_plan = False
         self._request: dict[str, Any] = {}
-        self._since = 0.0
-        self._revival_seconds = 0.0
+        self._requested_at = 0.0
+        self._backoff_seconds = 0.0
         self.state: State = ""
         self.reason = ""
         self.pid = 0
@@ -53,64 +56,63 @@ class Preloader:
         return self._plan is not None
 
     @property
-    def shown(self) -> str:
-        """What a heartbeat says: "", importing, ready, or why there is none."""
+    def status(self) -> str:
+        """Its state in a heartbeat: "", importing, ready, or why there is none."""
         return self.state if self.state in ("", "importing", "ready") else self.reason
 
-    def want(self, plan: PreloadPlan | None) -> None:
-        """Take over what the assignment says; asking again for the same changes nothing."""
-        if plan == self._plan and self._was_told:
+    def set_plan(self, plan: PreloadPlan | None) -> None:
+        """Follow the assignment; the same plan again changes nothing."""
+        if plan == self._plan and self._has_plan:
             return
-        self._plan, self._was_told = plan, True
-        self._revival_seconds = 0.0
-        self.begin()
+        self._plan, self._has_plan = plan, True
+        self._backoff_seconds = 0.0
+        self.request()
 
-    def begin(self) -> None:
-        """Ask the keeper, which may be a new one."""
-        self._loop.cancel("revive")
+    def request(self) -> None:
+        """Send the request to the keeper, which may be a new one."""
+        self._loop.cancel("preload again")
         self._request, self.pid, self.versions = {}, 0, {}
         if self._plan is None:
             self._set("", "")
-            self._keeper.send("warm", request={})
-            return
-        try:
-            user = users.find(self._plan.user)
-            users.require_ability(user, self._keeper.abilities)
-            self._request = rank_commands.warm_request(
-                self._plan, python=self._config.python, user=user
-            )
-        except (NotForkableCommand, NoSuchUser) as error:
-            self._set("odd", str(error))
-            self._keeper.send("warm", request={})
-            return
-        self._since = time.monotonic()
-        self._set("importing", "")
+        else:
+            try:
+                user = users.find_user(self._plan.user)
+                users.require_ability(user, self._keeper.abilities)
+                self._request = rank_commands.warm_request(
+                    self._plan, python=self._config.python, user=user
+                )
+            except (NotForkableCommand, NoSuchUser) as error:
+                self._set("odd", str(error))
+            else:
+                self._requested_at = time.monotonic()
+                self._set("importing", "")
         self._keeper.send("warm", request=self._request)
 
-    def hear(self, message: dict[str, Any]) -> None:
-        """Take what the keeper tells of its warm process; one that died is made anew, one that is odd stays so."""
+    def on_message(self, message: dict[str, Any]) -> None:
+        """Handle what the keeper reports of its warm process."""
         if message["request"] != self._request:
             return
         self.pid, self.versions = message["pid"], message["versions"]
         self._set(message["state"], message["reason"])
         if self.state == "dead":
-            self._loop.at("revive", time.monotonic() + self._revival_seconds, self.begin)
-            longer_seconds = max(2 * self._revival_seconds, REVIVAL_SECONDS)
-            self._revival_seconds = min(longer_seconds, LAST_REVIVAL_SECONDS)
+            due_at = time.monotonic() + self._backoff_seconds
+            self._loop.at("preload again", due_at, self.request)
+            longer_seconds = max(2 * self._backoff_seconds, RESTART_BACKOFF_SECONDS)
+            self._backoff_seconds = min(longer_seconds, MAX_BACKOFF_SECONDS)
 
-    def served(self) -> None:
-        """Note that ranks were forked: should it die now, it is worth another at once."""
-        self._revival_seconds = 0.0
+    def on_forked(self) -> None:
+        """Ranks were forked: should the warm process die now, it is restarted at once."""
+        self._backoff_seconds = 0.0
 
     def wait_until(self) -> float | None:
         """Return until when (monotonic seconds) a launch is to wait for it, or None when it need not."""
         if self.state != "importing":
             return None
-        # They take seconds, and a gang of fresh processes would only compete with them.
-        until = self._since + self._config.cluster.preload_seconds
+        # Imports take seconds, and a gang of fresh processes would only compete with them.
+        until = self._requested_at + self._config.cluster.preload_seconds
         return until if time.monotonic() < until else None
 
-    def why_cold(self) -> str:
+    def not_forked_reason(self) -> str:
         """Return why ranks that are started now are not forked; "" when they are, or that is not wanted."""
         if not self.is_wanted or self.state == "ready":
             return ""
@@ -125,5 +127,5 @@ class Preloader:
         if state in ("odd", "dead"):
             log.warning("no warm process: %s", reason)
         elif state == "ready":
-            log.info("warm after %.1f s", time.monotonic() - self._since)
+            log.info("preloaded in %.1f s", time.monotonic() - self._requested_at)
         self._on_change()

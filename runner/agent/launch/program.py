@@ -1,4 +1,4 @@
-"""Which Python program a command starts, and how: what a forked rank needs to know to be the same as a fresh one."""
+"""The Python program that a command starts: what a forked rank needs to know to equal a fresh one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Literal
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)*)?")
-# options of an interpreter that stand alone
+# Options of an interpreter without a value.
 _PLAIN_FLAGS = re.compile(r"-[bBdEIOPqsSuv]+")
 _FLAGS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
-# the kernel reads as much of a first line
+# The kernel reads as much of a first line.
 _SHEBANG_BYTES = 256
 
 Form = Literal["path", "module"]
@@ -22,9 +22,8 @@ Form = Literal["path", "module"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """`interpreter` runs `target`: the file of a script, or a module. `arguments` is sys.argv, the target first."""
+    """`interpreter`, with its options, runs `target`: a script or a module. `arguments` is sys.argv, the target first."""
 
-    # with its options
     interpreter: tuple[str, ...]
     form: Form
     target: str
@@ -32,16 +31,16 @@ class Program:
 
 
 class NotForkableCommand(ValueError):
-    """The command starts something that cannot be forked; the text says why."""
+    """Ranks of this command cannot be forked; the text says why."""
 
 
 def read_command(
     command: tuple[str, ...], *, environment: Mapping[str, str], folder: str
 ) -> Program:
-    """Take a command apart. Raises NoPythonProgram for what is no script or module of a Python interpreter.
+    """Parse a command. Raises NotForkableCommand for anything but a script or module of a Python interpreter.
 
-    `environment` and `folder` (the working directory) are those the command is started with: its program is looked up there.
-    Whether a script is there, and source, is seen by who forks it: its folder may hang, and this is asked in the agent's loop.
+    `environment` and `folder` (the working directory) are those of the command: its program is looked up there. The warm
+    process checks that a script exists and is source: its folder may hang, and this runs in the agent's loop.
     """
     if _PYTHON.fullmatch(Path(command[0]).name):
         return _read_options(command[0], command[1:])

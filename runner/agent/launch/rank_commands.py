@@ -1,4 +1,4 @@
-"""A plan becomes commands and environments: what each rank of this node is started with."""
+"""Commands and environments of ranks, made from a plan, and the requests to the keeper that carry them."""
 
 from __future__ import annotations
 
@@ -23,33 +23,35 @@ from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPla
 from runner.facts.wire import to_message, to_plain
 
 CONTRACT_VERSION = "1"
-# of one node: what one packet to a warm process can carry, see warm.MAX_RANKS
+# Of one node: what one packet to a warm process can carry, see `warm.MAX_RANKS`.
 MAX_FORKED_RANKS = 64
 _ATTEMPT_VARIABLE = re.compile(ATTEMPT_VARIABLES)
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
-def prepare(assignment: Assignment, user: RankUser | None = None, *, state: str = "") -> None:
-    """Make the output folder, and make older epochs unable to seal a checkpoint. May block on a slow file system.
+def prepare_folders(
+    assignment: Assignment, user: RankUser | None = None, *, state: str = ""
+) -> None:
+    """Make the output folder, and keep older epochs from sealing checkpoints. May block on a slow file system.
 
-    Checkpoints in the cluster's own folder are handed over to the user who is to write there; elsewhere it is up to them.
+    In the cluster's own folder (`state`), the user becomes owner of the checkpoint folder.
     """
     plan = assignment.plan
     assert plan is not None
-    # Usually made already: on a file system that all nodes share, looking costs little and making takes the parent's lock.
+    # Usually it exists: on a file system that all nodes share, a look costs little, and mkdir takes the parent's lock.
     if not Path(plan.output_folder).is_dir():
         make_output_folder(Path(plan.output_folder))
     if user is not None:
-        users.give(Path(plan.output_folder, FLIGHT), user)
+        users.change_owner(Path(plan.output_folder, FLIGHT), user)
     if plan.checkpoints:
         raise_epoch(plan.checkpoints, assignment.epoch)
         if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
-            users.give(Path(plan.checkpoints), user)
-            users.give(Path(plan.checkpoints, EPOCH), user)
+            users.change_owner(Path(plan.checkpoints), user)
+            users.change_owner(Path(plan.checkpoints, EPOCH), user)
 
 
 def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
-    """Say to a keeper what to warm up. Raises NoPythonProgram for a command whose ranks cannot be forked."""
+    """Return the keeper's request for a warm process. Raises NotForkableCommand for a command whose ranks cannot be forked."""
     environment = lasting_environment(
         plan.environment, ranks_per_node=plan.ranks_per_node, user=user
     )
@@ -77,15 +79,16 @@ def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None
 def _program(
     command: Sequence[str], environment: Mapping[str, str], folder: str, python: str
 ) -> Program:
-    """Take a command apart in which only {python} is filled in."""
+    """Parse a command in which only {python} is filled in."""
     first = command[0].replace("{python}", python)
     return read_command((first, *command[1:]), environment=environment, folder=folder)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchEnvironment:
-    """What a start goes by beside its plan: the cluster's name, the node's Python, whom ranks run as, and where they may be asked
-    for flight records (`flight.folder_of`).
+    """What a launch needs beside its plan. `user` None: ranks run as the agent does.
+
+    `flight_folder`: see `flight_recorder.recorder_folder`.
     """
 
     cluster: str
@@ -95,23 +98,25 @@ class LaunchEnvironment:
 
 
 def spawn_request(
-    assignment: Assignment, here: LaunchEnvironment, *, fork: bool = False, cold: str = ""
+    assignment: Assignment, launch: LaunchEnvironment, *, fork: bool = False, cold: str = ""
 ) -> dict[str, Any]:
-    """Say to a keeper what to start. Raises SpecError for a command that cannot be filled in.
+    """Return the keeper's request for ranks. Raises SpecError for a command with unknown placeholders.
 
-    With `fork` its warm process, made for this command, is to fork the ranks: raises NoPythonProgram if that cannot be.
-    `cold` says why they are not to be forked although that was wanted; the keeper keeps it for the next agent.
+    With `fork`, the warm process for this command is to fork the ranks: raises NotForkableCommand if it cannot. `cold` says why
+    ranks are not forked although that was requested; the keeper stores it for the next agent.
     """
     plan = assignment.plan
     assert plan is not None
-    shared = shared_environment(assignment, here)
+    shared = shared_environment(assignment, launch)
     program = None
     if fork:
-        program = _program(plan.command, shared, plan.working_directory, plan.python or here.python)
+        program = _program(
+            plan.command, shared, plan.working_directory, plan.python or launch.python
+        )
     ranks = []
     for rank in plan.ranks:
         out, err = output_files.paths(plan.output_folder, rank)
-        command = [fill(part, placeholders(plan, rank, here.python)) for part in plan.command]
+        command = [fill(part, placeholders(plan, rank, launch.python)) for part in plan.command]
         ranks.append(
             {
                 "rank": rank,
@@ -120,14 +125,13 @@ def spawn_request(
                 "environment": {
                     "RANK": str(rank),
                     "LOCAL_RANK": str(rank - plan.ranks.start),
-                    **flight_recorder.environment(here.flight_folder, rank, shared),
+                    **flight_recorder.environment(launch.flight_folder, rank, shared),
                 },
                 "output": str(out.absolute()),
                 "errors": str(err.absolute()),
             }
         )
     return {
-        "kind": "spawn",
         "attempt": str(plan.attempt),
         "epoch": assignment.epoch,
         "annotations": {"assignment": to_message(assignment)},
@@ -136,48 +140,48 @@ def spawn_request(
         "ranks": ranks,
         "fork": fork,
         "cold": cold,
-        **({"user": here.user.as_plain()} if here.user is not None else {}),
+        **({"user": launch.user.as_plain()} if launch.user is not None else {}),
     }
 
 
 def _as_program(program: Program, command: list[str]) -> dict[str, Any]:
-    """Return what a forked rank is to see as its arguments, and to show as its command line and name."""
-    behind = len(program.arguments) - 1
-    argv = [program.target, *command[len(command) - behind :]]
+    """Return a forked rank's sys.argv, and the command line and name that /proc shows."""
+    num_arguments = len(program.arguments) - 1
+    argv = [program.target, *command[len(command) - num_arguments :]]
     option = ["-m"] if program.form == "module" else []
     command_line = [*program.interpreter, *option, *argv]
     return {"argv": argv, "command_line": command_line, "name": Path(command[0]).name}
 
 
 def base_environment(outer: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Return the environment ranks inherit: the agent's, without anything that another Stoker put there."""
+    """Return the environment that ranks inherit: the agent's, without the variables of another Stoker."""
     source = os.environ if outer is None else outer
-    of_another = FLIGHT_VARIABLES if "STOKER_CONTRACT" in source else ()
+    nested = FLIGHT_VARIABLES if "STOKER_CONTRACT" in source else ()
     return {
         name: value
         for name, value in source.items()
-        if not name.startswith("STOKER_") and name not in of_another
+        if not name.startswith("STOKER_") and name not in nested
     }
 
 
 def lasting_environment(
-    given: Mapping[str, str], *, ranks_per_node: int, user: RankUser | None = None
+    variables: Mapping[str, str], *, ranks_per_node: int, user: RankUser | None = None
 ) -> dict[str, str]:
     """Return what ranks of a run have in all attempts: the plan's variables over the user's over the agent's."""
     of_user = user.environment if user is not None else {}
-    environment = {**base_environment(), **of_user, **given}
+    environment = {**base_environment(), **of_user, **variables}
     if ranks_per_node > 1:
-        # As torchrun does: each rank would otherwise start a thread per core.
+        # As torchrun does: without it, each rank starts a thread per core.
         environment.setdefault("OMP_NUM_THREADS", "1")
     return environment
 
 
-def shared_environment(assignment: Assignment, here: LaunchEnvironment) -> dict[str, str]:
+def shared_environment(assignment: Assignment, launch: LaunchEnvironment) -> dict[str, str]:
     """Return what all ranks of this node have in common: the contract's variables over the plan's over the agent's."""
     plan = assignment.plan
     assert plan is not None
     environment = lasting_environment(
-        plan.environment, ranks_per_node=plan.ranks_per_node, user=here.user
+        plan.environment, ranks_per_node=plan.ranks_per_node, user=launch.user
     )
     environment.update(
         WORLD_SIZE=str(plan.world_size),
@@ -190,7 +194,7 @@ def shared_environment(assignment: Assignment, here: LaunchEnvironment) -> dict[
         TORCHELASTIC_RESTART_COUNT=str(plan.attempt.restart),
         TORCHELASTIC_MAX_RESTARTS=str(plan.attempt.restart),
         STOKER_CONTRACT=CONTRACT_VERSION,
-        STOKER_CLUSTER=here.cluster,
+        STOKER_CLUSTER=launch.cluster,
         STOKER_RUN=plan.run,
         STOKER_NODE=assignment.node,
         STOKER_ATTEMPT=str(plan.attempt),
@@ -228,7 +232,7 @@ def fill(text: str, values: Mapping[str, str]) -> str:
         if match.group(1) not in values:
             raise SpecError(
                 f"command: {text!r} has {whole!r}; known placeholders: {', '.join(values)}. "
-                f"A brace that is meant as such is written {{{{ or }}}}"
+                f"write {{{{ or }}}} for a brace"
             )
         return values[match.group(1)]
 

@@ -1,4 +1,4 @@
-"""Users: whom ranks run as. A run's ranks run as whoever submitted it, where the agent can see to that."""
+"""Users that ranks run as: the one who submitted the run, where the agent can switch to that user."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from runner.errors import PermanentError
 
-# what a keeper says it can do
+# The keeper's ability to start ranks as another user.
 ABILITY = "user"
 
 
@@ -35,12 +35,12 @@ class RankUser:
         return {"HOME": self.home, "USER": self.name, "LOGNAME": self.name}
 
     def as_plain(self) -> dict[str, Any]:
-        """Return what a keeper is told."""
+        """Return it as the keeper's protocol has it."""
         return asdict(self)
 
 
-def find(name: str) -> RankUser | None:
-    """Return the user that ranks are to become; None when that is whoever we are. Raises NoSuchUser."""
+def find_user(name: str) -> RankUser | None:
+    """Return the user that ranks are to become; None when that is the agent's own. Raises NoSuchUser."""
     if not name:
         return None
     try:
@@ -55,13 +55,13 @@ def find(name: str) -> RankUser | None:
     if mine != 0:
         raise NoSuchUser(
             f"user {name!r} submitted the run, but the agent of this node runs as {_name_of(mine)!r} and cannot start ranks as "
-            f"somebody else; run the agent as root, or as {name!r}, or submit the run as {_name_of(mine)!r}"
+            f"another user; run the agent as root, or as {name!r}, or submit the run as {_name_of(mine)!r}"
         )
     return RankUser(name=name, uid=entry.pw_uid, gid=entry.pw_gid, home=entry.pw_dir)
 
 
 def require_ability(user: RankUser | None, abilities: Sequence[str]) -> None:
-    """Raise NoSuchUser when a keeper cannot start ranks as somebody else: those of older releases would start them as root."""
+    """Raise NoSuchUser when a keeper cannot start ranks as another user: those of older releases would start them as root."""
     if user is not None and ABILITY not in abilities:
         raise NoSuchUser(
             f"user {user.name!r}: the keeper of this node is of an older release and starts ranks as itself only; "
@@ -69,18 +69,18 @@ def require_ability(user: RankUser | None, abilities: Sequence[str]) -> None:
         )
 
 
-def give(path: Path, user: RankUser) -> None:
-    """Hand a folder or file that root made over to a user; what belongs to anybody else already, or is a link, stays as it is."""
+def change_owner(path: Path, user: RankUser) -> None:
+    """Change the owner of a folder or file of root's to a user; files of other users, and links, are left alone."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return
     try:
-        seen = os.fstat(descriptor)
-        if seen.st_uid == 0 and (stat.S_ISDIR(seen.st_mode) or seen.st_nlink == 1):
+        status = os.fstat(descriptor)
+        if status.st_uid == 0 and (stat.S_ISDIR(status.st_mode) or status.st_nlink == 1):
             os.fchown(descriptor, user.uid, user.gid)
     except OSError:
-        # a file system that keeps root out; the ranks will say so
+        # Some file systems keep root out; the ranks fail with a message of their own.
         pass
     finally:
         os.close(descriptor)
