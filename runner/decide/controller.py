@@ -51,7 +51,7 @@ class Controller:
     @state.setter
     def state(self, state: State) -> None:
         self._state = state
-        self._outlook = DerivedState(state, self.policy.cluster)
+        self._derived = DerivedState(state, self.policy.cluster)
 
     def decide(self, fact: object, now: float) -> tuple[object, ...]:
         """Return the records that this input leads to. Changes nothing of the state; unknown kinds lead to nothing."""
@@ -60,7 +60,7 @@ class Controller:
         if handler is not None and self._is_believed(fact):
             handler(decision, fact)
         if type(fact) is r.Settle and not decision.records:
-            self._outlook.is_settled = True
+            self._derived.is_settled = True
         check_moves(self.state, decision.records)
         return tuple(decision.records)
 
@@ -72,21 +72,21 @@ class Controller:
 
     def apply(self, entry: r.JournalEntry) -> None:
         """Apply one journal entry, new or replayed."""
-        self._outlook.prepare(entry)
+        self._derived.prepare(entry)
         apply_entry(self.state, entry)
 
     @property
     def is_settled(self) -> bool:
         """Whether nothing follows from the state: a `Settle` led to nothing, and so did all since then."""
-        return self._outlook.is_settled
+        return self._derived.is_settled
 
     def wake_at(self) -> float | None:
         """Return the earliest time at which something is due that no signal will announce; it may have passed."""
-        return self._outlook.wake_at()
+        return self._derived.wake_at()
 
     def watch(self) -> WatchList:
         """Return what the detectors are to watch now: the same object for as long as it is the same."""
-        return self._outlook.watch()
+        return self._derived.watch()
 
     @property
     def has_closed(self) -> bool:
@@ -103,7 +103,7 @@ def _settle(decision: Decision, fact: object) -> None:
         failure_domains.settle(decision)
     if decision.records:
         return
-    for run in in_order(reconcile.unsettled(decision)):
+    for run in in_order(reconcile.undecided(decision)):
         reconcile.settle(decision, run)
         if decision.records:
             return
@@ -146,17 +146,17 @@ def _end_action(decision: Decision, action: Action, result: ActionResult) -> Non
 
 
 def _on_finding(decision: Decision, finding: Finding) -> None:
-    handler = _FINDINGS.get(fault_kind(finding.fault).judged_by, non_fatal.on_noted)
+    handler = _FINDINGS.get(fault_kind(finding.fault).judged_by, non_fatal.on_finding)
     handler(decision, finding)
 
 
-def _on_lines(decision: Decision, said: s.LinesMatched) -> None:
+def _on_lines(decision: Decision, lines_read: s.LinesMatched) -> None:
     """Lines of a gang that lives wait for what becomes of it; all others explain what did."""
-    attempt = decision.state.attempt_of(said.attempt)
-    if said.living and attempt is not None and attempt.state in LAUNCHED:
-        pending_evidence.on_lines_kept(decision, said)
+    attempt = decision.state.attempt_of(lines_read.attempt)
+    if lines_read.living and attempt is not None and attempt.state in LAUNCHED:
+        pending_evidence.on_pending_lines(decision, lines_read)
     else:
-        diagnosis.on_lines_matched(decision, said)
+        diagnosis.on_lines_matched(decision, lines_read)
 
 
 def _on_task_ended(decision: Decision, action: Action, result: ActionResult) -> None:

@@ -57,15 +57,15 @@ def slowest_phase(timings: Mapping[str, float]) -> str:
     return f"{printable(name, 40)} {timings[name]:.1f} s of {sum(timings.values()):.1f} s"
 
 
-def heard(fact: object) -> str:
+def input_phrase(fact: object) -> str:
     """Say what came in; "" for what Stoker asks itself, the kind for what this release has no words for."""
-    phrase = _HEARD.get(type(fact))
+    phrase = _INPUTS.get(type(fact))
     return phrase(fact) if phrase is not None else f"a {type(fact).__name__} came in"
 
 
-def decided(record: object) -> str:
-    """Say what was decided; "" for records that only keep the books."""
-    phrase = _DECIDED.get(type(record))
+def record_phrase(record: object) -> str:
+    """Say what a record decided; "" for records that only keep the books."""
+    phrase = _RECORDS.get(type(record))
     return phrase(record) if phrase is not None else ""
 
 
@@ -94,8 +94,8 @@ def _node_joined(fact: s.NodeJoined) -> str:
 def _rank_exited(fact: s.RankExited) -> str:
     step = "" if fact.last_step is None else f" after step {fact.last_step}"
     lines = [line for line in fact.stderr_tail.splitlines() if line.strip()]
-    said = f"; its last words: {printable(lines[-1])}" if lines else ""
-    return f"{fact.node}: rank {fact.rank} of {fact.attempt} {exit_in_words(fact.exit_code)}{step}{said}"
+    text = f"; its last words: {printable(lines[-1])}" if lines else ""
+    return f"{fact.node}: rank {fact.rank} of {fact.attempt} {exit_in_words(fact.exit_code)}{step}{text}"
 
 
 def _lines_matched(fact: s.LinesMatched) -> str:
@@ -110,8 +110,8 @@ def _lines_matched(fact: s.LinesMatched) -> str:
 
 
 def _replicas_disagree(fact: s.ReplicasDisagree) -> str:
-    odd = f"; {_ranks(fact.ranks)} stand alone" if fact.ranks else ""
-    return f"{fact.node}: copies of the {printable(fact.what, 20)} of {fact.attempt} differ at step {fact.step}{odd}"
+    outliers = f"; {_ranks(fact.ranks)} stand alone" if fact.ranks else ""
+    return f"{fact.node}: copies of the {printable(fact.what, 20)} of {fact.attempt} differ at step {fact.step}{outliers}"
 
 
 def _ranks_gone(fact: s.RanksTerminated) -> str:
@@ -127,18 +127,20 @@ def _progress(fact: s.Progress) -> str:
 
 
 def _action_result(fact: ActionResult) -> str:
-    said = f": {printable(fact.message)}" if fact.message else ""
-    return f"action {fact.id} ended: {fact.outcome}{said}"
+    text = f": {printable(fact.message)}" if fact.message else ""
+    return f"action {fact.id} ended: {fact.outcome}{text}"
 
 
 def _change_lr(fact: q.ChangeLr) -> str:
-    wish = join_words(fact.remedies)
-    return f"{_who(fact)} asks for learning rate {wish} in run {printable(fact.run)}"
+    change = join_words(fact.remedies)
+    return f"{_who(fact)} asks for learning rate {change} in run {printable(fact.run)}"
 
 
 def _drill(fact: q.Drill) -> str:
-    whom = f"rank {fact.rank}" if fact.rank is not None else fact.node or "a node of its own choice"
-    return f"{_who(fact)} asks for the drill {fact.fault} on {whom}, run {printable(fact.run)}"
+    target = (
+        f"rank {fact.rank}" if fact.rank is not None else fact.node or "a node of its own choice"
+    )
+    return f"{_who(fact)} asks for the drill {fact.fault} on {target}, run {printable(fact.run)}"
 
 
 def _notice(fact: s.Notice) -> str:
@@ -174,7 +176,7 @@ def _ranks(ranks: tuple[int, ...]) -> str:
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(str(rank) for rank in ranks)}"
 
 
-_HEARD: dict[type, Callable[[Any], str]] = {
+_INPUTS: dict[type, Callable[[Any], str]] = {
     r.Settle: _nothing,
     r.Tick: lambda _: "a deadline passed",
     r.SupervisorStarted: _supervisor_started,
@@ -266,17 +268,17 @@ def _attempt_changed(record: r.AttemptChanged) -> str:
 
 
 def _start_timed(record: r.StartTimed) -> str:
-    told = [
+    parts = [
         f"{printable(name, 40)} {duration(phase.seconds)} (rank {phase.rank} on {phase.node})"
         for name, phase in record.slowest.items()
     ]
-    return f"{record.attempt} up, slowest rank in each phase: {', '.join(told)}"
+    return f"{record.attempt} up, slowest rank in each phase: {', '.join(parts)}"
 
 
 def _settings_read(record: r.SettingsRead) -> str:
     named = ("lr", *REMEDIES, "betas", "weight_decay")
-    told = [f"{key} {setting(record.values[key])}" for key in named if key in record.values]
-    return f"settings in effect in {record.attempt}: {printable(', '.join(told))}" if told else ""
+    parts = [f"{key} {setting(record.values[key])}" for key in named if key in record.values]
+    return f"settings in effect in {record.attempt}: {printable(', '.join(parts))}" if parts else ""
 
 
 def _checkpoint_noted(record: r.CheckpointRecorded) -> str:
@@ -304,8 +306,8 @@ def _incident_opened(record: r.IncidentOpened) -> str:
 def _incident_amended(record: r.IncidentAmended) -> str:
     rank = "" if record.rank is None else f"rank {record.rank}"
     now = [part for part in (record.fault, record.node, rank, record.condition) if part]
-    told = f" (now {', '.join(now)})" if now else ""
-    return f"{record.incident} amended{told}{_because(record.evidence)}"
+    parts = f" (now {', '.join(now)})" if now else ""
+    return f"{record.incident} amended{parts}{_because(record.evidence)}"
 
 
 def _incident_diagnosed(record: r.IncidentDiagnosed) -> str:
@@ -337,10 +339,10 @@ def _action_issued(record: r.ActionIssued) -> str:
 
 
 def _request_noted(record: r.RequestRecorded) -> str:
-    said = {"open": "accepted", "done": "done", "refused": "refused", "failed": "failed"}[
+    text = {"open": "accepted", "done": "done", "refused": "refused", "failed": "failed"}[
         record.state
     ]
-    return f"request {record.request} {said}{_because(record.message)}"
+    return f"request {record.request} {text}{_because(record.message)}"
 
 
 def _node_cleared(record: r.NodeCleared) -> str:
@@ -403,7 +405,7 @@ def _node_launched(record: r.NodeLaunched) -> str:
     return f"{record.node} started its ranks as fresh processes: {printable(record.cold)}"
 
 
-_DECIDED: dict[type, Callable[[Any], str]] = {
+_RECORDS: dict[type, Callable[[Any], str]] = {
     r.NodeRegistered: lambda d: (
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),

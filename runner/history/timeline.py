@@ -16,7 +16,12 @@ from runner.facts.actions import ActionResult
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.wording import printable_words
-from runner.history.phrases import decided, hardware_name, heard, slowest_phase
+from runner.history.phrases import (
+    hardware_name,
+    input_phrase,
+    record_phrase,
+    slowest_phase,
+)
 
 # A node's way into one of these, or out of it, is told; so is the check that follows.
 _OUT = ("suspect", "lost", "quarantined", "repair", "left", "retired")
@@ -66,7 +71,7 @@ def story(
             sequence=entry.sequence,
             now=entry.now,
             offset_seconds=entry.now - lines[0].now if lines else 0.0,
-            heard=heard(entry.input) + threads.name_of(entry.input),
+            heard=input_phrase(entry.input) + threads.name_of(entry.input),
             decided=tuple(words for words, _ in told),
             incidents=tuple(dict.fromkeys(t.incident for _, t in told if t.incident is not None)),
             run=next((thread.run for _, thread in told if thread.run is not None), None),
@@ -211,7 +216,7 @@ class _Threads:
         if isinstance(record, r.ActionEnded) and not isinstance(entry.input, ActionResult):
             kind = self.actions.get(record.id, ("an action", _Thread()))[0]
             return f"action {record.id} ({kind}) ended: {record.outcome}: {record.message}"
-        return decided(record)
+        return record_phrase(record)
 
     def _node_changed(self, record: r.NodeChanged) -> str:
         before = self.states.get(record.node, "")
@@ -221,7 +226,7 @@ class _Threads:
             telling = telling or self.back.pop(record.node, False)
         if record.state == "checking":
             self.back[record.node] = telling
-        return decided(record) if telling else ""
+        return record_phrase(record) if telling else ""
 
     def _hardware_seen(self, record: r.HardwareSeen) -> str:
         """A node seen for the first time is routine; another name, or other hardware, is not."""
@@ -230,7 +235,7 @@ class _Threads:
         self.stands[record.node], self.called[record.hardware] = record.hardware, record.node
         told = f", which was {was} before" if was != record.node else ""
         told += f"; until now it was {hardware_name(stood)}" if stood != record.hardware else ""
-        return f"{decided(record)}{told}" if told else ""
+        return f"{record_phrase(record)}{told}" if told else ""
 
     def _first_step(self, record: r.StepsAdvanced, now: float) -> str:
         first = record.attempt not in self.stepped
@@ -250,7 +255,7 @@ class _Threads:
         if not record.cold or record.attempt == self.cold:
             return ""
         self.cold = record.attempt
-        return decided(record)
+        return record_phrase(record)
 
     def _forget(self, record: object) -> None:
         """After its resolution an incident has no part in what its attempts do."""

@@ -15,7 +15,7 @@ from runner.facts.messages.assignments import Assignment, LaunchPlan
 from runner.facts.wire import encode
 from tests.agent.node import Node, is_in, state_of, wait_until
 from tests.agent.programs import program_plan
-from tests.decide.desk import Desk, training_desk
+from tests.decide.controller_harness import ControllerHarness, training_harness
 from tests.decide.test_hang_named import hang, incident
 
 pytestmark = [pytest.mark.e2e, pytest.mark.trainer]
@@ -92,11 +92,11 @@ def is_at_its_place(node: Node, plan: LaunchPlan, rank: int, pid: int) -> bool:
     return (node.state / f"{plan.attempt}-{rank}").exists() and state_of(pid) == "S"
 
 
-def judged(gone: s.RanksTerminated) -> Desk:
+def judged(gone: s.RanksTerminated) -> ControllerHarness:
     """Give a node's own word to a controller whose run of one node makes no step."""
-    desk = training_desk(nodes=1, ranks_per_node=RANKS)
-    epoch = hang(desk)
-    desk.take(
+    harness = training_harness(nodes=1, ranks_per_node=RANKS)
+    epoch = hang(harness)
+    harness.take(
         replace(
             gone,
             node="n1",
@@ -107,7 +107,7 @@ def judged(gone: s.RanksTerminated) -> Desk:
             epoch=epoch,
         )
     )
-    return desk
+    return harness
 
 
 def test_the_rank_that_is_missing_from_a_collective_is_named(

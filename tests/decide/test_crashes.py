@@ -9,9 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from runner.facts.messages import records as r
-from tests.decide.crashes import Report, inject_all, shape
+from tests.decide.crash_injection import Report, inject_all, shape
 from tests.decide.invariants import Watching
-from tests.decide.script import Scenario, scenarios
+from tests.decide.scenario import Scenario, scenarios
 
 # Every kind at every place is 28,000 plays: `make soak` has the time for them. Else it is one kind at every third place.
 WITH_EVERYTHING = "STOKER_SOAK" in os.environ

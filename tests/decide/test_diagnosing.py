@@ -14,7 +14,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
-from tests.decide.desk import Desk, exited, kinds, training_desk
+from tests.decide.controller_harness import ControllerHarness, exited, kinds, training_harness
 
 ATTEMPT = AttemptId(1, 1, 0)
 
@@ -32,27 +32,27 @@ def matched(node: str, *matches: Match, **fields: Any) -> s.LinesMatched:
     )
 
 
-def crashed_desk() -> Desk:
-    """Return a desk with one run of two nodes, whose rank 3 on n2 has died."""
-    desk = training_desk()
-    desk.take(exited(desk, node="n2", rank=3))
-    return desk
+def crashed_harness() -> ControllerHarness:
+    """Return a harness with one run of two nodes, whose rank 3 on n2 has died."""
+    harness = training_harness()
+    harness.take(exited(harness, node="n2", rank=3))
+    return harness
 
 
-def incident(desk: Desk) -> Incident:
+def incident(harness: ControllerHarness) -> Incident:
     """Return the only incident."""
-    (found,) = desk.state.incidents.values()
+    (found,) = harness.state.incidents.values()
     return found
 
 
 def test_a_cause_is_found_in_the_lines_of_a_dead_rank() -> None:
     """What was done about the death is not done again, and what struck keeps its name."""
-    desk = crashed_desk()
-    done = list(incident(desk).did)
+    harness = crashed_harness()
+    done = list(incident(harness).did)
     oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)
-    records = desk.take(matched("n2", oom))
+    records = harness.take(matched("n2", oom))
     assert kinds(records) == ["IncidentDiagnosed"]
-    found = incident(desk)
+    found = incident(harness)
     assert found.cause is not None
     assert (found.cause.fault, found.cause.node, found.fault) == ("cuda_oom", "n2", "rank_crash")
     assert found.cause.lines[0] == "n2 rank0.err:7: cuda_oom it says"
@@ -61,95 +61,95 @@ def test_a_cause_is_found_in_the_lines_of_a_dead_rank() -> None:
 
 def test_what_another_node_says_later_is_judged_together_with_it() -> None:
     """A deeper layer corrects an echo; what adds nothing changes nothing."""
-    desk = crashed_desk()
+    harness = crashed_harness()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
-    desk.take(matched("n2", echo))
-    assert incident(desk).cause is not None
+    harness.take(matched("n2", echo))
+    assert incident(harness).cause is not None
     lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
-    desk.take(matched("n2", lost))
-    cause = incident(desk).cause
+    harness.take(matched("n2", lost))
+    cause = incident(harness).cause
     assert cause is not None
     assert (cause.fault, cause.culprit) == ("gpu_lost", Culprit(kind="gpu", id="0000:a1:00"))
     assert cause.node == "n2"
-    assert desk.take(matched("n1", echo)) == []
+    assert harness.take(matched("n1", echo)) == []
 
 
 def test_what_ranks_elsewhere_say_of_the_peer_they_lost_is_no_cause() -> None:
     """The first death is on n2; a deeper word of n1 is heard all the same."""
-    desk = crashed_desk()
+    harness = crashed_harness()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
-    assert desk.take(matched("n1", echo)) == []
+    assert harness.take(matched("n1", echo)) == []
     oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=0)
-    assert kinds(desk.take(matched("n1", echo, oom))) == ["IncidentDiagnosed"]
+    assert kinds(harness.take(matched("n1", echo, oom))) == ["IncidentDiagnosed"]
 
 
 def test_an_echo_that_comes_after_the_incident_is_closed_changes_nothing() -> None:
     """The lines that it would have been judged with are gone; a deeper cause is still heard."""
-    desk = crashed_desk()
-    desk.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
-    apply_record(desk.state, r.IncidentChanged(incident="i1", state="resolved"))
+    harness = crashed_harness()
+    harness.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
+    apply_record(harness.state, r.IncidentChanged(incident="i1", state="resolved"))
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric", rank=0)
-    assert desk.take(matched("n2", echo)) == []
+    assert harness.take(matched("n2", echo)) == []
     lost = match("xid-lost", "gpu_lost", "device", named={"gpu": "0000:a1:00"}, rank=None)
-    assert kinds(desk.take(matched("n1", lost))) == ["IncidentDiagnosed"]
+    assert kinds(harness.take(matched("n1", lost))) == ["IncidentDiagnosed"]
 
 
 def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
     """Nor are lines of an attempt that no incident struck."""
-    desk = crashed_desk()
+    harness = crashed_harness()
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric")
     later = LoggedStep(file="rank0.err", line=90, step=90)
-    assert desk.take(matched("n2", echo, steps=(later,))) == []
+    assert harness.take(matched("n2", echo, steps=(later,))) == []
     weak = match("peer-gone", "nccl_network", "launcher", scope="fabric", weight="supports")
-    assert desk.take(matched("n2", weak)) == []
+    assert harness.take(matched("n2", weak)) == []
     other = s.LinesMatched(
         node="n1", incarnation=1, epoch=9, attempt=AttemptId(9, 1, 0), matches=(echo,)
     )
-    assert desk.take(other) == []
+    assert harness.take(other) == []
 
 
 def test_a_cause_survives_a_snapshot() -> None:
     """The next supervisor knows it, and the lines that it goes by."""
-    desk = crashed_desk()
-    desk.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
-    state = wire.decode(wire.encode(desk.state), limit_bytes=10**7)
+    harness = crashed_harness()
+    harness.take(matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)))
+    state = wire.decode(wire.encode(harness.state), limit_bytes=10**7)
     (found,) = state.incidents.values()
-    assert found == incident(desk)
+    assert found == incident(harness)
 
 
 def test_the_lines_of_an_incident_are_kept_while_it_is_live_and_bounded() -> None:
     """Its cause stays; a thousand nodes that speak of one death fill no snapshot."""
-    desk = crashed_desk()
+    harness = crashed_harness()
     for number in range(40):
         fault = ("cuda_oom", "host_oom")[number % 2]
         layer = ("program", "machine")[number % 2]
         lines = [match("one", fault, layer, line=10 * number + line) for line in range(10)]
-        desk.take(matched(f"n{1 + number % 2}", *lines))
-    assert 0 < len(incident(desk).matches) <= MAX_MATCHES_KEPT
+        harness.take(matched(f"n{1 + number % 2}", *lines))
+    assert 0 < len(incident(harness).matches) <= MAX_MATCHES_KEPT
     resolved = r.IncidentChanged(incident="i1", state="resolved")
-    apply_record(desk.state, resolved)
-    assert incident(desk).matches == []
-    assert incident(desk).cause is not None
+    apply_record(harness.state, resolved)
+    assert incident(harness).matches == []
+    assert incident(harness).cause is not None
 
 
 def test_diagnosed_incidents_read_as_words() -> None:
     """The story says what it was and by which line."""
-    from runner.history.phrases import decided
+    from runner.history.phrases import record_phrase
 
-    desk = crashed_desk()
-    (record,) = desk.take(
+    harness = crashed_harness()
+    (record,) = harness.take(
         matched("n2", match("cuda-oom", "cuda_oom", "program", scope="user", rank=3))
     )
     assert isinstance(record, r.IncidentDiagnosed)
-    assert "i1 was cuda_oom on n2 (85% sure)" in decided(record)
+    assert "i1 was cuda_oom on n2 (85% sure)" in record_phrase(record)
 
 
 def test_a_fault_that_nobody_knows_is_recognised_the_second_time() -> None:
     """By its words, whatever numbers and paths stand among them; another one is not taken for it."""
-    desk = crashed_desk()
+    harness = crashed_harness()
     said = "FrobnicationError: frob 17 of /data/a.bin went astray at 0x7f11"
-    desk.take(matched("n2", match("error", "unknown", "other", scope="rank", text=said)))
-    first = desk.state.incidents["i1"].cause
+    harness.take(matched("n2", match("error", "unknown", "other", scope="rank", text=said)))
+    first = harness.state.incidents["i1"].cause
     assert first is not None
     assert (first.fault, first.seen_in) == ("unknown", "")
     for text, seen_in in (
@@ -158,9 +158,9 @@ def test_a_fault_that_nobody_knows_is_recognised_the_second_time() -> None:
         ("FrobnicationError: frob 99 of <other> came back at 0x7e22", ""),
         ("QuuxError: nothing like it", ""),
     ):
-        apply_record(desk.state, r.IncidentChanged(incident="i1", state="resolved"))
-        again = crashed_desk()
-        again.state.incidents = {"i0": replace(desk.state.incidents["i1"], incident="i1")} | {
+        apply_record(harness.state, r.IncidentChanged(incident="i1", state="resolved"))
+        again = crashed_harness()
+        again.state.incidents = {"i0": replace(harness.state.incidents["i1"], incident="i1")} | {
             "i2": replace(again.state.incidents["i1"], incident="i2")
         }
         again.take(matched("n2", match("error", "unknown", "other", scope="rank", text=text)))

@@ -9,17 +9,17 @@ from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, RankStack
-from tests.decide.desk import Desk, training_desk
+from tests.decide.controller_harness import ControllerHarness, training_harness
 from tests.decide.test_hang_analysis import REDUCE, WORK
 
 ATTEMPT = AttemptId(1, 1, 0)
 
 
-def hang(desk: Desk, **who: object) -> int:
+def hang(harness: ControllerHarness, **who: object) -> int:
     """Let the gang make no step any more; return its epoch."""
     finding = Finding(fault="no_progress", evidence="no step for 60 s", attempt=ATTEMPT)
-    desk.take(replace(finding, **who))
-    attempt = desk.state.runs[1].attempt
+    harness.take(replace(finding, **who))
+    attempt = harness.state.runs[1].attempt
     assert attempt is not None
     assert attempt.state == "stopping"
     return attempt.epoch
@@ -32,17 +32,17 @@ def gone(node: str, epoch: int, *stands: RankStack, stacks: int = 2) -> s.RanksT
     )
 
 
-def incident(desk: Desk) -> Incident:
+def incident(harness: ControllerHarness) -> Incident:
     """Return the only incident."""
-    (found,) = desk.state.incidents.values()
+    (found,) = harness.state.incidents.values()
     return found
 
 
 def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
     """One node alone does not say; together they do, and the incident, its evidence and the journal know rank and node."""
-    desk = training_desk()
-    epoch = hang(desk)
-    desk.take(
+    harness = training_harness()
+    epoch = hang(harness)
+    harness.take(
         gone(
             "n2",
             epoch,
@@ -50,38 +50,38 @@ def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
             RankStack(ranks=(3,), state="R", frames=WORK),
         )
     )
-    assert (incident(desk).node, len(incident(desk).evidence)) == (None, 2)
-    records = desk.take(gone("n1", epoch, RankStack(ranks=(0, 1), state="S", frames=REDUCE)))
+    assert (incident(harness).node, len(incident(harness).evidence)) == (None, 2)
+    records = harness.take(gone("n1", epoch, RankStack(ranks=(0, 1), state="S", frames=REDUCE)))
     assert [type(record).__name__ for record in records] == ["NodeCleared", "IncidentAmended"]
-    found = incident(desk)
+    found = incident(harness)
     assert (found.fault, found.node, found.rank) == ("no_progress", "n2", 3)
     assert found.evidence[-1].startswith(
         "rank 3 on n2 stands in loop.py:step:77, the other 3 wait in"
     )
-    desk.settle()
-    assert desk.state.runs[1].attempt is not None
+    harness.settle()
+    assert harness.state.runs[1].attempt is not None
     # the next attempt starts without them
-    assert desk.state.runs[1].attempt.stands == []
+    assert harness.state.runs[1].attempt.stands == []
 
 
 def test_a_node_speaks_of_its_own_ranks_only() -> None:
     """Whatever a node says of ranks elsewhere, or of very many, does not count."""
-    desk = training_desk()
-    epoch = hang(desk)
-    desk.take(gone("n2", epoch, RankStack(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE)))
-    attempt = desk.state.runs[1].attempt
+    harness = training_harness()
+    epoch = hang(harness)
+    harness.take(gone("n2", epoch, RankStack(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE)))
+    attempt = harness.state.runs[1].attempt
     assert attempt is not None
     assert [stand.ranks for stand in attempt.stands] == [(2, 3)]
     many = [RankStack(ranks=(0,), state="S", frames=(f"{n}.py:f:1",)) for n in range(500)]
-    desk.take(gone("n1", epoch, *many))
+    harness.take(gone("n1", epoch, *many))
     assert len(attempt.stands) == MAX_STANDS + 1 < MAX_STANDS_KEPT
 
 
 def test_a_stopped_rank_stays_the_culprit() -> None:
     """Where the signal says who it was, stacks add evidence and change nobody's name."""
-    desk = training_desk()
-    epoch = hang(desk, fault="rank_stopped", node="n1", rank=0)
-    desk.take(
+    harness = training_harness()
+    epoch = hang(harness, fault="rank_stopped", node="n1", rank=0)
+    harness.take(
         gone(
             "n1",
             epoch,
@@ -89,7 +89,7 @@ def test_a_stopped_rank_stays_the_culprit() -> None:
             RankStack(ranks=(1,), state="S", frames=REDUCE),
         )
     )
-    desk.take(
+    harness.take(
         gone(
             "n2",
             epoch,
@@ -97,7 +97,7 @@ def test_a_stopped_rank_stays_the_culprit() -> None:
             RankStack(ranks=(3,), state="S", frames=REDUCE),
         )
     )
-    found = incident(desk)
+    found = incident(harness)
     assert (found.fault, found.node, found.rank) == ("rank_stopped", "n1", 0)
     assert found.evidence[-1].startswith(
         "rank 0 on n1 stands in distributed_c10d.py:all_reduce:3252 from loop.py:step:70 (state T)"
@@ -106,8 +106,8 @@ def test_a_stopped_rank_stays_the_culprit() -> None:
 
 def test_without_stands_nothing_is_said() -> None:
     """Agents of an earlier release, and nodes whose stacks could not be read, leave the incident as it was."""
-    desk = training_desk()
-    epoch = hang(desk)
-    desk.take(gone("n1", epoch, stacks=0))
-    desk.take(gone("n2", epoch, stacks=0))
-    assert (incident(desk).node, incident(desk).evidence) == (None, ["no step for 60 s"])
+    harness = training_harness()
+    epoch = hang(harness)
+    harness.take(gone("n1", epoch, stacks=0))
+    harness.take(gone("n2", epoch, stacks=0))
+    assert (incident(harness).node, incident(harness).evidence) == (None, ["no step for 60 s"])

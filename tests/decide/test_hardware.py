@@ -10,7 +10,7 @@ from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Hardware, Node, State
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
-from tests.decide.script import runbooks
+from tests.decide.scenario import runbooks
 
 POLICY = Policy(cluster=ClusterSpec(name="c", state="s"), runbooks=runbooks())
 
@@ -84,7 +84,7 @@ def with_node(*, size: int = 4) -> tuple[State, Node]:
     return state, state.nodes["n1"]
 
 
-def strike(state: State, node: Node, at: float) -> list[object]:
+def report_failure(state: State, node: Node, at: float) -> list[object]:
     """Let a node's hardware offend once; return what was decided, applied."""
     state.now = at
     decision = Decision(state=state, policy=POLICY, now=at)
@@ -102,13 +102,13 @@ def state_of(state: State, name: str) -> str:
 def test_offences_count_for_four_weeks() -> None:
     """Three within 28 days make a lemon; one that is older does not count, and is still remembered."""
     state, node = with_node()
-    strike(state, node, DAY_SECONDS)
-    strike(state, node, 20 * DAY_SECONDS)
+    report_failure(state, node, DAY_SECONDS)
+    report_failure(state, node, 20 * DAY_SECONDS)
     assert state_of(state, "n1") == "spare"
-    strike(state, node, 30 * DAY_SECONDS)
+    report_failure(state, node, 30 * DAY_SECONDS)
     assert state_of(state, "n1") == "spare"
     assert len(state.hardware["h1"].offences) == 3
-    strike(state, node, 31 * DAY_SECONDS)
+    report_failure(state, node, 31 * DAY_SECONDS)
     assert state_of(state, "n1") == "quarantined"
     assert state.hardware["h1"].verdict == "quarantined"
     assert "lemon" in state.hardware["h1"].reason
@@ -118,10 +118,10 @@ def test_whoever_fell_silent_with_many_did_nothing() -> None:
     """A node that was given up with its failure domain, or in a mass silence, has no offence."""
     state, node = with_node()
     node.domain_down = "rack r1"
-    assert strike(state, node, 1.0) == []
+    assert report_failure(state, node, 1.0) == []
     node.domain_down = ""
     state.silent_en_masse = ["n1", "n2", "n3"]
-    assert strike(state, node, 1.0) == []
+    assert report_failure(state, node, 1.0) == []
 
 
 def test_no_more_than_two_of_a_small_fleet_are_quarantined_without_a_person() -> None:
@@ -129,7 +129,7 @@ def test_no_more_than_two_of_a_small_fleet_are_quarantined_without_a_person() ->
     state, _ = with_node(size=5)
     for name in ("n1", "n2", "n3"):
         for at in (1.0, 2.0, 3.0):
-            last = strike(state, state.nodes[name], at)
+            last = report_failure(state, state.nodes[name], at)
     assert [state.nodes[f"n{n}"].state for n in (1, 2, 3)] == [
         "quarantined",
         "quarantined",
@@ -140,7 +140,7 @@ def test_no_more_than_two_of_a_small_fleet_are_quarantined_without_a_person() ->
     assert "`stoker quarantine n3`" in pages[0]
     judged = r.HardwareJudged(hardware="h1", verdict="quarantined", by="ann")
     apply_record(state, judged)
-    strike(state, state.nodes["n3"], 4.0)
+    report_failure(state, state.nodes["n3"], 4.0)
     assert state.nodes["n3"].state == "quarantined"
 
 
@@ -149,7 +149,7 @@ def test_a_large_fleet_may_lose_two_in_a_hundred() -> None:
     state, _ = with_node(size=200)
     for index in range(1, 6):
         for at in (1.0, 2.0, 3.0):
-            strike(state, state.nodes[f"n{index}"], at)
+            report_failure(state, state.nodes[f"n{index}"], at)
     assert sum(node.state == "quarantined" for node in state.nodes.values()) == 4
 
 

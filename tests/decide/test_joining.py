@@ -3,70 +3,70 @@
 from __future__ import annotations
 
 from runner.facts.messages import signals as s
-from tests.decide.desk import Desk, kinds
-from tests.decide.script import parse_text
+from tests.decide.controller_harness import ControllerHarness, kinds
+from tests.decide.scenario import parse_text
 
 
 def test_a_join_that_was_answered_may_be_repeated() -> None:
     """An agent asks until it reads its name; what comes too late leads to nothing."""
-    desk = Desk()
-    assert "NodeRegistered" in kinds(desk.join("n1", "a"))
-    assert desk.join("n1", "a") == []
+    harness = ControllerHarness()
+    assert "NodeRegistered" in kinds(harness.join("n1", "a"))
+    assert harness.join("n1", "a") == []
 
 
 def test_other_hardware_is_refused_once_and_said_once() -> None:
     """The name stays with whoever is heard; the newcomer asks again and again, and a person is told once."""
-    desk = Desk()
-    desk.join("n1", "a")
-    assert kinds(desk.join("n1", "b", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
-    assert desk.join("n1", "b", hardware="board:x") == []
-    assert desk.state.nodes["n1"].life == "a"
-    assert kinds(desk.join("n1", "c", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
+    harness = ControllerHarness()
+    harness.join("n1", "a")
+    assert kinds(harness.join("n1", "b", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
+    assert harness.join("n1", "b", hardware="board:x") == []
+    assert harness.state.nodes["n1"].life == "a"
+    assert kinds(harness.join("n1", "c", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
 
 
 def test_one_machine_is_one_node() -> None:
     """The hardware of a node that is heard gets no second name, known or new; it does once the first is gone."""
-    desk = Desk()
-    desk.join("n1", "a")
-    assert kinds(desk.join("n9", "b", hardware="board:n1")) == ["JoinRefused", "ActionIssued"]
-    assert desk.join("n9", "b", hardware="board:n1") == []
-    assert "n9" not in desk.state.nodes
-    desk.take(s.NodeLeft(node="n1", incarnation=1, life="a"))
-    assert "NodeRegistered" in kinds(desk.join("n9", "b", hardware="board:n1"))
-    assert desk.state.hardware["board:n1"].nodes == ["n1", "n9"]
-    assert desk.state.strangers == {}
-    assert desk.state.nodes["n1"].hardware == ""
+    harness = ControllerHarness()
+    harness.join("n1", "a")
+    assert kinds(harness.join("n9", "b", hardware="board:n1")) == ["JoinRefused", "ActionIssued"]
+    assert harness.join("n9", "b", hardware="board:n1") == []
+    assert "n9" not in harness.state.nodes
+    harness.take(s.NodeLeft(node="n1", incarnation=1, life="a"))
+    assert "NodeRegistered" in kinds(harness.join("n9", "b", hardware="board:n1"))
+    assert harness.state.hardware["board:n1"].nodes == ["n1", "n9"]
+    assert harness.state.strangers == {}
+    assert harness.state.nodes["n1"].hardware == ""
 
 
 def test_a_folder_that_was_wiped_may_count_its_lives_from_one_again() -> None:
     """The same board with a lower incarnation is refused while the life before is heard, and taken once it is silent."""
-    desk = Desk()
-    desk.join("n1", "a", incarnation=7)
-    assert kinds(desk.join("n1", "b", incarnation=1)) == ["JoinRefused"]
-    desk.take(s.NodeLeft(node="n1", incarnation=7, life="a"))
-    assert "NodeRegistered" in kinds(desk.join("n1", "b", incarnation=1))
+    harness = ControllerHarness()
+    harness.join("n1", "a", incarnation=7)
+    assert kinds(harness.join("n1", "b", incarnation=1)) == ["JoinRefused"]
+    harness.take(s.NodeLeft(node="n1", incarnation=7, life="a"))
+    assert "NodeRegistered" in kinds(harness.join("n1", "b", incarnation=1))
 
 
 def test_what_an_agent_says_that_is_not_the_nodes_leads_to_nothing() -> None:
     """Only a wish to join is heard from it, and it does not make the node's own words look old."""
-    desk = Desk()
-    desk.join("n1", "a", sequence=1)
-    assert desk.take(s.NodeLeft(node="n1", incarnation=99, sequence=50, life="x")) == []
-    assert desk.take(s.Notice(node="n1", incarnation=1, life="x", notice="preemption")) == []
-    source = desk.state.sources["n1"]
+    harness = ControllerHarness()
+    harness.join("n1", "a", sequence=1)
+    assert harness.take(s.NodeLeft(node="n1", incarnation=99, sequence=50, life="x")) == []
+    assert harness.take(s.Notice(node="n1", incarnation=1, life="x", notice="preemption")) == []
+    source = harness.state.sources["n1"]
     assert (source.incarnation, source.sequence) == (1, 1)
-    desk.join("n1", "x", hardware="board:x", incarnation=99, sequence=51)
+    harness.join("n1", "x", hardware="board:x", incarnation=99, sequence=51)
     assert (source.incarnation, source.sequence) == (1, 1)
-    assert kinds(desk.take(s.NodeLeft(node="n1", incarnation=1, sequence=2, life="a")))
+    assert kinds(harness.take(s.NodeLeft(node="n1", incarnation=1, sequence=2, life="a")))
 
 
 def test_agents_that_say_no_life_join_as_ever() -> None:
     """An agent of an earlier release is taken by its incarnation alone."""
-    desk = Desk()
-    desk.join("n1", "", incarnation=1)
-    assert desk.join("n1", "", incarnation=1) == []
-    assert "NodeRegistered" in kinds(desk.join("n1", "", incarnation=2))
-    assert "NodeRegistered" in kinds(desk.join("n1", "new", incarnation=3))
+    harness = ControllerHarness()
+    harness.join("n1", "", incarnation=1)
+    assert harness.join("n1", "", incarnation=1) == []
+    assert "NodeRegistered" in kinds(harness.join("n1", "", incarnation=2))
+    assert "NodeRegistered" in kinds(harness.join("n1", "new", incarnation=3))
 
 
 def test_the_agent_that_lost_its_name_ends() -> None:
@@ -88,7 +88,7 @@ def test_the_agent_that_lost_its_name_ends() -> None:
 
 def test_an_agent_that_names_no_hardware_takes_nothing_back() -> None:
     """The node keeps the hardware it was known by, so that offences and a person's pardon find it."""
-    desk = Desk()
-    desk.join("n1", "a", hardware="board:x")
-    desk.join("n1", "b", incarnation=2, hardware="")
-    assert desk.state.nodes["n1"].hardware == "board:x"
+    harness = ControllerHarness()
+    harness.join("n1", "a", hardware="board:x")
+    harness.join("n1", "b", incarnation=2, hardware="")
+    assert harness.state.nodes["n1"].hardware == "board:x"

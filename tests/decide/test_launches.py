@@ -13,7 +13,7 @@ from runner.facts.messages import records as r
 from runner.facts.specs.run import RunSpec
 from runner.facts.watch import WatchedAttempt
 from runner.simulate.world import World
-from tests.decide.script import parse_text
+from tests.decide.scenario import parse_text
 
 HELD = """# A node whose devices are held, until 30.
 cluster nodes=2 slots=2

@@ -31,7 +31,7 @@ from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.decisions import DecisionLog
 from tests.decide.invariants import Books
-from tests.decide.script import runbooks, scenarios
+from tests.decide.scenario import runbooks, scenarios
 
 # n9 is in nobody's cluster until it joins
 NODES = ("n1", "n2", "n3", "n9")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.decide.invariants import Watching, check_end
-from tests.decide.script import FOLDER, MARK, Scenario, scenarios
+from tests.decide.scenario import FOLDER, MARK, Scenario, scenarios
 from tests.decide.transcript import write
 
 MAX_LINES = 40

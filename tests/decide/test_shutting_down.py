@@ -6,36 +6,36 @@ from runner.facts.actions import ActionResult
 from runner.facts.messages import records as r
 from runner.facts.messages import signals as s
 from runner.facts.messages.requests import ShutDown
-from tests.decide.desk import Desk, kinds
+from tests.decide.controller_harness import ControllerHarness, kinds
 
 
-def next_life(desk: Desk) -> list[str]:
+def next_life(harness: ControllerHarness) -> list[str]:
     """Let another supervisor lead; name what it decides."""
     started = r.SupervisorStarted(holder="other", token=2, version="0", nodes=("n1", "n2"))
-    return kinds([*desk.take(started), *desk.settle()])
+    return kinds([*harness.take(started), *harness.settle()])
 
 
-def closed(desk: Desk) -> bool:
+def closed(harness: ControllerHarness) -> bool:
     """Say whether nothing is left to do."""
-    return desk.controller.has_closed
+    return harness.controller.has_closed
 
 
 def test_a_supervisor_that_dies_as_the_last_node_leaves_is_followed_by_one_that_ends() -> None:
     """All nodes have left and the request is answered, but an agent's end is still being seen to: nothing is opened again."""
-    desk = Desk()
-    desk.settle()
+    harness = ControllerHarness()
+    harness.settle()
     for number, name in ((1, "n1"), (2, "n2")):
-        desk.take(ActionResult(id=f"a{number}", outcome="done"))
-        desk.join(name, "a")
-    desk.take(ShutDown(id="q1", by="ann"))
-    stops = [each.action.id for each in desk.settle() if isinstance(each, r.ActionIssued)]
+        harness.take(ActionResult(id=f"a{number}", outcome="done"))
+        harness.join(name, "a")
+    harness.take(ShutDown(id="q1", by="ann"))
+    stops = [each.action.id for each in harness.settle() if isinstance(each, r.ActionIssued)]
     for name in ("n1", "n2"):
-        desk.take(s.NodeLeft(node=name, incarnation=1, life="a"))
-    desk.settle()
-    assert desk.state.requests["q1"].state == "done"
-    desk.take(ActionResult(id=stops[0], outcome="done"))
-    assert "ClusterReopened" not in next_life(desk)
-    assert not closed(desk)
-    desk.take(ActionResult(id=stops[1], outcome="done"))
-    assert closed(desk)
-    assert "ClusterReopened" in next_life(desk)
+        harness.take(s.NodeLeft(node=name, incarnation=1, life="a"))
+    harness.settle()
+    assert harness.state.requests["q1"].state == "done"
+    harness.take(ActionResult(id=stops[0], outcome="done"))
+    assert "ClusterReopened" not in next_life(harness)
+    assert not closed(harness)
+    harness.take(ActionResult(id=stops[1], outcome="done"))
+    assert closed(harness)
+    assert "ClusterReopened" in next_life(harness)

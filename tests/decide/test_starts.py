@@ -15,7 +15,7 @@ from runner.simulate.gangs import phase_seconds
 from runner.simulate.training import Training
 from runner.simulate.world import World
 from runner.store.memory.store import MemoryStore
-from tests.decide.script import runbooks
+from tests.decide.scenario import runbooks
 
 NODES, SLOTS = 64, 8
 PHASES = ("import", "connect", "build", "load", "first_step")

@@ -24,7 +24,7 @@ from runner.history.ledger import Ledger
 from runner.simulate.world import World
 from runner.store.memory.faults import Faults
 from runner.store.memory.store import MemoryStore
-from tests.decide.script import Scenario, parse_text
+from tests.decide.scenario import Scenario, parse_text
 
 CLUSTER = ClusterSpec(name="sim", state="state", local=LocalNodes(nodes=2, slots=2, spares=1))
 ONE_RUN = """# One run on two nodes, and a spare.

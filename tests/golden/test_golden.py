@@ -21,7 +21,7 @@ from runner.history.ledger import Ledger
 from runner.history.lineage import lineage
 from runner.history.timeline import story
 from runner.store.protocol import MAX_LARGE_BYTES
-from tests.decide.script import scenarios
+from tests.decide.scenario import scenarios
 
 HERE = Path(__file__).parent
 RELEASES = sorted(path.parent for path in HERE.glob("*/means.json"))

@@ -18,7 +18,7 @@ from runner.facts.messages import records as r
 from runner.rootcause.fingerprints import fingerprint
 
 
-def strike(
+def report_failure(
     decision: Decision, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
 ) -> None:
     """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
@@ -30,7 +30,7 @@ def strike(
     reached = who.pop("step", None)
     best = max(run.best_step, attempt.last_step or 0, reached if isinstance(reached, int) else 0)
     if known is not None and known.is_live and known.attempt == attempt.attempt:
-        _echo(decision, known, fault=fault, evidence=evidence, who=who)
+        _amend_existing(decision, known, fault=fault, evidence=evidence, who=who)
         if awaits_probe(known.fault) and not awaits_probe(fault):
             # The diagnosis goes on, the gang cannot.
             end_attempt(decision, run, incident=known, outcome="crashed")
@@ -60,13 +60,15 @@ def strike(
     _answer(decision, run, attempt, incident, reason=evidence, reached=best)
 
 
-def _fruitless(decision: Decision, run: Run, attempt: Attempt, *, reached: int) -> int:
+def _attempts_without_progress(
+    decision: Decision, run: Run, attempt: Attempt, *, reached: int
+) -> int:
     """Count the attempts in a row that made no progress, this one included; 0 when this one did."""
     progressed = reached > attempt.best_before or run.has_proved_itself(decision.now)
     return 0 if progressed else run.fruitless_attempts + 1
 
 
-def _echo(
+def _amend_existing(
     decision: Decision, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
 ) -> None:
     """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
@@ -102,7 +104,7 @@ def respond_or_stop(
 ) -> None:
     """Answer what ends this attempt, or give up if it is one too many without progress."""
     best = max(run.best_step, attempt.last_step or 0) if reached is None else reached
-    fruitless = _fruitless(decision, run, attempt, reached=best)
+    fruitless = _attempts_without_progress(decision, run, attempt, reached=best)
     limit = run.spec.max_attempts_without_progress
     if fruitless >= limit:
         tried = f"{fruitless} attempts in a row ended without a new step (limit {limit})"

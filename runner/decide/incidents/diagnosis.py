@@ -26,19 +26,19 @@ FRESH_SECONDS = 120.0
 LEAST_CONFIDENCE = 0.5
 
 
-def on_lines_matched(decision: Decision, said: LinesMatched) -> None:
+def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
     """Judge the lines of one node together with those of the nodes that spoke before it."""
-    incident = _incident_of(decision.state, said.attempt)
+    incident = _incident_of(decision.state, lines_read.attempt)
     if incident is None:
         return
     # Whatever a line says of its node: ours is the one that sent it. Files of one name stand on every node.
     known_places = {place_of(match) for match in incident.matches}
     new = tuple(
         match
-        for match in (replace(match, node=said.node) for match in said.matches)
+        for match in (replace(match, node=lines_read.node) for match in lines_read.matches)
         if not is_echo(match, incident) and place_of(match) not in known_places
     )
-    steps = [replace(step, file=f"{said.node} {step.file}") for step in said.steps]
+    steps = [replace(step, file=f"{lines_read.node} {step.file}") for step in lines_read.steps]
     verdict = verdict_on([*incident.matches, *new], steps)
     if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
         return
@@ -119,11 +119,11 @@ def cause_of(verdict: Verdict) -> Cause:
 
 
 def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> None:
-    """Something struck a gang: lines it did not live through, and whatever hardware said, may be why."""
+    """Something struck a gang: lines it did not live through, and whatever hardware reported, may be why."""
     lines = [
         kept.match
         for kept in attempt.kept
-        if _may_have_struck(kept, incident, reached=reached, now=decision.now)
+        if _may_explain(kept, incident, reached=reached, now=decision.now)
     ]
     verdict = verdict_on(lines)
     if verdict is None or is_same(cause := cause_of(verdict), incident.cause):
@@ -138,9 +138,7 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
             )
 
 
-def _may_have_struck(
-    kept: PendingEvidence, incident: Incident, *, reached: int, now: float
-) -> bool:
+def _may_explain(kept: PendingEvidence, incident: Incident, *, reached: int, now: float) -> bool:
     """Whether a line can tell of what struck: it was told just now, or its hardware is where the first rank died."""
     if is_echo(kept.match, incident):
         return False

@@ -7,7 +7,7 @@ run has passed the step in a later attempt. A page that says anything else is an
 from __future__ import annotations
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.attribution import strike
+from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.ladder import next_rung, respond
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Incident, Run
 from runner.facts.faults import Finding
@@ -21,7 +21,7 @@ MAX_EVIDENCE = 6
 MAX_WATCHED = 20
 
 
-def on_noted(decision: Decision, finding: Finding) -> None:
+def on_finding(decision: Decision, finding: Finding) -> None:
     """Take what a detector says of a gang that goes on."""
     attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
@@ -91,7 +91,7 @@ def open_watched(
         if attempt.state == "asked":
             # it ends by itself, with a checkpoint
             return None
-        strike(
+        report_failure(
             decision,
             run,
             attempt,
@@ -132,7 +132,7 @@ def on_replicas(decision: Decision, said: ReplicasDisagree) -> None:
     ranks = [rank for rank in said.ranks if 0 <= rank < size * len(attempt.nodes)]
     nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
     odd = f"ranks {ranks} differ from their peers" if ranks else "nobody can say who is wrong"
-    on_noted(
+    on_finding(
         decision,
         Finding(
             fault="replicas_disagree",
@@ -179,7 +179,7 @@ def forget(decision: Decision) -> None:
             _resolve(decision, incident, reason)
 
 
-def begin_anew(decision: Decision, attempt: Attempt) -> None:
+def on_attempt_running(decision: Decision, attempt: Attempt) -> None:
     """Another attempt of a run is up that reports no steps: nothing it does could ever show that an older incident is over."""
     run = decision.run_of(attempt.attempt)
     for incident in decision.state.incidents.values() if not run.reports_steps else ():

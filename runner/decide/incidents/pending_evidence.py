@@ -27,15 +27,15 @@ MANY_NODES = 3
 SHARED = ("storage", "fabric")
 
 
-def on_lines_kept(decision: Decision, said: LinesMatched) -> None:
+def on_pending_lines(decision: Decision, lines_read: LinesMatched) -> None:
     """Keep lines of a gang that lives; what hardware says is judged a moment later, unless the gang dies of it before."""
-    attempt = decision.state.attempt_of(said.attempt)
-    if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != said.epoch:
+    attempt = decision.state.attempt_of(lines_read.attempt)
+    if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != lines_read.epoch:
         return
     told = {diagnosis.place_of(kept.match) for kept in attempt.kept}
     new = tuple(
         match
-        for match in (replace(match, node=said.node) for match in said.matches)
+        for match in (replace(match, node=lines_read.node) for match in lines_read.matches)
         if diagnosis.place_of(match) not in told
     )
     if not new:
@@ -45,7 +45,7 @@ def on_lines_kept(decision: Decision, said: LinesMatched) -> None:
     )
     decision.add(
         r.EvidenceRecorded(
-            attempt=said.attempt, matches=new, step=said.last_step, judge_at=judge_at
+            attempt=lines_read.attempt, matches=new, step=lines_read.last_step, judge_at=judge_at
         )
     )
 
@@ -103,9 +103,11 @@ def _judge(
                 diagnosis.diagnose(decision, known, cause, lines)
             return
         if known.fault == verdict.fault:
-            said = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
+            evidence = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
             decision.add(
-                r.IncidentAmended(incident=known.incident, evidence=said, attempt=attempt.attempt)
+                r.IncidentAmended(
+                    incident=known.incident, evidence=evidence, attempt=attempt.attempt
+                )
             )
             return
     finding = Finding(

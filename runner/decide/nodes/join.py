@@ -7,7 +7,7 @@ refused hardware is known under any name.
 from __future__ import annotations
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.attribution import strike
+from runner.decide.incidents.attribution import report_failure
 from runner.decide.nodes import drain, hardware
 from runner.decide.nodes.predicates import free_state, has_left, is_up, live_attempt
 from runner.decide.nodes.probes import leave_correlated_silence
@@ -172,7 +172,9 @@ def _place(
                 reason = "agent back without its ranks"
                 decision.add(r.NodeChanged(node=node.node, state="active", reason=reason))
             evidence = f"{node.node} came back (incarnation {joined.incarnation}) without its ranks"
-            strike(decision, run, attempt, fault="rank_crash", evidence=evidence, node=node.node)
+            report_failure(
+                decision, run, attempt, fault="rank_crash", evidence=evidence, node=node.node
+            )
         return
     unchecked = node is None or not same or node.unchecked or node.state in NEVER_CHECKED
     unchecked = unchecked or node is None or node.incarnation == 0
@@ -209,4 +211,6 @@ def on_node_left(decision: Decision, left: NodeLeft) -> None:
         and not decision.state.closing
     ):
         evidence = f"{node.node} left on purpose"
-        strike(decision, live[0], live[1], fault="rank_crash", evidence=evidence, node=node.node)
+        report_failure(
+            decision, live[0], live[1], fault="rank_crash", evidence=evidence, node=node.node
+        )

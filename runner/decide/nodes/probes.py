@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from runner.decide.decision import Decision
-from runner.decide.incidents.attribution import respond_or_stop, strike
+from runner.decide.incidents.attribution import report_failure, respond_or_stop
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import failure_domains
 from runner.decide.nodes.predicates import free_state, live_attempt
@@ -38,7 +38,7 @@ def on_node_silent(decision: Decision, finding: Finding) -> None:
     decision.add(r.NodeChanged(node=node.node, state="suspect", reason=finding.evidence))
     live = live_attempt(decision, node)
     if live is not None and live[1].state in ("launching", "running"):
-        strike(
+        report_failure(
             decision,
             live[0],
             live[1],

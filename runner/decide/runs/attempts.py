@@ -6,7 +6,7 @@ import math
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
-from runner.decide.incidents.attribution import strike
+from runner.decide.incidents.attribution import report_failure
 from runner.decide.incidents.hangs import amend_with_missing_ranks, own_rank_stacks
 from runner.decide.incidents.ladder import end_attempt, end_run
 from runner.decide.nodes.hardware import record_hardware_fault
@@ -52,7 +52,7 @@ def on_ranks_started(decision: Decision, started: RanksStarted) -> None:
         decision.add(
             r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned")
         )
-        non_fatal.begin_anew(decision, attempt)
+        non_fatal.on_attempt_running(decision, attempt)
 
 
 def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
@@ -72,7 +72,7 @@ def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
     mark = fingerprint(fault, stderr_tail=said)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
     run = decision.run_of(attempt.attempt)
-    strike(
+    report_failure(
         decision,
         run,
         attempt,
@@ -95,7 +95,7 @@ def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
     return since + cluster.device_release_seconds + start_seconds
 
 
-def strike_overdue(decision: Decision, run: Run, attempt: Attempt) -> None:
+def fail_overdue_launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     """End a launch in which nodes neither started their ranks nor said why.
 
     They are out until they have passed their checks, unless most nodes are like them: then it is something that they share.
@@ -103,18 +103,18 @@ def strike_overdue(decision: Decision, run: Run, attempt: Attempt) -> None:
     missing = [name for name in attempt.nodes if name not in attempt.launched]
     seconds = decision.now - (attempt.launched_at or decision.now)
     evidence = f"{listed(missing)} started no ranks for {seconds:.0f} s, and did not say why"
-    are_to_blame = 2 * len(missing) <= len(attempt.nodes)
-    for node in [decision.state.nodes[name] for name in missing if are_to_blame]:
+    are_at_fault = 2 * len(missing) <= len(attempt.nodes)
+    for node in [decision.state.nodes[name] for name in missing if are_at_fault]:
         if node.state == "active":
             decision.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
             record_hardware_fault(decision, node, fault="launch_failed", evidence=evidence)
-    strike(
+    report_failure(
         decision,
         run,
         attempt,
         fault="launch_failed",
         evidence=evidence,
-        node=missing[0] if are_to_blame else None,
+        node=missing[0] if are_at_fault else None,
         fingerprint=fingerprint("launch_failed", stderr_tail="overdue"),
     )
 
@@ -192,7 +192,7 @@ def on_rank_exited(decision: Decision, exited: RankExited) -> None:
     if attempt.state not in RUNNING or exited.exit_code == EXIT_FINISHED:
         return
     fault = "settings_refused" if exited.exit_code == EXIT_REFUSED else "rank_crash"
-    strike(
+    report_failure(
         decision,
         run,
         attempt,
@@ -238,13 +238,13 @@ def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
         )
     )
     if attempt is not None and gone.stacks:
-        _note_stacks(decision, attempt)
+        _record_stacks(decision, attempt)
     if attempt is not None:
         amend_with_missing_ranks(decision, attempt, gone.node, stands)
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
         run = decision.run_of(attempt.attempt)
-        strike(
+        report_failure(
             decision,
             run,
             attempt,
@@ -255,7 +255,7 @@ def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
         )
 
 
-def _note_stacks(decision: Decision, attempt: Attempt) -> None:
+def _record_stacks(decision: Decision, attempt: Attempt) -> None:
     """Say once where the stacks of ranks that hung are; how many of each node is in the nodes' own words."""
     incident = decision.state.incidents.get(attempt.incident or "")
     run = decision.run_of(attempt.attempt)
@@ -304,7 +304,7 @@ def on_hang(decision: Decision, finding: Finding) -> None:
     attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
         return
-    strike(
+    report_failure(
         decision,
         decision.run_of(attempt.attempt),
         attempt,
@@ -342,7 +342,7 @@ def on_prepared(decision: Decision, action: Action, result: ActionResult) -> Non
             end_run(decision, run, state="failed", reason=reason)
             decision.page(f"run {run.spec.name}: {reason}", run=run.run)
         return
-    checkpoint_trust.note_survey(decision, run, result.detail)
+    checkpoint_trust.record_survey(decision, run, result.detail)
     chosen = result.detail.get("chosen") or {}
     decision.add(
         r.AttemptPrepared(

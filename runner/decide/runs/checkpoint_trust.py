@@ -53,7 +53,7 @@ def on_verified(decision: Decision, action: Action, result: ActionResult) -> Non
     decision.page(f"checkpoint at step {known.step} refused: {result.message}", run=run.run)
 
 
-def note_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> None:
+def record_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> None:
     """Keep what the look at the checkpoint folder before a launch found."""
     for item in detail.get("refused", ()):
         checkpoint = _found(item, Trust.REFUSED)

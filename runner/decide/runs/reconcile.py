@@ -26,8 +26,8 @@ from runner.decide.runs.attempts import (
     EXIT_FINISHED,
     EXIT_STOPPED,
     RUNNING,
+    fail_overdue_launch,
     launch_limit,
-    strike_overdue,
 )
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run
 from runner.facts.actions import NodeTask, PrepareAttempt
@@ -38,7 +38,7 @@ from runner.facts.messages import records as r
 CHECKED, NEEDED = "being checked", "may need now"
 
 
-def unsettled(decision: Decision) -> Iterator[Run]:
+def undecided(decision: Decision) -> Iterator[Run]:
     """Yield the runs of which `settle` may have something to say: asked after every input, of hundreds of them."""
     is_calm, cluster = not (decision.state.closing or decision.leaving), decision.policy.cluster
     for run in decision.state.runs.values():
@@ -90,7 +90,7 @@ def _settle_between(decision: Decision, run: Run) -> None:
             _wait(decision, run, choice)
         return
     for other in choice.withdraw:
-        _yield_to(decision, other, run)
+        _withdraw_for(decision, other, run)
     if choice.withdraw:
         return
     nodes = choice.nodes
@@ -149,7 +149,7 @@ def _are_checked(decision: Decision) -> bool:
     return any(node.state == "checking" and not node.check_tries for node in nodes)
 
 
-def _yield_to(decision: Decision, other: Run, run: Run) -> None:
+def _withdraw_for(decision: Decision, other: Run, run: Run) -> None:
     """Withdraw what a run planned and has not launched: its nodes go to one of higher priority."""
     assert other.attempt is not None
     reason = f"its nodes are needed by {called(run)}"
@@ -166,7 +166,9 @@ def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
     parts = [
         f"needs {run.spec.nodes} nodes, {len(choice.usable)} usable ({listed(choice.usable) or 'none'})",
         holders_of_nodes(decision.state, run),
-        f"{listed(checked)} {verb} {CHECKED}" if checked else _meant(choice) or "no spare left",
+        f"{listed(checked)} {verb} {CHECKED}"
+        if checked
+        else _reserved_for_others(choice) or "no spare left",
     ]
     reason = "; ".join(part for part in parts if part)
     still = run.state == "waiting" and run.reason.endswith(CHECKED) and reason.endswith(CHECKED)
@@ -183,7 +185,7 @@ def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
             )
 
 
-def _meant(choice: Allocation) -> str:
+def _reserved_for_others(choice: Allocation) -> str:
     """Say for whom spares are left alone that this run would take."""
     if not choice.meant:
         return ""
@@ -245,7 +247,7 @@ def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
     if decision.records:
         return
     if decision.now >= launch_limit(decision.state, decision.policy.cluster, run):
-        strike_overdue(decision, run, attempt)
+        fail_overdue_launch(decision, run, attempt)
         return
     if attempt.state in RUNNING and wanted is not None and _may_be_asked(attempt, wanted):
         _ask_to_stop(decision, run, attempt, wanted=wanted)

@@ -48,10 +48,10 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     for record in entry.records:
         apply_record(state, record)
     if isinstance(entry.input, Signal):
-        _heard_from(state, entry.input)
+        _update_source(state, entry.input)
 
 
-def _heard_from(state: State, signal: Signal) -> None:
+def _update_source(state: State, signal: Signal) -> None:
     """Record a node's newest signal. A displaced agent's signals must not make the current agent's look stale."""
     if signal.sequence > 0 and is_current_agent(state.nodes.get(signal.node), signal):
         source = state.sources.setdefault(signal.node, Source())

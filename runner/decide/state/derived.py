@@ -57,7 +57,7 @@ class DerivedState:
     def wake_at(self) -> float | None:
         """Return the earliest time at which something is due that no signal will announce; it may have passed."""
         if self._wakes is None:
-            self._wakes = (self._work_out_wake_at(),)
+            self._wakes = (self._compute_wake_at(),)
         return self._wakes[0]
 
     def watch(self) -> WatchList:
@@ -66,13 +66,13 @@ class DerivedState:
         Where only runs have changed, its nodes and their lives are the same objects as before.
         """
         if self._watch is None:
-            watch, before = self._work_out_watch(), self._watched_before
+            watch, before = self._compute_watch(), self._watched_before
             if watch.nodes == before.nodes and watch.lives == before.lives:
                 watch = replace(watch, nodes=before.nodes, lives=before.lives)
             self._watch = self._watched_before = watch
         return self._watch
 
-    def _work_out_wake_at(self) -> float | None:
+    def _compute_wake_at(self) -> float | None:
         times: list[float] = []
         cluster = self._cluster
         for run in self._state.runs.values():
@@ -112,7 +112,7 @@ class DerivedState:
         ]
         return min(due, default=None)
 
-    def _work_out_watch(self) -> WatchList:
+    def _compute_watch(self) -> WatchList:
         nodes, lost, left, lives = [], [], [], {}
         for node in self._state.nodes.values():
             if node.state in WATCHED:

@@ -13,12 +13,12 @@ from runner.facts.messages import signals as s
 from runner.facts.messages.requests import StartRun
 from runner.facts.specs.cluster import ClusterSpec, LocalNodes
 from runner.facts.specs.run import RunSpec
-from tests.decide.script import runbooks
+from tests.decide.scenario import runbooks
 
 CLUSTER = ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2), checks=())
 
 
-class Desk:
+class ControllerHarness:
     """A controller to which agents report in."""
 
     def __init__(self) -> None:
@@ -54,39 +54,39 @@ class Desk:
         return found
 
 
-def training_desk(**spec: Any) -> Desk:
-    """Return a desk with one run of two nodes and four ranks, unless `spec` says otherwise, which is up."""
-    desk = Desk()
+def training_harness(**spec: Any) -> ControllerHarness:
+    """Return a harness with one run of two nodes and four ranks, unless `spec` says otherwise, which is up."""
+    harness = ControllerHarness()
     for node in ("n1", "n2"):
-        desk.join(node, life=f"life-{node}", slots=spec.get("ranks_per_node", 2))
+        harness.join(node, life=f"life-{node}", slots=spec.get("ranks_per_node", 2))
     given = {"name": "a", "nodes": 2, "ranks_per_node": 2, "command": ("true",)}
     run = RunSpec(**{**given, "working_directory": "/", **spec})
-    desk.take(StartRun(id="q1", by="me", spec=run))
-    launch(desk)
-    return desk
+    harness.take(StartRun(id="q1", by="me", spec=run))
+    launch(harness)
+    return harness
 
 
-def launch(desk: Desk) -> Attempt:
+def launch(harness: ControllerHarness) -> Attempt:
     """Carry out whatever is asked for until the next gang is up; return its attempt."""
-    desk.settle()
+    harness.settle()
     for _ in range(3):
-        for action in list(desk.state.actions.values()):
+        for action in list(harness.state.actions.values()):
             detail = {"port": 29500, "address": "127.0.0.1"}
-            desk.take(ActionResult(id=action.action.id, outcome="done", detail=detail))
-        desk.settle()
-    attempt = desk.state.runs[1].attempt
+            harness.take(ActionResult(id=action.action.id, outcome="done", detail=detail))
+        harness.settle()
+    attempt = harness.state.runs[1].attempt
     assert attempt is not None
     for node in attempt.nodes:
         epoch, name = attempt.epoch, attempt.attempt
-        desk.take(s.RanksStarted(node=node, incarnation=1, epoch=epoch, attempt=name))
-    desk.settle()
+        harness.take(s.RanksStarted(node=node, incarnation=1, epoch=epoch, attempt=name))
+    harness.settle()
     assert attempt.state == "running"
     return attempt
 
 
-def exited(desk: Desk, *, node: str, rank: int, **fields: Any) -> s.RankExited:
+def exited(harness: ControllerHarness, *, node: str, rank: int, **fields: Any) -> s.RankExited:
     """Make the word that a rank of the run's attempt has died."""
-    attempt = desk.state.runs[1].attempt
+    attempt = harness.state.runs[1].attempt
     assert attempt is not None
     given = {"epoch": attempt.epoch, "attempt": attempt.attempt, "exit_code": 1}
     return s.RankExited(node=node, incarnation=1, rank=rank, **{**given, **fields})

@@ -1,4 +1,4 @@
-"""Noise that fits the state gets deep into it: nothing raises, what must hold holds, and the journal says it all.
+"""RandomFaults that fits the state gets deep into it: nothing raises, what must hold holds, and the journal says it all.
 
 `test_random_streams` draws inputs without looking; here they are picked from what there is, stale and doubled ones among them.
 """
@@ -17,7 +17,7 @@ from runner.facts import wire
 from runner.history.ledger import Ledger
 from runner.history.lineage import lineage
 from runner.history.timeline import story
-from tests.decide.noise import DEEDS, Noise
+from tests.decide.random_faults import DEEDS, RandomFaults
 
 NUMBERS = st.integers(0, 999)
 STREAMS = st.lists(
@@ -29,32 +29,32 @@ STREAMS = st.lists(
 NUM_LONG = 60 * int(os.environ.get("STOKER_SOAK", "1"))
 
 
-def play(deeds: list[tuple[int, int, int]]) -> Noise:
-    """Start with a cluster whose nodes have joined, then let the noise begin."""
-    noise = Noise()
+def play(deeds: list[tuple[int, int, int]]) -> RandomFaults:
+    """Start with a cluster whose nodes have joined, then let the faults begin."""
+    faults = RandomFaults()
     for pick in range(4):
-        noise.join(pick, 10)
-    noise.ask(1, 8)
+        faults.join(pick, 10)
+    faults.ask(1, 8)
     for which, pick, how in deeds:
-        DEEDS[which](noise, pick, how)
-    return noise
+        DEEDS[which](faults, pick, how)
+    return faults
 
 
 @given(STREAMS)
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_noise_breaks_nothing(deeds: list[tuple[int, int, int]]) -> None:
     """Random inputs, valid and not, never make a decision fail, and break no invariant (they are checked per entry)."""
-    noise = play(deeds)
-    state = noise.state
+    faults = play(deeds)
+    state = faults.state
     assert state.decision_failures == 0
     replayed = State()
-    for entry in noise.entries:
+    for entry in faults.entries:
         apply_entry(replayed, wire.decode(wire.encode(entry)))
     assert wire.encode(replayed) == wire.encode(state)
-    noise.turns.snapshot()
-    again = noise.recovered()
+    faults.turns.snapshot()
+    again = faults.recovered()
     assert wire.encode(again.controller.state) == wire.encode(state)
-    assert again.ledger.dump() == noise.turns.ledger.dump()
+    assert again.ledger.dump() == faults.turns.ledger.dump()
 
 
 def test_long_noise_breaks_nothing() -> None:
@@ -65,22 +65,22 @@ def test_long_noise_breaks_nothing() -> None:
             (dice.randrange(len(DEEDS)), dice.randrange(1000), dice.randrange(1000))
             for _ in range(250)
         ]
-        noise = play(deeds)
-        assert noise.state.decision_failures == 0
-        assert wire.encode(noise.recovered().controller.state) == wire.encode(noise.state)
+        faults = play(deeds)
+        assert faults.state.decision_failures == 0
+        assert wire.encode(faults.recovered().controller.state) == wire.encode(faults.state)
 
 
 @given(STREAMS)
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_the_history_of_noise_can_be_told(deeds: list[tuple[int, int, int]]) -> None:
     """Story, lineage and ledger fold any journal, and the ledger's seconds add up."""
-    noise = play(deeds)
-    story(noise.entries)
+    faults = play(deeds)
+    story(faults.entries)
     ledger = Ledger()
-    for entry in noise.entries:
+    for entry in faults.entries:
         ledger.apply(entry)
     for run in ledger.runs:
-        lineage(noise.entries, run)
-        summary = ledger.summary(run, noise.now)
+        lineage(faults.entries, run)
+        summary = ledger.summary(run, faults.now)
         total = summary.productive_seconds + sum(summary.lost_seconds.values())
         assert abs(total - summary.wall_seconds) < 1e-6

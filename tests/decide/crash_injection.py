@@ -21,7 +21,7 @@ from runner.simulate.world import World
 from runner.store.memory.faults import Faults, StoreFault
 from runner.store.memory.store import MemoryStore
 from tests.decide.invariants import Watching, check_end
-from tests.decide.script import Scenario
+from tests.decide.scenario import Scenario
 
 # Until then every story on the same cluster and with the same runs goes alike, but for deeds that come sooner.
 START_SECONDS = 2.0
@@ -153,12 +153,12 @@ def inject_all(
     except BaseException as error:
         if faults.own is None:
             raise
-        _tell(
+        _report(
             faults,
             Branch(place=faults.own, ending=None, failure=f"{type(error).__name__}: {error}"),
         )
     if faults.own is not None:
-        _tell(
+        _report(
             faults, Branch(place=faults.own, ending=expected, num_recoveries=world.supervisor.life)
         )
     failures = []
@@ -174,7 +174,7 @@ def inject_all(
     )
 
 
-def _tell(faults: Branching, branch: Branch) -> NoReturn:
+def _report(faults: Branching, branch: Branch) -> NoReturn:
     """Tell the parent what came of this child, and end it without anything a process does at its end."""
     try:
         with contextlib.suppress(OSError), open(faults.pipe, "wb") as pipe:

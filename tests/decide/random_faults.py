@@ -1,6 +1,6 @@
-"""Noise: inputs that fit the state, and inputs that do not (stale, repeated, about nobody), taken by the real turns.
+"""RandomFaults: inputs that fit the state, and inputs that do not (stale, repeated, about nobody), taken by the real turns.
 
-A `Noise` is a cluster without machines: whoever drives it chooses what comes in, by small numbers that pick from what there is.
+A `RandomFaults` is a cluster without machines: a test chooses what comes in, by small numbers that pick from what there is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from runner.journal.journal import Journal
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.decisions import DecisionLog
 from tests.decide.invariants import Books
-from tests.decide.script import runbooks
+from tests.decide.scenario import runbooks
 
 NODES = ("n1", "n2", "n3", "n4")
 STRANGERS = ("n9", "x")
@@ -48,9 +48,9 @@ FINDINGS: tuple[Fault, ...] = (
 
 
 def policy() -> Policy:
-    """Make a small cluster with short limits, so that deadlines pass among the noise."""
+    """Make a small cluster with short limits, so that deadlines pass among the faults."""
     cluster = ClusterSpec(
-        name="noise",
+        name="faults",
         state="state",
         local=LocalNodes(nodes=3, slots=2, spares=1),
         hard_cap_seconds=40.0,
@@ -60,13 +60,13 @@ def policy() -> Policy:
     return Policy(cluster=cluster, runbooks=runbooks())
 
 
-class Noise:
+class RandomFaults:
     """A controller behind its turns, and a journal whose every entry is checked as it comes."""
 
     def __init__(self) -> None:
         self.policy = policy()
         self.store = MemoryStore()
-        self.lease = self.store.acquire_lease("supervisor", "noise", ttl_seconds=1e9)
+        self.lease = self.store.acquire_lease("supervisor", "faults", ttl_seconds=1e9)
         self.books = Books(policy=self.policy)
         self.entries: list[r.JournalEntry] = []
         self.now = 100.0
@@ -140,7 +140,7 @@ class Noise:
 
     # ---- what can come in -------------------------------------------------------------------------------------------
 
-    def let_time_pass(self, pick: int, _: int) -> None:
+    def pass_time(self, pick: int, _: int) -> None:
         """Let time pass, and take the deadline that has come."""
         self.now += (0.01, 0.5, 2.0, 6.0, 15.0, 45.0)[pick % 6]
         wake_at = self.turns.controller.wake_at()
@@ -238,10 +238,10 @@ class Noise:
         if how % 4:
             self.report(pick, 25)
 
-    def stand_still(self, pick: int, _: int) -> None:
+    def pause_supervisor(self, pick: int, _: int) -> None:
         """Let the supervisor stand still."""
         self.now += pick % 30
-        self.take(r.SupervisorPaused(seconds=float(pick % 30), reason="noise"))
+        self.take(r.SupervisorPaused(seconds=float(pick % 30), reason="faults"))
 
     def end_gang(self, pick: int, how: int) -> None:
         """Let all ranks of an attempt end alike, as after a stop or at the goal."""
@@ -330,7 +330,7 @@ class Noise:
             )
         )
 
-    def hear(self, pick: int, how: int) -> None:
+    def send_heartbeats(self, pick: int, how: int) -> None:
         """Let a node speak again, or many fall silent, or those of a domain."""
         if how % 8 == 1:
             names = NODES[pick % 3 :][: 1 + how % 3]
@@ -427,31 +427,31 @@ class Noise:
             self._note(entry)
 
 
-Deed = Callable[[Noise, int, int], None]
+Deed = Callable[[RandomFaults, int, int], None]
 DEEDS: tuple[Deed, ...] = (
-    Noise.let_time_pass,
-    Noise.let_time_pass,
-    Noise.answer,
-    Noise.answer,
-    Noise.answer,
-    Noise.join,
-    Noise.join,
-    Noise.leave,
-    Noise.start_ranks,
-    Noise.bring_up,
-    Noise.bring_up,
-    Noise.stand_still,
-    Noise.end_gang,
-    Noise.end_rank,
-    Noise.clear,
-    Noise.clear,
-    Noise.report,
-    Noise.find,
-    Noise.hear,
-    Noise.ask,
-    Noise.ask,
-    Noise.ask_about_node,
-    Noise.notice,
-    Noise.repeat,
-    Noise.restart,
+    RandomFaults.pass_time,
+    RandomFaults.pass_time,
+    RandomFaults.answer,
+    RandomFaults.answer,
+    RandomFaults.answer,
+    RandomFaults.join,
+    RandomFaults.join,
+    RandomFaults.leave,
+    RandomFaults.start_ranks,
+    RandomFaults.bring_up,
+    RandomFaults.bring_up,
+    RandomFaults.pause_supervisor,
+    RandomFaults.end_gang,
+    RandomFaults.end_rank,
+    RandomFaults.clear,
+    RandomFaults.clear,
+    RandomFaults.report,
+    RandomFaults.find,
+    RandomFaults.send_heartbeats,
+    RandomFaults.ask,
+    RandomFaults.ask,
+    RandomFaults.ask_about_node,
+    RandomFaults.notice,
+    RandomFaults.repeat,
+    RandomFaults.restart,
 )
