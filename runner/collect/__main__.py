@@ -1,6 +1,7 @@
 """`python -m runner.collect`: the log reader of an agent, which sends requests to its standard input and reads its standard output.
 
-It is a process of low priority, so hostile text harms it alone, and no restart of ranks waits for it. It ends with its agent.
+It is a process of low priority, so hostile text harms it alone, and no restart of ranks waits for
+it. It ends with its agent.
 """
 
 from __future__ import annotations
@@ -26,11 +27,13 @@ from runner.facts.messages.log_search import (
     SearchResult,
 )
 
-# Shortest time between two polls of the logs; chosen: a line reaches the journal within a tenth of a second.
+# Shortest time between two polls of the logs; chosen: a line reaches the journal within a tenth of
+# a second.
 POLL_SECONDS = 0.05
 # Of the end of each file; chosen: a cause stands near the end.
 MAX_FILE_BYTES = 4 * 1024 * 1024
-# Matches in a result, and characters of each, since thousands of nodes may report one failure; chosen.
+# Matches in a result, and characters of each, since thousands of nodes may report one failure;
+# chosen.
 MAX_MATCHES, MAX_TEXT = 10, 300
 # Of a message, for the fields around the matches.
 SPARE_BYTES = 8 * 1024

@@ -1,13 +1,14 @@
-"""Diagnosis: logs of one run, read from front to back, become verdicts. What a command does offline, and agents do bit by bit.
+"""Diagnosis: the logs of one run, read from their start, become verdicts. A command does so offline, an agent part by part.
 
-What is kept does not grow with the logs: matches are folded (`scan`), of steps only the furthest is remembered.
+Memory does not grow with the logs: matches beyond a limit are counted (`scan`), and of steps only
+the furthest is stored.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -18,16 +19,17 @@ from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
+from runner.facts.messages.signals import StepRecord
 from runner.rootcause.correlation import correlate, telling
 from runner.rootcause.signatures import SIGNATURES, Signature
 
-# at the beginning of a file, to see whether it is text; chosen
+# At the start of a file, to tell text from binary data; chosen.
 PROBED_BYTES = 4096
-# of zero bytes among them, from which on it is not; chosen
-BINARY_SHARE = 0.05
-# lines of one signature in one file that are told; chosen
-ALIKE = 2
-# incidents of one log's numbers that are kept; chosen
+# Ratio of zero bytes among them above which it is binary; chosen.
+BINARY_RATIO = 0.05
+# Matches of one signature in one file that are returned; chosen.
+MAX_REPEATS = 2
+# Numeric incidents of one log; chosen.
 MAX_NUMERIC = 100
 _RANK_IN_NAME = re.compile(
     r"(?<![a-z])(?<!lora[_\-.])(?<!node[_\-.])(?<!local[_\-.])(?<!low[_\-.])rank[_\-. ]?(\d+)(?!\d)",
@@ -36,7 +38,7 @@ _RANK_IN_NAME = re.compile(
 
 
 class Diagnosis:
-    """Judges the logs of one run together."""
+    """Diagnoses the logs of one run together."""
 
     def __init__(
         self,
@@ -45,9 +47,9 @@ class Diagnosis:
         own_format: str | None = None,
         signatures: Sequence[Signature] = SIGNATURES,
     ) -> None:
-        """`own_format`: a pattern for the lines in which the trainer tells its steps. Raises UserError for one that is wrong.
+        """`own_format`: a pattern for the trainer's lines with a step; raises UserError for a wrong one.
 
-        `engine`, where it is given, was made for these signatures and this format.
+        `engine`, if given, was made for these signatures and this format.
         """
         self._engine = engine or engine_for(signatures, own_format)
         self._signatures = signatures
@@ -55,7 +57,7 @@ class Diagnosis:
         self.logs: list[Log] = []
 
     def log(self, name: str, *, rank: int | None = None) -> Log:
-        """Begin with another file; `rank`: whose it is, where its lines and its name do not say."""
+        """Begin another file. `rank`: its writer, where neither its lines nor its name state it."""
         scan = Scan(
             name,
             signatures=self._signatures,
@@ -66,31 +68,31 @@ class Diagnosis:
         return self.logs[-1]
 
     def verdicts(self) -> list[Verdict]:
-        """Return what is wrong, the root cause first; nothing for a healthy run."""
+        """Return the verdicts, the root cause first; none for a healthy run."""
         matches = [match for log in self.logs for match in log.matches]
         return correlate(matches, [log.furthest for log in self.logs if log.furthest is not None])
 
-    def scanned(self, most: int, *, text: int) -> ScannedLogs:
-        """Return what a supervisor is told of these logs: at most so many lines, those that name a cause first.
+    def scanned(self, max_matches: int, *, text: int) -> ScannedLogs:
+        """Return matches and steps for a supervisor: `max_matches` at most, those that name a cause first.
 
         `text`: the most characters of each.
         """
         steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
         every = telling((match for log in self.logs for match in log.matches), steps)
-        told: Counter[tuple[str, str]] = Counter()
+        num: Counter[tuple[str, str]] = Counter()
         matches = []
         for match in every:
-            told[match.file, match.signature] += 1
-            if told[match.file, match.signature] <= ALIKE:
+            num[match.file, match.signature] += 1
+            if num[match.file, match.signature] <= MAX_REPEATS:
                 matches.append(match)
         order = sorted(range(len(matches)), key=lambda number: _importance(matches[number], number))
-        kept = sorted(order[:most])
-        cut = (replace(matches[number], text=matches[number].text[:text]) for number in kept)
+        chosen = sorted(order[:max_matches])
+        cut = (replace(matches[number], text=matches[number].text[:text]) for number in chosen)
         return ScannedLogs(matches=tuple(cut), steps=steps)
 
     @property
     def warnings(self) -> list[str]:
-        """What people should know of the input."""
+        """Defects of the input."""
         return [f"{log.name}: {warning}" for log in self.logs for warning in log.warnings]
 
 
@@ -110,12 +112,12 @@ class Log:
 
     @property
     def num_bytes(self) -> int:
-        """How much was read."""
+        """Bytes read."""
         return self._scan.num_bytes
 
     @property
     def warnings(self) -> Sequence[str]:
-        """What people should know of this file."""
+        """Defects of this file."""
         if self.is_binary:
             return ["this is no text; it was not looked at"]
         if not self.num_bytes:
@@ -123,37 +125,34 @@ class Log:
         return self._numerics.warnings
 
     def feed(self, block: bytes) -> None:
-        """Take more bytes in."""
+        """Add bytes."""
         if not self.num_bytes:
-            block = block.lstrip(
-                b"\0"
-                # a hole: the file was cut while its writer went on where it was
-            )
+            # A hole: the file was truncated while its writer continued at its old offset.
+            block = block.lstrip(b"\0")
             probed = block[:PROBED_BYTES]
-            self.is_binary = probed.count(0) > BINARY_SHARE * len(probed)
+            self.is_binary = probed.count(0) > BINARY_RATIO * len(probed)
         if not self.is_binary:
-            for found in self._scan.feed(block):
-                self._take(found)
+            self._add(self._scan.feed(block))
 
     def finish(self) -> None:
-        """Take in a last line without an end."""
-        for found in self._scan.finish():
-            self._take(found)
+        """Add a last line without an end."""
+        self._add(self._scan.finish())
 
-    def _take(self, found: ScannedLine) -> None:
-        if found.match is not None:
-            match = found.match
-            if match.rank is None and self._rank is not None:
-                match = replace(match, rank=self._rank)
-            self.matches.append(match)
-        if found.record is not None:
-            step = found.record.step
-            if self.furthest is None or step > self.furthest.step:
-                self.furthest = LoggedStep(file=self.name, line=found.line, step=step)
-            for finding in self._numerics.judge(found.record):
-                self._note(finding, found.line)
+    def _add(self, lines: Iterable[ScannedLine]) -> None:
+        for line in lines:
+            if line.match is not None:
+                rank = self._rank if line.match.rank is None else line.match.rank
+                self.matches.append(replace(line.match, rank=rank))
+            if line.record is not None:
+                self._add_step(line.record, line.line)
 
-    def _note(self, finding: NumericFinding, line: int) -> None:
+    def _add_step(self, record: StepRecord, line: int) -> None:
+        if self.furthest is None or record.step > self.furthest.step:
+            self.furthest = LoggedStep(file=self.name, line=line, step=record.step)
+        for finding in self._numerics.judge(record):
+            self._add_finding(finding, line)
+
+    def _add_finding(self, finding: NumericFinding, line: int) -> None:
         if finding.severity != "incident" or self._num_numeric >= MAX_NUMERIC:
             return
         self._num_numeric += 1
@@ -174,6 +173,6 @@ class Log:
 
 
 def _importance(match: Match, number: int) -> tuple[bool, int, int]:
-    """Order matches: what names a rank, then what names a fault, the deepest layer first, and of each the first word."""
+    """Order matches: those that name a rank, then those that name a fault, the deepest layer first, each in the order of lines."""
     is_plain = match.weight != "names" and not match.role
     return (is_plain, 0 if match.role else LAYERS.index(match.layer), number)

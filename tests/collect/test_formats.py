@@ -30,7 +30,7 @@ def said(reading: Reading | None) -> dict[str, float]:
 
 def look(line: str) -> dict[str, float]:
     """Read one line afresh."""
-    return said(MetricLines().look(line))
+    return said(MetricLines().parse(line))
 
 
 def read_all(lines: list[str]) -> list[StepRecord]:
@@ -43,7 +43,7 @@ def read_all(lines: list[str]) -> list[StepRecord]:
 def test_a_sample_says_what_it_holds(known: Format) -> None:
     """Every format's sample is read whole, by that format, and its mark matches it."""
     metrics = MetricLines()
-    assert said(metrics.look(known.sample)) == pytest.approx(dict(known.holds), rel=1e-9)
+    assert said(metrics.parse(known.sample)) == pytest.approx(dict(known.holds), rel=1e-9)
     assert metrics.name == known.name
     assert re.search(known.mark, known.sample)
     record = known.read(known.sample)
@@ -98,7 +98,7 @@ def test_real_lines_say_what_people_read_in_them() -> None:
         pytest.skip(f"{path} is not there: it belongs to whoever judges, not to the project")
     for row in map(json.loads, path.read_text().splitlines()):
         metrics = MetricLines()
-        readings = [found for line in row["lines"] if (found := metrics.look(line))]
+        readings = [found for line in row["lines"] if (found := metrics.parse(line))]
         assert len(readings) == len(row["expected"]), row["id"]
         for reading, expected in zip(readings, row["expected"], strict=True):
             wanted = {FIELDS.get(name, name): value for name, value in expected.items()}
@@ -120,7 +120,7 @@ def test_lines_of_errors_hold_no_step() -> None:
         "saving checkpoint at iteration    1000 to /data/checkpoints",
         "",
     ):
-        assert MetricLines().look(line) is None, line
+        assert MetricLines().parse(line) is None, line
 
 
 def test_names_and_spellings_that_are_seen_in_the_field() -> None:
@@ -291,7 +291,7 @@ def test_a_line_without_a_step_makes_no_record() -> None:
     """Its numbers are told, its step is not made up, and it is counted."""
     metrics = MetricLines()
     line = "{'loss': 1.5, 'learning_rate': 2e-05, 'epoch': 0.25}"
-    reading = metrics.look(line)
+    reading = metrics.parse(line)
     assert reading == Reading(epoch=0.25, numbers={"loss": 1.5, "lr": 2e-5})
     assert metrics.read(line) is None
     assert metrics.num_unnumbered == 1

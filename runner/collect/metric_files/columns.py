@@ -1,4 +1,4 @@
-"""Columns of metric files: what their names mean, and how a row of them becomes a step record."""
+"""Columns of metric files: the meanings of their names, and step records of their rows."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 from runner.collect.step_formats.name_value_pairs import NAMES, normal
 from runner.facts.messages.signals import StepRecord
 
-# its logarithm is a loss
+# Its logarithm is a loss.
 PERPLEXITY = "perplexity"
 SKIPPED = "skipped"
-# goes into `Sample.extra`
+# It goes into `Sample.extra`.
 ACTIVATION_NORM = "activation_norm"
-# Names beyond those of metric lines: what exports and dashboards call the same things. In small letters, "_" for spaces.
+# Names beyond those of metric lines, of exports and dashboards. In lower case, "_" for spaces.
 MORE_NAMES: Mapping[str, tuple[str, ...]] = {
     "step": ("_step", "trainer/global_step", "train/global_step", "update", "updates", "n_iter"),
     "loss": ("train/lm_loss", "train/loss_step", "lm-loss-training/lm_loss", "training/loss"),
@@ -43,7 +43,7 @@ MORE_NAMES: Mapping[str, tuple[str, ...]] = {
         *("final_layer_activation_norm", "activation_norm_mean"),
     ),
 }
-# Every name -> the field it fills, its factor, and how much better known it is than others of that field.
+# Name -> its field, its factor, and its rank among the names of that field: the lowest counts.
 _MEANINGS: dict[str, tuple[str, float, int]] = {
     name: (field_name, 1.0, 1000 + place)
     for field_name, names in MORE_NAMES.items()
@@ -60,7 +60,7 @@ RECORD_FIELDS = tuple(name for name in NAMES if name != "step")
 
 
 class Sample(NamedTuple):
-    """A record, the place it was read from, and metrics that a record has no field for."""
+    """A record, its place in the file, and metrics without a field in the record."""
 
     record: StepRecord
     where: str
@@ -68,8 +68,8 @@ class Sample(NamedTuple):
 
 
 @dataclass(slots=True)
-class Complaints:
-    """What was wrong with a file: each kind once, with its first place and how often."""
+class FileWarnings:
+    """Defects of a file: each kind once, with its first place and its number."""
 
     _kinds: dict[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -78,7 +78,7 @@ class Complaints:
         first, count = self._kinds.get(kind, (where, 0))
         self._kinds[kind] = (first, count + 1)
 
-    def told(self) -> list[str]:
+    def sentences(self) -> list[str]:
         """Return a sentence for each kind."""
         return [
             f"{kind}{f' ({first})' if first else ''}"
@@ -89,30 +89,31 @@ class Complaints:
 
 
 def meaning(name: str) -> tuple[str, float, int] | None:
-    """Return the field that a column fills, the factor of its unit and its rank among names; None: it is none of ours.
+    """Return the field of a column, the factor of its unit and its rank among names; None: it has no meaning here.
 
-    Exports of dashboards put the run's name before, and add smallest and largest values, which are left out.
+    Exports of dashboards put the run's name before, and add smallest and largest values, which are
+    left out.
     """
     plain = normal(name.strip("\"' ").rpartition(" - ")[2]).removesuffix("_smoothed")
     return _MEANINGS.get(plain)
 
 
 class Columns:
-    """Makes records of rows. Which column fills a field is settled by the first one that does."""
+    """Makes records of rows. The first column that fills a field is used for all rows."""
 
-    def __init__(self, complaints: Complaints) -> None:
-        self.complaints = complaints
-        # field -> the column in use
+    def __init__(self, warnings: FileWarnings) -> None:
+        self.warnings = warnings
+        # Field -> the column in use.
         self.names: dict[str, str] = {}
         self._factors: dict[str, float] = {}
-        # column -> field; None: not used
+        # Column -> field; None: unused.
         self._fields: dict[str, str | None] = {}
         self._ranks: dict[str, int] = {}
         self._num_rows = 0
         self._is_numbering = False
 
-    def know(self, names: Iterable[str], where: str) -> None:
-        """Settle what columns mean: the best known name of each field counts, also over one that came before."""
+    def add_names(self, names: Iterable[str], where: str) -> None:
+        """Assign columns to fields: the best known name of each field counts, also over an earlier column."""
         for name in names:
             if name in self._fields:
                 continue
@@ -123,7 +124,7 @@ class Columns:
             field_name, factor, rank = known
             if field_name in self.names:
                 kind = f"several columns mean {field_name}: {self.names[field_name]!r} and {name!r}; the better known one counts"
-                self.complaints.add(kind, where)
+                self.warnings.add(kind, where)
                 if rank >= self._ranks[field_name]:
                     continue
                 self._fields[self.names[field_name]] = None
@@ -132,8 +133,8 @@ class Columns:
             self._ranks[field_name] = rank
 
     def sample(self, row: Mapping[str, Any], where: str) -> Sample | None:
-        """Read one row; None: it holds nothing that is known."""
-        self.know(row, where)
+        """Read one row; None: it has no known metric."""
+        self.add_names(row, where)
         values: dict[str, float] = {}
         for name, cell in row.items():
             field_name = self._fields.get(name)
@@ -158,13 +159,13 @@ class Columns:
         if step is not None and math.isfinite(step) and not self._is_numbering:
             return int(step)
         if "step" in self.names and not self._is_numbering:
-            self.complaints.add(
+            self.warnings.add(
                 f"a row without a number in {self.names['step']!r} is left out", where
             )
             return None
         if not self._is_numbering:
             self._is_numbering = True
-            self.complaints.add("no column holds the step: samples are numbered from 1", where)
+            self.warnings.add("no column holds the step: samples are numbered from 1", where)
         return self._num_rows
 
     def _number(self, cell: Any, name: str, where: str) -> float | None:
@@ -182,5 +183,5 @@ class Columns:
         try:
             return float(text.replace(",", "") if "," in text else text)
         except ValueError:
-            self.complaints.add(f"column {name!r} holds what is no number, left out", where)
+            self.warnings.add(f"column {name!r} holds what is no number, left out", where)
             return None

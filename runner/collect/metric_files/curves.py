@@ -1,7 +1,7 @@
 """Metric files as step records: CSV, JSON (lines, a list, Trainer's log history), and folders of TensorBoard events.
 
-A file of people's is taken as it is. What cannot be read is left out and told once, with its first place; nothing of it raises, and
-nothing is made up but the numbers of samples in a file that has no steps.
+Files of any origin are read. Unreadable parts are left out with one warning for each kind and its
+first place; nothing raises. Only samples of a file without steps are numbered here.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from runner.collect.metric_files.columns import Columns, Complaints, Sample
+from runner.collect.metric_files.columns import Columns, FileWarnings, Sample
 from runner.collect.metric_files.tensorboard import EventsDamaged, Scalar, scalars
 
 __all__ = ["Curve", "Sample", "curves_in"]
 
-# by which a file's form is known; chosen
+# By which a file's form is recognised; chosen.
 HEAD_CHARACTERS = 64 << 10
-# characters of a line that are read; chosen
+# Characters of a line; chosen.
 MAX_LINE = 1 << 20
-# of a JSON document that is no list of lines; chosen
+# Of a JSON document that is no list of lines; chosen.
 MAX_DOCUMENT_BYTES = 256 << 20
-# of JSON objects within one another, whose names are joined by "/"; chosen
+# Of nested JSON objects, whose names are joined by "/"; chosen.
 MAX_DEPTH = 3
-# stands in the name of every TensorBoard file
+# It is part of the name of every TensorBoard file.
 EVENTS = "tfevents"
 DELIMITERS = (",", "\t", ";")
 
@@ -38,22 +38,22 @@ class Curve:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._complaints = Complaints()
-        self._columns = Columns(self._complaints)
+        self._warnings = FileWarnings()
+        self._columns = Columns(self._warnings)
         self.num_samples = 0
 
     @property
     def columns(self) -> dict[str, str]:
-        """Return field -> the column, key or tag that it is read from."""
+        """Return field -> its column, key or tag."""
         return dict(self._columns.names)
 
     @property
     def warnings(self) -> list[str]:
-        """Return what was wrong, each kind once."""
-        return self._complaints.told()
+        """Return the defects, each kind once."""
+        return self._warnings.sentences()
 
     def samples(self) -> Iterator[Sample]:
-        """Read in the order of the file; whatever is wrong with it becomes a warning."""
+        """Read in the order of the file; a defect becomes a warning."""
         try:
             for sample in self._read():
                 self.num_samples += 1
@@ -65,10 +65,10 @@ class Curve:
                 if self.num_samples
                 else f"cannot be read ({reason}); give the path of a CSV or JSON-lines file, or a folder of TensorBoard events"
             )
-            self._complaints.add(what, "")
+            self._warnings.add(what, "")
         if not self.num_samples and not self.warnings:
             kind = "holds no metric that is known: name columns step, loss, grad_norm"
-            self._complaints.add(kind, "")
+            self._warnings.add(kind, "")
 
     def _read(self) -> Iterator[Sample]:
         if self.path.is_dir() or EVENTS in self.path.name:
@@ -77,10 +77,10 @@ class Curve:
         with self.path.open(encoding="utf-8-sig", errors="replace", newline="") as stream:
             head = stream.read(HEAD_CHARACTERS)
             if not head.strip():
-                self._complaints.add("is empty", "")
+                self._warnings.add("is empty", "")
             elif "\0" in head.lstrip().split("\n", 1)[0]:
                 kind = "is no text: give CSV, JSON lines or TensorBoard events"
-                self._complaints.add(kind, "")
+                self._warnings.add(kind, "")
             elif head.lstrip()[0] in "{[":
                 yield from self._read_json(stream, head)
             else:
@@ -97,9 +97,9 @@ class Curve:
         names = _cells(header, delimiter)
         if all(_is_number(name) for name in names):
             kind = "has no line of names: write one, such as step,loss,grad_norm, above the numbers"
-            self._complaints.add(kind, f"line {number}")
+            self._warnings.add(kind, f"line {number}")
             return
-        self._columns.know(names, f"line {number}")
+        self._columns.add_names(names, f"line {number}")
         for number, line in lines:
             cells = _cells(line, delimiter)
             where = f"line {number}"
@@ -108,9 +108,9 @@ class Curve:
                     kind = (
                         f"a line does not have the {len(names)} columns of the first one, left out"
                     )
-                    self._complaints.add(kind, where)
+                    self._warnings.add(kind, where)
                 continue
-            # written again by a run that was resumed
+            # A resumed run wrote the names again.
             if cells == names:
                 continue
             sample = self._columns.sample(dict(zip(names, cells, strict=True)), where)
@@ -118,20 +118,18 @@ class Curve:
                 yield sample
 
     def _lines(self, stream: TextIO) -> Iterator[tuple[int, str]]:
-        """Return numbered lines that say something, without comments."""
+        """Return numbered lines that are neither empty nor comments."""
         for number in itertools.count(1):
             line = stream.readline(MAX_LINE)
             if not line:
                 return
             if len(line) == MAX_LINE and not line.endswith("\n"):
-                self._complaints.add(
-                    f"a line is longer than {MAX_LINE} characters", f"line {number}"
-                )
+                self._warnings.add(f"a line is longer than {MAX_LINE} characters", f"line {number}")
                 while line and not line.endswith("\n"):
                     line = stream.readline(MAX_LINE)
                 continue
             if "\0" in line or "\ufffd" in line:
-                self._complaints.add("a line is no text, left out", f"line {number}")
+                self._warnings.add("a line is no text, left out", f"line {number}")
             elif line.strip() and not line.lstrip().startswith("#"):
                 yield number, line.rstrip("\r\n")
 
@@ -143,7 +141,7 @@ class Curve:
             try:
                 document = json.loads(text)
             except ValueError as error:
-                self._complaints.add(f"is no JSON: {error}", "")
+                self._warnings.add(f"is no JSON: {error}", "")
                 return
             rows: Iterator[tuple[str, Mapping[str, Any]]]
             rows = ((f"entry {at}", row) for at, row in enumerate(_rows_of(document), 1))
@@ -161,12 +159,12 @@ class Curve:
             try:
                 row = json.loads(line)
             except (ValueError, RecursionError):
-                self._complaints.add("a line is no JSON, left out", where)
+                self._warnings.add("a line is no JSON, left out", where)
                 continue
             if isinstance(row, dict):
                 yield where, row
             else:
-                self._complaints.add("a line is no JSON object, left out", where)
+                self._warnings.add("a line is no JSON object, left out", where)
 
     def _read_events(self) -> Iterator[Sample]:
         """Read the event files of one folder, oldest first: a run that was resumed has written several."""
@@ -175,7 +173,7 @@ class Curve:
             files = sorted(path for path in self.path.iterdir() if EVENTS in path.name)
             if not files:
                 kind = "is a folder without TensorBoard event files: name the metric file itself"
-                self._complaints.add(kind, "")
+                self._warnings.add(kind, "")
         for path in files:
             for step, group in itertools.groupby(self._scalars(path), key=lambda one: one.step):
                 row: dict[str, Any] = {"step": step}
@@ -190,7 +188,7 @@ class Curve:
             with path.open("rb") as stream:
                 yield from scalars(stream)
         except EventsDamaged as error:
-            self._complaints.add(f"is damaged, and read up to there: {error}", path.name)
+            self._warnings.add(f"is damaged, and read up to there: {error}", path.name)
 
 
 def curves_in(path: Path) -> list[Curve]:
@@ -239,7 +237,7 @@ def _rows_of(document: Any) -> list[Mapping[str, Any]]:
 
 
 def _flat(row: Mapping[str, Any], before: str = "", depth: int = 1) -> Iterator[tuple[str, Any]]:
-    """Name what objects within objects hold as dashboards do: train/loss."""
+    """Name values of nested objects as dashboards do: train/loss."""
     for name, value in row.items():
         if isinstance(value, Mapping) and depth < MAX_DEPTH:
             yield from _flat(value, f"{before}{name}/", depth + 1)

@@ -1,8 +1,9 @@
 """TensorBoard's event files: scalars by tag and step, read without TensorBoard.
 
-A file is a row of records: length (8 bytes, little endian), its checksum, the data, its checksum (CRC-32C, rotated and offset as
-TFRecord has it). Data is a protobuf `Event`, of which step, tag and one number are read, as `simple_value` or as a tensor of one
-element. Sources: tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto,
+A file is a row of records: length (8 bytes, little endian), its checksum, the data, its checksum
+(CRC-32C, rotated and offset as TFRecord has it). Data is a protobuf `Event`, of which step, tag and
+one number are read, as `simple_value` or as a tensor of one element. Sources:
+tensorflow/core/lib/io/record_writer.h, tensorflow/core/util/event.proto,
 tensorflow/core/framework/{summary,tensor}.proto.
 """
 
@@ -13,13 +14,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import BinaryIO
 
-# a longer one is damage; chosen
+# A longer record is damaged; chosen.
 MAX_RECORD_BYTES = 64 << 20
-# images, graphs and histograms are longer, and left out unread; chosen
+# Longer ones are images, graphs and histograms, which are skipped; chosen.
 MAX_SCALAR_BYTES = 64 << 10
-# of TFRecord
+# Of TFRecord.
 _MASK_DELTA = 0xA282EAD8
-# CRC-32C's polynomial, reflected
+# CRC-32C's polynomial, reflected.
 _CASTAGNOLI = 0x82F63B78
 
 
@@ -83,7 +84,7 @@ def _record(stream: BinaryIO) -> bytes | None:
     tail = stream.read(4)
     if len(data) < length or len(tail) < 4:
         raise EventsDamaged(f"it ends within the record at byte {start}")
-    # What is long holds no scalar: its checksum would take seconds and tell nothing that is used.
+    # A long record holds no scalar, and its checksum would take seconds.
     if length <= MAX_SCALAR_BYTES and masked_crc32c(data) != struct.unpack("<I", tail)[0]:
         raise EventsDamaged(f"the record at byte {start} does not fit its checksum")
     return data
@@ -109,9 +110,9 @@ def _scalars_of(event: bytes) -> Iterator[Scalar]:
             yield Scalar(tag=tag, step=step, value=found)
 
 
-# DT_FLOAT, DOUBLE, INT32, INT64, HALF
+# DT_FLOAT, DOUBLE, INT32, INT64, HALF.
 _DTYPES = {1: "f", 2: "d", 3: "i", 9: "q", 19: "e"}
-# float_val, double_val; packed or one by one
+# float_val, double_val; packed or one by one.
 _LISTS = {5: "f", 6: "d"}
 
 

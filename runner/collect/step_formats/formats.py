@@ -1,8 +1,9 @@
-"""Metric lines of foreign trainers, unchanged: which format a log is in is found out from its lines.
+"""Metric lines of foreign trainers: the format of a log is recognised by its lines.
 
-No two formats read the same line (`tests/collect/test_formats.py`), so the format that matched last is tried first and the order
-does not matter. A line is read from its end: of a progress bar drawn over and over, the last picture counts. A line without a step
-has numbers (`look`), but makes no record (`read`): steps are not made up, only counted in `num_unnumbered`.
+No two formats read the same line (`tests/collect/test_formats.py`), so the format that matched last
+is tried first and the order does not matter. A line is read from its end: the last state of a
+progress bar counts. A line without a step has numbers (`parse`), but makes no record (`read`): it
+is counted in `num_unnumbered`.
 """
 
 from __future__ import annotations
@@ -19,42 +20,42 @@ from runner.facts.specs.metric_pattern import OWN_GROUPS, pattern_problem
 
 __all__ = ["FORMATS", "OWN_GROUPS", "Format", "MetricLines", "Reading", "own_format"]
 
-# characters of a line, or of one picture of a progress bar, that are read; chosen, not measured
+# Characters of a line, or of one state of a progress bar; chosen, not measured.
 MAX_SEGMENT = 4_000
-# pictures of a progress bar that are looked at, the last ones; chosen, not measured
+# States of a progress bar that are read, the last ones; chosen, not measured.
 MAX_SEGMENTS = 50
-# a progress bar of tqdm
+# A progress bar of tqdm.
 BAR = re.compile(r"\|\s*(\d+)/\d+ \[")
-# of all of them together: hostile text keeps nobody busy; chosen
+# Of all of them together, so that hostile text takes little time; chosen.
 MAX_CHARACTERS = 4 * MAX_SEGMENT
 
 
 class MetricLines:
-    """Reads the metric lines of one log. `own`: a pattern of the user's own; then it alone counts. Raises UserError.
+    """Reads the metric lines of one log. `own`: a pattern of the user, which then is the only format. Raises UserError.
 
-    `name` is that of the format in use; None: no line was of any yet.
+    `name` is that of the format in use; None: no line matched yet.
     """
 
     def __init__(self, own: str | None = None) -> None:
         formats = FORMATS if own is None else (own_format(own),)
         self._formats = {known.name: (re.compile(known.mark), known) for known in formats}
         self.name: str | None = None
-        # lines with numbers and without a step
+        # Lines with numbers and without a step.
         self.num_unnumbered = 0
-        # what a block said so far, and whose it is
+        # Format and values of the current block.
         self._block: tuple[str, Reading] | None = None
 
     def read(self, text: str) -> StepRecord | None:
-        """Read one line; None: it tells of no step."""
-        reading = self.look(text)
+        """Read one line; None: it has no step."""
+        reading = self.parse(text)
         if reading is None:
             return None
         if reading.step is None:
             self.num_unnumbered += 1
         return reading.record()
 
-    def look(self, text: str) -> Reading | None:
-        """Read one line, whether or not it bears a step; None: it is no metric line."""
+    def parse(self, text: str) -> Reading | None:
+        """Parse one line, with or without a step; None: it is no metric line."""
         text = plain(text)
         left = MAX_CHARACTERS
         for segment in reversed(text.rsplit("\r", MAX_SEGMENTS)):
@@ -78,7 +79,7 @@ class MetricLines:
         return None
 
     def _in_block(self, known: Format, reading: Reading) -> Reading:
-        """Add a line of a block to those before: the step stands in the first, and all numbers so far are told again."""
+        """Add a line to its block, whose first line holds the step; return all numbers of the block so far."""
         if reading.step is not None:
             self._block = (known.name, reading)
             return reading
@@ -91,7 +92,7 @@ class MetricLines:
 
 
 def own_format(pattern: str) -> Format:
-    """Make a format of a person's own regular expression. Raises UserError that names what is wrong and what is known."""
+    """Make a format of the user's regular expression. Raises UserError that names the error and the known groups."""
     if wrong := pattern_problem(pattern):
         raise UserError(f"metric pattern '{pattern}' {wrong}")
     compiled = re.compile(pattern)

@@ -1,8 +1,8 @@
-"""Shapes: lines of one trainer differ in their numbers only, so where each number goes is learned once and not read anew.
+"""Line shapes: a trainer's lines differ in their numbers only, so the field of each number is learned once.
 
-What a format's own reading says is the truth; a shape only remembers it. It is used after it has agreed with several lines, it is
-checked against the reading once in a while for ever, and one disagreement ends it. A line whose numbers leave any doubt about
-which of them is which (two are equal) teaches nothing.
+A format's parser is the truth, and a shape a cache of it: used after it agreed with several lines,
+compared again with every CHECKED_EVERY-th line, and dropped at the first difference. A line with
+two equal numbers is ambiguous, so no shape is learned of it.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from dataclasses import dataclass
 
 from runner.facts.messages.signals import StepRecord
 
-# lines of a shape, before it is used; chosen
+# Lines of a shape before it is used; chosen.
 AGREED = 3
-# lines, from then on; chosen
+# Lines between two checks from then on; chosen.
 CHECKED_EVERY = 64
-# of one log; chosen
+# Of one log; chosen.
 MAX_SHAPES = 256
-# characters: longer lines are no metric lines of any known trainer; chosen
+# Characters: known trainers write no longer metric lines; chosen.
 MAX_LINE = 2000
-# Signs stay in the shape: what is below zero may mean something else.
+# Signs are part of the shape: a negative number may mean something else.
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d*)?(?:[eE][-+]?\d+)?")
 _FACTORS = (1.0, 1e-3, 1e-6, 1e-2, 1e3, 1e6, 1e9, 1e12)
 
 
 @dataclass(slots=True)
 class _Shape:
-    """Where the numbers of a line go: (field, place among the numbers of the line, factor)."""
+    """The fields of a line's numbers: (field, index among the line's numbers, factor)."""
 
     places: tuple[tuple[str, int, float], ...]
     num_agreed: int = 0
@@ -38,15 +38,15 @@ class _Shape:
 
 
 class Shapes:
-    """Remembers how the lines of one log are read."""
+    """Caches how the lines of one log are parsed."""
 
     def __init__(self, read: Callable[[str], StepRecord | None]) -> None:
-        """`read`: what lines are taken to say."""
+        """`read`: the format's parser."""
         self._read = read
         self._known: dict[str, _Shape] = {}
 
     def read(self, text: str) -> StepRecord | None:
-        """Return what `read` would."""
+        """Return the same as `read`."""
         if len(text) > MAX_LINE:
             return self._read(text)
         outline = _NUMBER.sub("#", text)
@@ -57,9 +57,9 @@ class Shapes:
             return self._read(text)
         shape.num_used += 1
         if shape.num_agreed >= AGREED and shape.num_used % CHECKED_EVERY:
-            return _made(shape, text)
+            return _apply(shape, text)
         record = self._read(text)
-        if record == _made(shape, text):
+        if record == _apply(shape, text):
             shape.num_agreed += 1
         else:
             shape.is_wrong = True
@@ -75,7 +75,7 @@ class Shapes:
 
 
 def _places(record: StepRecord, text: str) -> tuple[tuple[str, int, float], ...] | None:
-    """Find which number of the line each field of a record is; None where that is not certain."""
+    """Return which number of the line each field of a record is; None: it is ambiguous."""
     values = [_value(number) for number in _NUMBER.findall(text)]
     places = []
     for name in StepRecord.__struct_fields__:
@@ -84,19 +84,19 @@ def _places(record: StepRecord, text: str) -> tuple[tuple[str, int, float], ...]
             continue
         if value is True or not isinstance(value, int | float):
             return None
-        found = [
+        candidates = [
             (name, place, factor)
             for place, number in enumerate(values)
             for factor in _FACTORS
             if number and number * factor == value
         ]
-        if len(found) != 1:
+        if len(candidates) != 1:
             return None
-        places.append(found[0])
+        places.append(candidates[0])
     return tuple(places)
 
 
-def _made(shape: _Shape, text: str) -> StepRecord | None:
+def _apply(shape: _Shape, text: str) -> StepRecord | None:
     numbers = _NUMBER.findall(text)
     fields: dict[str, float | int] = {}
     for name, place, factor in shape.places:

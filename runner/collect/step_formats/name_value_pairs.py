@@ -1,7 +1,8 @@
-"""Reading a metric line: pairs of names and numbers in it, and what the names that trainers use mean.
+"""Name-value pairs of a metric line, and the meanings of the names that trainers use.
 
-Numbers are taken as printed, in the units of StepRecord. Steps are not counted anew: a trainer that counts from 0 has a step 0.
-Some trainers print tokens and FLOPs per device, which a line cannot tell by itself: `Format.per_device` says so.
+Numbers are as printed, in the units of StepRecord. Steps are not renumbered: a trainer that counts
+from 0 has a step 0. Some trainers print tokens and FLOPs per device, which the line does not state:
+`Format.per_device` does.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _NUMBER = (
 )
 _UNIT = r"%|(?:TFLOPS|TFLOP/s|[KkMBGT])\b|\s?(?:ms|us|sec|s)\b"
 NUMBER = re.compile(rf"\s*(?P<number>{_NUMBER})(?P<unit>{_UNIT})?")
-# What stands around a number in some trainers: the first of a list, of a dictionary, a tensor.
+# Some trainers wrap a number in a list, a dictionary or a tensor.
 _WRAPPED = r"(?:\[\s*|tensor\(\[?|\{'\w+':\s*)?"
 # "key: 1", "key=1" and "key 1", the key of up to seven words.
 _WORD = r"[A-Za-z(][\w./()\-]*"
@@ -35,8 +36,9 @@ QUOTED = re.compile(
 SCALES = {"%": 0.01, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 SCALES |= {"ms": 1e-3, "us": 1e-6}
 
-# Field -> names for it and what one of their units is in ours; of several in a line the first one here counts. In small letters,
-# with "_" for spaces. Losses of a part (nll, moe, mtp, load balancing) are none of ours.
+# Field -> its names and the factor to its unit; of several names in a line the first one here
+# counts. In lower case, with "_" for spaces. Losses of a part (nll, moe, mtp, load balancing) are
+# left out.
 NAMES: Mapping[str, Mapping[str, float]] = {
     "step": dict.fromkeys(
         (
@@ -120,7 +122,7 @@ NAMES: Mapping[str, Mapping[str, float]] = {
         **dict.fromkeys(("step_time_ms", "step_time_(ms)", "per_step_time"), 1e-3),
     },
 }
-# of metrics, whose spelling is remembered; chosen
+# Of metrics, whose normal spelling is cached; chosen.
 MAX_NAMES = 4096
 _PLACES = {
     name: (field_name, factor, place)
@@ -132,14 +134,14 @@ EPOCHS = ("epoch", "train_epoch")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What one line says: `numbers` by StepRecord's field names. `step` is None where the line bears none."""
+    """The values of one line: `numbers` by StepRecord's field names. `step` is None where the line has none."""
 
     step: int | None = None
     epoch: float | None = None
     numbers: Mapping[str, float] = field(default_factory=dict)
 
     def record(self) -> StepRecord | None:
-        """Make a record of it; None without a step, which is not made up."""
+        """Return the step record; None without a step."""
         if self.step is None:
             return None
         numbers = {name: value for name, value in self.numbers.items() if name != "skipped"}
@@ -147,9 +149,9 @@ class Reading:
 
 
 def number(text: str, factor: float = 1.0) -> float | None:
-    """Read a number: 1.23E+00, nan, Infinity, 1,234, 2.5K, 12 %. A unit that is written outranks `factor`; None: it is none."""
+    """Parse a number: 1.23E+00, nan, Infinity, 1,234, 2.5K, 12 %. A written unit outranks `factor`; None: no number."""
     if "_" not in text:
-        # by far the most frequent: a number and nothing else
+        # The most frequent case by far: a number alone.
         with contextlib.suppress(ValueError):
             return float(text) * factor
     match = NUMBER.match(text)
@@ -169,7 +171,7 @@ def pairs(text: str) -> Iterator[tuple[str, str]]:
 
 
 def columns(text: str) -> Iterator[tuple[str, str]]:
-    """Find "key: 1" between bars, after a first column of any kind: several times faster than looking for pairs anywhere."""
+    """Find "key: 1" between bars, after a first column of any kind: several times faster than `pairs`."""
     first, _, rest = text.partition("|")
     yield from pairs(first)
     for column in rest.split("|"):
@@ -179,7 +181,7 @@ def columns(text: str) -> Iterator[tuple[str, str]]:
 
 
 def quoted(text: str) -> Iterator[tuple[str, str]]:
-    """Find the entries of what looks like a Python dictionary or a JSON object, nested ones too."""
+    """Find the entries of a Python dictionary or a JSON object, nested ones too."""
     return ((match["key"], match["value"]) for match in QUOTED.finditer(text))
 
 
@@ -189,10 +191,10 @@ def normal(key: str) -> str:
     return "_".join(key.lower().split())
 
 
-def gather(
+def reading_of(
     found: Iterator[tuple[str, str]], extra: Mapping[str, tuple[str, float]] | None = None
 ) -> Reading:
-    """Make a reading of pairs. `extra`: what further names mean in this format, (field, factor); they outrank ours."""
+    """Make a reading of pairs. `extra`: further names of this format -> (field, factor), which outrank NAMES."""
     best: dict[str, tuple[int, float]] = {}
     epoch = None
     for key, value in found:
@@ -208,13 +210,13 @@ def gather(
     numbers = {name: read for name, (_, read) in best.items()}
     step = numbers.pop("step", None)
     if numbers.get("mfu_ratio", 0.0) < 0.0:
-        # -100 % says that it is not known
+        # -100 % means unknown.
         del numbers["mfu_ratio"]
     return Reading(step=whole(step), epoch=epoch, numbers=numbers)
 
 
 def whole(step: float | None) -> int | None:
-    """Return a step as a count; None if it is none."""
+    """Return a step as an integer; None: it is no whole number."""
     if step is None or not math.isfinite(step) or step < 0 or step != int(step):
         return None
     return int(step)

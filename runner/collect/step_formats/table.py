@@ -1,7 +1,7 @@
-"""The metric lines that are known: one row per format. Adding one is adding a row with a sample of it.
+"""The known formats of metric lines: one row each, with a sample.
 
-A mark begins where the numbers begin, so what stands before (ranks, times, loggers) is never read. Samples are made up; the shapes
-are those of the trainers named, as of 2025.
+A mark begins where the numbers begin, so what stands before (ranks, times, loggers) is never read.
+Samples are made up; the shapes are those of the trainers named, as of 2025.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from runner.collect.lines import plain
 from runner.collect.step_formats.name_value_pairs import (
     Reading,
     columns,
-    gather,
     number,
     pairs,
     quoted,
+    reading_of,
 )
 from runner.facts.messages.signals import StepRecord
 
 Parse = Callable[[str], Reading | None]
-# spaces and ANSI colours: torchtitan colours what it prints
+# Spaces and ANSI colours: torchtitan colours its lines.
 COLOURS = r"[\s\x1b\[\d;m]*"
 
 
@@ -30,8 +30,9 @@ COLOURS = r"[\s\x1b\[\d;m]*"
 class Format:
     """One kind of line.
 
-    `mark` matches every line of it, and uses nothing that a set engine (hyperscan, re2) cannot do. `parse` reads a line whether or
-    not it bears a step. `holds` is what `sample` says, by StepRecord's field names.
+    `mark` matches every line of it, and uses nothing that a set engine (hyperscan, re2) cannot do.
+    `parse` reads a line whether or not it bears a step. `holds` is what `sample` says, by
+    StepRecord's field names.
     """
 
     name: str
@@ -39,11 +40,11 @@ class Format:
     parse: Parse
     sample: str
     holds: Mapping[str, float]
-    # fields that are printed per device, not for the gang
+    # Fields that are printed per device, not for the gang.
     per_device: tuple[str, ...] = ()
-    # the step stands on a line of its own, before the numbers
+    # The step is on a line of its own, before the numbers.
     block: bool = False
-    # without a step in it, one of a progress bar on the same line counts
+    # Without a step, the one of a progress bar on the same line counts.
     bar: bool = False
 
     def read(self, text: str) -> StepRecord | None:
@@ -66,7 +67,7 @@ def from_mark(
         start = _last(pattern, text)
         if start is None or (unless and unless in text):
             return None
-        reading = gather(scan(text[start:]), extra)
+        reading = reading_of(scan(text[start:]), extra)
         return reading if reading.numbers else None
 
     return parse
@@ -80,7 +81,7 @@ def _last(pattern: re.Pattern[str], text: str) -> int | None:
 
 
 def validation(parse: Parse) -> Parse:
-    """Take what `parse` reads as loss for the loss of a validation, and nothing else but the step."""
+    """Read the loss of `parse` as the loss of a validation, with the step and nothing else."""
 
     def parse_validation(text: str) -> Reading | None:
         reading = parse(text)
@@ -109,11 +110,11 @@ _megatron_pairs = from_mark(MEGATRON, scan=columns)
 
 
 def dictionary(text: str) -> Reading | None:
-    """Read the dictionary that the Trainer of Hugging Face prints. Its last one tells of the whole run: it is no step."""
+    """Read the dictionary that the Trainer of Hugging Face prints. Its last one is of the whole run: it is no step."""
     start = _last(_DICTIONARY, text)
     if start is None or "train_runtime" in text[start:]:
         return None
-    reading = gather(quoted(text[start:]))
+    reading = reading_of(quoted(text[start:]))
     return reading if reading.numbers else None
 
 
@@ -123,7 +124,7 @@ _DICTIONARY = re.compile(DICTIONARY)
 
 
 def llm_c(text: str) -> Reading | None:
-    """Read a line of llm.c, in which three numbers stand before what they are."""
+    """Read a line of llm.c, in which three numbers stand before their names."""
     reading = _llm_c_pairs(text)
     if reading is None:
         return None
@@ -164,7 +165,7 @@ def mmengine(text: str) -> Reading | None:
     match = re.search(MMENGINE, text)
     if match is None:
         return None
-    reading = gather(pairs(text[match.end() :]), {"time": ("step_seconds_max", 1.0)})
+    reading = reading_of(pairs(text[match.end() :]), {"time": ("step_seconds_max", 1.0)})
     return replace(reading, step=int(match[1])) if "loss" in reading.numbers else None
 
 
@@ -172,7 +173,7 @@ MMENGINE = r"Iter\(train\) \[\s*(\d+)/\d+\]"
 
 
 def progress_bar(text: str) -> Reading | None:
-    """Read a progress bar that says it counts steps."""
+    """Read a progress bar that counts steps."""
     reading = _bar_pairs(text)
     found = re.findall(r"\|\s*(\d+)/\d+ \[", text)
     return replace(reading, step=int(found[-1])) if reading and found else None
@@ -183,11 +184,11 @@ _bar_pairs = from_mark(BAR)
 
 
 def neuron(text: str) -> Reading | None:
-    """Read a line of the examples for AWS Trainium, which says epoch and step in parentheses."""
+    """Read a line of the examples for AWS Trainium, with epoch and step in parentheses."""
     match = re.search(NEURON, text)
     if match is None:
         return None
-    reading = gather(pairs(text[match.end(1) + 1 :]))
+    reading = reading_of(pairs(text[match.end(1) + 1 :]))
     return replace(reading, step=int(match[1])) if "loss" in reading.numbers else None
 
 
@@ -195,7 +196,7 @@ NEURON = r"LOG \w{3} [\w :]+ - \(\d+, (\d+)\) step_loss :"
 
 
 def overflow(text: str) -> Reading | None:
-    """Read DeepSpeed's word that it skips a step: the loss scale from now on; which step it was, it does not say."""
+    """Read DeepSpeed's line on a skipped step: it has the next loss scale, and no step."""
     match = re.search(OVERFLOW, text)
     if match is None:
         return None
@@ -213,7 +214,7 @@ def composer(text: str) -> Reading | None:
     if header is not None:
         return Reading(step=int(header[1]))
     match = re.search(COMPOSER, text)
-    reading = gather(pairs(text[match.start() + 5 :]), _COMPOSER) if match else Reading()
+    reading = reading_of(pairs(text[match.start() + 5 :]), _COMPOSER) if match else Reading()
     return replace(reading, step=None) if reading.numbers else None
 
 
@@ -237,7 +238,7 @@ def olmo(text: str) -> Reading | None:
     match = re.search(OLMO, text)
     if match is None:
         return None
-    reading = gather(pairs(text[match.start() :].replace(" (group 0)", "")))
+    reading = reading_of(pairs(text[match.start() :].replace(" (group 0)", "")))
     return replace(reading, step=None) if reading.numbers else None
 
 
@@ -249,14 +250,14 @@ OLMO = (
 
 
 def any_pairs(text: str) -> Reading | None:
-    """Read a line of a trainer nobody told us of: it names a step and a loss, and is of no format that is known."""
+    """Read a line of an unknown trainer: it names a step and a loss, and is of no known format."""
     if any(pattern.search(text) for pattern in _OTHERS):
         return None
     match = _PAIRS.search(text)
     if match is None:
         return None
     found = [(_step_name(key), value) for key, value in pairs(text)]
-    reading = gather(iter(found))
+    reading = reading_of(iter(found))
     return reading if reading.step is not None and _has_loss(reading) else None
 
 
@@ -265,7 +266,7 @@ def _has_loss(reading: Reading) -> bool:
 
 
 def _step_name(key: str) -> str:
-    """Take words of a logger off the name of a step ("INFO step"); steps of something else keep their name."""
+    """Remove a logger's words from the name of a step ("INFO step"); steps of something else keep their name."""
     words = key.lower().split()
     if words[-1] not in _STEPS or len(words) == 1 or any(word in _OTHER_STEPS for word in words):
         return key
@@ -415,7 +416,7 @@ KNOWN: tuple[Format, ...] = (
         bar=True,
     ),
     Format(
-        # metaseq, fairseq, LLaMA-Factory, and whoever prints JSON
+        # metaseq, fairseq, LLaMA-Factory, and others that print JSON
         name="json",
         mark=_JSON,
         parse=from_mark(_JSON, scan=quoted),

@@ -1,7 +1,7 @@
-"""Wake-ups: the kernel says when something was written where logs lie (inotify), so that logs at rest cost nothing.
+"""Wakeups: the kernel reports writes in the folders of logs (inotify), so that unchanged logs cost nothing.
 
-Where it does not say so (another system, its limits, a file system that other machines write to),
-logs are looked at all the same, more often.
+Without it (another system, its limits, a file system that other machines write to), logs are polled
+more often.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-# without types
+# It has no types.
 _library: Any = None
-# not Linux, or no libc that has it
+# On other systems than Linux, or without a libc that has inotify, it cannot be imported.
 with contextlib.suppress(ImportError, OSError):
     _library = importlib.import_module("inotify_simple")
 
@@ -23,38 +23,38 @@ _READ_BYTES = 64 * 1024
 
 
 class Wakeups:
-    """Tells of writes in some folders. `is_active`: it does, for all of them."""
+    """Watches folders for writes. `is_active`: it watches all of them."""
 
     def __init__(self, folders: Iterable[Path]) -> None:
-        self._notes: Any = None
+        self._inotify: Any = None
         try:
-            self._notes = _library.INotify(nonblocking=True)
+            self._inotify = _library.INotify(nonblocking=True)
             flags = _library.flags
             for folder in folders:
-                self._notes.add_watch(folder, flags.MODIFY | flags.CREATE | flags.MOVED_TO)
+                self._inotify.add_watch(folder, flags.MODIFY | flags.CREATE | flags.MOVED_TO)
         except (AttributeError, OSError, TypeError):
-            # AttributeError: there is no such module
+            # AttributeError: the module is missing.
             self.close()
 
     @property
     def is_active(self) -> bool:
-        """Whether writes are told."""
-        return self._notes is not None
+        """Whether writes are reported."""
+        return self._inotify is not None
 
     @property
     def descriptors(self) -> list[int]:
-        """What can be read once something was written."""
-        return [] if self._notes is None else [self._notes.fileno()]
+        """Descriptors that become readable with a write."""
+        return [] if self._inotify is None else [self._inotify.fileno()]
 
     def drain(self) -> None:
-        """Forget what was told: whoever looks sees it."""
-        if self._notes is not None:
+        """Discard the reports: the next poll sees the writes."""
+        if self._inotify is not None:
             with contextlib.suppress(BlockingIOError):
-                while os.read(self._notes.fileno(), _READ_BYTES):
+                while os.read(self._inotify.fileno(), _READ_BYTES):
                     pass
 
     def close(self) -> None:
-        """Let go of the descriptor."""
-        if self._notes is not None:
-            self._notes.close()
-        self._notes = None
+        """Close the descriptor."""
+        if self._inotify is not None:
+            self._inotify.close()
+        self._inotify = None
