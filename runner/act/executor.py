@@ -17,7 +17,7 @@ from runner.facts.actions import Action, ActionResult, Outcome
 
 # Threads that wait for the next action: each has a connection to the store. Chosen: about as many as one decision makes.
 MAX_IDLE = 8
-# how long they wait; chosen
+# How long they wait; chosen.
 IDLE_SECONDS = 10.0
 
 
@@ -31,7 +31,7 @@ class ActionExecutor:
         self._handlers = handlers
         self._report = report
         self._lock = threading.Lock()
-        # threads that wait and have no action assigned
+        # Threads that wait and have no action assigned.
         self._num_idle = 0
         self._assigned: queue.SimpleQueue[Action] = queue.SimpleQueue()
 

@@ -24,7 +24,7 @@ from runner.signer import UNSIGNED, Signer
 
 # After these any node may be wanted warm for another run than before; after the others, their own node only.
 _CONCERN_ALL = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
-# registers in one step: about 1 MB, so that agents' own writes need not wait long; chosen
+# Registers in one step: about 1 MB, so that agents' own writes need not wait long; chosen.
 MAX_AT_ONCE = 512
 _CONCERN_ONE = (r.NodeChanged,)
 
@@ -36,7 +36,7 @@ class Registers:
         """`signer` signs assignments: an agent obeys no other. Answers are for people, and are not signed."""
         self._cluster, self._signer = cluster, signer
         self._due: dict[str, bytes] = {}
-        # node -> run it was last told to be warm for; 0: none
+        # Node -> run it was last told to be warm for; 0: none.
         self._warm_for: dict[str, int] = {}
 
     @property
@@ -53,7 +53,7 @@ class Registers:
     def follow(self, records: Iterable[object], state: State) -> None:
         """Want written what these records changed; `state` is as after them."""
         drawn: _Drawn | None = None
-        # nodes whose warm process may be another now
+        # Nodes whose warm process may be another now.
         asked = dict[str, None]()
         for record in records:
             if isinstance(record, r.RequestRecorded):
@@ -61,7 +61,7 @@ class Registers:
             elif isinstance(
                 record,
                 r.Assigned | r.NodeRegistered,
-                # the register names who is to obey
+                # The register names who is to obey.
             ):
                 drawn = drawn or _Drawn(self._cluster, state)
                 self._want(record.node, drawn)
@@ -101,7 +101,7 @@ class _Drawn:
     def __init__(self, cluster: ClusterSpec, state: State) -> None:
         self._cluster, self._state = cluster, state
         self._preloads, self._plans = Preloads(state), Plans(cluster)
-        # plans as JSON can hold them
+        # Plans as JSON can hold them.
         self._common: dict[AttemptId, dict[str, Any]] = {}
 
     def warm_for(self, name: str) -> int:

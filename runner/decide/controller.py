@@ -129,7 +129,7 @@ def _tick(decision: Decision, fact: object) -> None:
 
 def _on_result(decision: Decision, result: ActionResult) -> None:
     item = decision.state.actions.get(result.id)
-    # later results of the same action are history
+    # Later results of the same action are history.
     if item is not None:
         _end_action(decision, item.action, result)
 

@@ -24,7 +24,7 @@ from runner.facts.remedies import REMEDIES
 from runner.facts.specs.run import RunSpec
 from runner.facts.wording import join_words, known_words
 
-# chosen, not measured
+# Chosen, not measured.
 MAX_GROUPS_NAMED = 4
 
 
@@ -130,7 +130,7 @@ def _stop_run(decision: Decision, request: StopRun) -> None:
     run = _find(decision, request, request.run)
     if run is None:
         return
-    # its ranks are still being ended
+    # Its ranks are still being ended.
     if run.state not in ("active", "waiting"):
         decision.answer_new(request, "done", f"the run has {run.state} already", run=run.run)
         return

@@ -1,4 +1,4 @@
-"""The View, drawn from the durable state, the ledger and what was last heard."""
+"""The cluster's status, built from the durable state, the ledger and the last heartbeats."""
 
 from __future__ import annotations
 
@@ -32,72 +32,78 @@ MAX_LOSSES_SHOWN = 120
 
 @dataclass(slots=True, kw_only=True)
 class LastHeartbeats:
-    """What was last heard: soft, for display only."""
+    """The last heartbeat of each node: soft, for display only."""
 
     beats: dict[str, Heartbeat] = field(default_factory=dict)
     at: dict[str, float] = field(default_factory=dict)
     last: dict[AttemptId, StepRecord] = field(default_factory=dict)
     last_at: dict[AttemptId, float] = field(default_factory=dict)
-    # run -> of its steps, newest last, bounded
+    # Run -> of its steps, newest last, bounded.
     losses: dict[int, deque[float]] = field(default_factory=dict)
 
-    def take(self, beat: Heartbeat, now: float) -> None:
-        """Note a heartbeat and the steps in it."""
-        self.beats[beat.node], self.at[beat.node] = beat, now
-        if beat.attempt is None:
+    def record(self, heartbeat: Heartbeat, now: float) -> None:
+        """Record a heartbeat and the steps in it."""
+        self.beats[heartbeat.node], self.at[heartbeat.node] = heartbeat, now
+        if heartbeat.attempt is None:
             return
-        is_new = beat.attempt not in self.last
-        for step in beat.steps or beat.read_steps:
-            last = self.last.get(beat.attempt)
+        is_new = heartbeat.attempt not in self.last
+        for step in heartbeat.steps or heartbeat.read_steps:
+            last = self.last.get(heartbeat.attempt)
             if (
                 last is None
                 or step.step > last.step
                 or (step.step == last.step and last.loss is None)
             ):
-                self.last[beat.attempt], self.last_at[beat.attempt] = step, now
+                self.last[heartbeat.attempt], self.last_at[heartbeat.attempt] = step, now
                 if step.loss is not None:
-                    self._note_loss(beat.attempt.run, step.loss)
-        # else there is nothing older, with many runs
-        if is_new and beat.attempt in self.last:
-            self._forget_before(beat.attempt)
+                    self._record_loss(heartbeat.attempt.run, step.loss)
+        if is_new and heartbeat.attempt in self.last:
+            self._drop_before(heartbeat.attempt)
 
-    def _note_loss(self, run: int, loss: float) -> None:
-        """Keep a loss that is the first of its step: all nodes of a gang tell the same."""
+    def _record_loss(self, run: int, loss: float) -> None:
+        """Keep the first loss of each step: all nodes of a gang report the same."""
         if run not in self.losses:
             self.losses[run] = deque(maxlen=MAX_LOSSES_SHOWN)
         self.losses[run].append(loss)
 
-    def _forget_before(self, attempt: AttemptId) -> None:
+    def _drop_before(self, attempt: AttemptId) -> None:
         for old in [name for name in self.last if name.run == attempt.run and name < attempt]:
             del self.last[old], self.last_at[old]
 
 
 class StatusBuilder:
-    """A View that is drawn stroke by stroke: of thousands of nodes and runs, nobody who decides is kept waiting.
-
-    Each is drawn, and made ready for JSON, as it is at that moment.
-    """
+    """Builds the status of one node or run at a time, so that thousands of them delay no decision."""
 
     def __init__(
-        self, state: State, cluster: ClusterSpec, ledger: Ledger, heard: LastHeartbeats, now: float
+        self,
+        state: State,
+        cluster: ClusterSpec,
+        ledger: Ledger,
+        heartbeats: LastHeartbeats,
+        now: float,
     ) -> None:
-        self._state, self._cluster, self._ledger, self._heard = state, cluster, ledger, heard
+        self._state, self._cluster, self._ledger, self._heartbeats = (
+            state,
+            cluster,
+            ledger,
+            heartbeats,
+        )
         self._now = now
         self._nodes: list[Any] = []
         self._runs: list[Any] = []
-        self._strokes = self._draw()
+        self._steps = self._build()
 
-    def go_on(self) -> bool:
-        """Draw one more node or run; return whether there may be more."""
-        return next(self._strokes, False)
+    def build_next(self) -> bool:
+        """Build one more node or run; return whether there may be more."""
+        return next(self._steps, False)
 
     def message(self, now: float, about: Mapping[str, object]) -> dict[str, Any]:
-        """Return the View as drawn so far, as a message. `about` holds the supervisor's own fields (holder, wall, ...)."""
+        """Return what was built so far as a message. `about`: the supervisor's own fields (holder, wall, ...)."""
         state, cluster = self._state, self._cluster
         incidents = sorted(
             state.incidents.values(), key=lambda incident: -int(incident.incident[1:])
         )
-        view = ClusterStatus(
+        status = ClusterStatus(
             cluster=cluster.name,
             now=now,
             journal_sequence=state.sequence,
@@ -109,7 +115,7 @@ class StatusBuilder:
                 f"{name} {item.action.action}: {item.action.reason}"
                 for name, item in state.actions.items()
             ),
-            pool=_pool(state, cluster),
+            pool=_spares(state, cluster),
             domains_down={name: tuple(nodes) for name, nodes in state.domains_down.items()},
             hardware_refused=dict(
                 Counter(known.verdict for known in state.hardware.values() if known.verdict)
@@ -123,50 +129,50 @@ class StatusBuilder:
             counters=dict(state.counters),
             **about,  # type: ignore[arg-type]  # checked by the dataclass's own construction
         )
-        return wire.to_message(view) | {"nodes": self._nodes, "runs": self._runs}
+        return wire.to_message(status) | {"nodes": self._nodes, "runs": self._runs}
 
-    def _draw(self) -> Iterator[bool]:
-        """Draw a node or a run between any two stops."""
-        state, heard, now = self._state, self._heard, self._now
+    def _build(self) -> Iterator[bool]:
+        """Build a node or a run between any two yields."""
+        state, heartbeats, now = self._state, self._heartbeats, self._now
         offences = counting_offences(state, self._cluster, now)
         domains = nearest_domains(self._cluster)
         preloads = Preloads(state)
         warm_for: dict[int, dict[str, Mapping[str, str]]] = {}
         for node in list(state.nodes.values()):
             yield True
-            drawn = _node(
+            status = _node(
                 node,
-                heard,
+                heartbeats,
                 now,
                 offences=offences.get(node.hardware, 0),
                 domain=domains.get(node.node, ""),
             )
-            self._nodes.append(wire.to_plain(drawn))
-            beat, run = heard.beats.get(node.node), preloads.run_for(node)
-            # what its nodes, spares too, have imported
-            if beat is not None and run is not None:
-                warm_for.setdefault(run.run, {})[node.node] = beat.warm_versions
+            self._nodes.append(wire.to_plain(status))
+            heartbeat, run = heartbeats.beats.get(node.node), preloads.run_for(node)
+            # What its nodes, spares too, have imported.
+            if heartbeat is not None and run is not None:
+                warm_for.setdefault(run.run, {})[node.node] = heartbeat.warm_versions
         for run in list(state.runs.values()):
             yield True
             apart = _versions_apart(warm_for.get(run.run, {}))
-            view = _run(run, self._cluster, self._ledger, heard, now, versions_apart=apart)
-            self._runs.append(wire.to_plain(view))
+            built = _run(run, self._cluster, self._ledger, heartbeats, now, versions_apart=apart)
+            self._runs.append(wire.to_plain(built))
 
 
-def draw(
+def build_status(
     state: State,
     cluster: ClusterSpec,
     ledger: Ledger,
-    heard: LastHeartbeats,
+    heartbeats: LastHeartbeats,
     *,
     now: float,
     about: Mapping[str, object],
 ) -> dict[str, Any]:
-    """Return the View as a message, drawn in one go; see `Drawing.message`."""
-    drawing = StatusBuilder(state, cluster, ledger, heard, now)
-    while drawing.go_on():
+    """Return the whole status as a message; see `StatusBuilder.message`."""
+    builder = StatusBuilder(state, cluster, ledger, heartbeats, now)
+    while builder.build_next():
         pass
-    return drawing.message(now, about)
+    return builder.message(now, about)
 
 
 def counting_offences(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
@@ -189,7 +195,7 @@ def nearest_domains(cluster: ClusterSpec) -> dict[str, str]:
     return found
 
 
-def _pool(state: State, cluster: ClusterSpec) -> SparesStatus:
+def _spares(state: State, cluster: ClusterSpec) -> SparesStatus:
     serving = spares.serving(state)
     return SparesStatus(
         spares=spares.num_spares(state),
@@ -199,7 +205,7 @@ def _pool(state: State, cluster: ClusterSpec) -> SparesStatus:
     )
 
 
-def _leaving(leaving: PendingDrain) -> DrainStatus:
+def _drain(leaving: PendingDrain) -> DrainStatus:
     return DrainStatus(
         to=leaving.to,
         since=leaving.since,
@@ -210,10 +216,12 @@ def _leaving(leaving: PendingDrain) -> DrainStatus:
 
 
 def _node(
-    node: Node, heard: LastHeartbeats, now: float, *, offences: int, domain: str
+    node: Node, heartbeats: LastHeartbeats, now: float, *, offences: int, domain: str
 ) -> NodeStatus:
-    beat = heard.beats.get(node.node)
-    warm = beat if beat and node.state not in ("absent", "lost", "left", "retired") else None
+    heartbeat = heartbeats.beats.get(node.node)
+    warm = (
+        heartbeat if heartbeat and node.state not in ("absent", "lost", "left", "retired") else None
+    )
     return NodeStatus(
         node=node.node,
         state=node.state,
@@ -222,19 +230,21 @@ def _node(
         offences=offences,
         domain=domain,
         domain_down=node.domain_down,
-        leaving=_leaving(node.leaving) if node.leaving is not None else None,
+        leaving=_drain(node.leaving) if node.leaving is not None else None,
         slots=node.slots,
         address=node.address,
         attempt=node.attempt,
-        ranks_alive=beat.ranks_alive if beat and node.state in ("active", "suspect") else (),
-        heard_seconds_ago=now - heard.at[node.node] if node.node in heard.at else None,
+        ranks_alive=heartbeat.ranks_alive
+        if heartbeat and node.state in ("active", "suspect")
+        else (),
+        heard_seconds_ago=now - heartbeats.at[node.node] if node.node in heartbeats.at else None,
         reason=node.reason,
         agent_pid=node.pid,
-        agent_resident_bytes=beat.agent_resident_bytes if beat else 0,
+        agent_resident_bytes=heartbeat.agent_resident_bytes if heartbeat else 0,
         warm=warm.warm if warm else "",
         warm_resident_bytes=warm.warm_resident_bytes if warm else 0,
         warm_versions=dict(warm.warm_versions) if warm else {},
-        log_bytes_skipped=beat.log_bytes_skipped if beat else 0,
+        log_bytes_skipped=heartbeat.log_bytes_skipped if heartbeat else 0,
     )
 
 
@@ -257,13 +267,13 @@ def _run(
     run: Run,
     cluster: ClusterSpec,
     ledger: Ledger,
-    heard: LastHeartbeats,
+    heartbeats: LastHeartbeats,
     now: float,
     *,
     versions_apart: tuple[str, ...],
 ) -> RunStatus:
     attempt = run.attempt
-    last = heard.last.get(attempt.attempt) if attempt else None
+    last = heartbeats.last.get(attempt.attempt) if attempt else None
     summary = ledger.summary(run.run, now)
     trusted = run.newest(*TRUSTED)
     steps = (attempt.settings.get("steps") if attempt else None) or run.spec.trainer.get("steps")
@@ -273,7 +283,7 @@ def _run(
     phases = Counter(
         phase
         for name in (attempt.nodes if attempt else ())
-        for phase in _phases(heard, name, run.run)
+        for phase in _phases(heartbeats, name, run.run)
     )
     return RunStatus(
         run=run.run,
@@ -288,11 +298,11 @@ def _run(
         best_step=max(run.best_step, reached),
         total_steps=steps if isinstance(steps, int) else None,
         phase=max(phases, key=lambda phase: (phases[phase], phase)) if phases else "",
-        phase_seconds=now - heard.last_at[attempt.attempt]
-        if attempt and attempt.attempt in heard.last_at
+        phase_seconds=now - heartbeats.last_at[attempt.attempt]
+        if attempt and attempt.attempt in heartbeats.last_at
         else None,
         last=last,
-        recent_losses=tuple(heard.losses.get(run.run, ())),
+        recent_losses=tuple(heartbeats.losses.get(run.run, ())),
         first_loss=run.first_loss,
         settings=dict(attempt.settings) if attempt else {},
         remedies=dict(run.remedies),
@@ -308,9 +318,13 @@ def _run(
     )
 
 
-def _phases(heard: LastHeartbeats, node: str, run: int) -> Collection[str]:
-    beat = heard.beats.get(node)
-    return beat.phases.values() if beat and beat.attempt and beat.attempt.run == run else ()
+def _phases(heartbeats: LastHeartbeats, node: str, run: int) -> Collection[str]:
+    heartbeat = heartbeats.beats.get(node)
+    return (
+        heartbeat.phases.values()
+        if heartbeat and heartbeat.attempt and heartbeat.attempt.run == run
+        else ()
+    )
 
 
 def _incident(incident: Incident, ledger: Ledger) -> IncidentStatus:

@@ -29,9 +29,9 @@ class Cause(Value):
     action_class: ActionClass
     # "n2 rank3.err:120: ...": what decided it first
     lines: tuple[str, ...] = ()
-    # of an unknown fault: by it the same one is recognised the next time
+    # Of an unknown fault: by it the same one is recognised the next time.
     template: str = ""
-    # the last incident before this one that had the same template, or one that is alike
+    # The last incident before this one that had the same template, or one that is alike.
     seen_in: str = ""
 
 
@@ -44,5 +44,5 @@ class Verdict(Value):
     confidence: float
     evidence: tuple[Match, ...]
     action_class: ActionClass
-    # of an unknown fault: its first line, what differs between two lives of it masked
+    # Of an unknown fault: its first line, what differs between two lives of it masked.
     template: str = ""

@@ -66,7 +66,7 @@ from runner.facts.messages.signals import RankExited, RanksTerminated
 from runner.facts.wire import MutableValue, from_plain, to_plain
 from runner.history.run_accounting import IncidentAccounting, RunAccounting
 
-# an incident later than this after a drill was ordered is not blamed on it; chosen, not measured
+# An incident later than this after a drill was ordered is not blamed on it; chosen, not measured.
 DRILL_SECONDS = 60.0
 
 # What bounded books keep; chosen: the controller's state keeps as many incidents.
@@ -96,7 +96,7 @@ class RunBooks(MutableValue):
     now: float = 0.0
     runs: dict[int, RunAccounting] = field(default_factory=dict)
     incidents: dict[str, IncidentAccounting] = field(default_factory=dict)
-    # run -> when the last drill was ordered
+    # Run -> when the last drill was ordered.
     drills: dict[int, float] = field(default_factory=dict)
 
 

@@ -15,14 +15,14 @@ class LineageRow:
     """One attempt. Times are the controller's clock; None: it never happened, or not yet."""
 
     attempt: AttemptId
-    # the attempt whose steps it continued
+    # The attempt whose steps it continued.
     parent: AttemptId | None
     cause: str
     incident: str | None
     resume_step: int
     first_step: int | None
     last_step: int | None
-    # first and last step that no later attempt overwrote
+    # First and last step that no later attempt overwrote.
     contributes: tuple[int, int] | None
     nodes: tuple[str, ...]
     remedies: Mapping[str, float]

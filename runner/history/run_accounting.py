@@ -28,7 +28,7 @@ Cause = Literal[
     "unreported",
 ]
 CAUSES: tuple[Cause, ...] = get_args(Cause)
-# the newest, whose marks are kept as they are where books are bounded; chosen
+# The newest, whose marks are kept as they are where books are bounded; chosen.
 FINE_ATTEMPTS = 32
 Phase = Cause | Literal["step"]
 
@@ -41,16 +41,16 @@ class IncidentAccounting(MutableValue):
     run: int | None = None
     attempt: AttemptId | None = None
     opened_at: float = 0.0
-    # when it was opened, or seen to strike again
+    # When it was opened, or seen to strike again.
     struck_at: float = 0.0
-    # from the last good sign to `struck_at`
+    # From the last good sign to `struck_at`.
     struck_after_seconds: float = 0.0
     detected_after_seconds: float | None = None
     recovered_after_seconds: float | None = None
     closed_at: float | None = None
     steps_lost: int | None = None
     stopped_attempt: bool = False
-    # the run goes on with it: nothing that ends is blamed on it
+    # The run goes on with it: nothing that ends is blamed on it.
     watched: bool = False
 
 
@@ -61,14 +61,14 @@ class AttemptAccounting(MutableValue):
     # 0, 1, 2, ... in the order of planning
     number: int
     planned_at: float
-    # steps it inherited; None until that is known
+    # Steps it inherited; None until that is known.
     base: int | None = None
-    # whose steps those are
+    # Whose steps those are.
     parent: AttemptId | None = None
-    # productive seconds of the whole chain of parents, up to `base`
+    # Productive seconds of the whole chain of parents, up to `base`.
     inherited_seconds: float = 0.0
     marks: StepMarks = field(default_factory=StepMarks)
-    # a later attempt builds on it: its marks are final
+    # A later attempt builds on it: its marks are final.
     inherited_from: bool = False
     ended_at: float | None = None
 
@@ -82,38 +82,34 @@ class RunAccounting(MutableValue):
     ended_at: float | None = None
     phase: Phase = "initial_start"
     since: float = 0.0
-    # seconds of finished phases but `step`
+    # Seconds of finished phases but `step`.
     totals: dict[str, float] = field(default_factory=dict)
-    # finished `step` phases
+    # Finished `step` phases.
     stepped_seconds: float = 0.0
-    # ranks run, and no step of this attempt is known yet
+    # Ranks run, and no step of this attempt is known yet.
     ran_since: float | None = None
-    ran_seconds: dict[str, float] = field(
-        default_factory=dict
-        # the part of `totals` in which ranks ran so
-    )
+    # The part of `totals` in which ranks ran so.
+    ran_seconds: dict[str, float] = field(default_factory=dict)
     attempts: dict[AttemptId, AttemptAccounting] = field(default_factory=dict)
-    # oldest attempts that are not in `attempts` any more
+    # Oldest attempts that are not in `attempts` any more.
     num_put_away: int = 0
     current: AttemptId | None = None
-    # the attempt whose end is the run's state now
+    # The attempt whose end is the run's state now.
     head: AttemptId | None = None
-    # path -> its maker
+    # Path -> its maker.
     checkpoints: dict[str, AttemptId] = field(default_factory=dict)
-    unsettled: list[str] = field(
-        default_factory=list
-        # incidents that stopped an attempt, before the next has a base
-    )
+    # Incidents that stopped an attempt, before the next has a base.
+    unsettled: list[str] = field(default_factory=list)
     waiting: bool = False
     requested: bool = False
     initial: bool = True
-    # its ranks know the contract, or some step is known
+    # Its ranks know the contract, or some step is known.
     speaks: bool = False
-    # some step is known
+    # Some step is known.
     stepped: bool = False
-    # the attempt that was stopped last
+    # The attempt that was stopped last.
     stopped: AttemptId | None = None
-    # furthest step of the attempts stopped since the last base
+    # Furthest step of the attempts stopped since the last base.
     stopped_reached: int = 0
 
     @property
@@ -235,7 +231,7 @@ class RunAccounting(MutableValue):
         if account.marks.closed_at is not None:
             return
         if outcome == "withdrawn":
-            # it never had a rank: whatever went on goes on
+            # It never had a rank: whatever went on goes on.
             account.marks.close(now)
             return
         self.requested = False
@@ -311,7 +307,7 @@ class RunAccounting(MutableValue):
             base = account.base or 0
             if last > base:
                 ranges[account.attempt] = (base + 1, last)
-            # a script may take up at a step older than its parent's first
+            # A script may take up at a step older than its parent's first.
             last = min(last, base)
             account = self.attempts.get(account.parent) if account.parent is not None else None
         return dict(reversed(ranges.items()))
@@ -345,7 +341,7 @@ class RunAccounting(MutableValue):
         if self.phase == "step" and marks.times:
             floor = marks.times[-1]
             if then in ("finish", "requested") and marks.reached <= marks.steps[-1]:
-                # the tail went into ending, not into a step
+                # The tail went into ending, not into a step.
                 fault_at = opened_at = floor
         fault_at = min(now, max(floor, fault_at))
         opened_at = min(now, max(fault_at, opened_at))

@@ -12,11 +12,11 @@ from msgspec import field
 
 from runner.facts.wire import MutableValue
 
-# chosen, not measured: past that every second mark is forgotten
+# Chosen, not measured: past that every second mark is forgotten.
 MAX_LIVE_MARKS = 512
-# an attempt that ended keeps this many; thousands of attempts stay small
+# An attempt that ended keeps this many; thousands of attempts stay small.
 MAX_CLOSED_MARKS = 64
-# of one that ended long ago
+# Of one that ended long ago.
 MAX_ROUGH_MARKS = 4
 
 
@@ -29,9 +29,9 @@ class StepMarks(MutableValue):
 
     times: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    # furthest step known; past the last mark when only an exit or a checkpoint told of it
+    # Furthest step known; past the last mark when only an exit or a checkpoint told of it.
     reached: int = 0
-    # when the attempt stopped making steps
+    # When the attempt stopped making steps.
     closed_at: float | None = None
 
     def add(self, now: float, step: int) -> None:

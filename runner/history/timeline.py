@@ -105,28 +105,26 @@ class _Thread:
 class _Threads:
     """Ties records to runs and incidents, since most name only an attempt, a node or an action."""
 
-    # id -> kind, thread
+    # Id -> kind, thread.
     actions: dict[str, tuple[str, _Thread]] = field(default_factory=dict)
-    # incident -> run
+    # Incident -> run.
     runs: dict[str, int] = field(default_factory=dict)
-    incidents: dict[AttemptId, str] = field(
-        default_factory=dict
-        # attempt -> the incident it is part of now
-    )
-    # node -> attempt assigned last
+    # Attempt -> the incident it is part of now.
+    incidents: dict[AttemptId, str] = field(default_factory=dict)
+    # Node -> attempt assigned last.
     attempts: dict[str, AttemptId] = field(default_factory=dict)
-    # node -> state
+    # Node -> state.
     states: dict[str, str] = field(default_factory=dict)
-    # node -> it is checked for having been out
+    # Node -> it is checked for having been out.
     back: dict[str, bool] = field(default_factory=dict)
-    # node -> its hardware
+    # Node -> its hardware.
     stands: dict[str, str] = field(default_factory=dict)
-    # hardware -> its newest name
+    # Hardware -> its newest name.
     called: dict[str, str] = field(default_factory=dict)
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
-    # attempt -> its last step
+    # Attempt -> its last step.
     stepped: dict[AttemptId, int] = field(default_factory=dict)
-    # of which it was told last that its ranks were not forked
+    # Of which it was told last that its ranks were not forked.
     cold: AttemptId | None = None
 
     def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
@@ -141,7 +139,7 @@ class _Threads:
         for record in entry.records:
             shown = record
             if isinstance(record, r.RungTaken) and record.reason in evidence:
-                # it was just told
+                # It was just told.
                 shown = replace(record, reason="")
             words = self._words(shown, entry, idle=idle)
             if words:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from runner.decide.state.cluster_state import State
-from runner.decide.status_builder import LastHeartbeats, StatusBuilder, draw
+from runner.decide.status_builder import LastHeartbeats, StatusBuilder, build_status
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.ledger import Ledger
@@ -45,7 +45,7 @@ class StatusPublisher:
 
     def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
         """Publish what an agent reports, at a pace of its own: building costs more than all other work of a small fleet."""
-        self._heartbeats.take(beat, now)
+        self._heartbeats.record(beat, now)
         self._has_heartbeats = True
 
     def mark_changed(self) -> None:
@@ -73,7 +73,7 @@ class StatusPublisher:
         if self._builder is None:
             return
         until = time.monotonic() + SLICE_SECONDS
-        while self._builder.go_on():
+        while self._builder.build_next():
             if time.monotonic() >= until:
                 return
         self._writer.write(self._builder.message(now, self._supervisor_fields()))
@@ -83,7 +83,7 @@ class StatusPublisher:
         """Build and write a status now, on the caller's thread; raises what the store does."""
         about = self._supervisor_fields()
         self._writer.write_now(
-            draw(state, self._cluster, ledger, self._heartbeats, now=now, about=about)
+            build_status(state, self._cluster, ledger, self._heartbeats, now=now, about=about)
         )
 
     def _supervisor_fields(self) -> dict[str, object]:

@@ -25,9 +25,9 @@ from tests.decide.scenario import Scenario
 
 # Until then every story on the same cluster and with the same runs goes alike, but for deeds that come sooner.
 START_SECONDS = 2.0
-# longer than any single fault delays a story
+# Longer than any single fault delays a story.
 MARGIN_SECONDS = 10.0
-# one place in so many is struck, where not all are
+# One place in so many is struck, where not all are.
 STRIDE = 3
 
 
@@ -35,10 +35,10 @@ STRIDE = 3
 class Place:
     """Where and how one fault strikes."""
 
-    # number of the change of the store, from 1
+    # Number of the change of the store, from 1.
     operation: int = 0
     fault: StoreFault | None = None
-    # number of the moment around an act or outcome, from 1
+    # Number of the moment around an act or outcome, from 1.
     point: int | None = None
 
     def __str__(self) -> str:
@@ -92,10 +92,10 @@ class Branching(Faults):
 
     turn: int | None
     is_open: bool
-    # where this process, a child, has had its fault
+    # Where this process, a child, has had its fault.
     own: Place | None = None
     branches: list[Branch] = field(default_factory=list)
-    # a child's, to its parent
+    # A child's, to its parent.
     pipe: int = -1
 
     def next(self, method: str, name: str) -> StoreFault | None:
@@ -142,7 +142,7 @@ def inject_all(
     `with_everything`, every third place has one kind of fault: places and kinds take turns, each story begins with another.
     """
     gc.collect()
-    # a collection in a child would touch, and so copy, every page
+    # A collection in a child would touch, and so copy, every page.
     gc.freeze()
     # Half as many heartbeats take a good part less time; they change nothing, so few faults could hide in them.
     scenario = replace(scenario, cluster={"heartbeat_seconds": 2.0, **scenario.cluster})

@@ -39,7 +39,7 @@ class AttemptBook:
     epoch: int
     nodes: tuple[str, ...]
     state: str = "preparing"
-    # one of its ranks is confirmed dead
+    # One of its ranks is confirmed dead.
     is_dead: bool = False
     stopping_at: float | None = None
     was_launched: bool = False
@@ -60,14 +60,14 @@ class Books:
     incidents: dict[str, str] = field(default_factory=dict)
     actions: dict[str, str] = field(default_factory=dict)
     rungs: dict[tuple[str, str, int, str | None], int] = field(default_factory=dict)
-    # incident -> node
+    # Incident -> node.
     culprits: dict[str, str | None] = field(default_factory=dict)
     requests: dict[str, str] = field(default_factory=dict)
-    # node -> failure domain
+    # Node -> failure domain.
     down_with: dict[str, str] = field(default_factory=dict)
-    # node -> what stands there
+    # Node -> what stands there.
     hardware: dict[str, str] = field(default_factory=dict)
-    # hardware -> by whom
+    # Hardware -> by whom.
     refused: dict[str, str] = field(default_factory=dict)
     now: float = 0.0
     sequence: int = 0
@@ -102,7 +102,7 @@ class Books:
     def _node_registered(self, record: r.NodeRegistered) -> None:
         self.nodes.setdefault(record.node, "absent")
         for name in [name for name, stands in self.hardware.items() if stands == record.hardware]:
-            # it stands there no more
+            # It stands there no more.
             del self.hardware[name]
         self.hardware[record.node] = record.hardware
 
@@ -253,7 +253,7 @@ class Watching:
         self.books = Books(policy=policy)
         self.num_recoveries = 0
         self._num_launches = 0
-        # what the journal says
+        # What the journal says.
         self._state = State()
 
     def on_entry(self, world: World, entry: r.JournalEntry) -> None:
@@ -283,7 +283,7 @@ class Watching:
         if before is None:
             return
         self.num_recoveries += 1
-        # it was durable, though the dead one did not live to know
+        # It was durable, though the dead one did not live to know.
         for entry in world.entries:
             self._follow(entry)
         check(wire.encode(self._state) == wire.encode(after), "state after recovery is another")
@@ -347,7 +347,7 @@ def check_registers(world: World) -> None:
         found = world.read_register(node.node)
         check(found is not None, f"{node.node} has no register")
         assert found is not None
-        # what is to be confirmed is as of the assignment
+        # What is to be confirmed is as of the assignment.
         for what in ("epoch", "plan", "warm"):
             told, kept = getattr(found, what), getattr(wanted, what)
             check(told == kept, f"{node.node}: {what} {told} is published, not {kept}")

@@ -184,7 +184,7 @@ class RandomFaults:
         name = self.node(pick)
         known = self.state.nodes.get(name, Node(node=name, index=0))
         attempt = (known.attempt, known.uncleared, self.attempt(pick)[0], None)[how % 4]
-        # now and then a machine calls itself by another's name
+        # Now and then a machine calls itself by another's name.
         other = self.node(pick + how)
         hardware = f"board:{other if how % 9 == 8 else name}"
         self.read(

@@ -156,7 +156,7 @@ def test_a_spare_is_left_for_a_run_before_that_may_need_it() -> None:
     state.silent_en_masse = ["n1"]
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
     state.silent_en_masse = []
-    # the spare would not be enough for it anyway
+    # The spare would not be enough for it anyway.
     first.spec = replace(first.spec, nodes=3)
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
 

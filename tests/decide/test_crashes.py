@@ -16,7 +16,7 @@ from tests.decide.scenario import Scenario, scenarios
 # Every kind at every place is 28,000 plays: `make soak` has the time for them. Else it is one kind at every third place.
 WITH_EVERYTHING = "STOKER_SOAK" in os.environ
 LIMIT_SECONDS = 3600 if WITH_EVERYTHING else 600
-# failures of one story that are printed
+# Failures of one story that are printed.
 SHOWN = 3
 
 

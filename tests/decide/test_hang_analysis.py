@@ -56,7 +56,7 @@ FINISH = (
 )
 CHECKS = ("megatron/core/distributed/param_and_grad_buffer.py:check_grads:200", *FINISH)
 
-# frames, or a state without any
+# Frames, or a state without any.
 Where = tuple[str, ...] | str
 
 
@@ -87,34 +87,34 @@ def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Wh
         (
             but(REDUCE, {0: REDUCE_LATER, 1: BARRIER, 6: WORK}),
             ("n2", 6),
-            # waiters at different lines
+            # Waiters at different lines.
         ),
-        # several, of one node
+        # Several, of one node.
         (but(REDUCE, {4: WORK, 5: LOADER, 6: WORK}), ("n2", None)),
-        # nothing to be read but the state
+        # Nothing to be read but the state.
         (but(REDUCE, {6: "D"}), ("n2", 6)),
         (but(REDUCE, {6: "T"}), ("n2", 6)),
-        # below the same function, and not waiting in it
+        # Below the same function, and not waiting in it.
         (but(FINISH, {1: CHECKS}), ("n1", 1)),
-        # it skipped one, and waits in the next
+        # It skipped one, and waits in the next.
         (but(REDUCE, {2: BARRIER}), ("n1", 2)),
         (but(REDUCE, {2: REDUCE_LATER}), ("n1", 2)),
         (
             but(BACKWARD, {7: WORK}),
             ("n2", 7),
-            # waiting in C++, below a function that may also work
+            # Waiting in C++, below a function that may also work.
         ),
         (but(BACKWARD, {7: REDUCE}), ("n2", 7)),
         (but(P2P, {2: WORK}), ("n1", 2)),
         (
             {**but(RECV, {0: SEND, 3: REDUCE}), 5: WORK},
             ("n2", 5),
-            # stages wait in different places
+            # Stages wait in different places.
         ),
         (
             {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: REDUCE, 4: REDUCE, 5: WORK},
             ("n2", 5),
-            # two not read
+            # Two not read.
         ),
     ],
 )
@@ -130,23 +130,23 @@ def test_who_is_missing_is_named(places: dict[int, Where], who: tuple[str, int |
     [
         but(REDUCE, {}),
         but(WORK, {}),
-        # an even split
+        # An even split.
         but(REDUCE, dict.fromkeys(range(4, 8), WORK)),
         but(REDUCE, dict.fromkeys(range(4), BARRIER)),
-        # of two nodes
+        # Of two nodes.
         but(REDUCE, {1: WORK, 6: WORK}),
         but(REDUCE, dict.fromkeys(range(5), ("loop.py:step:1",))),
         but(
             LOADER,
             {2: REDUCE},
-            # storage does not answer, and one rank had read before: it waits for the others
+            # Storage does not answer, and one rank had read before: it waits for the others.
         ),
-        # a pipeline: the first stage always stands elsewhere
+        # A pipeline: the first stage always stands elsewhere.
         but(RECV, {0: SEND}),
         but(RECV, {7: REDUCE}),
         but(RECV, {0: P2P, 7: BACKWARD, 1: WORK}),
         {rank: (f"{rank}.py:a:1", OUTER) for rank in range(8)},
-        # of six nothing is known
+        # Of six nothing is known.
         {0: REDUCE, 1: WORK},
         {0: REDUCE, 1: REDUCE, 2: REDUCE, 3: REDUCE},
         {0: WORK},
@@ -360,7 +360,7 @@ def test_a_rank_that_may_wait_below_python_is_not_named() -> None:
         RankStack(ranks=(rank,), state="S", wchan="", frames=WORK if rank == 3 else BARRIER)
         for rank in range(8)
     ]
-    # the rank that logs reads its loss: .item()
+    # The rank that logs reads its loss: .item().
     for has_gpus, rank in ((True, None), (False, 3)):
         found = find_missing_ranks(stands, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus)
         assert found is not None

@@ -60,7 +60,7 @@ def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
     )
     harness.settle()
     assert harness.state.runs[1].attempt is not None
-    # the next attempt starts without them
+    # The next attempt starts without them.
     assert harness.state.runs[1].attempt.stands == []
 
 

@@ -29,7 +29,7 @@ def waiting(
 @pytest.mark.parametrize(
     ("apart", "who"),
     [
-        # it never came
+        # It never came.
         ([recorded(3, ("0", 6, "all_reduce", False))], ("n1", 3)),
         # It came to this one, and is at work: what the others wait for is not this group's.
         ([recorded(3, ("0", 7, "all_reduce", False))], ("n1", 3)),
@@ -41,20 +41,20 @@ def waiting(
             ],
             ("n1", 2),
         ),
-        # it left one out
+        # It left one out.
         ([waiting(3, 7, "barrier")], ("n1", 3)),
-        # all wait, and nobody knows for whom
+        # All wait, and nobody knows for whom.
         ([waiting(3, 6)], None),
         (
             [waiting(3, 7, "barrier"), waiting(5, 7, "barrier")],
             None,
-            # of two nodes
+            # Of two nodes.
         ),
         (
             [recorded(3, ("0", 6, "", False)), recorded(5, ("0", 6, "", False))],
             None,
         ),
-        # stopped
+        # Stopped.
         ([recorded(3, ("0", 6, "all_reduce", True), state="T")], ("n1", 3)),
     ],
 )

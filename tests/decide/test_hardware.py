@@ -31,13 +31,13 @@ def machine(name: str, *parts: str, refused: bool = False) -> Hardware:
     [
         (("board:1", "gpu:a"), ("board:1", "gpu:b"), True),
         (("file:1",), ("file:1", "mac:x"), True),
-        # a folder copied to another machine
+        # A folder copied to another machine.
         (("board:1", "file:f"), ("board:2", "file:f"), False),
-        # whose board could not be read before
+        # Whose board could not be read before.
         (("file:f", "mac:x"), ("board:2", "file:f"), True),
         (("board:1", "gpu:a", "gpu:b"), ("board:2", "gpu:b"), True),
         (("mac:x", "mac:y"), ("mac:y",), True),
-        # a card may be moved
+        # A card may be moved.
         (("board:1", "mac:x"), ("mac:x",), False),
         (("board:1",), ("board:2",), False),
         ((), (), False),

@@ -20,11 +20,11 @@ def test_steps_that_stand_in_the_output_are_shown_where_ranks_report_none() -> N
     """A rank that speaks for itself has the say."""
     heard = LastHeartbeats()
     read = (StepRecord(step=7, loss=4.0), StepRecord(step=8, loss=3.5))
-    heard.take(beat(read_steps=read), 1.0)
+    heard.record(beat(read_steps=read), 1.0)
     assert heard.last[ATTEMPT] == read[1]
-    heard.take(replace(beat(read_steps=read), node="n2"), 1.0)
-    # nodes tell the same steps
+    heard.record(replace(beat(read_steps=read), node="n2"), 1.0)
+    # Nodes tell the same steps.
     assert [*heard.losses[3]] == [4.0, 3.5]
     said = StepRecord(step=9, loss=3.0)
-    heard.take(beat(steps=(said,), read_steps=(StepRecord(step=99),)), 2.0)
+    heard.record(beat(steps=(said,), read_steps=(StepRecord(step=99),)), 2.0)
     assert heard.last[ATTEMPT] == said

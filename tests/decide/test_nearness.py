@@ -113,7 +113,7 @@ def situations(draw: st.DrawFn) -> tuple[Domains, list[str], list[str | None], i
     domains: dict[str, dict[str, tuple[str, ...]]] = {}
     for kind in range(draw(st.integers(0, 3))):
         groups = draw(st.integers(1, 6))
-        # nested like a tree, or wild
+        # Nested like a tree, or wild.
         sort = seed.random() < 0.5
         owner = [
             index * groups // count if sort else seed.randrange(groups) for index in range(count)

@@ -25,7 +25,7 @@ STREAMS = st.lists(
 )
 
 
-# streams; each takes about 50 ms
+# Streams; each takes about 50 ms.
 NUM_LONG = 60 * int(os.environ.get("STOKER_SOAK", "1"))
 
 

@@ -33,7 +33,7 @@ from runner.supervisor.decisions import DecisionLog
 from tests.decide.invariants import Books
 from tests.decide.scenario import runbooks, scenarios
 
-# n9 is in nobody's cluster until it joins
+# N9 is in nobody's cluster until it joins.
 NODES = ("n1", "n2", "n3", "n9")
 POLICY = Policy(
     cluster=ClusterSpec(name="c", state="s", local=LocalNodes(nodes=2, slots=2, spares=1)),

@@ -108,5 +108,5 @@ def test_a_gang_of_64_nodes_is_told_in_one_step() -> None:
     written = [name.split(",") for method, name in store.faults.operations if method == "put_many"]
     gangs = [names for names in written if len(names) > 1]
     everybody = [f"assignment/n{index}" for index in range(1, NODES + 1)]
-    # begin, go, idle, go
+    # Begin, go, idle, go.
     assert [sorted(names) for names in gangs] == [sorted(everybody)] * 4

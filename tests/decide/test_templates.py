@@ -16,11 +16,11 @@ LEASE = "RuntimeError: worker {} lost its lease on shard {} of the corpus"
         (
             LEASE.format("alpha", "train"),
             "i3",
-            # the same words: newer ones that are alike come second
+            # The same words: newer ones that are alike come second.
         ),
         (LEASE.format("gamma", "train"), "i5"),
         (LEASE.format("gamma", "test"), "i5"),
-        # two words, of which one is equal
+        # Two words, of which one is equal.
         ("KeyError: 'weights'", ""),
         ("RuntimeError: worker alpha lost its way on shard train", ""),
         ("", ""),

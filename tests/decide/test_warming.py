@@ -11,7 +11,7 @@ from runner.cli.reports.tables import rank_start_notes
 from runner.decide.placement.launch_plans import Preloads, assignment_of
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Node, Run, State
-from runner.decide.status_builder import LastHeartbeats, draw
+from runner.decide.status_builder import LastHeartbeats, build_status
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -83,25 +83,25 @@ def test_a_run_warms_its_nodes_and_the_spare_and_its_end_lets_them_go() -> None:
         "n1": 1,
         "n2": 1,
         "n3": 1,
-        # the take-over; nothing is known of their slots
+        # The take-over; nothing is known of their slots.
     }
     assert story.warm() == {}
-    # they register
+    # They register.
     assert story.until(0.35) == {"n1": 1, "n2": 1, "n3": 1}
     assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
-    # the launch
+    # The launch.
     assert story.until(8.0) == {"n1": 1, "n2": 1}
     assert story.register("n1").plan is not None
     story.world.kill_rank(1, "a")
-    # the end and the next launch; warm all along
+    # The end and the next launch; warm all along.
     assert story.until(15.0) == {"n1": 2, "n2": 2}
     assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
-    # finished
+    # Finished.
     assert story.until(60.0) == {"n1": 1, "n2": 1, "n3": 1}
     assert story.warm() == {}
     assert (
         story.register("n3").epoch == 0
-        # a register written for its warm plan alone keeps the node's epoch
+        # A register written for its warm plan alone keeps the node's epoch.
     )
 
 
@@ -124,7 +124,7 @@ def test_of_two_runs_each_node_serves_one_and_a_waiting_run_gets_what_the_other_
     assert story.until(8.0) == {}
     assert [run.state for run in story.world.state.runs.values()] == ["active", "waiting"]
     assert story.warm() == {"n1": ("torch",), "n2": ("torch",), "n3": ("torch",)}
-    # a has finished, b was launched
+    # A has finished, b was launched.
     story.until(40.0)
     assert story.world.state.runs[1].state == "finished"
     assert story.warm() == {"n1": ("jax",), "n2": ("jax",), "n3": ("jax",)}
@@ -227,7 +227,7 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
     story.until(14.0)
     heard = LastHeartbeats()
     for name in ("n1", "n2"):
-        heard.take(
+        heard.record(
             Heartbeat(node=name, incarnation=1, warm="ready", warm_resident_bytes=5), now=1.0
         )
     state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
@@ -240,7 +240,7 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
 
 def look(state: State, ledger: Ledger, heard: LastHeartbeats) -> ClusterStatus:
     """Return the View of a state."""
-    drawn = draw(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    drawn = build_status(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
     view = wire.from_message(drawn)
     assert isinstance(view, ClusterStatus)
     return view
@@ -253,7 +253,7 @@ def test_a_node_with_another_library_is_named() -> None:
     heard = LastHeartbeats()
     for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
         versions = {"python": "3.11.7", "torch": torch}
-        heard.take(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
+        heard.record(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
     state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
     view = look(state, ledger, heard)
     assert view.runs[0].versions_apart == ("n3: torch 2.12.1, most have 2.13.0",)
@@ -275,7 +275,7 @@ def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.Monke
     ledger.apply(r.JournalEntry(sequence=1, now=0.0, input=r.Settle(), records=admitted))
     heard = LastHeartbeats()
     for name, torch in (("n1", "2.13.0"), ("n2", "2.13.0"), ("n3", "2.12.1")):
-        heard.take(Heartbeat(node=name, incarnation=1, warm_versions={"torch": torch}), now=1.0)
+        heard.record(Heartbeat(node=name, incarnation=1, warm_versions={"torch": torch}), now=1.0)
 
     def run_for(preloads: Preloads, node: Node) -> Run | None:
         asked.append(node.node)

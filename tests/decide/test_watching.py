@@ -173,7 +173,7 @@ def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None
     assert (incident.fault, incident.node, incident.watched) == ("gpu_lost", "n2", True)
     assert incident.cause is not None
     assert incident.cause.action_class == "swap"
-    # told twice
+    # Told twice.
     assert harness.take(lines(harness, "n2", LOST)) == []
     harness.take(lines(harness, "n2", replace(LOST, line=9)))
     harness.now += WAIT_SECONDS

@@ -37,7 +37,7 @@ class Scribe:
 
     def lines(self, entries: list[r.JournalEntry]) -> list[str]:
         """Return the transcript of these entries."""
-        # time, inputs, decisions
+        # Time, inputs, decisions.
         written: list[tuple[str, list[str], list[str]]] = []
         for entry in entries:
             decided = self._decided(entry.records)

@@ -75,7 +75,7 @@ def test_a_crash_costs_detection_stop_start_and_the_steps_after_the_checkpoint()
             "stop": 0.5,
             "prepare": 2,
             "start": 7,
-            # steps 41 to 51 once more: the marks say 10 s for them, and the rank died a second later
+            # Steps 41 to 51 once more: the marks say 10 s for them, and the rank died a second later.
             "rework": 11,
             "finish": 2,
         },
@@ -240,7 +240,7 @@ def test_a_script_that_saves_on_its_own_is_believed_by_its_first_step() -> None:
     )
     script.at(60, planned(TWO), prepared(TWO))
     before = fold(script.entries).summary(1, script.start + 60)
-    # nothing known to be lost yet
+    # Nothing known to be lost yet.
     assert before.productive_seconds == pytest.approx(50, abs=1e-3)
     script.at(70, advanced(TWO, 31))
     ledger = fold(script.entries)

@@ -196,13 +196,13 @@ def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> N
         "NodeExpected",
         "CheckpointRemoved",
     }
-    # its input says it
+    # Its input says it.
     silent |= {"GangSteppedOn"}
     elsewhere = {
         "Assigned",
         "StepsAdvanced",
         "ActionEnded",
-        # told by the story, which knows what went before
+        # Told by the story, which knows what went before.
     }
     inputs = {
         "Settle",

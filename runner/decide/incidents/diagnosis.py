@@ -16,13 +16,13 @@ from runner.facts.messages.signals import LinesMatched
 from runner.rootcause.correlation import correlate
 from runner.rootcause.templates import last_alike
 
-# characters; chosen
+# Characters. Chosen.
 MAX_TEMPLATE = 300
-# that a cause is shown with; chosen
+# Lines that a cause quotes. Chosen.
 MAX_LINES = 6
-# for which a line may be why something strikes; chosen
+# How long a line may explain a failure that follows it. Chosen.
 FRESH_SECONDS = 120.0
-# of a cause that is worth a word, unless it is one to be recognised by; chosen
+# Below it a cause is not recorded, unless it has a template to recognise it by. Chosen.
 LEAST_CONFIDENCE = 0.5
 
 

@@ -42,7 +42,7 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
             reason=reason,
         )
     )
-    # giving up pages by itself
+    # Giving up pages by itself.
     if rung.page and rung.do != "stop":
         text = f"{incident.incident} {incident.fault}: {rung.do}; {reason}".rstrip("; ")
         decision.page(text[:500], run=incident.run, incident=incident.incident)

@@ -15,9 +15,9 @@ from runner.facts.messages import records as r
 from runner.facts.messages.signals import ReplicasDisagree
 from runner.rootcause.fingerprints import fingerprint
 
-# words on one watched incident; chosen
+# Pieces of evidence of one non-fatal incident. Chosen.
 MAX_EVIDENCE = 6
-# incidents of one attempt that are live without ending it; chosen
+# Live non-fatal incidents of one attempt. Chosen.
 MAX_WATCHED = 20
 
 
@@ -89,7 +89,7 @@ def open_watched(
     mark = fingerprint(finding.fault)
     if book.ladder[chosen[0]].do != "watch":
         if attempt.state == "asked":
-            # it ends by itself, with a checkpoint
+            # It ends by itself, with a checkpoint.
             return None
         report_failure(
             decision,

@@ -20,9 +20,9 @@ from runner.facts.matches import Match
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import LinesMatched
 
-# for ranks to die of what a line tells of; chosen
+# How long ranks may take to die of what a line reports. Chosen.
 WAIT_SECONDS = 3.0
-# that complain of the same at once: it is something that they share; chosen
+# From so many nodes with the same lines on, the cause is something they share. Chosen.
 MANY_NODES = 3
 SHARED = ("storage", "fabric")
 
@@ -80,7 +80,7 @@ def settle(decision: Decision, run: Run, attempt: Attempt) -> None:
         for node, verdict, lines in alike:
             _judge(decision, run, attempt, node, verdict, lines)
             if any(isinstance(record, r.AttemptChanged) for record in decision.records):
-                # its page ended the attempt
+                # Its page ended the attempt.
                 return
 
 

@@ -34,7 +34,7 @@ from runner.rootcause.fingerprints import fingerprint
 
 # docs/contract.md
 EXIT_FINISHED, EXIT_STOPPED, EXIT_REFUSED = 0, 75, 78
-# in a row; chosen, not measured
+# In a row; chosen, not measured.
 MAX_FAILED_PREPARATIONS = 3
 RUNNING = ("launching", "running")
 

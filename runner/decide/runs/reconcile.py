@@ -84,7 +84,7 @@ def _settle_between(decision: Decision, run: Run) -> None:
     if _waits_for_nodes(decision, run):
         return
     choice = choose_nodes(decision.state, run, decision.policy.cluster.domains)
-    # all of them may be had in a moment
+    # All of them may be had in a moment.
     if run.attempt is None and _are_checked(decision):
         if choice.nodes is None:
             _wait(decision, run, choice)
@@ -352,7 +352,7 @@ def _settle_stopping(decision: Decision, attempt: Attempt) -> None:
                 )
         return
     if decision.now < since + 2 * cluster.kill_wait_seconds:
-        # nobody can be overdue yet; asked after each of a large gang's signals
+        # Nobody can be overdue yet; asked after each of a large gang's signals.
         return
     for node in uncleared:
         overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds

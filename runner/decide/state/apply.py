@@ -40,7 +40,7 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     if isinstance(entry.input, r.SupervisorStarted):
         state.count("supervisor_starts")
         state.listening_since = state.now
-        # it performs them again, and they get their time again
+        # It performs them again, and they get their time again.
         for item in state.actions.values():
             item.issued_at = state.now
     elif isinstance(entry.input, r.SupervisorPaused):

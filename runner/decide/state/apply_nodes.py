@@ -64,7 +64,7 @@ def _node_leaving(state: State, record: r.NodeDraining) -> None:
 
 def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    # it stands there no more
+    # It stands there no more.
     for name in known.nodes:
         before = state.nodes.get(name)
         if name != record.node and before is not None and before.hardware == record.hardware:
@@ -123,7 +123,7 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
         node.unchecked = False
     is_up = record.state in ("spare", "active")
     if record.state == "suspect" and node.state == "lost":
-        # should it be heard after all, it comes back by its checks
+        # Should it be heard after all, it comes back by its checks.
         node.unchecked = True
     node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
@@ -169,7 +169,7 @@ def _node_cleared(state: State, record: r.NodeCleared) -> None:
 
 
 def _mass_silence_noted(state: State, record: r.CorrelatedSilenceRecorded) -> None:
-    # looks at one of many said nothing about it
+    # Looks at one of many said nothing about it.
     for name in state.silent_en_masse:
         if name in state.nodes:
             state.nodes[name].unreachable = 0

@@ -27,9 +27,9 @@ from runner.facts.messages.signals import StartPhase
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import MutableValue, Value
 
-# answered requests remembered, so that a repeated id is recognised; chosen, not measured
+# Answered requests remembered, so that a repeated id is recognised; chosen, not measured.
 MAX_REQUESTS_KEPT = 200
-# closed incidents kept in the state; all of them stay in the journal; chosen, not measured
+# Closed incidents kept in the state; all of them stay in the journal; chosen, not measured.
 MAX_INCIDENTS_KEPT = 200
 
 # States of nodes that are out of service until somebody readmits them, and of all that have no part in anything.
@@ -39,15 +39,15 @@ GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
 # States of an attempt whose nodes were told to launch it, and not to end it.
 LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "asked")
 
-# characters of a node's last check; the journal has all; chosen, not measured
+# Characters of a node's last check; the journal has all; chosen, not measured.
 MAX_CHECK_SAID = 300
-# agents refused under names that are no nodes; chosen, not measured
+# Agents refused under names that are no nodes; chosen, not measured.
 MAX_STRANGERS_KEPT = 100
-# past lives of a node's agents, so that old joins are no news; chosen, not measured
+# Past lives of a node's agents, so that old joins are no news; chosen, not measured.
 MAX_LIVES_KEPT = 64
-# lines of logs of one incident, while it is live; chosen, not measured
+# Lines of logs of one incident, while it is live; chosen, not measured.
 MAX_MATCHES_KEPT = 100
-# of one piece of hardware; the newest are kept; chosen, not measured
+# Of one piece of hardware; the newest are kept; chosen, not measured.
 MAX_OFFENCES_KEPT = 100
 
 
@@ -77,9 +77,9 @@ class Hardware(MutableValue):
 
     hardware: str
     parts: list[str] = field(default_factory=list)
-    # names it has had, the newest last
+    # Node names it has had, the newest last.
     nodes: list[str] = field(default_factory=list)
-    # those that may still count
+    # The newest; `lemon_days` decides which count.
     offences: list[HardwareFault] = field(default_factory=list)
     verdict: Literal["", "quarantined", "retired"] = ""
     reason: str = ""
@@ -92,12 +92,10 @@ class Source(MutableValue):
 
     incarnation: int = 0
     sequence: int = 0
-    # of the agent that said it
+    # Of the agent that sent it.
     life: str = ""
-    past_lives: list[str] = field(
-        default_factory=list
-        # before it: they are over, and never join again
-    )
+    # Of earlier agents: they never join again.
+    past_lives: list[str] = field(default_factory=list)
 
 
 class CheckOutcome(Value):
@@ -115,24 +113,23 @@ class Node(MutableValue):
     node: str
     index: int
     state: NodeStateName = "absent"
-    # when it came into this state
+    # When it moved to this state.
     since: float = 0.0
     reason: str = ""
-    # the last time
     checked: CheckOutcome | None = None
     incarnation: int = 0
     hardware: str = ""
-    # of its agent
+    # Of its agent.
     life: str = ""
-    # its agent is known to have ended, and no other has joined
+    # Its agent is known to have ended, and no other has joined.
     ended: bool = False
-    # it has yet to pass its checks, whatever state it is in meanwhile
+    # It has yet to pass its checks, whatever state it is in meanwhile.
     unchecked: bool = False
-    # checks in a row that ended without a verdict
+    # Checks in a row that ended without a verdict.
     check_tries: int = 0
-    # of the last agent that asked to join under its name in vain
+    # Of the last agent that was refused its name.
     refused_life: str = ""
-    # that this agent was told of
+    # How often that agent was refused.
     refusals: int = 0
     leaving: PendingDrain | None = None
     # "rack r2": it was given up with that domain, and is not to blame
@@ -140,32 +137,29 @@ class Node(MutableValue):
     slots: int = 0
     address: str = ""
     pid: int = 0
-    # of its newest assignment
+    # Of its newest assignment.
     epoch: int = 0
-    # assigned to it
+    # The attempt it is assigned to.
     attempt: AttemptId | None = None
-    # of its newest assignment, when idle
+    # Of its newest assignment, if that was to end its ranks.
     grace_seconds: float = 0.0
-    # likewise
     stacks_seconds: float = 0.0
-    # ranks of this attempt may still run here
+    # Ranks of this attempt may still run here.
     uncleared: AttemptId | None = None
-    left_behind: list[int] = field(
-        default_factory=list
-        # ranks that outlived SIGKILL, until another agent comes
-    )
+    # Ranks that outlived SIGKILL, until another agent comes.
+    left_behind: list[int] = field(default_factory=list)
     probed_at: float = 0.0
-    # probes in a row that found the agent alive though it does not answer
+    # Probes in a row that found the agent alive though it does not answer.
     probes: int = 0
-    # suspect for its devices alone: it is heard, and takes no ranks until it says that they are free
+    # Suspect for its devices alone: its agent lives, and it takes no ranks until they are free.
     held: bool = False
-    # probes in a row that could not reach the node
+    # Probes in a row that could not reach the node.
     unreachable: int = 0
-    # when its gang last made steps though it is not heard
+    # When its gang last made steps while the node was silent.
     gang_advanced_at: float | None = None
-    # how long one of these steps took
+    # How long one of these steps took.
     gang_step_seconds: float = 0.0
-    # when a person was last told that it stays in service for that
+    # When a person was last paged that it stays in service for that.
     kept_at: float | None = None
 
 
@@ -174,7 +168,7 @@ class PendingEvidence(Value):
 
     match: Match
     step: int | None = None
-    # when it was told, on the controller's clock
+    # When it was told, on the controller's clock.
     at: float = 0.0
 
 
@@ -193,49 +187,45 @@ class Attempt(MutableValue):
     master_address: str = ""
     master_port: int = 0
     remedies: dict[str, float] = field(default_factory=dict)
-    # that its ranks understand
+    # That its ranks understand.
     requests: list[str] = field(default_factory=list)
     understood_remedies: list[str] = field(default_factory=list)
-    # furthest step of the run when it was planned
+    # Furthest step of the run when it was planned.
     best_before: int = 0
     planned_at: float = 0.0
-    # its nodes were told; they may yet wait for devices and preloads
+    # Its nodes were told; they may yet wait for devices and preloads.
     launched_at: float | None = None
-    # the last of its nodes has started its ranks
+    # The last of its nodes has started its ranks.
     started_at: float | None = None
     first_step_at: float | None = None
     stopping_at: float | None = None
     asked_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
-    # nodes whose ranks are all spawned
+    # Nodes whose ranks are all spawned.
     launched: list[str] = field(default_factory=list)
     # "n2: why" of the first node that started fresh processes although ranks were to be forked; "": none did
     cold: str = ""
-    # rank -> exit code
+    # Rank -> exit code.
     exits: dict[int, int | None] = field(default_factory=dict)
-    # one rank is confirmed dead: a synchronous gang cannot advance any more
+    # One rank is confirmed dead: a synchronous gang cannot advance any more.
     dead_rank_seen: bool = False
-    # in effect, read back
+    # In effect, read back.
     settings: dict[str, Any] = field(default_factory=dict)
-    stands: list[RankStack] = field(
-        default_factory=list
-        # of ranks that hung, of nodes clear so far
-    )
-    # slowest rank in each phase
+    # Of ranks that hung, of nodes clear so far.
+    stands: list[RankStack] = field(default_factory=list)
+    # Slowest rank in each phase.
     start: dict[str, StartPhase] = field(default_factory=dict)
-    kept: list[PendingEvidence] = field(
-        default_factory=list
-        # lines that agents told while it lived
-    )
-    # when some of them are to be judged
+    # Lines that agents told while it lived.
+    kept: list[PendingEvidence] = field(default_factory=list)
+    # When some of them are to be judged.
     judge_at: float | None = None
 
     @property
     def up_since(self) -> float | None:
         """Return when the whole gang was up; None while a node has yet to start its ranks."""
         if self.started_at is None and len(self.launched) == len(self.nodes):
-            # from a snapshot that did not tell them apart
+            # From a snapshot that did not tell them apart.
             return self.launched_at
         return self.started_at
 
@@ -245,32 +235,32 @@ class Run(MutableValue):
 
     run: int
     spec: RunSpec
-    # whose ranks they are
+    # Whose ranks they are.
     user: str = ""
     state: RunStateName = "active"
     reason: str = ""
     admitted_at: float = 0.0
     ended_at: float | None = None
-    # the current one, or the last
+    # The current one, or the last.
     attempt: Attempt | None = None
     num_attempts: int = 0
     best_step: int = 0
     first_loss: float | None = None
     last_loss: float | None = None
     remedies: dict[str, float] = field(default_factory=dict)
-    # remedies changed since the last attempt was planned
+    # Remedies changed since the last attempt was planned.
     reconfigured: bool = False
-    # attempts with the next names may have been, before the store forgot them
+    # Attempts with the next names may have been, before the store forgot them.
     skips_names: bool = False
-    # by step, refused ones too
+    # By step, refused ones too.
     checkpoints: list[Checkpoint] = field(default_factory=list)
-    # the one that governs what is done next
+    # The one that governs what is done next.
     incident: str | None = None
-    # crashed in a row without a step beyond the furthest
+    # Crashed in a row without a step beyond the furthest.
     fruitless_attempts: int = 0
-    # in a row
+    # In a row.
     failed_preparations: int = 0
-    # its ranks have said hello, or reported a step, in some attempt
+    # Its ranks have said hello, or reported a step, in some attempt.
     speaks: bool = False
     stop_requests: list[str] = field(default_factory=list)
     # Answered when the settings in effect have been read back.
@@ -304,12 +294,12 @@ class Incident(MutableValue):
     fault: str
     state: str = "open"
     run: int | None = None
-    # the last attempt it struck
+    # The last attempt it struck.
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
     fingerprint: str = ""
-    # furthest step of the run when it struck
+    # Furthest step of the run when it struck.
     step: int | None = None
     condition: str = "always"
     opened_at: float = 0.0
@@ -321,15 +311,13 @@ class Incident(MutableValue):
     did: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
     reason: str = ""
-    # what the lines of the ranks that died say it was
+    # What the lines of the ranks that died say it was.
     cause: Cause | None = None
-    matches: list[Match] = field(
-        default_factory=list
-        # these lines, of all nodes; while it is live
-    )
-    # the run goes on with it
+    # These lines, of all nodes; while it is live.
+    matches: list[Match] = field(default_factory=list)
+    # The run goes on with it.
     watched: bool = False
-    # the first step that was not as it should be
+    # The first step that was not as it should be.
     onset: int | None = None
 
     @property
@@ -414,19 +402,17 @@ class State(MutableValue, kind="state"):
     silent_en_masse: list[str] = field(default_factory=list)
     # "rack r2" -> nodes
     domains_down: dict[str, list[str]] = field(default_factory=dict)
-    # since when one of them is heard
+    # Since when one of them is heard.
     domains_back: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Hardware] = field(default_factory=dict)
-    strangers: dict[str, str] = field(
-        default_factory=dict
-        # name that is no node -> life of the last agent that asked to join under it in vain
-    )
-    # by node
+    # Name that is no node -> life of the last agent that asked to join under it in vain.
+    strangers: dict[str, str] = field(default_factory=dict)
+    # By node.
     sources: dict[str, Source] = field(default_factory=dict)
-    # there were as many spares as there should be, since it was last low
+    # There were as many spares as there should be, since it was last low.
     pool_reached: bool = False
     pool_low: bool = False
-    # when a supervisor began to listen, or was back from standing still
+    # When a supervisor began to listen, or was back from standing still.
     listening_since: float = 0.0
     closing: bool = False
     closing_request: str = ""

@@ -8,17 +8,17 @@ from runner.facts.faults import Fault
 from runner.facts.wire import Value
 
 RungVerb = Literal[
-    # the same nodes, from the newest intact checkpoint
+    # The same nodes, from the newest intact checkpoint.
     "restart",
-    # the culprit's node leaves, a spare takes its place
+    # The culprit's node leaves, a spare takes its place.
     "swap",
-    # only the agent is gone: start another, it adopts the ranks
+    # Only the agent is gone: start another, it adopts the ranks.
     "start_agent",
-    # the culprit's hardware is refused until somebody readmits it; its node is out of service
+    # The culprit's hardware is refused until somebody readmits it; its node is out of service.
     "quarantine",
-    # end the run, keep everything, say why
+    # End the run, keep everything, say why.
     "stop",
-    # nothing: the run goes on, and a later step proves that it could
+    # Nothing: the run goes on, and a later step proves that it could.
     "watch",
 ]
 Condition = Literal["always", "agent_only", "node_dead"]
@@ -30,7 +30,7 @@ class Rung(Value):
     do: RungVerb
     tries: int = 1
     when: Condition = "always"
-    # tell a person when this rung is taken
+    # Tell a person when this rung is taken.
     page: bool = False
 
 
