@@ -1,4 +1,4 @@
-"""The folder for what an attempt leaves: made once, by whoever prepares the attempt; by a node where nodes share no file system."""
+"""The output folder of an attempt. The supervisor makes it; nodes that share no file system with it make their own."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import uuid
 from pathlib import Path
 
-# in it: pipes at which ranks are asked for their flight records, and the records
+# A folder in it: pipes by which flight records are requested from ranks, and the records.
 FLIGHT = "flight"
 
 log = logging.getLogger("stoker")
 
 
 def make_output_folder(path: Path) -> None:
-    """Make the folder, and that for flight records if pipes can be made there: torch ends a rank that cannot make its own."""
+    """Make the folder, and one for flight records if it can hold pipes: torch ends a rank that cannot make its pipe."""
     path.mkdir(parents=True, exist_ok=True)
     probe = path / f".{FLIGHT}-{uuid.uuid4().hex}"
     try:
@@ -22,5 +22,5 @@ def make_output_folder(path: Path) -> None:
         probe.unlink()
         (path / FLIGHT).mkdir(exist_ok=True)
     except OSError as error:
-        # an object store, for one
+        # Some file systems, such as mounted object stores, have no pipes.
         log.info("no flight records of ranks: no pipes in %s: %s", path, error)

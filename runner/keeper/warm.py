@@ -189,22 +189,13 @@ class PreloadedModules:
 
     def _set_search_path(self) -> None:
         """Search where the program will: beside the script or in the working directory, not beside this file."""
-        sys.argv[:] = [self.request["target"]]
-        if not _is_safe_path():
-            sys.path[0] = _script_folder(self.request)
-            _require_nothing_hidden(sys.path[0])
-
-
-def _is_safe_path() -> bool:
-    return bool(getattr(sys.flags, "safe_path", False) or sys.flags.isolated)
-
-
-def _script_folder(request: Message) -> str:
-    return (
-        os.path.dirname(os.path.realpath(request["target"]))
-        if request["form"] == "path"
-        else os.getcwd()
-    )
+        target = self.request["target"]
+        sys.argv[:] = [target]
+        if sys.flags.isolated or getattr(sys.flags, "safe_path", False):
+            return
+        is_script = self.request["form"] == "path"
+        sys.path[0] = os.path.dirname(os.path.realpath(target)) if is_script else os.getcwd()
+        _require_nothing_hidden(sys.path[0])
 
 
 def _require_nothing_hidden(folder: str) -> None:
@@ -217,9 +208,8 @@ def _require_nothing_hidden(folder: str) -> None:
                 os.path.join(folder, entry, "__init__.py")
             )
             if is_module and module is not None and name != "__main__":
-                raise NotForkable(
-                    f"{os.path.join(folder, entry)} has the name of a module of the standard library"
-                )
+                path = os.path.join(folder, entry)
+                raise NotForkable(f"{path} has the name of a module of the standard library")
 
 
 def _require_source(path: str) -> None:

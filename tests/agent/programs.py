@@ -13,15 +13,15 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import LaunchPlan
 from tests.agent.node import Node, is_in
 
-WITNESS = Path(__file__).with_name("witness.py")
+SNAPSHOT_PROGRAM = Path(__file__).with_name("process_snapshot.py")
 # a module to preload
 BALLAST = "import os\n__version__ = '7'\nLOADED_IN = os.getpid()\n"
 
 
 def write_program(folder: Path) -> None:
-    """Put the witness there as program.py, and a module to preload."""
+    """Put the snapshot program there as program.py, and a module to preload."""
     folder.mkdir(exist_ok=True)
-    (folder / "program.py").write_text(WITNESS.read_text())
+    (folder / "program.py").write_text(SNAPSHOT_PROGRAM.read_text())
     (folder / "ballast.py").write_text(BALLAST)
 
 
@@ -48,7 +48,7 @@ def cold(node: Node, epoch: int) -> str:
 
 
 def program_plan(node: Node, *command: str, **fields: Any) -> LaunchPlan:
-    """Return a plan for a command that finds the witness in its working directory."""
+    """Return a plan for a command that finds the snapshot program in its working directory."""
     folder = node.state / "program"
     write_program(folder)
     environment = {"SEEN": str(node.state), "OUTER": "yes", **fields.pop("environment", {})}

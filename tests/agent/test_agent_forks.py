@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.agent.node import Node, is_in
 from tests.agent.programs import (
-    WITNESS,
+    SNAPSHOT_PROGRAM,
     both,
     cold,
     must_have_seen_the_same,
@@ -91,7 +91,7 @@ def test_a_console_command_is_forked(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "train-it", "{rank}")
     script = Path(plan.working_directory) / "train-it"
-    script.write_text(f"{shebang(node.folder)}\n{WITNESS.read_text()}")
+    script.write_text(f"{shebang(node.folder)}\n{SNAPSHOT_PROGRAM.read_text()}")
     script.chmod(0o755)
     path = f"{plan.working_directory}:{os.environ['PATH']}"
     plan = replace(plan, environment={**plan.environment, "PATH": path})

@@ -76,12 +76,12 @@ def _program(python: str, flags: tuple[str, ...], *, form: Form, rest: tuple[str
 
 
 def _find(name: str, *, environment: Mapping[str, str], folder: str) -> str:
-    """Return the file that a command's name stands for, as its process will be told."""
+    """Return the file that a command's name stands for, as its process gets it in sys.argv."""
     if "/" not in name:
-        found = shutil.which(name, path=environment.get("PATH"))
-        if found is None:
+        program = shutil.which(name, path=environment.get("PATH"))
+        if program is None:
             raise NotForkableCommand(f"there is no program {name!r}")
-        return found
+        return program
     path = os.path.join(folder, name)
     if not os.path.isfile(path):
         raise NotForkableCommand(f"there is no program {name!r}")
@@ -97,7 +97,7 @@ def _interpreter_of(script: str) -> list[str]:
             line = file.read(_SHEBANG_BYTES).split(b"\n")[0]
     except OSError as error:
         raise NotForkableCommand(f"{script!r} cannot be read: {error}") from error
-    # Quotes mean nothing to the kernel, and all that follows the first blanks is one word.
+    # The kernel knows no quotes, and all that follows the first blanks is one word.
     text = os.fsdecode(line[2:]).strip(" \t") if line.startswith(b"#!") else ""
     words = re.split("[ \t]+", text, maxsplit=1)
     if len(words) == 2 and Path(words[0]).name == "env":

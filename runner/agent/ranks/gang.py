@@ -42,7 +42,7 @@ MAX_DETAIL = 300
 # Requests known to be acknowledged; chosen.
 MAX_REMEMBERED = 1000
 # Between two polls of the ranks' states; chosen. That a rank is stopped is known to half of it. A poll costs some 100 us, most
-# of it for waking up (on_measured), so polling takes an agent 0.05 to 0.1 % of a core.
+# of it for waking up (measured), so polling takes an agent 0.05 to 0.1 % of a core.
 POLL_SECONDS = 0.2
 # Between two polls of the files that ranks write to; chosen.
 WRITES_SECONDS = 0.2
