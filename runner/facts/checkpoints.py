@@ -11,14 +11,14 @@ from runner.facts.wire import Value
 class Trust(StrEnum):
     """committed < intact < finite < healthy < proven; or refused, for good."""
 
-    # its manifest was renamed into place
+    # Its manifest was renamed into place.
     COMMITTED = "committed"
-    # manifest, sizes and hashes hold
+    # Manifest, sizes and hashes hold.
     INTACT = "intact"
     FINITE = "finite"
     HEALTHY = "healthy"
     PROVEN = "proven"
-    # did not verify
+    # Did not verify.
     REFUSED = "refused"
 
 

@@ -9,35 +9,35 @@ from msgspec import field
 
 from runner.facts.wire import Value
 
-# Who speaks in a line, the deepest first: what a deeper one says is the cause of what those above it say.
+# The source of a line, the deepest first: a line of a deeper layer is the cause of those above it.
 Layer = Literal[
-    # a GPU, a power supply: the kernel's log, or a library that names the hardware
+    # A GPU, a power supply: the kernel's log, or a library that names the hardware.
     "device",
-    # between GPUs: it goes with the GPU at its other end
+    # Between GPUs: it goes with the GPU at its other end.
     "link",
-    # the operating system: memory, disks, file systems, its limits
+    # The operating system: memory, disks, file systems, its limits.
     "machine",
-    # the rank itself: an exception, its data, its numbers, its settings
+    # The rank itself: an exception, its data, its numbers, its settings.
     "program",
-    # loss, gradients, loss scale, speed: what detectors say of the steps that a log tells of
+    # Loss, gradients, loss scale, speed: findings of detectors about the steps in a log.
     "numbers",
-    # what a driver adds once a program has failed, or before anybody knows why
+    # What a driver adds once a program has failed, or before anybody knows why.
     "consequence",
-    # a connection that could not be made, or was lost
+    # A connection that could not be made, or was lost.
     "network",
-    # ranks that waited for others in vain
+    # Ranks that waited for others until a timeout.
     "collective",
-    # somebody ended the job on purpose
+    # Somebody ended the job on purpose.
     "scheduler",
-    # whoever started the ranks tells how they ended
+    # The program that started the ranks reports how they ended.
     "launcher",
-    # it looks like an error, and no signature knows it
+    # It looks like an error, and no signature knows it.
     "other",
 ]
 LAYERS: tuple[Layer, ...] = get_args(Layer)
-# What ranks say, too, that have nothing but lost a peer.
+# Layers of lines that healthy ranks write, too, when they lose a peer.
 ECHOES: tuple[Layer, ...] = ("network", "collective", "launcher", "other")
-# What hardware and operating system say.
+# Layers of hardware and operating system.
 DEEP: tuple[Layer, ...] = ("device", "link", "machine")
 Scope = Literal["rank", "gpu", "node", "fabric", "storage", "user", "scheduler"]
 # "names": an incident by itself. "supports": evidence beside something that names a fault, and nothing alone. "excuses": whatever
@@ -47,46 +47,46 @@ Weight = Literal["names", "supports", "excuses"]
 # What a line is good for besides naming a fault.
 Role = Literal[
     "",
-    # the run is over, and did what it should
+    # The run is over, and did what it should.
     "ended-well",
-    # of Python: frames follow, and an exception
+    # Of Python: frames follow, and an exception.
     "traceback",
-    # the traceback goes through what reads data
+    # The traceback goes through what reads data.
     "frame-of-data",
-    # ... what saves and loads checkpoints
+    # ... what saves and loads checkpoints.
     "frame-of-checkpoints",
-    # ... what loads either of them
+    # ... what loads either of them.
     "frame-of-serialization",
-    # ... what imports modules
+    # ... what imports modules.
     "frame-of-imports",
-    # the exception that follows was raised where nobody minds: while the interpreter ends
+    # The exception that follows is harmless: the interpreter raised it while it ended.
     "ignored",
-    # which may mean anything: the frames above it say what
+    # It may mean anything; the frames above it decide.
     "exception",
-    # which says that the program is wrong, as a rule
+    # As a rule, the program is wrong.
     "exception-of-code",
-    # the file's name, and the frames above, say what is missing
+    # The file's name and the frames above show what is missing.
     "missing-file",
     "disk-full",
-    # of a rank that a launcher saw fail
+    # Of a rank that a launcher saw fail.
     "names-rank",
-    # the next rank that is named failed first
+    # The next rank that is named failed first.
     "root-cause",
-    # a launcher tells that a rank ended badly
+    # A launcher reports that a rank failed.
     "death",
-    # of the GPU that the next lines are about
+    # Of the GPU that the next lines are about.
     "names-gpu",
-    # of a rank, in a collective
+    # Of a rank, in a collective.
     "waited-in-vain",
     "error-of-any-kind",
 ]
 
-# characters of a line that are kept; chosen
+# Characters of a line that are kept; chosen.
 MAX_TEXT = 500
 
 
 class Match(Value):
-    """One line that a signature knows. `line` counts from 1 within `file`; `at` is what the line says, Unix seconds."""
+    """One line that a signature knows. `line` counts from 1 within `file`; `at` is the line's own time, Unix seconds."""
 
     signature: str
     fault: str
@@ -94,9 +94,9 @@ class Match(Value):
     scope: Scope
     weight: Weight = "names"
     role: Role = ""
-    # it will be the same again on this hardware, or with these settings
+    # It will be the same again on this hardware, or with these settings.
     is_lasting: bool = False
-    # it stands in the kernel's own log
+    # It stands in the kernel's own log.
     of_kernel: bool = False
     file: str = ""
     line: int = 0
@@ -115,7 +115,7 @@ class Match(Value):
 
 
 class LoggedStep(Value):
-    """A step that a log tells of: what stood before it in the same file did not end the run."""
+    """A step in a log: what stands before it in the same file did not end the run."""
 
     file: str
     line: int

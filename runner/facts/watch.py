@@ -1,4 +1,4 @@
-"""What the detectors are to watch just now: told by the controller's state, handed over by the supervisor."""
+"""What the detectors watch now: derived from the controller's state, handed over by the supervisor."""
 
 from __future__ import annotations
 
@@ -22,33 +22,31 @@ class WatchedAttempt(Value):
     since: float | None
     start_seconds: float
     progress_seconds: float
-    # ranks of its run are known to report steps
+    # Ranks of its run are known to report steps.
     speaks: bool = False
-    # in this attempt
+    # In this attempt.
     has_stepped: bool = False
-    # a rank has ended, and was no reason to end the others
+    # A rank has ended, and was no reason to end the others.
     is_ending: bool = False
-    # it is known which ranks were slow to start
+    # It is known which ranks were slow to start.
     is_timed: bool = False
-    # stages, as run.yaml says
+    # Stages, from run.yaml.
     pipeline: int = 1
     num_ranks: int = 0
-    # changes that may show in its numbers
+    # Changes that may show in its numbers.
     planned: tuple[PlannedChange, ...] = ()
 
 
 class WatchList(Value):
-    """Nodes that must be heard, and gangs that must advance."""
+    """Nodes that must send heartbeats, and gangs that must advance."""
 
     nodes: tuple[str, ...] = ()
-    # given up; worth a word if they are heard again
+    # Given up; their heartbeats are reported.
     lost: tuple[str, ...] = ()
-    # their agents said that they end: silence is to be expected
+    # Their agents announced that they end: silence is expected.
     left: tuple[str, ...] = ()
-    lives: Mapping[str, str] = field(
-        default_factory=dict
-        # node -> life of its agent; others are not it
-    )
-    # kind -> name -> nodes, from the nearest kind to the widest
+    # Node -> instance of its agent; heartbeats of other instances do not count.
+    lives: Mapping[str, str] = field(default_factory=dict)
+    # Kind -> name -> nodes, from the nearest kind to the widest.
     domains: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     attempts: tuple[WatchedAttempt, ...] = ()

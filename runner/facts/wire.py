@@ -88,7 +88,7 @@ def _same(value: T) -> T:
 
 
 def _always(factory: Callable[[], Any]) -> Any:
-    # msgspec knows `dict` and `list` as factories of empty defaults, but no function of ours.
+    # Msgspec knows `dict` and `list` as factories of empty defaults, but no function of ours.
     return msgspec.field(default_factory=lambda: factory())
 
 

@@ -18,32 +18,32 @@ from runner.facts.wire import Value
 
 
 class LaunchPlan(Value):
-    """How one node launches its share of a gang. The same for all nodes but for `node_rank`."""
+    """How one node launches its share of a gang. Equal on all nodes except for `node_rank`."""
 
     attempt: AttemptId
     run: str
-    # with placeholders, filled in per rank by the agent
+    # With placeholders, filled in per rank by the agent.
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str
-    # interpreter for the placeholder {python}
+    # Interpreter for the placeholder {python}.
     python: str = ""
     node_rank: int
     num_nodes: int
     ranks_per_node: int
     master_address: str
     master_port: int
-    # attempts/<attempt> in the run's folder; the agent makes it
+    # Attempts/<attempt> in the run's folder; the agent makes it.
     output_folder: str
     output_limit_bytes: int
     checkpoints: str = ""
     resume: str = ""
     remedies: Mapping[str, Any] = field(default_factory=dict)
-    # who submitted the run: its ranks run as that user; "": as the agent
+    # Who submitted the run: its ranks run as that user; "": as the agent.
     user: str = ""
-    # of what a spec fixes of a launch (`spec_hash`): an agent runs no other argv for this run once it has run one
+    # Of what a spec fixes of a launch (`spec_hash`): an agent runs no other argv for this run once it has run one.
     spec_hash: str = ""
-    # of the lines in which its ranks tell their steps; "": known ones
+    # Of the lines in which its ranks report steps; "": known formats.
     metric_pattern: str = ""
 
     @property
@@ -66,13 +66,13 @@ class PreloadPlan(Value):
     """
 
     command: tuple[str, ...]
-    # modules to import, in this order
+    # Modules to import, in this order.
     preload: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     working_directory: str
     python: str = ""
     ranks_per_node: int
-    # as in the launch plan
+    # As in the launch plan.
     user: str = ""
 
 
@@ -92,7 +92,7 @@ class Assignment(Value, kind="assignment"):
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
     warm: PreloadPlan | None = None
-    # of the agent it is meant for; "": whichever
+    # Of the agent it is meant for; "": whichever.
     life: str = ""
 
 

@@ -1,4 +1,4 @@
-"""The View: what the supervisor publishes for everybody who only looks. Readable when the supervisor is dead.
+"""The cluster's status, as the supervisor publishes it for readers. Readable when the supervisor is dead.
 
 The register `view`, written at most twice a second. Times are the controller's clock (seconds since the epoch, never runs back).
 """
@@ -19,13 +19,13 @@ from runner.facts.wire import Value
 class DrainStatus(Value):
     """A node's way out of service."""
 
-    # the state it will be in
+    # The state it will be in.
     to: str
     since: float
     reason: str = ""
-    # who takes its place; "": whoever fits
+    # The node that takes its place; "": any that fits.
     spare: str = ""
-    # it goes then in any case
+    # It goes then in any case.
     by_time: float | None = None
 
 
@@ -33,11 +33,11 @@ class SparesStatus(Value):
     """The spares: how many there are, how few there may be, and how many there should be."""
 
     spares: int
-    # fewer than this are too few; 0: nobody minds
+    # Fewer than this are too few; 0: never.
     low_mark: int = 0
-    # enough in 99 % of all cases, by the cluster's failure rate
+    # Enough in 99 % of all cases, by the cluster's failure rate.
     recommended: int | None = None
-    # somebody was told
+    # An operator was paged.
     low: bool = False
 
 
@@ -46,14 +46,14 @@ class NodeStatus(Value):
 
     node: str
     state: str
-    # when it came into this state
+    # When it came into this state.
     since: float | None = None
     hardware: str = ""
-    # of this hardware, those that still count
+    # Of this hardware, those that still count.
     offences: int = 0
-    # the nearest failure domain it is in: "switch s1"
+    # The nearest failure domain it is in: "switch s1".
     domain: str = ""
-    # "rack r2": it was given up with that domain, and is not to blame
+    # "rack r2": it was given up with that domain, and is not to blame.
     domain_down: str = ""
     leaving: DrainStatus | None = None
     slots: int = 0
@@ -64,12 +64,12 @@ class NodeStatus(Value):
     reason: str = ""
     agent_pid: int = 0
     agent_resident_bytes: int = 0
-    # its warm process: "" (none), importing, ready, or why ranks are started without one
+    # Its warm process: "" (none), importing, ready, or why ranks are started without one.
     warm: str = ""
     warm_resident_bytes: int = 0
-    # of Python and libraries in it
+    # Of Python and libraries in it.
     warm_versions: Mapping[str, str] = field(default_factory=dict)
-    # of what its ranks have written, in floods: nobody has read them
+    # Of its ranks' output, skipped in floods.
     log_bytes_skipped: int = 0
 
 
@@ -85,16 +85,16 @@ class IncidentStatus(Value):
     rank: int | None = None
     opened_at: float = 0.0
     detected_after_seconds: float | None = None
-    # from opening to the first step of the attempt that followed
+    # From opening to the first step of the attempt that followed.
     recovered_after_seconds: float | None = None
     closed_at: float | None = None
     step: int | None = None
     steps_lost: int | None = None
-    # what lines of its ranks, or of the kernel, say it was
+    # From lines of its ranks or of the kernel.
     cause: Cause | None = None
-    # the run goes on with it
+    # The run goes on with it.
     watched: bool = False
-    # what was done, in order: "restart", "swap"
+    # What was done, in order: "restart", "swap".
     rungs: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
     reason: str = ""
@@ -111,40 +111,38 @@ class RunStatus(Value):
     attempt_state: str = ""
     num_attempts: int = 0
     nodes: tuple[str, ...] = ()
-    # last finished step of the current or last attempt
+    # Last finished step of the current or last attempt.
     step: int = 0
     best_step: int = 0
-    # from the trainer's settings in effect, where it says
+    # From the trainer's settings in effect, if reported.
     total_steps: int | None = None
     phase: str = ""
-    # since the last step
+    # Since the last step.
     phase_seconds: float | None = None
     last: StepRecord | None = None
-    # newest last, at most 120
+    # Newest last, at most 120.
     recent_losses: tuple[float, ...] = ()
     first_loss: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     remedies: Mapping[str, float] = field(default_factory=dict)
-    start: Mapping[str, StartPhase] = field(
-        default_factory=dict
-        # of the attempt: the slowest rank in each phase
-    )
-    # newest intact one
+    # Of the attempt: the slowest rank in each phase.
+    start: Mapping[str, StartPhase] = field(default_factory=dict)
+    # Newest intact one.
     checkpoint_step: int | None = None
     ettr_ratio: float | None = None
-    # by cause, from the ledger
+    # By cause, from the ledger.
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
     folder: str = ""
-    # folder; empty: the run keeps its own
+    # Folder; empty: the run keeps its own.
     checkpoints: str = ""
     preload: tuple[
         str, ...
-        # modules that its ranks are forked with; empty: they are fresh processes
+        # Modules that its ranks are forked with; empty: they are fresh processes.
     ] = ()
-    # "n3: torch 2.12.0, most have 2.13.0": nodes warm for this run with other versions than most
+    # "n3: torch 2.12.0, most have 2.13.0": nodes warm for this run with other versions than most.
     versions_apart: tuple[str, ...] = ()
     # "n2: why": the first node that started the current attempt's ranks as fresh processes although forked ones were
-    # wanted; "": none did, or none were wanted
+    # wanted; "": none did, or none were wanted.
     cold: str = ""
 
 
@@ -153,51 +151,47 @@ class ClusterStatus(Value, kind="view"):
 
     cluster: str
     now: float
-    # the supervisor's wall clock when it wrote this
+    # The supervisor's wall clock when it wrote this.
     wall: float
-    # who leads: host:pid
+    # Who leads: host:pid.
     holder: str = ""
     journal_sequence: int = 0
     closing: bool = False
     nodes: tuple[NodeStatus, ...] = ()
     runs: tuple[RunStatus, ...] = ()
-    # newest first, at most 100
+    # Newest first, at most 100.
     incidents: tuple[IncidentStatus, ...] = ()
     open_actions: tuple[str, ...] = ()
     pool: SparesStatus | None = None
-    # "rack r2" -> its nodes, which fell silent together
+    # "rack r2" -> its nodes, which fell silent together.
     domains_down: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    hardware_refused: Mapping[str, int] = field(
-        default_factory=dict
-        # quarantined, retired -> pieces of hardware
-    )
-    # of all hardware, those that still count
+    # Quarantined, retired -> pieces of hardware.
+    hardware_refused: Mapping[str, int] = field(default_factory=dict)
+    # Of all hardware, those that still count.
     offences: int = 0
-    # "" or what is wrong with the store or fabric
+    # "" or what is wrong with the store or fabric.
     store_note: str = ""
-    # nothing is signed: whoever reaches the store is obeyed
+    # Nothing is signed: any process that reaches the store is obeyed.
     unsigned: bool = False
-    # why -> messages that this supervisor passed over: unsigned, junk, uncounted, replayed, stranger
+    # Why -> messages that this supervisor passed over: unsigned, junk, uncounted, replayed, stranger.
     refused_messages: Mapping[str, int] = field(default_factory=dict)
     metrics_port: int = 0
     decision_failures: int = 0
     supervisor_resident_bytes: int = 0
     supervisor_cpu_seconds: float = 0.0
-    counters: Mapping[str, float] = field(
-        default_factory=dict
-        # restarts, swaps, journal appends, junk, ...
-    )
+    # Restarts, swaps, journal appends, junk, ...
+    counters: Mapping[str, float] = field(default_factory=dict)
 
 
 class StandbyStatus(Value, kind="standby_view"):
-    """A supervisor that stands by: the register `view.standby.<holder>`, written anew about once a second."""
+    """A supervisor that stands by: the register `view.standby.<holder>`, written about once a second."""
 
-    # host:pid:start
+    # Host:pid:start.
     holder: str
-    # its wall clock when it wrote this
+    # Its wall clock when it wrote this.
     wall: float
-    # the journal entry up to which it has followed
+    # The journal entry up to which it has followed.
     through: int = 0
     version: str = ""
-    # of the leader's death: the life of the lease
+    # Of the leader's death: the lease's time to live.
     takes_over_within_seconds: float = 0.0

@@ -1,4 +1,4 @@
-"""Stands: where ranks that hung stood when they were read, short enough to travel and to be compared."""
+"""Stacks of ranks that hung, short enough to travel and to be compared."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from msgspec.structs import replace
 
 from runner.facts.wire import Value
 
-# of one node that are told, of ranks that stand differently; chosen
+# Different stacks of one node that are reported. Chosen.
 MAX_STANDS = 64
-# of one attempt; ranks beyond count as not read; chosen
+# Of one attempt; ranks beyond count as not read. Chosen.
 MAX_STANDS_KEPT = 256
-# characters of all frames of one; chosen
+# Characters of all frames of one. Chosen.
 MAX_STAND = 300
-# groups of one rank that are told of; chosen
+# Process groups of one rank that are reported. Chosen.
 MAX_COLLECTIVES = 4
-# in place of a group: sends and receives
+# In place of a group: sends and receives.
 PEERS = "peers"
 
 
@@ -35,7 +35,7 @@ class Collective(Value):
 
 
 class RankStack(Value):
-    """Where some ranks stood, all in the same way.
+    """The stack that some ranks have in common.
 
     `state` is the letter of the main thread before anything of ours stopped it, `wchan` where in the kernel it waited.
     `frames` are its Python frames, the innermost first, each `file:function:line`; none: they could not be read. All of it
@@ -51,7 +51,7 @@ class RankStack(Value):
 
 
 def merged(stands: Iterable[RankStack], *, most: int) -> list[RankStack]:
-    """Put ranks that stand alike together, in order of their first one.
+    """Merge equal stacks, in order of their first rank.
 
     Of more than `most` kinds what was recorded of collectives is left out, which splits ranks the most; then the last of them.
     """
@@ -62,7 +62,7 @@ def merged(stands: Iterable[RankStack], *, most: int) -> list[RankStack]:
 
 
 def without_records(stands: Iterable[RankStack]) -> list[RankStack]:
-    """Return stands as they are known without a flight recorder."""
+    """Return stacks as they are known without a flight recorder."""
     return [replace(stand, collectives=()) for stand in stands]
 
 

@@ -18,7 +18,7 @@ from runner.facts.checkpoints import Checkpoint
 from runner.facts.ids import AttemptId
 from runner.facts.matches import Match
 
-# A journal's inputs may be of any kind: whoever reads records must know them all.
+# A journal's inputs may be of any kind: a reader of records must know them all.
 from runner.facts.messages import assignments, requests, signals, store_rollback  # noqa: F401
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.remedies import REMEDIES, Remedy, RemedyName
@@ -29,15 +29,15 @@ from runner.facts.wire import Value
 class JournalEntry(Value, kind="entry"):
     """One turn of the controller: what came in, when, from where in which stream, and what was decided."""
 
-    # 1, 2, 3, ... without gaps
+    # 1, 2, 3, ... without gaps.
     sequence: int
-    # the controller's clock, seconds; never runs back
+    # The controller's clock, seconds; never runs back.
     now: float
-    # a registered message
+    # A registered message.
     input: object
-    # the stream it was read from ("" for inputs that Stoker makes itself)
+    # The stream it was read from ("" for inputs that Stoker makes itself).
     stream: str = ""
-    # its number there: the inbox cursor after this entry
+    # Its number there: the inbox cursor after this entry.
     cursor: int = 0
     records: tuple[object, ...] = ()
 
@@ -59,7 +59,7 @@ class SupervisorStarted(Value, kind="supervisor_started"):
     holder: str
     token: int
     version: str
-    # the nodes its places can start
+    # The nodes its places can start.
     nodes: tuple[str, ...] = ()
 
 
@@ -71,7 +71,7 @@ class SupervisorPaused(Value, kind="paused"):
 
 
 class MessageUnreadable(Value, kind="unreadable"):
-    """Bytes in a stream that are no message of ours: passed over, and said in the story at most once a minute."""
+    """Bytes in a stream that are no message of ours: passed over, and in the timeline at most once a minute."""
 
     stream: str
     reason: str
@@ -80,25 +80,25 @@ class MessageUnreadable(Value, kind="unreadable"):
 # ---- records: nodes -------------------------------------------------------------------------------------------------
 
 NodeStateName = Literal[
-    # expected, its agent was never started
+    # Expected, its agent was never started.
     "absent",
-    # its agent was started and has not joined
+    # Its agent was started and has not joined.
     "joining",
-    # has joined, and must pass its checks before it may take ranks
+    # Has joined, and must pass its checks before it may take ranks.
     "checking",
     "spare",
     "active",
-    # nothing certain is known
+    # Nothing certain is known.
     "suspect",
-    # out of reach, or dead; nobody says that it is bad
+    # Out of reach, or dead; not known to be bad.
     "lost",
-    # its hardware is bad, or may be: refused until somebody readmits it
+    # Its hardware is bad, or may be: refused until an operator readmits it.
     "quarantined",
-    # taken out by a person or a notice, until it is readmitted
+    # Taken out by a person or a notice, until it is readmitted.
     "repair",
-    # its agent ended on purpose
+    # Its agent ended on purpose.
     "left",
-    # out for good
+    # Out for good.
     "retired",
 ]
 
@@ -123,7 +123,7 @@ class NodeRegistered(Value, kind="node_registered"):
 
 
 class JoinRefused(Value, kind="join_refused"):
-    """An agent asked to join under a name that another one, which is heard, has: it is given nothing to run."""
+    """An agent asked to join under the name of another one that sends heartbeats: it gets nothing to run."""
 
     node: str
     life: str
@@ -134,7 +134,7 @@ class JoinRefused(Value, kind="join_refused"):
 class NodeDraining(Value, kind="node_leaving"):
     """A node is to leave service at the next checkpoint, and to be in `to` from then on; it stays what it is until then.
 
-    `spare`: who is to take its place, None for whoever fits. `by_time`: the controller's clock at which it goes in any case.
+    `spare`: the node that takes its place, None for any that fits. `by_time`: the controller's clock at which it goes in any case.
     `to` None takes the wish back.
     """
 
@@ -170,7 +170,7 @@ class HardwareJudged(Value, kind="hardware_judged"):
     hardware: str
     verdict: Literal["", "quarantined", "retired"]
     reason: str = ""
-    # a person; "" for Stoker
+    # A person; "" for Stoker.
     by: str = ""
 
 
@@ -183,20 +183,20 @@ class SparesRecorded(Value, kind="pool_noted"):
 
 
 class DomainStateRecorded(Value, kind="domain_noted"):
-    """A failure domain is down, with these nodes; or, with none, all of them are heard or were dealt with one by one."""
+    """A failure domain is down, with these nodes; with none, all of them send heartbeats again or were handled one by one."""
 
     domain: str
     name: str
     nodes: tuple[str, ...] = ()
     incident: str | None = None
-    # some of its nodes are heard again: the others are given time
+    # Some of its nodes send heartbeats again: the others get time.
     back: bool = False
 
 
 class NodeChanged(Value, kind="node_changed"):
-    """A node moved in its life cycle, or what is said of it in its state changed.
+    """A node changed its state, or the reason for it.
 
-    `held`: it is suspect for its devices, until it says that they are released. `ended`: its agent has ended, too.
+    `held`: it is suspect for its devices, until its agent reports them released. `ended`: its agent has ended, too.
     """
 
     node: str
@@ -205,12 +205,12 @@ class NodeChanged(Value, kind="node_changed"):
     incident: str | None = None
     held: bool = False
     ended: bool = False
-    # "rack r2": it is lost with that failure domain, and not to blame
+    # "rack r2": it is lost with that failure domain, and not to blame.
     domain: str = ""
 
 
 class GangSteppedOn(Value, kind="gang_advanced"):
-    """The gang of these nodes, which are not heard, has made steps: their ranks live."""
+    """The gang of these silent nodes has made steps: their ranks live."""
 
     attempt: AttemptId
     nodes: tuple[str, ...]
@@ -219,7 +219,7 @@ class GangSteppedOn(Value, kind="gang_advanced"):
 
 
 class NodeKeptInService(Value, kind="node_kept"):
-    """A person was told that a node is out of reach and stays in service, since its gang makes steps."""
+    """An operator was paged: a node is out of reach and stays in service, since its gang makes steps."""
 
     node: str
 
@@ -241,7 +241,7 @@ class NodeCleared(Value, kind="node_cleared"):
     attempt: AttemptId
     left_behind: tuple[int, ...] = ()
     seen_by: Literal["agent", "probe"] = "agent"
-    # where its ranks stood, if they hung
+    # Where its ranks stood, if they hung.
     stands: tuple[RankStack, ...] = ()
 
 
@@ -261,7 +261,7 @@ Outcome = Literal[
     "refused",
     "withdrawn",
     "reconfigured",
-    # ended at a checkpoint, because a node is to leave
+    # Ended at a checkpoint, because a node leaves.
     "moved",
 ]
 
@@ -271,12 +271,12 @@ class RunAdmitted(Value, kind="run_admitted"):
 
     run: int
     spec: RunSpec
-    # whose ranks they are; "": the agents'
+    # Whose ranks they are; "": the agents'.
     user: str = ""
 
 
 class RunChanged(Value, kind="run_changed"):
-    """A run moved in its life cycle."""
+    """A run changed its state."""
 
     run: int
     state: RunStateName
@@ -305,14 +305,14 @@ class AttemptPrepared(Value, kind="attempt_prepared"):
 
 
 class AttemptChanged(Value, kind="attempt_changed"):
-    """An attempt moved in its life cycle. `outcome` is what it is going to end as, set on the way to `stopping`."""
+    """An attempt changed its state. `outcome` is what it is going to end as, set on the way to `stopping`."""
 
     attempt: AttemptId
     state: AttemptStateName
     reason: str = ""
     outcome: Outcome | None = None
     incident: str | None = None
-    # withdrawn because it could not be prepared, not for somebody else's sake
+    # Withdrawn because it could not be prepared, not in favour of another run.
     failed: bool = False
 
 
@@ -401,7 +401,7 @@ class RemedyAdded(Value, kind="remedy_added"):
 
 
 class IncidentOpened(Value, kind="incident_opened"):
-    """Something went wrong. `detected_after_seconds`: from the last good sign to this record, where known."""
+    """An incident was opened. `detected_after_seconds`: from the last good sign to this record, where known."""
 
     incident: str
     fault: str
@@ -411,12 +411,12 @@ class IncidentOpened(Value, kind="incident_opened"):
     node: str | None = None
     rank: int | None = None
     fingerprint: str = ""
-    # furthest step of the run at that moment
+    # Furthest step of the run at that moment.
     step: int | None = None
     detected_after_seconds: float | None = None
-    # the run goes on: it is told and followed, and governs nothing
+    # The run goes on: the incident is reported and followed, and governs nothing.
     watched: bool = False
-    # the first step that was not as it should be
+    # The first step that was not as it should be.
     onset: int | None = None
 
 
@@ -435,24 +435,24 @@ class IncidentAmended(Value, kind="incident_amended"):
 
 
 class IncidentDiagnosed(Value, kind="incident_diagnosed"):
-    """What the lines of the ranks that died say it was. It explains; what was done about the first death stays done."""
+    """The cause, from lines of the ranks that died. It explains; the answer to the first death stands."""
 
     incident: str
     cause: Cause
     matches: tuple[
         Match, ...
-        # that came with it, to be judged again with what other nodes find
+        # That came with it, to be judged again with what other nodes find.
     ] = ()
 
 
 class EvidenceRecorded(Value, kind="lines_kept"):
-    """Lines of a gang that lives: should something strike it, they are judged with what is found then."""
+    """Lines of a gang that lives: if the gang fails, they are judged with the lines found then."""
 
     attempt: AttemptId
     matches: tuple[Match, ...]
-    # that a rank of their node had done by then
+    # That a rank of their node had done by then.
     step: int | None = None
-    # some tell of hardware: judge them then, if the gang lives on
+    # Some name hardware: they are judged then if the gang still lives.
     judge_at: float | None = None
 
 
@@ -474,7 +474,7 @@ class RungTaken(Value, kind="rung_taken"):
 
 
 class IncidentChanged(Value, kind="incident_changed"):
-    """An incident moved in its life cycle (facts/lifecycles.py)."""
+    """An incident changed its state (facts/lifecycles.py)."""
 
     incident: str
     state: str
@@ -497,21 +497,21 @@ class ActionEnded(Value, kind="action_ended"):
 
 
 class RequestRecorded(Value, kind="request_noted"):
-    """A person's request and where it stands; publishing the answer is the effect of this record."""
+    """An operator's request and its state; publishing the answer is the effect of this record."""
 
     id: str
-    # its kind
+    # Its kind.
     request: str
     by: str
     state: RequestStateName
     message: str = ""
     run: int | None = None
-    # whom it is about
+    # Whom it is about.
     node: str = ""
 
 
 class DecisionFailed(Value, kind="decision_failed"):
-    """Deciding about this input raised: the input is passed over, a person is told."""
+    """Deciding about this input raised: the input is passed over, an operator is paged."""
 
     error: str
 
@@ -524,7 +524,7 @@ class ClusterClosing(Value, kind="closing"):
 
 
 class ClusterReopened(Value, kind="opened"):
-    """A cluster that had shut down is led again: its nodes are expected anew."""
+    """A cluster that had shut down is led again: its nodes are expected again."""
 
 
 class CorrelatedSilenceRecorded(Value, kind="mass_silence_noted"):

@@ -1,4 +1,4 @@
-"""Requests: what a person asks for. The client makes the id, so that asking twice is asking once."""
+"""Requests of operators. The client makes the id, so that a request sent twice counts once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from runner.facts.wire import Value
 
 
 class Request(Value):
-    """What every request says. `by` is the person, for the logbook."""
+    """The fields of every request. `by`: the operator."""
 
     id: str
     by: str = ""
@@ -20,14 +20,14 @@ class StartRun(Request, kind="start_run"):
     """Start a run with this spec."""
 
     spec: RunSpec
-    # whose ranks they will be; "": the agents'
+    # Whose ranks they will be; "": the agents'.
     user: str = ""
 
 
 class StopRun(Request, kind="stop_run"):
     """Stop a run for good, sealing a checkpoint first if its ranks can."""
 
-    # name or number
+    # Name or number.
     run: str
 
 
@@ -46,13 +46,13 @@ class ChangeLr(Request, kind="change_lr"):
 
 
 class Drill(Request, kind="drill_request"):
-    """Break something on purpose, for real."""
+    """Inject a real fault."""
 
     run: str
     fault: Literal["kill-rank", "stop-rank", "kill-node", "kill-agent", "ask-ranks"]
     rank: int | None = None
     node: str | None = None
-    # ask-ranks only: where in the step or save the victim rank dies
+    # Ask-ranks only: where in the step or save the victim rank dies.
     point: str = ""
 
 
@@ -76,14 +76,14 @@ class DrainNode(Request, kind="drain_node"):
 
 
 class QuarantineNode(Request, kind="quarantine_node"):
-    """Take a node out because it is bad: its hardware is refused, under any name, until it is readmitted."""
+    """Take a bad node out: its hardware is refused, under any name, until it is readmitted."""
 
     node: str
     reason: str = ""
 
 
 class ReadmitNode(Request, kind="readmit_node"):
-    """Let a node that is out come back: it is checked, and then a spare. Its earlier offences count no more."""
+    """Readmit a node: it is checked, and then a spare. Its earlier faults no longer count."""
 
     node: str
     reason: str = ""
@@ -97,7 +97,7 @@ class RetireNode(Request, kind="retire_node"):
 
 
 class Answer(Value, kind="answer"):
-    """What became of a request: the register `answer/<id>`."""
+    """The answer to a request: the register `answer/<id>`."""
 
     id: str
     state: Literal["open", "done", "refused", "failed"]

@@ -1,4 +1,4 @@
-"""Signals: what comes in from nodes. Volatile ones feed the detectors and may be lost; durable ones reach the controller.
+"""Signals: messages of agents. Volatile ones feed the detectors and may be lost; durable ones reach the controller.
 
 Every signal names its source (`node`) and that source's `incarnation` (one life of its agent) and `sequence` (order per source;
 the cluster's clock is the supervisor's). Seconds are seconds, bytes are bytes, steps are training steps.
@@ -16,18 +16,18 @@ from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.wire import Value
 
-# characters of RanksStarted.cold that are sent and kept; chosen, not measured
+# Characters of RanksStarted.cold that are sent and kept; chosen, not measured.
 MAX_COLD = 300
 
 
 class Signal(Value):
-    """What every signal says of its source."""
+    """The fields of every signal: its source."""
 
     node: str
     incarnation: int
-    # within the incarnation, from 1; 0: not counted
+    # Within the incarnation, from 1; 0: not counted.
     sequence: int = 0
-    # of the agent that says it: two agents of one name, or of one folder copied, differ
+    # Of the agent: two agents of one name, or of one folder copied, differ.
     life: str = ""
 
 
@@ -48,7 +48,7 @@ class StepRecord(Value):
     step_seconds_max: float | None = None
     local_grad_norm_max: float | None = None
     local_grad_norm_max_rank: int | None = None
-    # ranks here whose own gradient norm was NaN or infinite
+    # Ranks here whose own gradient norm was NaN or infinite.
     num_nonfinite: int | None = None
     data_wait_seconds_max: float | None = None
     peak_memory_bytes_max: int | None = None
@@ -57,7 +57,7 @@ class StepRecord(Value):
 
 
 class StartPhase(Value):
-    """The rank that took longest in one phase of a start. `node` is left out where the source says it."""
+    """The rank that took longest in one phase of a start. `node` is left out where it is the source."""
 
     seconds: float
     rank: int
@@ -65,9 +65,9 @@ class StartPhase(Value):
 
 
 class RankCompute(Value):
-    """What a step costs a rank alone: the median, without collectives, of the steps since its node last told.
+    """A rank's own time of a step: the median, without collectives, of the steps since its node's last report.
 
-    `stage` of the pipeline, from 0; None: the rank does not say, and is compared with all that do not.
+    `stage` of the pipeline, from 0; None: not reported; such ranks are compared with each other.
     """
 
     rank: int
@@ -99,43 +99,43 @@ class RankResources(Value):
 
 
 class Heartbeat(Signal, kind="heartbeat"):
-    """An agent is alive, and this is what it sees. Sent every `heartbeat_seconds`, and at once on a gang's first step."""
+    """An agent is alive, and reports what it sees. Sent every `heartbeat_seconds`, and at once on a gang's first step."""
 
     epoch: int = 0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
-    # state T for `stopped_seconds` or longer
+    # State T for `stopped_seconds` or longer.
     ranks_stopped: tuple[int, ...] = ()
-    # looked for only while no rank here makes a step
+    # Looked for only while no rank here makes a step.
     ranks_blocked: tuple[RankBlocked, ...] = ()
-    # rank -> phase (start, step, evaluate, checkpoint)
+    # Rank -> phase (start, step, evaluate, checkpoint).
     phases: Mapping[str, str] = field(default_factory=dict)
-    # steps finished since the last heartbeat, oldest first
+    # Steps finished since the last heartbeat, oldest first.
     steps: tuple[StepRecord, ...] = ()
     last_step: int | None = None
-    # ranks that report no steps: those that their output tells of, in the order in which they stand there
+    # Ranks that report no steps: the steps in their output, in its order.
     read_steps: tuple[StepRecord, ...] = ()
-    # of this gang's output, in floods: nobody has read them
+    # Of this gang's output, skipped in floods.
     log_bytes_skipped: int = 0
-    # ranks that report no steps: how often one of them was seen to have written to its output since the launch
+    # Ranks that report no steps: how often one of them was seen to have written to its output since the launch.
     writes: int = 0
-    # from the first of these writes to the last
+    # From the first of these writes to the last.
     writing_seconds: float = 0.0
-    # between two of them
+    # Between two of them.
     longest_quiet_seconds: float = 0.0
-    # now and then; empty: not due, or no step since
+    # Now and then; empty: not due, or no step since.
     computed: tuple[RankCompute, ...] = ()
-    # now and then
+    # Now and then.
     holdings: tuple[RankResources, ...] = ()
-    # that the node could still give when `holdings` were taken; 0: not known
+    # That the node could still give when `holdings` were taken; 0: not known.
     memory_free_bytes: int = 0
     agent_resident_bytes: int = 0
-    # the slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on
+    # The slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on.
     start: Mapping[str, StartPhase] = field(default_factory=dict)
-    # the warm process: "", importing, ready, or why ranks are started without one
+    # The warm process: "", importing, ready, or why ranks are started without one.
     warm: str = ""
     warm_resident_bytes: int = 0
-    # what it has imported that must be the same on all nodes of a run: python, torch, ...
+    # What it has imported that must be the same on all nodes of a run: python, torch, ...
     warm_versions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -152,28 +152,28 @@ class NodeJoined(Signal, kind="node_joined"):
     epoch: int = 0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
-    # what `hardware` was made of and may be recognised by: "board:...", "gpu:...", "mac:...", "file:..."
+    # What `hardware` was made of and may be recognised by: "board:...", "gpu:...", "mac:...", "file:...".
     parts: tuple[str, ...] = ()
 
 
 class Notice(Signal, kind="notice"):
-    """Somebody announced that the node will be taken away: it is to be drained at a checkpoint."""
+    """The node will be taken away, so it is drained at a checkpoint."""
 
     notice: Literal["maintenance", "preemption"]
     reason: str = ""
-    # from when it was read; None: not said
+    # From when it was read; None: not given.
     deadline_seconds: float | None = None
 
 
 class RanksStarted(Signal, kind="ranks_started"):
     """The node made its assignment true: all its ranks are started.
 
-    `cold` says why they were not forked from a warm process although one was wanted; "" when they were, or none was.
+    `cold`: why they were not forked from a warm process although one was wanted; "" when they were, or none was.
     """
 
     epoch: int
     attempt: AttemptId
-    # rank -> pid
+    # Rank -> pid.
     pids: Mapping[str, int] = field(default_factory=dict)
     cold: str = ""
 
@@ -200,52 +200,51 @@ class RankExited(Signal, kind="rank_exited"):
     epoch: int
     attempt: AttemptId
     rank: int
-    # None: nobody saw it (its keeper died with it)
+    # None: unknown (its keeper died with it).
     exit_code: int | None
     last_step: int | None = None
-    # last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint
+    # Last lines, cut to 2 KB: hostile text, never parsed for decisions except as a fingerprint.
     stderr_tail: str = ""
 
 
 class RanksTerminated(Signal, kind="ranks_gone"):
     """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`)."""
 
-    # of the assignment that the ranks belonged to
+    # Of the assignment that the ranks belonged to.
     epoch: int
     attempt: AttemptId
     last_step: int | None = None
     left_behind: tuple[int, ...] = ()
-    # the agent killed them on its own, having lost the store and seen no step
+    # The agent killed them on its own, having lost the store and seen no step.
     fenced: bool = False
-    # ranks whose stacks were written down before, in the folder `stacks`
+    # Ranks whose stacks were written down before, in the folder `stacks`.
     stacks: int = 0
-    # where they stood by these stacks, MAX_STANDS at most
+    # Where they stood by these stacks, MAX_STANDS at most.
     stands: tuple[RankStack, ...] = ()
 
 
 class LinesMatched(Signal, kind="lines_matched"):
     """What was found in the output of ranks, or in the kernel's log of their node.
 
-    `living`: while they live, at once. Otherwise: in the output of those that ended by themselves, some moments after the word
-    that they did.
+    `living`: while they live, at once. Otherwise: in the output of those that ended by themselves, some moments after RankExited.
     """
 
     epoch: int
     attempt: AttemptId
     matches: tuple[Match, ...] = ()
-    # the furthest step that each of these logs tells of
+    # The furthest step in each of these logs.
     steps: tuple[LoggedStep, ...] = ()
     living: bool = False
-    # that a rank of this node had done by then
+    # That a rank of this node had done by then.
     last_step: int | None = None
 
 
 class ReplicasDisagree(Signal, kind="replicas_disagree"):
-    """Ranks have compared what must be equal, and it was not. `ranks`: the odd ones; empty: nobody can say which."""
+    """Ranks have compared what must be equal, and it was not. `ranks`: the outliers; empty: not known."""
 
     attempt: AttemptId
     step: int
-    # weight, master, moment, gradient
+    # Weight, master, moment, gradient.
     what: str
     ranks: tuple[int, ...] = ()
     detail: str = ""
@@ -267,17 +266,15 @@ class Progress(Signal, kind="progress"):
     """The first step of an attempt, and a mark at most every `progress_mark_seconds` after: what the ledger reckons with."""
 
     attempt: AttemptId
-    # last finished step, counted from 1: step N is done when N steps contribute to the weights
+    # Last finished step, counted from 1: step N is done when N steps contribute to the weights.
     step: int
     loss: float | None = None
-    timings: Mapping[str, float] = field(
-        default_factory=dict
-        # first one only: seconds by start phase, slowest rank
-    )
+    # First one only: seconds by start phase, slowest rank.
+    timings: Mapping[str, float] = field(default_factory=dict)
 
 
 class CheckpointSealed(Signal, kind="checkpoint_sealed"):
-    """A rank says a checkpoint's manifest was renamed into place. Believed only after verification."""
+    """A rank reports a sealed checkpoint. It counts only after verification."""
 
     attempt: AttemptId
     step: int
@@ -288,7 +285,7 @@ class SettingsInEffect(Signal, kind="settings_in_effect"):
     """What the trainer read back after loading: sent once per start. Values, not wishes."""
 
     attempt: AttemptId
-    # steps already done when these took effect
+    # Steps already done when these took effect.
     step: int
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -297,13 +294,13 @@ class RequestTaken(Signal, kind="request_taken"):
     """The ranks agreed on the step at which a request (stop, checkpoint, drill) takes effect."""
 
     attempt: AttemptId
-    # id
+    # Id.
     request: str
     step: int
 
 
 class MalformedMessage(Signal, kind="junk"):
-    """Something that was no message arrived; said once, counted, never obeyed."""
+    """A malformed message arrived; reported once, counted, never obeyed."""
 
     reason: str
     count: int = 1

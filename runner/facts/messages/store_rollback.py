@@ -1,4 +1,4 @@
-"""What is said and written when the store came back with less than it acknowledged."""
+"""Messages about a store that came back with less than it acknowledged."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from runner.facts.wire import Value
 
 
 class StoreStopped(Value, kind="store_stopped"):
-    """A register's value: nobody acts on this store until a person accepts it as it is, or puts back a newer copy.
+    """A register's value: nothing acts on this store until an operator accepts it as it is or restores a newer copy.
 
-    `acknowledged`: the newest entry that whoever noticed had written or read. `epoch`: the highest it knew of.
+    `acknowledged`: the newest entry that the detecting process had written or read. `epoch`: the highest it knew.
     """
 
     reason: str
     holder: str
-    # seconds since the epoch, by the clock of whoever noticed
+    # Seconds since the epoch, by the clock of the detecting process.
     wall: float
     acknowledged: int = 0
     epoch: int = 0
 
 
 class AcceptedRollbacks(Value, kind="accepted"):
-    """A register's value: how often a person took the store as it is for the truth, and the newest entry that says so."""
+    """A register's value: how often an operator accepted the store as it is, and the newest entry that records it."""
 
     count: int = 0
     sequence: int = 0
 
 
 class StoreAccepted(Value, kind="store_accepted"):
-    """An input: a person took the store's present end for the truth. `lost`: entries that are known to be gone."""
+    """An input: an operator accepted the store's present end. `lost`: entries that are known to be gone."""
 
     by: str
     reason: str
@@ -39,7 +39,7 @@ class StoreAccepted(Value, kind="store_accepted"):
 
 
 class CountersRaised(Value, kind="numbers_raised"):
-    """A record: what may have been given out before the store forgot is not given out again.
+    """A record: numbers that may have been used before the rollback are not used again.
 
     Runs that go on are launched under a new configuration, so that no attempt has the name of a forgotten one. `cursors`: how far
     the streams reach now, for those that were read further.

@@ -1,1 +1,1 @@
-"""Specs: what run.yaml, cluster.yaml and runbooks say, as frozen values. Nothing here reads a file."""
+"""Specs: the content of run.yaml, cluster.yaml and runbooks, as frozen values. Nothing here reads a file."""

@@ -1,4 +1,4 @@
-"""What cluster.yaml says: nodes, spares, store and limits. One journal, lease and fleet per cluster."""
+"""The content of cluster.yaml: nodes, spares, store and limits. One journal, lease and fleet per cluster."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec import field
 from runner.facts.specs.setting import Setting
 from runner.facts.wire import Value
 
-# a year; chosen, not measured
+# A year; chosen, not measured.
 LONGEST_SECONDS = 366 * 24 * 3600.0
 
 

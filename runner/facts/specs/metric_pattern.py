@@ -1,4 +1,4 @@
-"""Metric patterns: a person's own regular expression for the lines in which a trainer that nobody knows tells its steps."""
+"""Metric patterns: a user's regular expression for the lines in which an unknown trainer reports its steps."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ OWN_GROUPS: Mapping[str, str] = {
     "step_seconds": "step_seconds_max",
     "data_wait_seconds": "data_wait_seconds_max",
 }
-# characters; chosen, not measured
+# Characters; chosen, not measured.
 MAX_PATTERN = 2_000
-# Logs are searched by an engine that reads every byte once, for all patterns together: it looks neither around nor back.
+# The engine that searches logs reads every byte once, for all patterns together: no look-around, no back-references.
 _LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=)|\\[1-9]")
 
 

@@ -18,7 +18,7 @@ EXPECTED: Mapping[str, tuple[Metric, ...]] = {
     "batch": ALL_METRICS,
     "sequence_length": ALL_METRICS,
 }
-# what every reader of JSON keeps exactly
+# What every reader of JSON keeps exactly.
 MAX_STEP = 2**53
 
 

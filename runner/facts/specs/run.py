@@ -1,4 +1,4 @@
-"""What run.yaml says. Immutable once a run has started: changes are remedies in the journal."""
+"""The content of run.yaml. Immutable once a run has started: changes are remedies in the journal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runner.facts.specs.planned_changes import PlannedChange
 from runner.facts.specs.setting import Setting
 from runner.facts.wire import Value
 
-# A year: longer than any run waits for anything; chosen, not measured
+# A year: longer than any run waits for anything; chosen, not measured.
 LONGEST_SECONDS = 366 * 24 * 3600.0
 
 

@@ -15,9 +15,9 @@ class Setting:
     meaning: str
     unit: str = ""
     default: str = ""
-    # inclusive
+    # Inclusive.
     least: float | None = None
-    # exclusive
+    # Exclusive.
     above: float | None = None
-    # inclusive
+    # Inclusive.
     most: float | None = None
