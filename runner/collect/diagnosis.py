@@ -20,7 +20,7 @@ from runner.detect.numerics.numerics import Numerics
 from runner.facts.causes import Verdict
 from runner.facts.matches import LAYERS, LoggedStep, Match, ScannedLogs
 from runner.facts.messages.signals import StepRecord
-from runner.rootcause.correlation import correlate, telling
+from runner.rootcause.correlation import correlate, relevant_matches
 from runner.rootcause.signatures import SIGNATURES, Signature
 
 # At the start of a file, to tell text from binary data; chosen.
@@ -78,7 +78,7 @@ class Diagnosis:
         `text`: the most characters of each.
         """
         steps = tuple(log.furthest for log in self.logs if log.furthest is not None)
-        every = telling((match for log in self.logs for match in log.matches), steps)
+        every = relevant_matches((match for log in self.logs for match in log.matches), steps)
         num: Counter[tuple[str, str]] = Counter()
         matches = []
         for match in every:

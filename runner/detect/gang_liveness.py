@@ -59,8 +59,10 @@ class GangLiveness(Detector):
     ) -> list[GangStillStepping]:
         """Return a finding if the heartbeat's gang steps on without nodes that are silent."""
         attempt = heartbeat.attempt
-        gang = self._gangs.of(watch).get(attempt) if attempt is not None else None
-        if gang is None or attempt is None or heartbeat.last_step is None:
+        if attempt is None or heartbeat.last_step is None:
+            return []
+        gang = self._gangs.of(watch).get(attempt)
+        if gang is None:
             return []
         gang.step = max(gang.step, heartbeat.last_step)
         limit = self.silence.limit_seconds

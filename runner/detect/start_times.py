@@ -52,10 +52,11 @@ class StartTimes(Detector):
         self, heartbeat: Heartbeat, watch: WatchList, now: float
     ) -> list[GangStartTimed]:
         """Return how a gang started if the heartbeat completes its reports."""
+        if not heartbeat.start or heartbeat.attempt is None:
+            return []
         self._follow(watch)
-        attempt = heartbeat.attempt
-        start = self._starts.get(attempt) if attempt is not None else None
-        if start is None or not heartbeat.start or heartbeat.node not in start.nodes:
+        start = self._starts.get(heartbeat.attempt)
+        if start is None or heartbeat.node not in start.nodes:
             return []
         start.first_report_at = now if start.first_report_at is None else start.first_report_at
         start.phases[heartbeat.node] = heartbeat.start

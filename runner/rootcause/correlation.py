@@ -1,8 +1,8 @@
-"""Correlate: many matches of one run become one incident with one fault, a culprit where one can be named, and its evidence.
+"""Correlation: many matches of one run become one verdict: its fault, its evidence, and a culprit where one can be named.
 
-The deepest layer that names a fault is believed (`facts.matches.LAYERS`), and within it the first word: what comes later, or from
-further up, is the echo. What the run lived through is no incident, unless it lasts. Acting on the wrong node costs more than
-acting on none, so a culprit is named only when the others do not say the same of themselves.
+The fault of the deepest layer counts (`facts.matches.LAYERS`), and in it the first match: later ones, and those of layers above,
+are its echoes. What the run survived is no incident, unless it lasts. Acting on the wrong node costs more than acting on none, so
+a culprit is named only when the others do not report the same of themselves.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from runner.facts.matches import DEEP, ECHOES, LAYERS, Layer, LoggedStep, Match,
 from runner.rootcause.fingerprints import masked
 from runner.rootcause.line_context import in_context
 
-# How sure a fault is that only this layer speaks of; chosen, ordered by how often such lines were the cause in real logs.
+# Confidence in a fault that only this layer names; chosen, in the order of how often such lines were the cause in real logs.
 CONFIDENCE: dict[Layer, float] = {
     "device": 0.95,
     "link": 0.9,
@@ -33,38 +33,38 @@ CONFIDENCE: dict[Layer, float] = {
     "launcher": 0.5,
     "other": 0.4,
 }
-# times that, when the same layer names other faults too; chosen
+# Times that, when the same layer names other faults too; chosen.
 DISPUTED = 0.8
-# lines that a verdict quotes; chosen
+# Lines that a verdict quotes; chosen.
 MAX_EVIDENCE = 12
-# of a sequence number
+# Of a sequence number.
 MAX_DIGITS = 19
-# collectives that a late rank may be behind; chosen
+# Collectives that a late rank may lag behind; chosen.
 NEAR_SEQUENCES = 8
-# between a line that names a GPU and one that says what became of it; chosen
+# Between a line that names a GPU and one about its fault; chosen.
 NEAR_LINES = 3
 _PCI_ADDRESS = re.compile(r"\b[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]\b")
 
 
 @dataclass(slots=True, kw_only=True)
 class _Log:
-    """What one file says besides its matches."""
+    """What one file shows besides its matches. Lines count from 1."""
 
-    # the line in which it did; 0: it did not
+    # 0: it did not.
     ended_well: int = 0
-    # the line with the last step that was new
+    # The line with the newest step.
     last_step: int = 0
     best: int = -1
-    # lines of launchers that tell of a death
-    died: list[int] = field(default_factory=list)
+    # Lines of launchers about a rank that died.
+    deaths: list[int] = field(default_factory=list)
 
 
 def correlate(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> list[Verdict]:
-    """Return the verdicts on a run from what its logs hold; none for a healthy one. Matches are in the order of their files."""
+    """Return the verdicts on a run, none for a healthy one. Matches come in the order of their files."""
     placed = in_context(list(matches))
     logs = _logs(placed, steps)
-    told = [match for match in placed if match.fault and _counts(match, logs)]
-    naming = [match for match in told if match.weight == "names"]
+    counting = [match for match in placed if match.fault and _counts(match, logs)]
+    naming = [match for match in counting if match.weight == "names"]
     if not naming:
         return _guess(placed, logs)
     depth = min(LAYERS.index(match.layer) for match in naming)
@@ -72,19 +72,19 @@ def correlate(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> lis
     root = _first(deepest)
     raised = [match for match in naming if match.layer == "other"]
     if raised and root.layer == "launcher" and root.fault == "preemption":
-        # whoever ended the job did so because of it
+        # The job was ended because of this error.
         deepest, root = raised, _first(raised)
-    verdicts = [_verdict(root, _alike(naming, root), deepest, placed)]
+    verdicts = [_verdict(root, _of_fault(naming, root), deepest, placed)]
     sick = [match for match in naming if match.layer == "numbers"]
     # It was sick before it died, or went on.
     if sick and root.layer != "numbers" and not fault_kind(root.fault).outlasts_steps:
         first = _first(sick)
-        verdicts.append(_verdict(first, _alike(naming, first), sick, sick))
+        verdicts.append(_verdict(first, _of_fault(naming, first), sick, sick))
     return verdicts
 
 
-def telling(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> list[Match]:
-    """Return what of some logs is worth telling to whoever judges them with others: placed already, noise left out."""
+def relevant_matches(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> list[Match]:
+    """Return the matches of some logs that count when judged with others: in context, without noise."""
     placed = in_context(list(matches))
     logs = _logs(placed, steps)
     return [
@@ -94,11 +94,11 @@ def telling(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> list[
     ]
 
 
-def _alike(naming: Sequence[Match], root: Match) -> list[Match]:
+def _of_fault(naming: Sequence[Match], root: Match) -> list[Match]:
     return [match for match in naming if match.fault == root.fault]
 
 
-# Roles that mean something beside other lines only, and those that are told though they name no fault.
+# Roles that mean something beside other lines only, and those that count although they name no fault.
 _CONTEXTUAL: tuple[Role, ...] = ("exception", "exception-of-code", "missing-file", "disk-full")
 _NAMING: tuple[Role, ...] = ("names-rank", "root-cause", "waited-in-vain", "ended-well")
 
@@ -110,25 +110,25 @@ def _logs(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str, _L
         if match.role == "ended-well":
             log.ended_well = match.line
         elif match.role in ("death", "root-cause"):
-            log.died.append(match.line)
+            log.deaths.append(match.line)
     for step in steps:
         log = logs.setdefault(step.file, _Log())
         if step.step > log.best:
             log.best, log.last_step = step.step, step.line
     for log in logs.values():
         if log.last_step > log.ended_well:
-            # an epoch was over, or a phase: it went on
+            # Only a phase was over.
             log.ended_well = 0
     return logs
 
 
 def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
-    """Whether what a line says can have ended the run, or will go on to trouble it."""
+    """Whether a match can have ended the run, or will affect it again."""
     log = logs[match.file]
     if match.layer == "numbers" or (match.is_lasting and match.layer in DEEP):
         return True
     if match.layer in ECHOES and any(other.ended_well for other in logs.values()):
-        # the ranks that were done first were missed by the others
+        # Ranks that finished first were missed by the others.
         return False
     if log.ended_well and match.line > log.ended_well:
         return match.layer in DEEP or match.fault == "checkpoint_io"
@@ -136,18 +136,18 @@ def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
     lived_on = match.line < over
     if fault_kind(match.fault).outlasts_steps and not log.ended_well:
         return True
-    return not lived_on or any(match.line < died < over for died in log.died)
+    return not lived_on or any(match.line < died < over for died in log.deaths)
 
 
 def _first(matches: Sequence[Match]) -> Match:
-    """Return the first word: of one file the line decides (not all lines have a time), between files the time that they say."""
+    """Return the first match: by line within a file (not all lines have a time), by time between files."""
     firsts: dict[str, Match] = {}
     for match in sorted(matches, key=lambda match: (match.line, match.fault == "unknown")):
         firsts.setdefault(match.file, match)
     return min(firsts.values(), key=lambda match: (match.at is None, match.at or 0.0))
 
 
-# ---- whose it is -------------------------------------------------------------------------------------------------------
+# ---- culprit
 
 
 def _verdict(
@@ -185,7 +185,7 @@ def _culprit(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> Cul
 
 
 def _gpu(root: Match, placed: Sequence[Match]) -> str:
-    """Return the GPU that the root names, or a line just above it."""
+    """Return the GPU named in the root match, or just above it."""
     if gpu := root.named.get("gpu"):
         return gpu
     if address := _PCI_ADDRESS.search(root.text):
@@ -198,7 +198,7 @@ def _gpu(root: Match, placed: Sequence[Match]) -> str:
 
 
 def _late_rank(placed: Sequence[Match]) -> Culprit | None:
-    """Return the one rank that did not come to a collective: by name, or because its last one was an earlier one."""
+    """Return the one rank that missed a collective: by name, or because its last one came before."""
     late = {match.named["late"]: True for match in placed if "late" in match.named}
     if len(late) == 1:
         return Culprit(kind="rank", id=next(iter(late)))
@@ -223,17 +223,17 @@ def _late_rank(placed: Sequence[Match]) -> Culprit | None:
 
 
 def _only_rank_affected(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> int | None:
-    """Return the rank that its launcher saw fail first; else the one that alone says it of itself, while others speak too.
+    """Return the rank that its launcher saw fail first; else the only one affected of several that wrote.
 
-    What the program or its settings are to blame for strikes all ranks: that one of them is shown first means nothing.
+    A fault of the program or its settings affects all ranks: which of them is shown first means nothing.
     """
-    with_it = {match.rank: True for match in same if match.rank is not None}
+    affected = {match.rank: True for match in same if match.rank is not None}
     if (failed := _failed_first(placed)) is not None:
         return failed
-    spoke = {match.rank: True for match in placed if match.rank is not None}
-    if root.scope == "user" or len(with_it) != 1 or len(spoke) < 2:
+    wrote = {match.rank: True for match in placed if match.rank is not None}
+    if root.scope == "user" or len(affected) != 1 or len(wrote) < 2:
         return None
-    return next(iter(with_it))
+    return next(iter(affected))
 
 
 def _failed_first(placed: Sequence[Match]) -> int | None:
@@ -248,7 +248,7 @@ def _failed_first(placed: Sequence[Match]) -> int | None:
     return next(iter(ranks)) if len(ranks) == 1 else None
 
 
-# ---- how it is told ----------------------------------------------------------------------------------------------------
+# ---- evidence
 
 
 def _evidence(root: Match, same: Sequence[Match], placed: Sequence[Match]) -> tuple[Match, ...]:
@@ -269,7 +269,7 @@ def _action(root: Match, same: Sequence[Match], culprit: Culprit | None) -> Acti
 
 
 def _guess(placed: Sequence[Match], logs: Mapping[str, _Log]) -> list[Verdict]:
-    """Judge a log that names no fault but shows a program being torn down: a traceback whose last line is missing."""
+    """Judge a log without a fault that shows a traceback whose last line is missing."""
     frames = [
         match
         for match in placed

@@ -1,4 +1,4 @@
-"""Context: what a line means where it stands: an exception is judged by the frames above it, an excused line is dropped."""
+"""Line context: an exception is judged by the frames above it, and a benign line is dropped."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from runner.facts.faults import FAULTS
 from runner.facts.matches import LAYERS, Match, Role
 
-# between a traceback's frames and its exception, other ranks' lines among them; chosen
+# Between a traceback's frames and its exception, with lines of other ranks; chosen.
 CONTEXT_LINES = 200
-# of a traceback of an exception that nobody minds; chosen
+# Of the traceback of an ignored exception; chosen.
 IGNORED_LINES = 30
 _EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|StopIteration)\b")
-# Words of paths, without the digits at their ends.
+# Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
 _CONFIG_WORDS = (
     "config",
@@ -40,9 +40,8 @@ _DATA_WORDS = (
 
 @dataclass(slots=True, kw_only=True)
 class _Frames:
-    """What the traceback that is being printed went through, of one rank or of all that do not say who they are."""
+    """Lines of the last frames of each kind, of one rank, or of all lines without a rank."""
 
-    # the line it was last seen in
     data: int = -CONTEXT_LINES
     checkpoint: int = -CONTEXT_LINES
     serialization: int = -CONTEXT_LINES
@@ -52,7 +51,7 @@ class _Frames:
 
 
 def in_context(matches: Sequence[Match]) -> list[Match]:
-    """Say of exceptions what the traceback above them went through: a file that is missing may be data, or a checkpoint."""
+    """Return matches with exceptions classified by the traceback above: a missing file may be data, or a checkpoint."""
     placed: list[Match] = []
     frames: dict[tuple[str, int | None], _Frames] = {}
     paths = _paths(matches)
@@ -68,13 +67,13 @@ def in_context(matches: Sequence[Match]) -> list[Match]:
         if fault and fault != match.fault:
             match = replace(match, fault=fault, layer="program", scope=FAULTS[fault].scope)
         placed.append(match)
-    return _without_doubles(placed)
+    return _without_duplicates(placed)
 
 
 def _is_raised(match: Match, around: _Frames) -> bool:
-    """Whether an exception's name stands where Python prints it: what a warning quotes was dealt with."""
-    stands_first = _EXCEPTION.match(match.text) is not None
-    return stands_first or match.line - around.traceback < CONTEXT_LINES
+    """Whether Python printed this exception: one quoted in a warning was handled."""
+    is_first = _EXCEPTION.match(match.text) is not None
+    return is_first or match.line - around.traceback < CONTEXT_LINES
 
 
 _RAISED: tuple[Role, ...] = ("exception", "exception-of-code")
@@ -97,18 +96,18 @@ _FRAMES: dict[Role, str] = {
 
 
 def _paths(matches: Sequence[Match]) -> dict[str, str]:
-    """Return by file what the paths that were missing say they hold; ranks that print at once tear lines apart."""
-    said: dict[str, str] = {}
+    """Return by file the fault that missing paths suggest; lines of ranks that print at once may be torn."""
+    faults: dict[str, str] = {}
     for match in matches:
-        if match.role == "missing-file" and match.file not in said:
-            fault = _held_by(match.text.lower())
+        if match.role == "missing-file" and match.file not in faults:
+            fault = _fault_of_path(match.text.lower())
             if fault:
-                said[match.file] = fault
-    return said
+                faults[match.file] = fault
+    return faults
 
 
-def _fault_at(match: Match, around: _Frames, path_says: str) -> str:
-    """Return what an exception of any kind is, by the frames above it and the path in it; "" if they do not say."""
+def _fault_at(match: Match, around: _Frames, path_fault: str) -> str:
+    """Return the fault of a general exception by the frames above it and its path; "" if they do not show it."""
     line = match.line - CONTEXT_LINES
     is_data, is_checkpoint = around.data > line, around.checkpoint > line
     if match.role == "exception-of-code":
@@ -118,8 +117,8 @@ def _fault_at(match: Match, around: _Frames, path_says: str) -> str:
         return "checkpoint_io" if is_checkpoint or around.serialization > line else ""
     if match.role not in ("exception", "missing-file"):
         return ""
-    if match.role == "missing-file" and path_says:
-        return path_says
+    if match.role == "missing-file" and path_fault:
+        return path_fault
     if is_checkpoint:
         return "checkpoint_io"
     if is_data:
@@ -129,8 +128,8 @@ def _fault_at(match: Match, around: _Frames, path_says: str) -> str:
     return "config_error" if around.imports > line else ""
 
 
-def _held_by(text: str) -> str:
-    """Return what a path in the text holds, by its words: "" if they do not say."""
+def _fault_of_path(text: str) -> str:
+    """Return the fault that the words of a path in the text suggest; "" for none."""
     for path in text.split():
         if "/" not in path and "'" not in path:
             continue
@@ -144,11 +143,11 @@ def _held_by(text: str) -> str:
     return ""
 
 
-def _without_doubles(matches: list[Match]) -> list[Match]:
-    """Drop lines that are known to be harmless, and exceptions of any kind in lines that are known for something."""
+def _without_duplicates(matches: list[Match]) -> list[Match]:
+    """Drop benign lines, and general exceptions in lines that a specific signature knows."""
     best: dict[tuple[str, int], int] = {}
-    excused = {(match.file, match.line): True for match in matches if match.weight == "excuses"}
-    matches = [match for match in matches if (match.file, match.line) not in excused]
+    benign = {(match.file, match.line): True for match in matches if match.weight == "excuses"}
+    matches = [match for match in matches if (match.file, match.line) not in benign]
     for match in matches:
         if match.fault and match.weight == "names" and match.role not in _GENERIC:
             place = (match.file, match.line)

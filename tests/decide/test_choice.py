@@ -152,7 +152,7 @@ def test_a_spare_is_left_for_a_run_before_that_may_need_it() -> None:
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
     state.nodes["n1"].state = "suspect"
     choice = choose_nodes(state, mine, {})
-    assert (choice.nodes, list(choice.meant)) == (None, ["n3"])
+    assert (choice.nodes, list(choice.reserved)) == (None, ["n3"])
     state.silent_en_masse = ["n1"]
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
     state.silent_en_masse = []
@@ -169,7 +169,7 @@ def test_a_spare_is_left_for_a_run_that_has_lost_one_node_and_doubts_another() -
     lose(state, "n1", "n3")
     assert state.nodes["n2"].uncleared is not None
     choice = choose_nodes(state, mine, {})
-    assert (choice.nodes, list(choice.meant)) == (None, ["n4"])
+    assert (choice.nodes, list(choice.reserved)) == (None, ["n4"])
     lose(state, "n2")
     assert choose_nodes(state, mine, {}).nodes == ["n4"]
 
@@ -220,7 +220,7 @@ def test_whatever_the_situation_a_choice_is_sound() -> None:
                 if name not in taken and is_usable(state, node, mine.spec)
             ]
             if choice.nodes is None:
-                assert len(free) - len(choice.meant) < mine.spec.nodes, seed
+                assert len(free) - len(choice.reserved) < mine.spec.nodes, seed
                 continue
             assert len(set(choice.nodes)) == len(choice.nodes) == mine.spec.nodes, seed
             for place, name in enumerate(choice.nodes):

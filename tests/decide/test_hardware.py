@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from runner.decide.decision import Decision, Policy
-from runner.decide.nodes.hardware import DAY_SECONDS, identify, is_same, record_hardware_fault, see
+from runner.decide.nodes.hardware import (
+    DAY_SECONDS,
+    identify,
+    is_same,
+    record_hardware_fault,
+    record_seen,
+)
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Hardware, Node, State
 from runner.facts.messages import records as r
@@ -159,6 +165,6 @@ def test_refused_hardware_is_still_known_by_parts_that_it_has_lost() -> None:
     for parts in (("board:2", "gpu:a"), ("board:2", "gpu:b"), ("board:1", "gpu:c")):
         decision = Decision(state=state, policy=POLICY, now=1.0)
         assert identify(state, parts[0], parts) == "bad"
-        see(decision, hardware="bad", node="n9", parts=parts)
+        record_seen(decision, hardware="bad", node="n9", parts=parts)
         for record in decision.records:
             apply_record(state, record)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runner.decide.placement.topology import (
+    DomainMap,
     Domains,
-    Map,
     arrange,
     arrangement_cost,
     fill,
@@ -37,9 +37,9 @@ def cluster(racks: int, switches: int, nodes: int) -> dict[str, dict[str, tuple[
 
 def test_distance_is_the_nearest_kind_that_two_nodes_share() -> None:
     """0 on one switch, 1 in one rack, 2 beyond; a node that no domain names is far from all."""
-    where = Map(cluster(racks=2, switches=2, nodes=2))
+    where = DomainMap(cluster(racks=2, switches=2, nodes=2))
     assert [where.distance("n0", name) for name in ("n1", "n2", "n4", "x")] == [0, 1, 2, 2]
-    assert Map({}).distance("n0", "n1") == 0
+    assert DomainMap({}).distance("n0", "n1") == 0
 
 
 def test_columns_are_pipelines_of_whole_nodes() -> None:
@@ -56,7 +56,7 @@ def test_columns_are_pipelines_of_whole_nodes() -> None:
 
 def test_a_gang_goes_where_it_fits_best() -> None:
     """The smallest domain that holds it, of the nearest kind that can: what is left elsewhere stays whole for others."""
-    where = Map(cluster(racks=2, switches=2, nodes=4))
+    where = DomainMap(cluster(racks=2, switches=2, nodes=4))
     free = names(0, 1, 4, 5, 6, 7, 8, 9, 10)
     assert arrange(free, gang_shape(nodes=2, pipeline=1), where) == ["n0", "n1"]
     assert arrange(free, gang_shape(nodes=3, pipeline=1), where) == ["n8", "n9", "n10"]
@@ -66,7 +66,7 @@ def test_a_gang_goes_where_it_fits_best() -> None:
 
 def test_each_pipeline_gets_a_switch_of_its_own() -> None:
     """4 stages of 2 nodes: in the order of names each pipeline would cross switches; it need not."""
-    where = Map(cluster(racks=1, switches=2, nodes=4))
+    where = DomainMap(cluster(racks=1, switches=2, nodes=4))
     shape = gang_shape(nodes=8, pipeline=4)
     chosen = arrange(names(*range(8)), shape, where)
     assert chosen == ["n0", "n4", "n1", "n5", "n2", "n6", "n3", "n7"]
@@ -76,7 +76,7 @@ def test_each_pipeline_gets_a_switch_of_its_own() -> None:
 
 def test_pipelines_use_what_whole_switches_leave() -> None:
     """Three pipelines of 2 on switches with 3, 3 and 2 free nodes: two of 3 keep one over, and no pipeline is cut."""
-    where = Map(cluster(racks=1, switches=3, nodes=3))
+    where = DomainMap(cluster(racks=1, switches=3, nodes=3))
     shape = gang_shape(nodes=6, pipeline=2)
     chosen = arrange(names(0, 1, 2, 3, 4, 5, 6, 7), shape, where)
     assert arrangement_cost(chosen, shape, where)[0] == 0
@@ -84,7 +84,7 @@ def test_pipelines_use_what_whole_switches_leave() -> None:
 
 def test_the_nearest_spare_takes_a_vacant_place() -> None:
     """Nearest to the stages before and after, not first by number; the others stay."""
-    where = Map(cluster(racks=2, switches=2, nodes=3))
+    where = DomainMap(cluster(racks=2, switches=2, nodes=3))
     shape = gang_shape(nodes=4, pipeline=2)
     places = ["n0", "n6", None, "n7"]
     assert fill(places, names(9, 8, 2, 3), shape, where) == ["n0", "n6", "n2", "n7"]
@@ -94,14 +94,14 @@ def test_the_nearest_spare_takes_a_vacant_place() -> None:
 
 def test_without_domains_nodes_come_in_their_order() -> None:
     """Nothing is known of distances, so nothing is shuffled."""
-    where = Map({})
+    where = DomainMap({})
     assert arrange(names(3, 1, 2), gang_shape(nodes=2, pipeline=2), where) == ["n3", "n1"]
     assert fill([None, "n9"], names(3, 1), gang_shape(nodes=2, pipeline=1), where) == ["n3", "n9"]
 
 
 def test_too_few_spares_fill_nothing() -> None:
     """A gang is whole or not there."""
-    assert fill([None, None, "n1"], ("n2",), gang_shape(nodes=3, pipeline=1), Map({})) is None
+    assert fill([None, None, "n1"], ("n2",), gang_shape(nodes=3, pipeline=1), DomainMap({})) is None
 
 
 @st.composite
@@ -139,7 +139,7 @@ def test_whoever_has_a_place_keeps_it_and_order_is_never_better(
 ) -> None:
     """A filled gang is whole, of different nodes, at a cost no higher than spares in their order; None only if too few."""
     domains, spares, places, pipeline = situation
-    where, shape = Map(domains), gang_shape(nodes=len(places), pipeline=pipeline)
+    where, shape = DomainMap(domains), gang_shape(nodes=len(places), pipeline=pipeline)
     found = fill(places, spares, shape, where)
     if len(spares) < places.count(None):
         assert found is None
@@ -152,12 +152,12 @@ def test_whoever_has_a_place_keeps_it_and_order_is_never_better(
     rest = iter(spares)
     in_order = [next(rest) if node is None else node for node in places]
     assert arrangement_cost(found, shape, where) <= arrangement_cost(in_order, shape, where)
-    assert found == fill(places, spares, shape, Map(domains))
+    assert found == fill(places, spares, shape, DomainMap(domains))
 
 
 def test_two_thousand_nodes_are_arranged() -> None:
     """A gang of 2,000 nodes in pipelines of 8 is placed at no cost, and a rack's worth of vacancies is filled."""
-    where = Map(cluster(racks=35, switches=4, nodes=16))
+    where = DomainMap(cluster(racks=35, switches=4, nodes=16))
     every = names(*range(35 * 64))
     shape = gang_shape(nodes=2000, pipeline=8)
     chosen = arrange(every, shape, where)

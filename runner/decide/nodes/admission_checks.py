@@ -1,4 +1,4 @@
-"""Checking: what a node must pass before it may take ranks, whenever it comes into the pool. Unknown is not healthy."""
+"""Admission checks: a node must pass them before it takes ranks, whenever it joins the pool. Unknown is not healthy."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 
-# At the same time: a fleet that comes at once is checked in turns, so that no answer waits behind those of all others until it
-# is too late; chosen, not measured.
+# At the same time: a fleet that joins at once is checked in turns, so that no result waits behind all others past its deadline;
+# chosen, not measured.
 MAX_AT_ONCE = 64
-# checks in a row without a verdict, then the node is out; chosen, not measured
+# Without a verdict in a row, before the node is quarantined; chosen, not measured.
 MAX_TRIES = 2
-# characters of what checks said, in pages and reasons; chosen, not measured
-MAX_SAID = 300
+# Characters of check results in pages and reasons; chosen, not measured.
+MAX_SUMMARY = 300
 
 
 def room(state: State) -> int:
@@ -27,10 +27,9 @@ def room(state: State) -> int:
 
 
 def settle(decision: Decision, node: Node) -> bool:
-    """Have a node checked that is to be, once at a time; where no checks are wanted any more it is a spare.
+    """Issue the checks of a node, one task at a time; without configured checks it is a spare. Return whether a task is issued.
 
-    A check outlives the agent it was sent to: the next one answers it, or its deadline passes and it is tried again. Returns
-    whether a check begins.
+    A task outlives the agent it was sent to: the next agent answers it, or its deadline passes and it is tried again.
     """
     checks = decision.policy.cluster.checks
     if not checks:
@@ -39,7 +38,6 @@ def settle(decision: Decision, node: Node) -> bool:
         return False
     state = decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
-        # it is being checked, or its agent is on its way
         return False
     args = {"checks": list(checks)}
     reason = "once more" if node.check_tries else node.reason
@@ -52,7 +50,7 @@ def settle(decision: Decision, node: Node) -> bool:
 
 
 def on_checked(decision: Decision, action: Action, result: ActionResult) -> None:
-    """Take the node in, or out; without a verdict it is tried again once. What came too late says nothing."""
+    """Admit or quarantine a node by its verdict; without one it is checked once more. A late result is ignored."""
     work = action.read(NodeTask)
     node = decision.state.nodes.get(work.node)
     if node is None or node.state != "checking":
@@ -63,12 +61,12 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
         reason = f"passed its checks ({checks})"
         decision.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
     elif outcome == "FAIL":
-        _failed(decision, node, said(result))
+        _failed(decision, node, summary(result))
     elif node.check_tries + 1 < MAX_TRIES:
-        reason = f"no verdict ({said(result)})"
+        reason = f"no verdict ({summary(result)})"
         decision.add(r.NodeChanged(node=node.node, state="checking", reason=reason))
     else:
-        reason = f"its checks gave no verdict {MAX_TRIES} times: {said(result)}"
+        reason = f"its checks gave no verdict {MAX_TRIES} times: {summary(result)}"
         decision.add(r.NodeChanged(node=node.node, state="quarantined", reason=reason))
         decision.page(
             f"{node.node} is quarantined: {reason}; unknown is not healthy, its hardware is not judged; "
@@ -77,14 +75,14 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
 
 
 def _failed(decision: Decision, node: Node, reason: str) -> None:
-    """Answer failed checks by the runbook; hardware beyond what may be quarantined at once is kept out, and not judged."""
+    """Answer failed checks by the runbook; beyond the quarantine limit the node is kept out, its hardware not judged."""
     evidence = f"{node.node} failed its checks: {reason}"
     incident = decision.open_incident("node_unfit", evidence, node=node.node)
-    what = "the node is out of service"
+    outcome = "the node is out of service"
     if may_quarantine(decision):
         respond(decision, incident, reason=evidence)
     else:
-        what = "the node is kept out, its hardware is not judged"
+        outcome = "the node is kept out, its hardware is not judged"
         decision.add(
             r.NodeChanged(
                 node=node.node, state="quarantined", reason=evidence, incident=incident.incident
@@ -99,15 +97,17 @@ def _failed(decision: Decision, node: Node, reason: str) -> None:
         decision, node, fault="node_unfit", evidence=evidence, incident=incident.incident
     )
     if decision.is_live(incident):
-        decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=what))
+        decision.add(
+            r.IncidentChanged(incident=incident.incident, state="resolved", reason=outcome)
+        )
 
 
-def said(result: ActionResult) -> str:
-    """Say what checks found that is not as it should be."""
+def summary(result: ActionResult) -> str:
+    """Return what the checks found wrong."""
     verdicts = result.detail.get("checks") or ()
     found = [_verdict(each) for each in verdicts if isinstance(each, Mapping)]
     text = "; ".join(each for each in found if each) or result.message or "no words"
-    return text[:MAX_SAID]
+    return text[:MAX_SUMMARY]
 
 
 def _verdict(verdict: Mapping[str, Any]) -> str:

@@ -1,8 +1,8 @@
-"""Service: how nodes go out of it and come back, by a person's request or by a notice.
+"""Drain: how nodes go out of service and come back, by an operator's request or a notice.
 
-A node that serves leaves at the next checkpoint: it is marked as leaving, its run is asked to stop (`runs`), the next attempt
-is placed without it (`placement`), and then it goes. Level-triggered, so that a gang that dies on the way, an incident or
-another supervisor changes nothing about where it ends.
+A serving node leaves at the next checkpoint: it is marked as leaving, its run is asked to stop (`runs`), the next attempt is
+placed without it (`placement`), and then it goes. Level-triggered: a gang that dies on the way, an incident or another supervisor
+do not change the outcome.
 """
 
 from __future__ import annotations
@@ -38,15 +38,12 @@ WAYS_OUT: dict[type, Out] = {
     RetireNode: "retired",
 }
 SEVERITY: dict[str, int] = {"repair": 1, "quarantined": 2, "retired": 3}
-# who gave no name: not Stoker itself
-SOMEBODY = "a person"
-
-
-# ---- what people and notices ask for --------------------------------------------------------------------------------
+# Of requests without a name.
+OPERATOR = "a person"
 
 
 def on_node_request(decision: Decision, request: NodeRequest) -> None:
-    """Answer a request about a node; asked again, it is done already or under way."""
+    """Answer a request about a node; a repeated one is done already, or under way."""
     node = _find(decision, request, request.node)
     if node is None:
         return
@@ -55,7 +52,7 @@ def on_node_request(decision: Decision, request: NodeRequest) -> None:
         return
     to = WAYS_OUT[type(request)]
     if _is_out(decision, node, to):
-        text = f"done already: {node.node} is {_where(node.state)} ({node.reason})"
+        text = f"done already: {node.node} is {_describe_state(node.state)} ({node.reason})"
         _answer(decision, request, "done", text)
         return
     problem = _swap_problem(decision, node, request) if isinstance(request, SwapNode) else ""
@@ -63,22 +60,22 @@ def on_node_request(decision: Decision, request: NodeRequest) -> None:
         _answer(decision, request, "refused", problem)
         return
     spare = request.spare if isinstance(request, SwapNode) else None
-    _leave(decision, node, to=to, reason=_why(request), spare=spare, request=request.id)
+    _leave(decision, node, to=to, reason=_reason(request), spare=spare, request=request.id)
     run = run_served(decision.state, node)
-    text = f"{node.node} is to be {_where(to)}"
+    text = f"{node.node} is to be {_describe_state(to)}"
     if run is not None:
         text += f"; run {run.spec.name} is asked for a checkpoint first"
     _answer(decision, request, "open", text)
 
 
 def _is_out(decision: Decision, node: Node, to: Out) -> bool:
-    """Whether a node is where it is to go, or gone for a graver reason; hardware that is to be judged has been, too."""
+    """Whether a node is out for this or a graver reason, and its hardware judged where that asks for it."""
     judged = to == "repair" or not node.hardware or is_refused(decision.state, node.hardware)
     return SEVERITY.get(node.state, 0) >= SEVERITY[to] and judged
 
 
 def on_notice(decision: Decision, notice: Notice) -> None:
-    """Drain a node that will be taken away; a second notice can only make it sooner."""
+    """Drain a node that will be taken away; a second notice can only bring the deadline forward."""
     node = decision.state.nodes.get(notice.node)
     if node is None or node.state in OUT:
         return
@@ -90,23 +87,23 @@ def on_notice(decision: Decision, notice: Notice) -> None:
         return
     reason = f"{notice.notice} announced" + (f": {notice.reason}" if notice.reason else "")
     if before is not None:
-        _mark(decision, node, before, by_time=by_time)
+        _amend(decision, node, before, by_time=by_time)
         return
     decision.add(r.NodeDraining(node=node.node, to="repair", reason=reason[:300], by_time=by_time))
-    left = "" if seconds is None else f", {seconds:g} s left"
+    deadline = "" if seconds is None else f", {seconds:g} s left"
     decision.page(
-        f"{node.node} is drained: {reason}{left}; `stoker readmit {node.node}` takes it back"
+        f"{node.node} is drained: {reason}{deadline}; `stoker readmit {node.node}` takes it back"
     )
 
 
 def _leave(
     decision: Decision, node: Node, *, to: Out, reason: str, spare: str | None, request: str
 ) -> None:
-    """Mark a node as leaving; of two wishes the graver one holds, and the earlier deadline."""
+    """Mark a node as leaving; of two requests the graver one holds, and the earlier deadline."""
     before = node.leaving
     if before is not None and SEVERITY[before.to] >= SEVERITY[to]:
         if spare is not None and before.spare is None:
-            _mark(decision, node, before, spare=spare)
+            _amend(decision, node, before, spare=spare)
         return
     decision.add(
         r.NodeDraining(
@@ -120,7 +117,7 @@ def _leave(
     )
 
 
-def _mark(
+def _amend(
     decision: Decision,
     node: Node,
     before: PendingDrain,
@@ -141,7 +138,7 @@ def _mark(
 
 
 def _swap_problem(decision: Decision, node: Node, request: SwapNode) -> str:
-    """Say why no spare can take this node's place; "" when one can, or none is needed."""
+    """Return why no spare can replace this node; "" when one can, or none is needed."""
     state, run = decision.state, run_served(decision.state, node)
     named = state.nodes.get(request.spare or "")
     if request.spare is not None and named is None:
@@ -154,16 +151,19 @@ def _swap_problem(decision: Decision, node: Node, request: SwapNode) -> str:
         why = (
             f"{named.state} ({named.reason})" if named.state != "spare" else "leaving, or too small"
         )
-        return f"--with: {named.node} is {why}, and no spare that run {run.spec.name} could use; {_ways(decision, node, run)}"
+        return (
+            f"--with: {named.node} is {why}, and no spare that run {run.spec.name} could use; "
+            f"{_usable_spares(decision, node, run)}"
+        )
     if named is None and not any(_fits(decision, other, run) for other in state.nodes.values()):
         return (
-            f"no spare fits run {run.spec.name} ({run.spec.ranks_per_node} slots); {_ways(decision, node, run)}, "
-            f"or do without it: `stoker drain {node.node}`"
+            f"no spare fits run {run.spec.name} ({run.spec.ranks_per_node} slots); "
+            f"{_usable_spares(decision, node, run)}, or do without it: `stoker drain {node.node}`"
         )
     return ""
 
 
-def _ways(decision: Decision, node: Node, run: Run) -> str:
+def _usable_spares(decision: Decision, node: Node, run: Run) -> str:
     spares = [
         other.node
         for other in decision.state.nodes.values()
@@ -180,24 +180,24 @@ def _fits(decision: Decision, node: Node, run: Run) -> bool:
 
 
 def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
-    """Let a node come back: its hardware is forgiven, it is checked, and its agent is started if it has ended."""
+    """Take a node back: clear its hardware's faults, check it, and start its agent if that has ended."""
     known = decision.state.hardware.get(node.hardware)
     problem = _readmit_problem(decision, node, known)
     if problem:
         _answer(decision, request, "refused", problem)
         return
-    text = f"done already: {node.node} is {_where(node.state)}"
+    text = f"done already: {node.node} is {_describe_state(node.state)}"
     if known is not None and (known.verdict or known.offences):
-        by, reason = request.by or SOMEBODY, _why(request)
+        by, reason = request.by or OPERATOR, _reason(request)
         decision.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
-        text = f"its offences are forgotten: {node.node} is {_where(node.state)}"
+        text = f"its offences are forgotten: {node.node} is {_describe_state(node.state)}"
     if node.leaving is not None:
-        decision.add(r.NodeDraining(node=node.node, to=None, reason=_why(request)))
-        _answer_all(decision, node, "failed", f"taken back: {_why(request)}")
+        decision.add(r.NodeDraining(node=node.node, to=None, reason=_reason(request)))
+        _answer_all(decision, node, "failed", f"taken back: {_reason(request)}")
         text = f"{node.node} stays in service"
     elif node.state in OUT:
         back = free_state(decision.policy.cluster, unchecked=True)
-        decision.add(r.NodeChanged(node=node.node, state=back, reason=_why(request)))
+        decision.add(r.NodeChanged(node=node.node, state=back, reason=_reason(request)))
         _start(decision, node, request)
         then = "is checked, then it is a spare" if back == "checking" else "is a spare"
         text = f"{node.node} {then}"
@@ -208,7 +208,7 @@ def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
 
 
 def _readmit_problem(decision: Decision, node: Node, known: Hardware | None) -> str:
-    """Say why a node cannot come back; "" when it can."""
+    """Return why a node cannot come back; "" when it can."""
     if node.state == "retired" or (known is not None and known.verdict == "retired"):
         return (
             f"{node.node} is retired for good; other hardware under this name is taken in by itself"
@@ -220,7 +220,7 @@ def _readmit_problem(decision: Decision, node: Node, known: Hardware | None) -> 
 
 
 def _now_called(decision: Decision, node: Node) -> str:
-    """Return the name under which refused hardware stands that was this node before; "" if there is none."""
+    """Return the present name of refused hardware that was this node before; "" if there is none."""
     if node.hardware:
         return ""
     return next(
@@ -234,35 +234,34 @@ def _now_called(decision: Decision, node: Node) -> str:
 
 
 def _start(decision: Decision, node: Node, request: ReadmitNode) -> None:
-    """Ask for an agent where none is known to live."""
+    """Start an agent where none is known to be alive."""
     missing = node.ended or node.incarnation == 0 or node.state in ("lost", "left")
     if missing and not decision.state.open_actions("start_agent", node=node.node):
-        decision.issue(StartAgent(node=node.node, request=request.id), _why(request))
-
-
-# ---- what follows ---------------------------------------------------------------------------------------------------
+        decision.issue(StartAgent(node=node.node, request=request.id), _reason(request))
 
 
 def settle(decision: Decision, node: Node) -> None:
-    """Let a leaving node go once it serves nobody; one of a silent crowd once its gang is ending, for a person gave it up."""
+    """Complete the drain of a node that serves no run; or of one in a correlated silence that an operator has given up."""
     if node.leaving is None:
         return
     run = run_served(decision.state, node)
     if run is None or _is_given_up(decision, node, run):
-        _go(decision, node, node.leaving)
+        _complete(decision, node, node.leaving)
 
 
 def _is_given_up(decision: Decision, node: Node, run: Run) -> bool:
-    """Whether a person wants a silent node out, which nothing else ever blames: its gang could not end without that word."""
+    """Whether an operator gave up a node of a correlated silence: only that lets its ending gang end."""
     by_person = node.leaving is not None and node.leaving.request is not None
     is_silent = node.state == "suspect" and not node.held
     ending = run.attempt is not None and run.attempt.state == "stopping"
     return by_person and is_silent and ending and node.node in decision.state.silent_en_masse
 
 
-def _go(decision: Decision, node: Node, leaving: PendingDrain, *, ended: bool = False) -> None:
+def _complete(
+    decision: Decision, node: Node, leaving: PendingDrain, *, ended: bool = False
+) -> None:
     request = decision.state.requests.get(leaving.request or "")
-    by = (request.by if request is not None else "") or SOMEBODY
+    by = (request.by if request is not None else "") or OPERATOR
     decision.add(
         r.NodeChanged(node=node.node, state=leaving.to, reason=leaving.reason, ended=ended)
     )
@@ -274,22 +273,19 @@ def _go(decision: Decision, node: Node, leaving: PendingDrain, *, ended: bool = 
         )
     if leaving.to == "retired" and not (ended or node.ended):
         decision.issue(StopAgent(node=node.node), leaving.reason)
-    _answer_all(decision, node, "done", f"{node.node} is {_where(leaving.to)}")
+    _answer_all(decision, node, "done", f"{node.node} is {_describe_state(leaving.to)}")
 
 
 def agent_ended(decision: Decision, node: Node, *, reason: str) -> None:
-    """Note that a node's agent ended on purpose: it has left, unless it is out of service, or on its way there."""
+    """Record that a node's agent ended on purpose: it has left, unless it is out of service or being drained."""
     if node.leaving is not None:
-        _go(decision, node, node.leaving, ended=True)
+        _complete(decision, node, node.leaving, ended=True)
     elif node.state in OUT:
         decision.add(
             r.NodeChanged(node=node.node, state=node.state, reason=node.reason, ended=True)
         )
     else:
         decision.add(r.NodeChanged(node=node.node, state="left", reason=reason))
-
-
-# ---- words ----------------------------------------------------------------------------------------------------------
 
 
 def _find(decision: Decision, request: NodeRequest, name: str) -> Node | None:
@@ -303,15 +299,15 @@ def _unknown(decision: Decision, name: str) -> str:
     return f"no node {name!r}; {known_words(name, decision.state.nodes)}"
 
 
-def _where(state: str) -> str:
+def _describe_state(state: str) -> str:
     return {"repair": "in repair", "spare": "a spare"}.get(state, state)
 
 
-def _why(request: NodeRequest) -> str:
-    """Say who asked for what, and why."""
+def _reason(request: NodeRequest) -> str:
+    """Return who asked for what, and why."""
     verb = kind_of(request).partition("_")[0]
     reason = f": {request.reason}" if request.reason else ""
-    return f"{verb} asked by {request.by or SOMEBODY}{reason}"[:300]
+    return f"{verb} asked by {request.by or OPERATOR}{reason}"[:300]
 
 
 def _answer(
@@ -322,11 +318,11 @@ def _answer(
 
 
 def _answer_all(decision: Decision, node: Node, state: r.RequestStateName, message: str) -> None:
-    """Answer everybody who asked for a way out of this node's and waits."""
-    for asked in decision.state.requests.values():
-        if asked.state == "open" and asked.node == node.node and _is_way_out(asked):
-            decision.answer(asked, state, message)
+    """Answer all open requests to take this node out of service."""
+    for status in decision.state.requests.values():
+        if status.state == "open" and status.node == node.node and _is_way_out(status):
+            decision.answer(status, state, message)
 
 
-def _is_way_out(asked: RequestStatus) -> bool:
-    return asked.request in ("swap_node", "drain_node", "quarantine_node", "retire_node")
+def _is_way_out(status: RequestStatus) -> bool:
+    return status.request in ("swap_node", "drain_node", "quarantine_node", "retire_node")

@@ -1,7 +1,7 @@
-"""Domains: a rack, a switch or a power supply whose nodes fell silent together is blamed, and none of its nodes is.
+"""Failure domains: if the nodes of a rack, switch or power supply fell silent together, the domain is the suspect, not a node.
 
-Its nodes are looked at from outside like any silent node. One that is gone is `lost` with its domain: no offence, no quarantine.
-When they are heard again they come back like other lost nodes; one that stays away long after the first is blamed as usual.
+Its nodes are probed like any silent node. A dead one is `lost` with its domain: no hardware fault, no quarantine. When heard
+again, they come back like other lost nodes; one that stays silent long after the first is suspected as usual.
 """
 
 from __future__ import annotations
@@ -16,20 +16,19 @@ from runner.facts.faults import DomainSilence
 from runner.facts.messages import records as r
 
 FAULT = "domain_silent"
-# From the first node of a domain that is heard again, for the others to be heard, too: machines boot at different speeds, and
-# take minutes. Chosen, not measured.
+# From the first heartbeat of a domain's node for the others to follow: machines boot at different speeds, and take minutes.
+# Chosen, not measured.
 BACK_SECONDS = 600.0
 
 
 def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
-    """Note that a domain is silent, as one incident; return its nodes that are to be looked at."""
+    """Record a silent domain as one incident; return its nodes that are to be probed."""
     state = decision.state
     domain = f"{silence.domain} {silence.name}"
     known = [state.nodes[name] for name in silence.nodes if name in state.nodes]
     silent = [node for node in known if node.state not in (*GONE, "absent")]
     before = state.domains_down.get(domain, [])
     if all(node.node in before and node.state == "suspect" for node in silent):
-        # said again
         return []
     names = [node.node for node in silent]
     evidence = f"{domain}: {len(names)} nodes fell silent together, for {silence.silent_seconds:.1f} s at most"
@@ -38,7 +37,7 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
         incident = decision.open_incident(
             FAULT,
             evidence,
-            fingerprint=_mark(domain),
+            fingerprint=_fingerprint(domain),
             detected_after_seconds=silence.silent_seconds,
         )
     else:
@@ -58,12 +57,12 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
 
 
 def domain_of(state: State, node: Node) -> str:
-    """Return the domain that is down and has this node; "" if there is none."""
+    """Return the domain of this node that is down; "" if none is."""
     return next((name for name, nodes in state.domains_down.items() if node.node in nodes), "")
 
 
 def give_up(decision: Decision, node: Node, *, evidence: str) -> bool:
-    """Count a node that is gone as lost with its domain, and end the gang it served; False if no domain of it is down."""
+    """Give up a dead node with its domain, and end the gang it served; False if no domain of it is down."""
     domain = domain_of(decision.state, node)
     if not domain:
         return False
@@ -73,8 +72,8 @@ def give_up(decision: Decision, node: Node, *, evidence: str) -> bool:
         decision.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
         if incident.state == "open":
             count = len(decision.state.domains_down[domain])
-            said = f"{domain} is down, with {count} nodes; none of them is blamed ({evidence})"
-            respond(decision, replace(incident, condition="node_dead"), reason=said)
+            down = f"{domain} is down, with {count} nodes; none of them is blamed ({evidence})"
+            respond(decision, replace(incident, condition="node_dead"), reason=down)
     reason = f"{domain} is down"
     decision.add(
         r.NodeChanged(node=node.node, state="lost", reason=reason, incident=name, domain=domain)
@@ -100,7 +99,7 @@ def give_up(decision: Decision, node: Node, *, evidence: str) -> bool:
 
 
 def settle(decision: Decision) -> None:
-    """Say when a domain comes back, and when it is down no longer; from then on, who is still away is blamed as usual."""
+    """Record that a domain comes back, and close it once it is back; nodes still silent then are suspected as usual."""
     state = decision.state
     for domain, names in state.domains_down.items():
         nodes = [state.nodes[name] for name in names]
@@ -124,28 +123,28 @@ def settle(decision: Decision) -> None:
                     )
                 )
         elif since is None and any(node not in away and is_up(node) for node in nodes):
-            _note(decision, domain, nodes=tuple(names), back=True)
+            _record(decision, domain, nodes=tuple(names), back=True)
 
 
 def recovery_deadlines(state: State) -> list[float]:
-    """Return when domains that are coming back are to be back."""
+    """Return the deadlines of domains that are coming back."""
     return [since + BACK_SECONDS for since in state.domains_back.values()]
 
 
 def _is_away(node: Node, domain: str) -> bool:
-    """Whether a node has yet to come back from its domain's silence: it is given up for it, or still looked at."""
-    doubted = node.state == "suspect" and not node.held
-    return doubted or (node.state == "lost" and node.domain_down == domain)
+    """Whether a node is still missing from its silent domain: given up with it, or still suspected."""
+    is_suspect = node.state == "suspect" and not node.held
+    return is_suspect or (node.state == "lost" and node.domain_down == domain)
 
 
 def _close(decision: Decision, domain: str, *, reason: str) -> None:
-    _note(decision, domain)
+    _record(decision, domain)
     incident = _incident_of(decision.state, domain)
     if incident is not None:
         decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
 
 
-def _note(
+def _record(
     decision: Decision, domain: str, *, nodes: tuple[str, ...] = (), back: bool = False
 ) -> None:
     kind, _, name = domain.partition(" ")
@@ -162,16 +161,16 @@ def _note(
 
 
 def _incident_of(state: State, domain: str) -> Incident | None:
-    mark = _mark(domain)
+    fingerprint = _fingerprint(domain)
     return next(
         (
             incident
             for incident in state.incidents.values()
-            if incident.is_live and incident.fault == FAULT and incident.fingerprint == mark
+            if incident.is_live and incident.fault == FAULT and incident.fingerprint == fingerprint
         ),
         None,
     )
 
 
-def _mark(domain: str) -> str:
+def _fingerprint(domain: str) -> str:
     return f"{FAULT}:{domain}"

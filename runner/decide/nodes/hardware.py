@@ -1,7 +1,7 @@
-"""Hardware: what stands under a node's name, what it did, and whether it is taken.
+"""Hardware: which machine is behind a node's name, its faults, and whether it may serve.
 
-A machine is known by what it is made of, never by its name or address: a bad one handed back under another name is
-recognised, and one renamed for good reason keeps its history.
+A machine is identified by its parts, never by its name or address: a bad one that returns under another name is recognised,
+and a renamed one keeps its history.
 """
 
 from __future__ import annotations
@@ -16,19 +16,16 @@ from runner.facts.specs.cluster import ClusterSpec
 DAY_SECONDS = 24 * 3600.0
 # Hardware that may be quarantined at one time without a person: this many, or this share of the nodes (decided; DESIGN.md).
 MIN_QUARANTINED, QUARANTINED_SHARE = 2, 0.02
-# characters of an offence's evidence; chosen, not measured
+# Characters of a fault's evidence; chosen, not measured.
 MAX_EVIDENCE = 300
-# of one piece of hardware: boards with 16 GPUs and as many links; chosen, not measured
+# Of one machine: boards with 16 GPUs and as many links; chosen, not measured.
 MAX_PARTS = 64
 
 
-# ---- who it is ------------------------------------------------------------------------------------------------------
-
-
 def identify(state: State, hardware: str, parts: Sequence[str]) -> str:
-    """Return the name under which this hardware is known, or its own: by id, board, file, GPU, and at last by network card.
+    """Return the name of the known hardware with these parts, or its own: by id, board, file, GPU, and last by network card.
 
-    Refused hardware comes first where several would do: it must not get in by parts that it shares with others.
+    Of several that match, refused hardware comes first: it must not be admitted by parts that it shares with others.
     """
     if not hardware or hardware in state.hardware:
         return hardware
@@ -58,7 +55,7 @@ def _of_kind(parts: Sequence[str], kind: str) -> list[str]:
 
 
 def is_same(state: State, node: Node, *, hardware: str, parts: Sequence[str]) -> bool:
-    """Whether what stands under a node's name is this (recognised) hardware; unknown hardware is not held to be another.
+    """Whether a node's hardware is this (identified) one; unknown hardware does not count as different.
 
     Releases before hardware had parts wrote the bare serial, which now has its kind before it.
     """
@@ -68,30 +65,27 @@ def is_same(state: State, node: Node, *, hardware: str, parts: Sequence[str]) ->
     return node.hardware not in state.hardware and node.hardware in serials
 
 
-def see(decision: Decision, *, hardware: str, node: str, parts: Sequence[str]) -> None:
-    """Note what stands under a node's name, if that is news. Refused hardware is still known by parts that it has lost."""
+def record_seen(decision: Decision, *, hardware: str, node: str, parts: Sequence[str]) -> None:
+    """Record the hardware of a node if it changed. Refused hardware keeps parts that it has lost."""
     known = decision.state.hardware.get(hardware)
     if not hardware:
         return
-    kept = list(parts)
+    all_parts = list(parts)
     if known is not None and known.verdict:
-        kept += [part for part in known.parts if part not in kept]
-    kept = kept[:MAX_PARTS]
-    if known is None or known.nodes[-1:] != [node] or known.parts != kept:
-        decision.add(r.HardwareSeen(hardware=hardware, node=node, parts=tuple(kept)))
+        all_parts += [part for part in known.parts if part not in all_parts]
+    all_parts = all_parts[:MAX_PARTS]
+    if known is None or known.nodes[-1:] != [node] or known.parts != all_parts:
+        decision.add(r.HardwareSeen(hardware=hardware, node=node, parts=tuple(all_parts)))
 
 
 def is_refused(state: State, hardware: str) -> bool:
-    """Whether this hardware may have no ranks, under any name."""
+    """Whether this hardware may run no ranks, under any name."""
     known = state.hardware.get(hardware)
     return known is not None and bool(known.verdict)
 
 
-# ---- what it did ----------------------------------------------------------------------------------------------------
-
-
 def recent_hardware_faults(known: Hardware, cluster: ClusterSpec, now: float) -> int:
-    """Return how many of its offences are not older than `lemon_days`."""
+    """Return how many of its faults are not older than `lemon_days`."""
     first = now - cluster.lemon_days * DAY_SECONDS
     return sum(offence.at > first for offence in known.offences)
 
@@ -99,9 +93,9 @@ def recent_hardware_faults(known: Hardware, cluster: ClusterSpec, now: float) ->
 def record_hardware_fault(
     decision: Decision, node: Node, *, fault: str, evidence: str, incident: str | None = None
 ) -> None:
-    """Note an offence of a node's hardware; one too many makes it a lemon, and the node is quarantined.
+    """Record a fault of a node's hardware; one too many makes it a lemon, and the node is quarantined.
 
-    A node that fell silent with many others, or with its failure domain, did nothing.
+    A node that is silent with many others, or with its failure domain, is not at fault.
     """
     innocent = node.domain_down or node.node in decision.state.silent_en_masse
     if not node.hardware or innocent:
@@ -136,7 +130,7 @@ def record_hardware_fault(
 
 
 def is_judged(decision: Decision, node: Node) -> bool:
-    """Whether a node's hardware is refused, by this very decision too; or the node was kept out by it."""
+    """Whether a node's hardware is refused, or its node quarantined, by the state or by this decision."""
     is_new = any(
         (isinstance(record, r.HardwareJudged) and record.hardware == node.hardware)
         or (
@@ -150,7 +144,7 @@ def is_judged(decision: Decision, node: Node) -> bool:
 
 
 def may_quarantine(decision: Decision) -> bool:
-    """Whether one more may be quarantined without a person: taking out many at once costs more than it saves."""
+    """Whether one more may be quarantined without an operator: taking out many at once costs more than it saves."""
     limit = max(MIN_QUARANTINED, int(QUARANTINED_SHARE * len(decision.state.nodes)))
     return _quarantined(decision.state) < limit
 

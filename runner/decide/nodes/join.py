@@ -1,7 +1,7 @@
-"""Joining: an agent reports in under a name: whose hardware it is, whether the name is free, what the node is now.
+"""Join: an agent registers under a name: which hardware it is, whether the name is free, and what the node is now.
 
-What runs there is what it says, not what we last believed; but a name whose agent is heard is given to nobody else, and
-refused hardware is known under any name.
+The agent's report overrides our last known state. A name with a live agent is never reassigned, and refused hardware is
+recognised under any name.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from runner.decide.state.cluster_state import OUT, Node
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, NodeLeft
 
-# states from which a node is checked
+# States from which a node is checked.
 NEVER_CHECKED = ("absent", "joining", "lost", "left", *OUT)
 
 
 def on_node_joined(decision: Decision, joined: NodeJoined) -> None:
-    """Take a node in, take it back, or refuse it; an agent whose join was answered may ask again."""
+    """Register an agent's node, or refuse it. An agent may repeat a join that was answered."""
     state = decision.state
     node = state.nodes.get(joined.node)
     if node is not None and _is_old(node, joined):
@@ -42,27 +42,27 @@ def on_node_joined(decision: Decision, joined: NodeJoined) -> None:
             decision.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
         leave_correlated_silence(decision, node)
     if refused_as:
-        _keep_out(decision, node, joined, reason=refused_as)
+        _quarantine(decision, node, joined, reason=refused_as)
         return
     if node is not None and node.state in OUT and (same or node.state == "repair"):
-        # until somebody readmits it
+        # Only an operator readmits it.
         return
-    # An agent that names an attempt has found its keeper; ranks that ended meanwhile it will tell of one by one.
+    # An agent that names an attempt has found its keeper; it reports ranks that ended meanwhile one by one.
     adopted = joined.attempt is not None and node is not None and joined.attempt == node.attempt
     if node is None or node.state != "active" or not adopted:
-        _place(decision, joined, node, adopted=adopted, same=same)
+        _set_state(decision, joined, node, adopted=adopted, same=same)
     _resolve(decision, joined, adopted=adopted)
 
 
 def _has_yet_to_start(decision: Decision, node: Node) -> bool:
-    """Whether it is told to start ranks and has not said that it did: its new agent may yet do so, or says that it cannot."""
+    """Whether the node is to start ranks and has not reported a launch: its new agent may yet launch, or fail to."""
     attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
     is_wanted = attempt is not None and attempt.state == "launching"
     return is_wanted and attempt is not None and node.node not in attempt.launched
 
 
 def _is_old(node: Node, joined: NodeJoined) -> bool:
-    """Whether this life is registered already, or is an earlier one. Lives of another folder do not count on from ours."""
+    """Whether this agent is registered already, or began earlier. Incarnations of different folders do not compare."""
     if joined.life and node.life:
         return joined.life == node.life
     return joined.incarnation <= node.incarnation
@@ -71,7 +71,7 @@ def _is_old(node: Node, joined: NodeJoined) -> bool:
 def _objection(
     decision: Decision, node: Node | None, joined: NodeJoined, *, known_as: str, same: bool
 ) -> str:
-    """Say why this agent may not have the name now; "" when it may. What is heard, or may still live there, comes first."""
+    """Return why this agent may not have the name now; "" when it may. Live agents and live ranks come first."""
     for other in decision.state.nodes.values():
         if known_as and other.hardware == known_as and other.node != joined.node and is_up(other):
             return (
@@ -99,13 +99,15 @@ def _objection(
 def _refuse(
     decision: Decision, node: Node | None, joined: NodeJoined, *, reason: str, same: bool
 ) -> None:
-    """Refuse an agent: it asks again from time to time, a person is told once.
+    """Refuse an agent: it asks again from time to time, and the operator is paged once.
 
-    Another agent of the same machine may have begun so soon after the first one's end that this is not known yet: a person is
-    told only when it asks again, and the first one is still heard.
+    A second agent of the same machine may begin before the end of the first is known, so the operator is paged only when it asks
+    again while the first is still heard.
     """
-    told = node.refused_life if node is not None else decision.state.strangers.get(joined.node)
-    is_again = bool(joined.life) and told == joined.life
+    last_refused = (
+        node.refused_life if node is not None else decision.state.strangers.get(joined.node)
+    )
+    is_again = bool(joined.life) and last_refused == joined.life
     if is_again and (node is None or not same or node.refusals > 1):
         return
     decision.add(
@@ -116,7 +118,7 @@ def _refuse(
 
 
 def _refused_as(decision: Decision, joined: NodeJoined, known_as: str) -> str:
-    """Say what is known against this hardware; "" when it is welcome."""
+    """Return why this hardware is refused; "" when it is not."""
     known = decision.state.hardware.get(known_as)
     if known is None or not known.verdict:
         return ""
@@ -126,12 +128,12 @@ def _refused_as(decision: Decision, joined: NodeJoined, known_as: str) -> str:
 
 
 def _register(decision: Decision, joined: NodeJoined, known_as: str) -> None:
-    hardware.see(decision, hardware=known_as, node=joined.node, parts=joined.parts)
+    hardware.record_seen(decision, hardware=known_as, node=joined.node, parts=joined.parts)
     decision.add(
         r.NodeRegistered(
             node=joined.node,
             incarnation=joined.incarnation,
-            hardware=known_as or _named_before(decision, joined.node),
+            hardware=known_as or _last_hardware(decision, joined.node),
             slots=joined.slots,
             address=joined.address,
             pid=joined.pid,
@@ -141,24 +143,24 @@ def _register(decision: Decision, joined: NodeJoined, known_as: str) -> None:
     )
 
 
-def _named_before(decision: Decision, name: str) -> str:
-    """Return the hardware last seen under a name: an agent that names none takes nothing back."""
+def _last_hardware(decision: Decision, name: str) -> str:
+    """Return the hardware last registered under a name, for an agent that reports none."""
     node = decision.state.nodes.get(name)
     return node.hardware if node is not None else ""
 
 
-def _keep_out(decision: Decision, node: Node | None, joined: NodeJoined, *, reason: str) -> None:
-    """Quarantine a node whose hardware is refused, whatever its name is; one that is out already stays so."""
+def _quarantine(decision: Decision, node: Node | None, joined: NodeJoined, *, reason: str) -> None:
+    """Quarantine a node whose hardware is refused, unless it is out of service already."""
     if node is not None and node.state in ("quarantined", "retired"):
         return
     decision.add(r.NodeChanged(node=joined.node, state="quarantined", reason=reason))
     decision.page(f"{joined.node} is quarantined: {reason}")
 
 
-def _place(
+def _set_state(
     decision: Decision, joined: NodeJoined, node: Node | None, *, adopted: bool, same: bool
 ) -> None:
-    """Say what the joined node is now: serving on, or free; and that its ranks died when they did."""
+    """Set the state of the joined node: active with adopted ranks, or free; a gang whose ranks died fails."""
     if adopted:
         decision.add(
             r.NodeChanged(node=joined.node, state="active", reason="agent back, ranks adopted")
@@ -185,7 +187,7 @@ def _place(
 
 
 def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
-    """Close what was open about a node that did not answer: it has."""
+    """Resolve incidents about the silence of a node that has joined."""
     for incident in decision.state.incidents.values():
         about = incident.is_live and incident.node == joined.node
         answered = incident.fault == "node_silent" and incident.did[-1:] in ([], ["start_agent"])
@@ -197,7 +199,7 @@ def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
 
 
 def on_node_left(decision: Decision, left: NodeLeft) -> None:
-    """A node leaves on purpose; a gang that it served is ended like after any loss."""
+    """Handle a node that leaves on purpose; a gang that it served ends as after any loss."""
     node = decision.state.nodes.get(left.node)
     if node is None or left.incarnation < node.incarnation or has_left(node):
         return

@@ -1,7 +1,7 @@
-"""The fleet: the life cycle of nodes, and agents that are started and ended.
+"""The life cycle of nodes, and agents that are started and ended.
 
-How a node comes in is in `joining`, what is done about a silent one in `probing`, what it must pass in `checking`, how it
-goes out of service and comes back in `service`, whose hardware it is in `hardware`.
+How a node joins is in `join`, silent nodes in `probes`, checks in `admission_checks`, the way out of service and back in
+`drain`, its machine in `hardware`.
 """
 
 from __future__ import annotations
@@ -12,16 +12,31 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import admission_checks, drain, spares
 from runner.decide.nodes.predicates import has_left
 from runner.decide.nodes.probes import incident_about, is_in_doubt, next_probe_at, probe
-from runner.decide.state.cluster_state import GONE, Node, State
+from runner.decide.state.cluster_state import GONE, OUT, Node, State
 from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
 from runner.facts.messages import records as r
 
-# states in which nothing is due by itself
+# States in which nothing is due by itself.
 SETTLED = ("spare", "active", *GONE)
+
+# The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
+TRANSITIONS: dict[str, tuple[str, ...]] = {
+    "absent": ("joining", "checking", "spare", "lost", *OUT, "left"),
+    "joining": ("checking", "spare", "suspect", "lost", *OUT, "left"),
+    "checking": ("checking", "spare", "suspect", "lost", *OUT, "left"),
+    "spare": ("checking", "active", "suspect", "lost", *OUT, "left"),
+    "active": ("checking", "spare", "suspect", "lost", *OUT, "left"),
+    "suspect": ("checking", "spare", "active", "suspect", "lost", *OUT, "left"),
+    "lost": ("checking", "suspect", "spare", "active", *OUT, "left"),
+    "quarantined": ("checking", "spare", *OUT),
+    "repair": ("checking", "spare", *OUT),
+    "left": ("absent", "checking", "spare", "active", *OUT),
+    "retired": ("checking", "spare", "quarantined", "retired"),
+}
 
 
 def on_supervisor_started(decision: Decision, started: r.SupervisorStarted) -> None:
-    """Expect the nodes our places can start; a cluster that had shut down is open again."""
+    """Expect the nodes that providers can start; a cluster that was shut down is open again."""
     if has_closed(decision.state):
         decision.add(r.ClusterReopened())
         for node in decision.state.nodes.values():
@@ -35,12 +50,12 @@ def on_supervisor_started(decision: Decision, started: r.SupervisorStarted) -> N
 
 
 def settle(decision: Decision) -> None:
-    """Start agents that are missing, look again at suspects, check and let go whom it concerns, and count the spares."""
+    """Start missing agents, probe suspects, check and drain nodes where due, and count the spares."""
     state, cluster = decision.state, decision.policy.cluster
     room = admission_checks.room(state)
     for node in state.nodes.values():
         if node.state in SETTLED and node.leaving is None:
-            # asked after every input, of thousands of nodes
+            # The fast path: this runs after every input, over thousands of nodes.
             continue
         if node.leaving is not None:
             drain.settle(decision, node)
@@ -79,7 +94,7 @@ def settle_closing(decision: Decision) -> None:
 
 
 def has_closed(state: State) -> bool:
-    """Whether the cluster was asked to shut down and nothing is left to do: who leads it next opens it again."""
+    """Whether the cluster has shut down completely; the next supervisor opens it again."""
     is_answered = all(request.state != "open" for request in state.requests.values())
     return state.closing and is_answered and _is_empty(state) and not state.actions
 
@@ -89,7 +104,7 @@ def _is_empty(state: State) -> bool:
 
 
 def on_agent_stopped(decision: Decision, action: Action, result: ActionResult) -> None:
-    """Count a node as left once its place has ended what was there, whether or not its agent could still say so."""
+    """Count a node as left once its provider has ended it, whether or not its agent reported it."""
     node = decision.state.nodes.get(action.read(StopAgent).node)
     if node is None or has_left(node):
         return
@@ -99,7 +114,7 @@ def on_agent_stopped(decision: Decision, action: Action, result: ActionResult) -
 
 
 def on_agent_started(decision: Decision, action: Action, result: ActionResult) -> None:
-    """Give a node up whose agent could not be started; one that started will join and say so itself."""
+    """Give up a node whose agent could not be started; one that started joins by itself."""
     work = action.read(StartAgent)
     node = decision.state.nodes.get(work.node)
     if node is None or decision.state.closing:
@@ -108,8 +123,7 @@ def on_agent_started(decision: Decision, action: Action, result: ActionResult) -
     # An operator readmitted the node.
     if work.request is not None and result.outcome != "done":
         decision.page(f"{node.node}: {evidence}")
-    # One that is out stays out, whatever becomes of its agent.
-    if node.state in GONE:
+    if node.state in ("lost", "left"):
         return
     if result.outcome == "done":
         if node.state == "absent":

@@ -1,4 +1,4 @@
-"""Probing: a node that is silent is looked at from outside before anybody is blamed, and what the look finds decides the rung."""
+"""Probes: a silent node is probed from outside before it is given up, and the result of the probe decides the rung."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from runner.facts.messages import records as r
 from runner.facts.messages.signals import DevicesReleased
 from runner.facts.specs.cluster import ClusterSpec
 
-# In a row that find a living agent which is not heard, or does not clear its node: then the node is given up; chosen.
+# In a row that find a live agent without heartbeats, or one that does not clear its node: then the node is given up; chosen.
 MAX_PROBES = 3
-# In a row that do not reach a node, before it is blamed: by the second look, whoever fell silent with it is known to be.
+# In a row that do not reach a node, before it is given up: by the second probe, nodes that fell silent with it are known.
 MIN_UNREACHABLE = 2
-# fewer silent nodes than that are not silent "together" any more; chosen, not measured
+# Fewer silent nodes no longer count as correlated; chosen, not measured.
 MIN_CROWD = 3
 
 
 def on_node_silent(decision: Decision, finding: Finding) -> None:
-    """Look at a silent node from outside, and open the incident that the look will decide."""
+    """Probe a silent node, and open the incident that the probe will decide."""
     node = decision.state.nodes.get(finding.node or "")
     if node is None or not (node.state in ("joining", "checking", "spare", "active") or node.held):
         return
@@ -59,30 +59,30 @@ def on_node_silent(decision: Decision, finding: Finding) -> None:
 
 
 def on_domain_silence(decision: Decision, silence: DomainSilence) -> None:
-    """Look at all nodes of a silent domain from outside."""
+    """Probe all nodes of a silent domain."""
     for node in failure_domains.on_domain_silence(decision, silence):
         probe(decision, node, reason=f"{silence.domain} {silence.name} is silent")
 
 
-def on_gang_still_stepping(decision: Decision, advances: GangStillStepping) -> None:
-    """Note that nodes which are not heard have ranks that live: whoever looks at them in vain does not give them up."""
-    nodes = [decision.state.nodes[name] for name in advances.nodes if name in decision.state.nodes]
-    named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == advances.attempt]
+def on_gang_still_stepping(decision: Decision, finding: GangStillStepping) -> None:
+    """Record that silent nodes have live ranks: a probe that does not reach them does not give them up."""
+    nodes = [decision.state.nodes[name] for name in finding.nodes if name in decision.state.nodes]
+    named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == finding.attempt]
     if named:
         decision.add(
             r.GangSteppedOn(
-                attempt=advances.attempt,
+                attempt=finding.attempt,
                 nodes=tuple(named),
-                step=advances.step,
-                step_seconds=advances.step_seconds,
+                step=finding.step,
+                step_seconds=finding.step_seconds,
             )
         )
 
 
-def on_heartbeat_resumed(decision: Decision, heard: HeartbeatResumed) -> None:
-    """A suspect node speaks again; one that was given up comes back by its checks."""
-    node = decision.state.nodes.get(heard.node)
-    if node is None or heard.incarnation != node.incarnation:
+def on_heartbeat_resumed(decision: Decision, resumed: HeartbeatResumed) -> None:
+    """Trust a suspect node again; one that was given up comes back by its checks."""
+    node = decision.state.nodes.get(resumed.node)
+    if node is None or resumed.incarnation != node.incarnation:
         return
     cluster = decision.policy.cluster
     clear = node.uncleared is None and node.attempt is None and not node.left_behind
@@ -110,7 +110,7 @@ def on_heartbeat_resumed(decision: Decision, heard: HeartbeatResumed) -> None:
 
 
 def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
-    """Take a node back whose devices had been held."""
+    """Take a node back whose devices were busy."""
     node = decision.state.nodes.get(released.node)
     if node is None or not node.held or released.incarnation != node.incarnation:
         return
@@ -119,7 +119,7 @@ def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
 
 
 def on_correlated_silence(decision: Decision, silence: CorrelatedSilence) -> None:
-    """Note that many nodes fell silent at once; the nodes themselves are left alone."""
+    """Record a correlated silence; no action is taken on its nodes."""
     if list(silence.nodes) == decision.state.silent_en_masse:
         return
     decision.add(r.CorrelatedSilenceRecorded(nodes=silence.nodes))
@@ -131,45 +131,45 @@ def on_correlated_silence(decision: Decision, silence: CorrelatedSilence) -> Non
 
 
 def leave_correlated_silence(decision: Decision, node: Node) -> None:
-    """Take a node that was heard out of those that are silent together; a few are no crowd."""
-    crowd = decision.state.silent_en_masse
-    if node.node in crowd:
-        rest = tuple(name for name in crowd if name != node.node)
+    """Remove a node from a correlated silence; below MIN_CROWD the rest no longer counts as one."""
+    silent = decision.state.silent_en_masse
+    if node.node in silent:
+        rest = tuple(name for name in silent if name != node.node)
         decision.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CROWD else ()))
 
 
 def is_in_doubt(node: Node) -> bool:
-    """Whether it is not known to live: a look from outside is due from time to time. One that only lacks its devices speaks."""
+    """Whether a node is suspected of silence, so that probes are due. One that only lacks its devices sends heartbeats."""
     return node.state == "suspect" and not node.held
 
 
 def next_probe_at(node: Node, cluster: ClusterSpec) -> float:
-    """Return when a suspect node is to be looked at again; soon, if it was out of reach for the first time."""
+    """Return when a suspect node is to be probed again: soon after the first probe that did not reach it."""
     first = 0 < node.unreachable < MIN_UNREACHABLE
     return node.probed_at + (2 * cluster.heartbeat_seconds if first else cluster.silence_seconds)
 
 
 def probe(decision: Decision, node: Node, *, reason: str) -> None:
-    """Ask for a look from outside, once at a time."""
+    """Issue a probe of a node, one at a time."""
     if not decision.state.open_actions("probe_node", node=node.node):
         deadline = decision.policy.cluster.probe_seconds
         decision.issue(ProbeNode(node=node.node), reason, deadline_seconds=deadline)
 
 
 def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
-    """Decide what a look from outside means."""
+    """Judge the result of a probe."""
     node = decision.state.nodes.get(action.read(ProbeNode).node)
     if node is None or node.state in GONE:
         return
-    owes_since = _owes_since(decision, node)
-    if not is_in_doubt(node) and owes_since is None:
-        # it was heard meanwhile, or has joined anew: this look is old
+    clearing_since = _clearing_since(decision, node)
+    if not is_in_doubt(node) and clearing_since is None:
+        # It was heard meanwhile, or has joined again: the result is stale.
         return
     detail = result.detail
     if result.outcome == "done" and detail.get("agent") == "alive":
         patience = MAX_PROBES * decision.policy.cluster.silence_seconds
-        if not is_in_doubt(node) and decision.now < (owes_since or 0.0) + patience:
-            # it is heard, and may still be at it
+        if not is_in_doubt(node) and decision.now < (clearing_since or 0.0) + patience:
+            # It may still be ending its ranks.
             return
         if is_in_doubt(node) and node.probes < MAX_PROBES:
             reason = "probe: agent alive but not heard"
@@ -188,19 +188,18 @@ def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
         )
         return
     if not detail.get("reachable") and _may_be_correlated(decision, node):
-        # it proves nothing about this one
         return
     if not detail.get("reachable") and _gang_still_steps(decision, node):
-        _keep(decision, node)
+        _keep_in_service(decision, node)
         return
-    evidence = f"probe: {node.node} {_found(result)}"
+    evidence = f"probe: {node.node} {_describe(result)}"
     if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
         decision.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
     _on_probe_verdict(decision, node, condition="node_dead", evidence=evidence)
 
 
 def _may_be_correlated(decision: Decision, node: Node) -> bool:
-    """Whether others are silent too, or may turn out to be: each has had the silence limit and one more heartbeat to show."""
+    """Whether other nodes are silent too, or may be: each has the silence limit and one more heartbeat to show it."""
     state, cluster = decision.state, decision.policy.cluster
     if failure_domains.domain_of(state, node):
         return node.node in state.silent_en_masse
@@ -210,9 +209,9 @@ def _may_be_correlated(decision: Decision, node: Node) -> bool:
 
 
 def _gang_still_steps(decision: Decision, node: Node) -> bool:
-    """Whether the gang it serves was seen to step not long ago: a synchronous gang that steps has all its ranks.
+    """Whether its gang was seen to step not long ago: a synchronous gang that steps has all its ranks.
 
-    Steps that take long are no evidence either way, so what was seen counts for two more of them.
+    Long steps are no evidence either way, so an observation counts for two more of them.
     """
     attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
     if node.gang_advanced_at is None or attempt is None or not is_in_doubt(node):
@@ -222,8 +221,8 @@ def _gang_still_steps(decision: Decision, node: Node) -> bool:
     return is_up and decision.now < node.gang_advanced_at + limit
 
 
-def _keep(decision: Decision, node: Node) -> None:
-    """Leave a node that is out of reach in service, and tell a person, again after each hard cap."""
+def _keep_in_service(decision: Decision, node: Node) -> None:
+    """Keep an unreachable node in service, and page the operator, again after each hard cap."""
     cluster = decision.policy.cluster
     if node.kept_at is not None and decision.now < node.kept_at + cluster.hard_cap_seconds:
         return
@@ -238,15 +237,15 @@ def _keep(decision: Decision, node: Node) -> None:
     )
 
 
-def _found(result: ActionResult) -> str:
+def _describe(result: ActionResult) -> str:
     if result.outcome != "done" or not result.detail.get("reachable"):
         return f"not reachable {result.message}".rstrip()
     parts = [f"{what} {result.detail.get(what)}" for what in ("agent", "keeper")]
     return ", ".join(parts) + f", ranks alive {list(result.detail.get('ranks_alive') or [])}"
 
 
-def _owes_since(decision: Decision, node: Node) -> float | None:
-    """Return since when the node was to confirm that it is clear of an attempt that is ending; None if it is not."""
+def _clearing_since(decision: Decision, node: Node) -> float | None:
+    """Return since when the node is to confirm that it is clear of an ending attempt; None: it is not to."""
     attempt = decision.state.attempt_of(node.uncleared) if node.uncleared is not None else None
     return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
 
@@ -279,7 +278,7 @@ def _on_probe_verdict(decision: Decision, node: Node, *, condition: str, evidenc
             fingerprint=f"node_silent:{node.node}",
         )
     )
-    # Each dead node is swapped by itself: how many died with it does not use up its tries.
+    # Each dead node is swapped by itself: others that died with it do not use up its tries.
     another = condition == "node_dead" and known.node != node.node
     fresh = known.fault != "node_silent" or another
     amended = replace(
@@ -304,7 +303,7 @@ def _on_probe_verdict(decision: Decision, node: Node, *, condition: str, evidenc
 
 
 def incident_about(decision: Decision, node: Node, run: Run | None) -> Incident | None:
-    """Find the live incident this evidence belongs to: the run's governing one, or one about this node."""
+    """Return the live incident that evidence about a node belongs to: the run's governing one, or the node's own."""
     governing = decision.state.incidents.get(run.incident or "") if run else None
     if governing is not None and governing.is_live:
         return governing

@@ -1,4 +1,4 @@
-"""The pool of spares: how many there should be, and who is told when they run low."""
+"""Spares: how many there should be, and the page when they run low."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from runner.decide.state.cluster_state import LAUNCHED, State
 from runner.facts.messages import records as r
 from runner.facts.specs.cluster import ClusterSpec
 
-# of all cases in which the recommended spares are enough: as ByteRobust sizes its own
+# Probability that the recommended spares are enough: as ByteRobust sizes its own.
 ENOUGH = 0.99
 
 
 def recommended_spares(cluster: ClusterSpec, nodes: int) -> int:
-    """Return how many spares `nodes` serving nodes need, so that in 99 % of all cases every one that is out is replaced.
+    """Return how many spares `nodes` serving nodes need, so that with 99 % probability each one out of service is replaced.
 
     The nodes that are out at one time are binomial: each is out for the share of time that its repairs take.
     """
     share = min(1.0, cluster.failures_per_1000_node_days / 1000 * cluster.repair_hours / 24)
     if share >= 1.0:
         return nodes
-    # in logarithms: the chance that none of very many nodes is out is too small for a float
+    # In logarithms: the probability that none of very many nodes is out is too small for a float.
     log_in, log_out = math.log1p(-share), math.log(share)
     below = 0.0
     for out in range(nodes + 1):
@@ -33,17 +33,17 @@ def recommended_spares(cluster: ClusterSpec, nodes: int) -> int:
 
 
 def serving(state: State) -> int:
-    """Return how many nodes the runs of the cluster want: spares are recommended for so many."""
+    """Return how many nodes the runs of the cluster need; spares are recommended for so many."""
     return sum(run.spec.nodes for run in state.runs.values() if run.state in ("active", "waiting"))
 
 
 def num_spares(state: State) -> int:
-    """Return how many nodes stand by and are to stay."""
+    """Return how many spares are not being drained."""
     return sum(node.state == "spare" and node.leaving is None for node in state.nodes.values())
 
 
 def _may_be_more(state: State) -> bool:
-    """Whether a node may turn out to be a spare in a moment: it is being looked at, or checked."""
+    """Whether a node may become a spare soon: it is being probed, or checked."""
     return any(
         node.attempt is None
         and not node.held
@@ -54,9 +54,9 @@ def _may_be_more(state: State) -> bool:
 
 
 def settle(decision: Decision) -> None:
-    """Say when the spares run low, and when there are enough again; not while a run is between two attempts.
+    """Record when the spares run low, and when there are enough again; not while a run is between two attempts.
 
-    What a waiting run cannot use alone is no spare either.
+    While a run waits for nodes, there are not enough.
     """
     state, wanted = decision.state, decision.policy.cluster.spares_low
     runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]

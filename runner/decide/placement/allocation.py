@@ -1,8 +1,8 @@
-"""Choice: which nodes a run gets for its next attempt, and which it must leave to others.
+"""Allocation: which nodes a run gets for its next attempt, and which are reserved for others.
 
-Runs come in an order: those of higher priority first, among equals the one that was started first. What a run has between two
-attempts stays its own against all of its priority or less; a spare goes to the first in order that lost a node, even if another
-was quicker but has not launched. Gangs that run are never ended for the sake of another run.
+Runs are served in order: higher priority first, among equals the one started first. Between two attempts, runs of the same or
+lower priority cannot take a run's nodes. A spare goes to the first run in order that lost a node, even if a later one has been
+planned with it but not launched. Running gangs are never ended in favour of another run.
 """
 
 from __future__ import annotations
@@ -12,60 +12,60 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.placement.topology import Domains, Map, fill, gang_shape
+from runner.decide.placement.topology import DomainMap, Domains, fill, gang_shape
 from runner.decide.state.cluster_state import Attempt, Node, Run, State
 from runner.facts.specs.run import RunSpec
 from runner.facts.wording import join_words
 
-# attempts that have nodes and have not told them yet
+# Attempts that have nodes and have not launched.
 PLANNED = ("preparing", "prepared")
-# nodes, or runs, that a reason names; chosen, not measured
+# Nodes, or runs, that a reason names; chosen, not measured.
 MAX_NAMED = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What a run can have now."""
+    """The nodes that a run can have now."""
 
-    # in rank order; None: not enough
+    # In rank order; None: not enough.
     nodes: list[str] | None = None
-    # their planned attempts must end first
+    # Runs whose planned attempts must end first.
     withdraw: list[Run] = field(default_factory=list)
-    # that it may take, enough or not
+    # All it may take, enough or not.
     usable: list[str] = field(default_factory=list)
-    meant: dict[str, Run] = field(
-        default_factory=dict
-        # it would do with these, which others may need
-    )
+    # Reserved for other runs; with these it would have enough.
+    reserved: dict[str, Run] = field(default_factory=dict)
 
 
 def in_order(runs: Iterable[Run]) -> list[Run]:
-    """Return those runs that still want nodes, or have some, in the order in which they are served."""
+    """Return the runs that need nodes, or have some, in the order in which they are served."""
     return sorted((run for run in runs if _is_alive(run)), key=_rank)
 
 
 def choose_nodes(state: State, run: Run, domains: Domains) -> Allocation:
     """Return the nodes for the run's next attempt.
 
-    A node that served keeps its place, so that ranks stay where their data is cached; the spare named for a leaving node, or
-    else the nearest to the place's neighbours, takes the place of one that left.
+    A node that served keeps its place, so that ranks stay where their data is cached. A vacant place goes to the spare named for
+    the leaving node, or else to the spare nearest to the place's neighbours.
     """
-    choosing = _Choosing(state, domains)
-    kept, yielding, meant = choosing.claims(run)
-    without = {**kept, **meant, **yielding}
-    usable = [name for name in choosing.usable(run.spec) if name not in kept and name not in meant]
-    nodes = choosing.pick(run, without=without)
+    allocator = _Allocator(state, domains)
+    kept, yielding, reserved = allocator.claims(run)
+    without = {**kept, **reserved, **yielding}
+    usable = [
+        name for name in allocator.usable(run.spec) if name not in kept and name not in reserved
+    ]
+    nodes = allocator.pick(run, without=without)
     if nodes is not None:
         return Allocation(nodes=nodes, usable=usable)
-    # Those that have to give something up: the last in order first, and no more of it than is needed.
+    # Preempt planned runs, the last in order first, of no more nodes than needed.
     giving = [name for name in reversed(yielding) if name in usable]
     lacking = run.spec.nodes - len(usable) + len(giving)
     for name in giving[:lacking]:
         del without[name]
-    nodes = choosing.pick(run, without=without)
+    nodes = allocator.pick(run, without=without)
     if nodes is None:
-        enough = len(usable) + len(meant) >= run.spec.nodes
-        return Allocation(usable=usable, meant=meant if enough else {})
+        enough = len(usable) + len(reserved) >= run.spec.nodes
+        return Allocation(usable=usable, reserved=reserved if enough else {})
     taken = {yielding[name].run: yielding[name] for name in nodes if name in yielding}
     withdraw = [other for other in taken.values() if _planned(other) is not None]
     return Allocation(nodes=nodes, withdraw=withdraw, usable=usable)
@@ -86,20 +86,20 @@ def _planned(run: Run) -> Attempt | None:
     return attempt if attempt is not None and attempt.state in PLANNED else None
 
 
-class _Choosing:
-    """One look at who wants what."""
+class _Allocator:
+    """The claims of all runs on nodes, in one state."""
 
     def __init__(self, state: State, domains: Domains) -> None:
         self._state = state
         self._domains = domains
 
     @cached_property
-    def _where(self) -> Map:
-        return Map(self._domains)
+    def _where(self) -> DomainMap:
+        return DomainMap(self._domains)
 
     @cached_property
     def _nodes(self) -> list[Node]:
-        """Nodes in order of preference: those that are meant for another's place come last."""
+        """Nodes in order of preference: spares named for another node's place come last."""
         state = self._state
         named = {node.leaving.spare: True for node in state.nodes.values() if node.leaving}
         return sorted(state.nodes.values(), key=lambda node: (node.node in named, node.index))
@@ -109,28 +109,28 @@ class _Choosing:
         return [node.node for node in self._nodes if is_usable(self._state, node, spec)]
 
     def claims(self, run: Run) -> tuple[dict[str, Run], dict[str, Run], dict[str, Run]]:
-        """Return the nodes others keep from this run, those they would have to yield to it, and spares meant for others.
+        """Return the nodes that others keep from this run, that they would yield to it, and spares reserved for others.
 
         All in the order of the runs that have them.
         """
         kept: dict[str, Run] = {}
         yielding: dict[str, Run] = {}
-        meant: dict[str, Run] = {}
+        reserved: dict[str, Run] = {}
         own = dict.fromkeys(run.attempt.nodes if run.attempt is not None else (), run)
         for other in in_order(self._state.runs.values()):
             if other.run == run.run or other.state not in ("active", "waiting"):
                 continue
-            held = kept if _may_keep(other, against=run) else yielding
+            claimed = kept if _may_keep(other, against=run) else yielding
             for name in other.attempt.nodes if other.attempt is not None else ():
-                if name not in kept and name not in yielding and name not in meant:
-                    held[name] = other
+                if name not in kept and name not in yielding and name not in reserved:
+                    claimed[name] = other
             if _rank(other) < _rank(run):
-                wanted = self._wanted(other, without={**kept, **yielding, **meant, **own})
-                meant |= dict.fromkeys(wanted, other)
-        return kept, yielding, meant
+                wanted = self._wanted(other, without={**kept, **yielding, **reserved, **own})
+                reserved |= dict.fromkeys(wanted, other)
+        return kept, yielding, reserved
 
     def _wanted(self, other: Run, *, without: Mapping[str, Run]) -> list[str]:
-        """Return the spares that a run needs for nodes it lost, and those it may need; none if they do not suffice for it."""
+        """Return the spares that a run needs for nodes that it lost or may lose; none if they do not suffice for it."""
         if other.stop_requests or self._state.closing:
             return []
         before = other.attempt.nodes if other.attempt is not None else []
@@ -142,7 +142,7 @@ class _Choosing:
         if len(free) < other.spec.nodes - len(serving):
             return []
         doubtful = [name for name in serving if name not in sure]
-        # for so few doubts only
+        # Only so many doubtful nodes are kept.
         enough = max(0, other.spec.nodes - len(sure) - len(free))
         stays = dict.fromkeys(sure + doubtful[:enough])
         places = [name if name in stays else None for name in before]
@@ -150,19 +150,19 @@ class _Choosing:
         return [name for name in filled or () if name not in stays]
 
     def _may_serve_on(self, name: str, other: Run) -> bool:
-        """Whether a node of a run may be there for its next attempt."""
+        """Whether a node of a run may serve its next attempt."""
         node = self._state.nodes[name]
         fits = node.leaving is None and node.slots >= other.spec.ranks_per_node
         return fits and not node.held and node.state in ("spare", "active", "suspect")
 
     def _is_in_doubt(self, name: str, other: Run) -> bool:
-        """Whether it may turn out to be lost: it is silent by itself, or has yet to say that it is clear."""
+        """Whether a node may be lost: it is silent alone, or has yet to confirm that it is clear."""
         node, attempt = self._state.nodes[name], other.attempt
         owes = attempt is not None and attempt.state == "stopping" and node.uncleared is not None
         return owes or (node.state == "suspect" and name not in self._state.silent_en_masse)
 
     def pick(self, run: Run, *, without: Mapping[str, Run]) -> list[str] | None:
-        """Choose nodes for a run among those that are not kept from it."""
+        """Choose nodes for a run among those outside `without`; None if too few."""
         free = [name for name in self.usable(run.spec) if name not in without]
         if len(free) < run.spec.nodes:
             return None
@@ -173,7 +173,7 @@ class _Choosing:
         return self._filled(run, places, [name for name in free if name not in stays])
 
     def _filled(self, run: Run, places: list[str | None], spares: list[str]) -> list[str] | None:
-        """Return places in rank order, vacant ones filled with spares, named ones first; None if they do not suffice."""
+        """Return places in rank order, vacant ones filled with spares, named spares first; None if too few."""
         before = run.attempt.nodes if run.attempt is not None else []
         left = dict.fromkeys(spares)
         for place, name in enumerate(before):
@@ -186,9 +186,9 @@ class _Choosing:
 
 
 def _may_keep(other: Run, *, against: Run) -> bool:
-    """Whether a run keeps its nodes from another: always while a gang of it lives, and from all that come after it.
+    """Whether a run keeps its nodes from another: always while its gang lives, and from all later runs.
 
-    From one of its own priority that came before it, too, unless it waits itself: else both would wait for each other's nodes.
+    From earlier ones of its own priority, too, unless it waits itself: else both would wait for each other's nodes.
     """
     attempt = other.attempt
     lives = attempt is not None and attempt.state not in (*PLANNED, "ended")
@@ -197,7 +197,7 @@ def _may_keep(other: Run, *, against: Run) -> bool:
 
 
 def holders_of_nodes(state: State, run: Run) -> str:
-    """Say which other runs have nodes that this one could use; "" when none has."""
+    """Return which other runs have nodes that this one could use; "" when none has."""
     phrases = []
     for other in in_order(state.runs.values()):
         attempt = other.attempt
@@ -218,10 +218,10 @@ def holders_of_nodes(state: State, run: Run) -> str:
 
 
 def called(run: Run) -> str:
-    """Name a run where it matters who comes first."""
+    """Return a run's number, name and priority."""
     return f"run {run.run} {run.spec.name} (priority {run.spec.priority})"
 
 
 def listed(names: list[str]) -> str:
-    """Name some nodes, and count the others."""
+    """Return some names, and the number of the others."""
     return join_words(names, most=MAX_NAMED)

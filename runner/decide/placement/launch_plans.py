@@ -1,4 +1,4 @@
-"""Placement: whether a node can take ranks of a run, and what exactly it is to launch. Which nodes are chosen: `choice`."""
+"""Launch plans: whether a node can run ranks of a run, and what it launches. `allocation` chooses the nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from runner.facts.specs.run import RunSpec
 
 
 def is_usable(state: State, node: Node, spec: RunSpec) -> bool:
-    """Whether a node can take ranks of this run now: known, idle, confirmed clear, large enough, and not to leave."""
+    """Whether a node can run ranks of this run now: in service, idle, confirmed clear, large enough, not leaving."""
     free = node.attempt is None and node.uncleared is None and node.leaving is None
     return node.state in ("spare", "active") and free and node.slots >= spec.ranks_per_node
 
@@ -27,7 +27,7 @@ def run_folder(cluster: ClusterSpec, run: Run) -> str:
 
 
 def output_folder(cluster: ClusterSpec, run: Run, attempt: AttemptId) -> str:
-    """Return where an attempt's ranks write to, and where their stacks are if they hung."""
+    """Return the folder of an attempt's output and, if its ranks hung, their stacks."""
     return f"{run_folder(cluster, run)}/attempts/{attempt}"
 
 
@@ -42,7 +42,7 @@ def checkpoint_folder(cluster: ClusterSpec, run: Run) -> str:
 
 
 def command_of(spec: RunSpec) -> tuple[str, ...]:
-    """Return the command of a rank, placeholders still in it."""
+    """Return the command of a rank, with its placeholders."""
     if spec.command:
         return spec.command
     settings = (
@@ -67,9 +67,9 @@ def assignment_of(
     preloads: Preloads,
     plans: Plans | None = None,
 ) -> Assignment:
-    """Return what the node's register must hold: the state in full, so that publishing twice is harmless.
+    """Return the full content of the node's register, so that publishing twice is harmless.
 
-    `preloads` and `plans` are those of `state`; whoever asks for many nodes makes them once.
+    `preloads` and `plans` are those of `state`, made once for many nodes.
     """
     imports_for = preloads.run_for(node)
     warm = _warm_plan(cluster, imports_for) if imports_for is not None else None
@@ -91,7 +91,7 @@ def assignment_of(
 
 
 class Plans:
-    """What each node of a gang is to launch, as the state is now. All but the place is worked out once for a whole gang."""
+    """What each node of a gang launches in one state. All except the node's rank is computed once for a gang."""
 
     def __init__(self, cluster: ClusterSpec) -> None:
         self._cluster = cluster
@@ -138,18 +138,15 @@ def _working_directory(cluster: ClusterSpec, run: Run) -> str:
     return run.spec.working_directory or run_folder(cluster, run)
 
 
-# ---- warm processes -------------------------------------------------------------------------------------------------
-
-
 class Preloads:
-    """Which run's modules each node is to have imported, as the state is now. Made anew for each state."""
+    """Which run's modules each node imports in advance, in one state."""
 
     def __init__(self, state: State) -> None:
         runs = [run for run in state.runs.values() if run.state in ("active", "waiting")]
         self._runs = state.runs
-        # lowest number first
+        # The lowest number first.
         self._preloading = [run for run in runs if run.spec.preload]
-        # A node belongs to whom it was last planned for, between two attempts too: else it would drop what it holds just then.
+        # A node belongs to the run it was last planned for, between two attempts too, so that it keeps its preloaded processes.
         self._planned: dict[str, Run] = {}
         for run in sorted(runs, key=lambda run: run.attempt.epoch if run.attempt else 0):
             if run.attempt is not None:

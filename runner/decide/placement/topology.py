@@ -1,8 +1,8 @@
-"""Nearness: which nodes stand close to each other, and an arrangement of a gang in which neighbours do.
+"""Topology: distances between nodes, and the arrangement of a gang in which neighbours are near each other.
 
-Pure arithmetic on names: who may be chosen at all is `choice`'s business. Ranks count through the tensor axis fastest, then data,
+Pure arithmetic on names; `allocation` decides which nodes may be chosen. Ranks count through the tensor axis fastest, then data,
 then pipeline. So if the stages fill whole nodes, node i of a gang holds part of stage i // columns, and neighbouring stages of
-one pipeline are `columns` nodes apart: such a *column* belongs together. Otherwise all nodes are one ring.
+one pipeline are `columns` nodes apart: they form a *column*. Otherwise all nodes are one ring.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-# kind -> name -> nodes, the nearest kind first
+# Kind -> name -> nodes, the nearest kind first.
 Domains = Mapping[str, Mapping[str, Sequence[str]]]
-# a node's domain of each kind, "" where it has none
+# A node's domain of each kind, "" where it has none.
 Position = tuple[str, ...]
-Cost = tuple[
-    int, int
-    # between pipeline neighbours (or round the ring); round the ring of all nodes
-]
+# Distances between pipeline neighbours (or round the ring); round the ring of all nodes.
+Cost = tuple[int, int]
 
 
-class Map:
-    """Where nodes stand."""
+class DomainMap:
+    """The failure domains of each node."""
 
     def __init__(self, domains: Domains) -> None:
         self.num_kinds = len(domains)
@@ -38,12 +36,12 @@ class Map:
         return self._positions.get(node, self._nowhere)
 
     def distance(self, a: str, b: str) -> int:
-        """Return 0 for nodes that share a domain of the nearest kind, 1 for the next, and so on; most if they share none."""
-        return apart(self.position(a), self.position(b))
+        """Return the `distance` of two nodes."""
+        return distance(self.position(a), self.position(b))
 
 
-def apart(a: Position, b: Position) -> int:
-    """Return the index of the nearest kind of which both have the same domain; the number of kinds if of none."""
+def distance(a: Position, b: Position) -> int:
+    """Return 0 for positions that share a domain of the nearest kind, 1 for the next...; the number of kinds if none."""
     for level, name in enumerate(a):
         if name and name == b[level]:
             return level
@@ -59,7 +57,7 @@ class Shape:
 
     @property
     def column_length(self) -> int:
-        """Nodes that belong together most."""
+        """Nodes of a column, or of the ring."""
         return self.nodes // self.columns if self.columns else self.nodes
 
     def places(self, column: int) -> range:
@@ -67,7 +65,7 @@ class Shape:
         return range(column, self.nodes, self.columns or 1)
 
     def neighbours(self, place: int) -> list[int]:
-        """Return the places that exchange most with this one: the stages before and after, or the next on the ring."""
+        """Return the places that exchange most with this one: the stages before and after, or the ring neighbours."""
         if self.columns:
             beside = (place - self.columns, place + self.columns)
             return [each for each in beside if 0 <= each < self.nodes]
@@ -85,66 +83,64 @@ def gang_shape(nodes: int, pipeline: int) -> Shape:
     return Shape(nodes=nodes, columns=nodes // pipeline if divides else 0)
 
 
-def arrangement_cost(chosen: Sequence[str], shape: Shape, where: Map) -> Cost:
-    """Add up distances between neighbours, every pair once: first those that matter most, then round the ring of all."""
-    positions = [where.position(node) for node in chosen]
+def arrangement_cost(chosen: Sequence[str], shape: Shape, domains: DomainMap) -> Cost:
+    """Return the sum of distances between neighbours, each pair once: those that exchange most, and round the ring."""
+    positions = [domains.position(node) for node in chosen]
 
     def total(beside: Iterable[tuple[int, Iterable[int]]]) -> int:
-        return sum(apart(positions[a], positions[b]) for a, each in beside for b in each if a < b)
+        return sum(
+            distance(positions[a], positions[b]) for a, each in beside for b in each if a < b
+        )
 
     near = total((place, shape.neighbours(place)) for place in range(shape.nodes))
     ring = total((place, shape.ring_neighbours(place)) for place in range(shape.nodes))
     return near, ring
 
 
-# ---- a first arrangement --------------------------------------------------------------------------------------------
+def arrange(free: Sequence[str], shape: Shape, domains: DomainMap) -> list[str]:
+    """Choose and order nodes for a whole gang out of `free` ones, in order of preference and at least as many.
 
-
-def arrange(free: Sequence[str], shape: Shape, where: Map) -> list[str]:
-    """Choose and order nodes for a whole gang out of `free` ones, which are at least as many and in order of preference.
-
-    Best fit: in the smallest domain that holds the gang, else across as few as can be; each column likewise inside that. Never
+    Best fit: in the smallest domain that holds the gang, else across as few as possible; each column likewise inside that. Never
     at a higher cost than the first of `free` in their order.
     """
     plain = list(free[: shape.nodes])
-    if not where.num_kinds:
+    if not domains.num_kinds:
         return plain
-    scope = _smallest_scope(free, shape.nodes, where)
-    options = [_packed(scope, shape, where), _packed(free, shape, where), plain]
-    # the first of equals
-    return min(options, key=lambda chosen: arrangement_cost(chosen, shape, where))
+    scope = _smallest_scope(free, shape.nodes, domains)
+    options = [_packed(scope, shape, domains), _packed(free, shape, domains), plain]
+    return min(options, key=lambda chosen: arrangement_cost(chosen, shape, domains))
 
 
-def _smallest_scope(free: Sequence[str], count: int, where: Map) -> Sequence[str]:
-    """Return the free nodes of the domain that holds so many with the fewest to spare, of the nearest kind that has one."""
-    for level in range(where.num_kinds):
-        fitting = [group for group in _groups(free, level, where) if len(group) >= count]
+def _smallest_scope(free: Sequence[str], count: int, domains: DomainMap) -> Sequence[str]:
+    """Return the free nodes of the smallest domain that holds `count`, of the nearest kind that has one."""
+    for level in range(domains.num_kinds):
+        fitting = [group for group in _groups(free, level, domains) if len(group) >= count]
         if fitting:
             return min(fitting, key=len)
     return free
 
 
-def _groups(nodes: Sequence[str], level: int, where: Map) -> list[list[str]]:
-    """Part nodes by their domain of one kind, in the order in which these first come; all of them beyond the last kind.
+def _groups(nodes: Sequence[str], level: int, domains: DomainMap) -> list[list[str]]:
+    """Group nodes by their domain of one kind, in order of first appearance; one group beyond the last kind.
 
-    One that has no domain of this kind is a group of its own.
+    A node without a domain of this kind is a group of its own.
     """
-    if level >= where.num_kinds:
+    if level >= domains.num_kinds:
         return [list(nodes)]
     groups: dict[str, list[str]] = {}
     for node in nodes:
-        name = where.position(node)[level]
+        name = domains.position(node)[level]
         groups.setdefault(f"in {name}" if name else f"alone {node}", []).append(node)
     return list(groups.values())
 
 
-def _packed(free: Sequence[str], shape: Shape, where: Map) -> list[str]:
-    """Fill columns from the nearest domains that hold whole ones, then from what wider ones have left."""
+def _packed(free: Sequence[str], shape: Shape, domains: DomainMap) -> list[str]:
+    """Fill columns from the nearest domains that hold whole ones, then from the rest of wider ones."""
     wanted, length = shape.columns or 1, shape.column_length
     columns: list[list[str]] = []
     left = list(free)
-    for level in range(where.num_kinds + 1):
-        groups = [_side_by_side(group, level, where) for group in _groups(left, level, where)]
+    for level in range(domains.num_kinds + 1):
+        groups = [_side_by_side(group, level, domains) for group in _groups(left, level, domains)]
         while len(columns) < wanted:
             group = _best_fit(groups, wanted - len(columns), length)
             if group is None:
@@ -153,7 +149,7 @@ def _packed(free: Sequence[str], shape: Shape, where: Map) -> list[str]:
             columns += [group[start : start + length] for start in range(0, taken, length)]
             del group[:taken]
         left = _in_order_of(free, [node for group in groups for node in group])
-    return _laid_out(columns, shape, free, where)
+    return _laid_out(columns, shape, free, domains)
 
 
 def _best_fit(groups: list[list[str]], wanted: int, length: int) -> list[str] | None:
@@ -163,13 +159,13 @@ def _best_fit(groups: list[list[str]], wanted: int, length: int) -> list[str] | 
     return min(whole, key=len) if whole else max(fitting, key=len, default=None)
 
 
-def _side_by_side(nodes: Sequence[str], level: int, where: Map) -> list[str]:
-    """Order the nodes of one domain so that those of each nearer one are together, the largest first: few cuts."""
+def _side_by_side(nodes: Sequence[str], level: int, domains: DomainMap) -> list[str]:
+    """Order the nodes of one domain so that those of each nearer one are together, the largest first."""
     if level == 0:
         return list(nodes)
-    parts = _groups(nodes, level - 1, where)
+    parts = _groups(nodes, level - 1, domains)
     parts.sort(key=len, reverse=True)
-    return [node for part in parts for node in _side_by_side(part, level - 1, where)]
+    return [node for part in parts for node in _side_by_side(part, level - 1, domains)]
 
 
 def _in_order_of(order: Sequence[str], nodes: Sequence[str]) -> list[str]:
@@ -177,17 +173,19 @@ def _in_order_of(order: Sequence[str], nodes: Sequence[str]) -> list[str]:
     return sorted(nodes, key=rank.__getitem__)
 
 
-def _laid_out(columns: list[list[str]], shape: Shape, free: Sequence[str], where: Map) -> list[str]:
-    """Put columns into their places, near ones beside each other."""
+def _laid_out(
+    columns: list[list[str]], shape: Shape, free: Sequence[str], domains: DomainMap
+) -> list[str]:
+    """Put columns into their places, near ones next to each other."""
     rank = {node: index for index, node in enumerate(free)}
-    # where each domain comes first
+    # The first rank of each domain.
     first: dict[tuple[int, str], int] = {}
     for column in columns:
-        for level, name in enumerate(where.position(column[0])):
+        for level, name in enumerate(domains.position(column[0])):
             first[level, name] = min(first.get((level, name), len(rank)), rank[column[0]])
 
     def key(column: list[str]) -> tuple[int, ...]:
-        position = where.position(column[0])
+        position = domains.position(column[0])
         widest_first = [first[level, name] for level, name in enumerate(position)][::-1]
         return (*widest_first, rank[column[0]])
 
@@ -198,29 +196,26 @@ def _laid_out(columns: list[list[str]], shape: Shape, free: Sequence[str], where
     return chosen
 
 
-# ---- vacant places --------------------------------------------------------------------------------------------------
-
-
 def fill(
-    places: Sequence[str | None], spares: Sequence[str], shape: Shape, where: Map
+    places: Sequence[str | None], spares: Sequence[str], shape: Shape, domains: DomainMap
 ) -> list[str] | None:
-    """Put spares, in order of preference, into vacant places, each as near to its neighbours as can be; None if too few.
+    """Put spares, in order of preference, into vacant places, each as near to its neighbours as possible; None if too few.
 
-    Who has a place keeps it. Never at a higher cost than taking the spares in their order.
+    Filled places stay. Never at a higher cost than taking the spares in their order.
     """
     vacant = [place for place, node in enumerate(places) if node is None]
     if len(spares) < len(vacant):
         return None
     if len(vacant) == len(places):
-        return arrange(spares, shape, where)
+        return arrange(spares, shape, domains)
     plain = list(places)
     for place, node in zip(vacant, spares, strict=False):
         plain[place] = node
     in_order = [node for node in plain if node is not None]
-    if not where.num_kinds:
+    if not domains.num_kinds:
         return in_order
-    options = [_nearest(places, vacant, spares, shape, where), in_order]
-    return min(options, key=lambda chosen: arrangement_cost(chosen, shape, where))
+    options = [_nearest(places, vacant, spares, shape, domains), in_order]
+    return min(options, key=lambda chosen: arrangement_cost(chosen, shape, domains))
 
 
 def _nearest(
@@ -228,41 +223,38 @@ def _nearest(
     vacant: Sequence[int],
     spares: Sequence[str],
     shape: Shape,
-    where: Map,
+    domains: DomainMap,
 ) -> list[str]:
-    """Fill one place after the other. Spares that stand in the same domains are as good as each other: the first goes."""
+    """Fill one place after the other. Of spares in the same domains the first is taken."""
     filled: list[Position | None] = [
-        None if node is None else where.position(node) for node in places
+        None if node is None else domains.position(node) for node in places
     ]
     chosen = list(places)
-    shelves: dict[Position, list[str]] = {}
+    spares_at: dict[Position, list[str]] = {}
     for node in reversed(spares):
-        shelves.setdefault(where.position(node), []).append(node)
+        spares_at.setdefault(domains.position(node), []).append(node)
     rank = {node: index for index, node in enumerate(spares)}
     for place in vacant:
-        circles = (
+        neighbourhoods = (
             shape.neighbours(place),
             shape.places(place % shape.columns) if shape.columns else (),
             shape.ring_neighbours(place),
         )
         near = [
-            [position for each in circle if (position := filled[each]) is not None]
-            for circle in circles
+            [position for each in neighbourhood if (position := filled[each]) is not None]
+            for neighbourhood in neighbourhoods
         ]
         best = min(
-            shelves,
-            key=lambda shelf: (
-                *(sum(apart(shelf, position) for position in each) for each in near),
-                rank[shelves[shelf][-1]],
+            spares_at,
+            key=lambda at: (
+                *(sum(distance(at, position) for position in each) for each in near),
+                rank[spares_at[at][-1]],
             ),
         )
-        chosen[place], filled[place] = shelves[best].pop(), best
-        if not shelves[best]:
-            del shelves[best]
+        chosen[place], filled[place] = spares_at[best].pop(), best
+        if not spares_at[best]:
+            del spares_at[best]
     return [node for node in chosen if node is not None]
-
-
-# ---- tensor groups --------------------------------------------------------------------------------------------------
 
 
 def tensor_groups_across_nodes(

@@ -187,11 +187,11 @@ def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
 
 def _reserved_for_others(choice: Allocation) -> str:
     """Say for whom spares are left alone that this run would take."""
-    if not choice.meant:
+    if not choice.reserved:
         return ""
-    others = {other.run: called(other) for other in choice.meant.values()}
-    verb = "is" if len(choice.meant) == 1 else "are"
-    return f"{listed(list(choice.meant))} {verb} what {listed(list(others.values()))} {NEEDED}"
+    others = {other.run: called(other) for other in choice.reserved.values()}
+    verb = "is" if len(choice.reserved) == 1 else "are"
+    return f"{listed(list(choice.reserved))} {verb} what {listed(list(others.values()))} {NEEDED}"
 
 
 def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:

@@ -1,4 +1,4 @@
-"""Signatures: the lines that logs are searched for. Tables only; `runner/collect/scan.py` searches, `runner/decide` judges."""
+"""Signatures: the lines that logs are searched for. Tables only: `collect.scan` searches, `rootcause.correlation` judges."""
 
 from __future__ import annotations
 

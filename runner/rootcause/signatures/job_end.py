@@ -1,4 +1,4 @@
-"""What schedulers and launchers write when a job ends: on purpose, or because a rank did."""
+"""Lines of schedulers and launchers about the end of a job, on purpose or because a rank ended."""
 
 from __future__ import annotations
 

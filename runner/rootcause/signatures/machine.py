@@ -1,4 +1,4 @@
-"""What the operating system writes: memory that ran out, disks and file systems, limits of the host."""
+"""Lines of the operating system: memory that ran out, disks and file systems, limits of the host."""
 
 from __future__ import annotations
 

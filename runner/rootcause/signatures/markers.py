@@ -1,4 +1,4 @@
-"""Marks: lines that are no fault and tell how to read those that are: the run has ended well."""
+"""Markers: lines that name no fault and show how to read those that do, such as a run that has ended well."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is written when ranks do not reach each other, and when they wait for others in vain."""
+"""Lines about lost or failed connections between ranks, and about collectives that timed out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What ranks and their libraries write about themselves: GPU memory, illegal accesses, numbers, data, checkpoints, settings."""
+"""Lines of ranks and their libraries: GPU memory, illegal accesses, metrics, data, checkpoints, settings."""
 
 from __future__ import annotations
 

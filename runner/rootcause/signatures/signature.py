@@ -1,4 +1,4 @@
-"""What a signature is."""
+"""The row of a signature table."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ from runner.facts.matches import Layer, Role, Scope, Weight
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """One kind of line. `pattern` is searched for anywhere in a line, and runs in a set engine too.
+    """One kind of line. `pattern` may match anywhere in a line; a set engine runs it too: no look-around, no back-references.
 
-    So it has neither look-around nor back-references. Named groups say what a line names (`Match.named`). `source`: where the
-    wording is known from. `sample` matches; `near` looks much like it, and does not.
+    Named groups become `Match.named`. `fault`: "" if the line only supports others. `source`: where the wording is known from.
+    `sample` matches; `near` is similar and does not.
     """
 
     name: str
     pattern: str
-    # "": it only supports others
     fault: str
     layer: Layer
     scope: Scope
@@ -30,5 +29,5 @@ class Signature:
 
 
 def any_of(*patterns: str, ignore_case: bool = False) -> str:
-    """Return the pattern that matches what any of these does."""
+    """Return the pattern that matches where any of these does."""
     return f"{'(?i)' if ignore_case else ''}(?:{'|'.join(patterns)})"
