@@ -18,7 +18,7 @@ NUM_ROUNDS = 15
 QUIET_SECONDS = 30.0
 CPU_LIMIT_PERCENT = 0.3
 RESIDENT_LIMIT_MB = 80.0
-# half of what detecting, deciding and stopping may take together
+# Half of what detecting, deciding and stopping may take together.
 STOP_LIMIT_MS = 75.0
 SEE_LIMIT_MS = 50.0
 
@@ -41,9 +41,9 @@ def one_round(node: Node, number: int) -> dict[str, float]:
     taken_ms = {}
 
     def until(kind: str, started: float) -> Any:
-        said = node.wait_for(kind, lambda fact: fact.attempt == attempt)
+        message = node.wait_for(kind, lambda fact: fact.attempt == attempt)
         taken_ms[kind] = (time.monotonic() - started) * 1e3
-        return said
+        return message
 
     begun = time.monotonic()
     node.assign(node.plan(SPEAKER, {"pause": 1.0}, attempt=attempt), number)

@@ -1,4 +1,4 @@
-"""What `trainer --check` says of each recipe, beside counts of real layers and published figures."""
+"""The answer of `trainer --check` to each recipe, beside counts of real layers and published figures."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ from runner.keeper.protocol import PID_FILE_NAME
 from tests.e2e.cluster_harness import SHARED_MEMORY, ClusterHarness, newest_run
 
 NUM_NODES, RANKS_PER_NODE, NUM_SPARES = 2, 2, 1
-# as shipped
+# The default.
 HEARTBEAT_SECONDS = 1.0
 SHUTDOWN_SECONDS = 120.0
 
-# A rank that speaks the contract: a step is a pause, its report has the fields of a real trainer's. It goes on from the step
-# it had reached.
+# A rank that follows the contract: a step is a pause, its report has the fields of a real trainer's. It continues from the step
+# that it had reached.
 SPEAKER = """
 import json, os, socket, sys, time
 pause_seconds = float(sys.argv[1])
@@ -33,14 +33,14 @@ rank = int(os.environ["RANK"])
 channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
 channel.setblocking(False)
 
-def say(**fields):
+def report(**fields):
     try:
         channel.send(json.dumps(fields).encode() + b"\\n")
     except BlockingIOError:
         pass
 
-say(kind="hello", requests=[], remedies=[])
-say(kind="phase", phase="step")
+report(kind="hello", requests=[], remedies=[])
+report(kind="phase", phase="step")
 with open(f"reached.{rank}", "a+") as reached:
     reached.seek(0)
     step = len(reached.read())
@@ -49,7 +49,7 @@ while True:
     step += 1
     with open(f"reached.{rank}", "a") as reached:
         reached.write(".")
-    say(kind="step", step=step, loss=1.0 / step, grad_norm=0.98765, local_grad_norm=0.12345,
+    report(kind="step", step=step, loss=1.0 / step, grad_norm=0.98765, local_grad_norm=0.12345,
         compute_seconds=0.9 + rank / 1000, data_wait_seconds=0.000123, step_seconds=pause_seconds, lr=0.000987,
         loss_scale=1.0, skipped=False, tokens_per_second=4321.5, model_tflops_per_second=0.0234,
         peak_memory_bytes=123456789)
@@ -114,10 +114,13 @@ def running(
             _typed(harness, "shutdown")
         finally:
             left = harness.end()
-        # A file in shared memory does not say whose it is: on a machine with other users it may be theirs. Tests judge that.
+        # A file in shared memory may belong to another user of the machine; tests check for leftovers.
         shared = [name for name in left if name.startswith(str(SHARED_MEMORY))]
         if shared:
-            print(f"  shared memory nobody uses any more, ours or not: {shared}", file=sys.stderr)
+            print(
+                f"  shared memory that no process uses any more, of this run or not: {shared}",
+                file=sys.stderr,
+            )
         if len(left) > len(shared):
             raise RuntimeError(f"left behind by the cluster: {sorted({*left} - {*shared})}")
 
@@ -151,10 +154,10 @@ def reader_of(agent: int) -> int | None:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
-            words = (folder / "cmdline").read_bytes().split(b"\0")
+            arguments = (folder / "cmdline").read_bytes().split(b"\0")
         except (OSError, ValueError):
             continue
-        if parent == agent and b"runner.collect" in words:
+        if parent == agent and b"runner.collect" in arguments:
             return int(folder.name)
     return None
 
@@ -172,9 +175,9 @@ def memory_mb(pid: int) -> tuple[float, float]:
     return int(sizes["Rss"]) * 1024 / 1e6, int(sizes["Pss"]) * 1024 / 1e6
 
 
-def _typed(harness: ClusterHarness, *words: str) -> None:
-    done = harness.stoker(*words, seconds=SHUTDOWN_SECONDS)
+def _typed(harness: ClusterHarness, *arguments: str) -> None:
+    done = harness.stoker(*arguments, seconds=SHUTDOWN_SECONDS)
     if done.returncode != 0:
         raise RuntimeError(
-            f"stoker {' '.join(words)} ended with {done.returncode}: {done.stderr[-2000:]}\n{harness.report()}"
+            f"stoker {' '.join(arguments)} ended with {done.returncode}: {done.stderr[-2000:]}\n{harness.report()}"
         )

@@ -1,6 +1,6 @@
 """Gangs of ranks for a benchmark, forked from this process after it has imported what they need: a start takes a second.
 
-One socket per rank is read here; what a step is, the caller says of each packet. The process must have one thread and have
+One socket per rank is read here; the caller decides which packet is a step. The process must have one thread and have
 run no tensor operation, so that its children are sound.
 """
 
@@ -34,7 +34,7 @@ class _Rank:
 
 
 def free_port() -> int:
-    """Return a TCP port that nobody uses just now."""
+    """Return a TCP port that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -49,9 +49,9 @@ def stamps_of(
     folder: Path,
     timeout_seconds: float,
 ) -> list[float]:
-    """Run a gang to its end; return when each step of rank 0 was heard of here, in seconds of the monotonic clock.
+    """Run a gang to its end; return when each step of rank 0 was received here, in seconds of the monotonic clock.
 
-    Raises RuntimeError with the first rank's last words when one does not end with 0 in time.
+    Raises RuntimeError with the first rank's last output when one does not end with 0 in time.
     """
     num_threads = len(os.listdir("/proc/self/task"))
     if num_threads != 1:

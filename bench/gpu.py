@@ -1,6 +1,6 @@
-"""On a machine with a GPU: that a disturbed run equals the undisturbed one, how soon it is back, and what being supervised costs.
+"""On a machine with a GPU: a disturbed run equals the undisturbed one; how fast it recovers, and what supervision costs.
 
-One rank on one GPU, NCCL, bf16: the built-in trainer as it would train. Skipped, and said so, where there is no GPU.
+One rank on one GPU, NCCL, bf16: the built-in trainer as it would train. Skipped with a note where there is no GPU.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NUM_STEPS = 400
 NUM_ROUNDS = 5
 NUM_PAIRS = 3
 PAIR_STEPS = 60
-# steps of a run in which kernels are still chosen and memory is still asked for
+# Steps in which kernels are still being chosen and memory allocated.
 NUM_WARM_UPS = 10
-# for which a stranger keeps memory of the GPU from a restart
+# How long another process holds memory of the GPU during a restart.
 HELD_SECONDS = 5.0
-# from its end to the launch: the longest pause between two looks, and an answer of nvidia-smi
+# From its end to the launch: the longest pause between two polls, and one call of nvidia-smi.
 RELEASE_LIMIT_SECONDS = 2.0
-# step time, to the same trainer without Stoker
+# Step time, relative to the same trainer without Stoker.
 SUPERVISED_LIMIT = 1.02
 WAIT_SECONDS = 300.0
 SHAPE = Shape(nodes=1, ranks_per_node=1, spares=0)
@@ -57,20 +57,20 @@ TRAINER: dict[str, Any] = {
     "validate_every": 0,
     "log_every": 1,
 }
-# A process that Stoker knows nothing of and that has memory of the first GPU, until its input ends.
-STRANGER = """
+# A process that Stoker does not know; it holds memory of the first GPU until its input ends.
+OTHER_PROCESS = """
 import sys, torch
 held = torch.empty(4 << 30, dtype=torch.uint8, device="cuda")
 print("holds", flush=True)
 sys.stdin.read()
 """
 LINE = re.compile(r"^step (\d+)/\d+ .* (\d+) tokens/s", re.MULTILINE)
-# of a step
+# Of a step.
 TOKENS: int = TRAINER["batch"]["global_batch"] * TRAINER["model"]["sequence"]
 
 
-def asked(query: str) -> list[str]:
-    """Return what nvidia-smi answers, a line each GPU; nothing where there is none."""
+def query_gpus(query: str) -> list[str]:
+    """Return the answer of nvidia-smi, one line for each GPU; empty where there is none."""
     try:
         done = subprocess.run(
             ["nvidia-smi", f"--query-gpu={query}", "--format=csv,noheader"],
@@ -84,20 +84,20 @@ def asked(query: str) -> list[str]:
     return [line.strip() for line in done.stdout.splitlines() if line.strip()]
 
 
-# ---- what a machine is known by
+# ---- hardware parts
 
 
-def tell_hardware(report: Report) -> None:
+def report_hardware(report: Report) -> None:
     """Read the parts of this machine as an agent does."""
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
         devices = Devices("n1", EventLoop(lambda seconds: None), lambda: None)
         found = find(Path(folder), shares_machine=False, gpus=devices.uuids)
     kinds = [part.split(":")[0] for part in found.parts]
     named = {part for part in found.parts if part.startswith("gpu:")}
-    told = {f"gpu:{uuid}" for uuid in asked("uuid")}
+    listed = {f"gpu:{uuid}" for uuid in query_gpus("uuid")}
     report.note(f"known by its {kinds[0]}; parts: {', '.join(kinds)}")
     report.figure(
-        "GPUs that nvidia-smi lists and are no part of it", len(told - named), "GPUs", at_most=0
+        "GPUs that nvidia-smi lists and are no part of it", len(listed - named), "GPUs", at_most=0
     )
 
 
@@ -113,12 +113,12 @@ def finished(harness: ClusterHarness) -> RunStatus:
 
 
 def compare_disturbed(report: Report, num_steps: int, num_rounds: int, seed: int) -> None:
-    """Train once undisturbed and once with kills; one of the restarts finds its GPU held by a stranger."""
+    """Train once undisturbed and once with kills; during one of the restarts another process holds the GPU."""
     trainer = {**TRAINER, "steps": num_steps, "repeatable": True}
     with running(SHAPE, trainer=trainer) as harness:
         run = finished(harness)
         expected = outcome_of(harness, steps=num_steps, ranks=1)
-        repeatable_ms = step_ms(said_by(run))
+        repeatable_ms = step_ms(output_of(run))
     series = Series("kill -9 of the rank")
     with run_of_ours(SHAPE, trainer=trainer) as ours:
         for number in range(num_rounds):
@@ -145,18 +145,18 @@ def compare_disturbed(report: Report, num_steps: int, num_rounds: int, seed: int
 
 
 def held_up(ours: Ours) -> tuple[int, float]:
-    """Kill the rank while a stranger has memory of its GPU.
+    """Kill the rank while another process holds memory of its GPU.
 
-    Return how many ranks were launched meanwhile, and the seconds from the stranger's end to the launch.
+    Return how many ranks were launched meanwhile, and the seconds from that process's end to the launch.
     """
     run = ours.settled()
     assert run.attempt is not None
-    pids = ours.reader.pids
-    with stranger() as holding:
+    pids = ours.observer.pids
+    with gpu_holder() as holding:
         os.kill(ours.pid_of(run, 0), signal.SIGKILL)
         until = time.monotonic() + HELD_SECONDS
         while time.monotonic() < until:
-            ours.reader.read(0.2)
+            ours.observer.read(0.2)
         launched = sum(len(ranks) for attempt, ranks in pids.items() if attempt > run.attempt)
         holding.kill()
         holding.wait()
@@ -164,15 +164,18 @@ def held_up(ours: Ours) -> tuple[int, float]:
     while max(pids) <= run.attempt:
         if time.monotonic() > ended + WAIT_SECONDS:
             raise RuntimeError(f"no launch within {WAIT_SECONDS:g} s:\n{ours.harness.report()}")
-        ours.reader.read(1.0)
+        ours.observer.read(1.0)
     return launched, time.monotonic() - ended
 
 
 @contextmanager
-def stranger() -> Iterator[subprocess.Popen[str]]:
+def gpu_holder() -> Iterator[subprocess.Popen[str]]:
     """Have a process hold memory of the GPU."""
     with subprocess.Popen(
-        [sys.executable, "-c", STRANGER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OTHER_PROCESS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         try:
             assert process.stdout is not None
@@ -186,15 +189,15 @@ def stranger() -> Iterator[subprocess.Popen[str]]:
 # ---- what being supervised costs
 
 
-def step_ms(said: str) -> float:
+def step_ms(output: str) -> float:
     """Return the median milliseconds of a step, by the trainer's own lines, the first ones left out."""
-    rates = [int(rate) for step, rate in LINE.findall(said) if int(step) > NUM_WARM_UPS]
+    rates = [int(rate) for step, rate in LINE.findall(output) if int(step) > NUM_WARM_UPS]
     if not rates:
-        raise RuntimeError(f"the trainer told of no step after {NUM_WARM_UPS}: {said[-2000:]}")
+        raise RuntimeError(f"the trainer reported no step after {NUM_WARM_UPS}: {output[-2000:]}")
     return statistics.median(TOKENS / rate * 1e3 for rate in rates)
 
 
-def said_by(run: RunStatus) -> str:
+def output_of(run: RunStatus) -> str:
     """Return what the first attempt of a run wrote."""
     return Path(run.folder, "attempts", "1.1.0", "rank0.out").read_text()
 
@@ -219,7 +222,7 @@ def bare_ms(settings: dict[str, Any]) -> float:
 def supervised_ms(settings: dict[str, Any]) -> float:
     """Run the same under Stoker."""
     with running(SHAPE, trainer=settings) as harness:
-        return step_ms(said_by(finished(harness)))
+        return step_ms(output_of(finished(harness)))
 
 
 def compare_supervised(report: Report, num_pairs: int) -> None:
@@ -249,7 +252,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pairs", type=int, default=NUM_PAIRS, help="of bare and supervised runs")
     parser.add_argument("--seed", type=int, default=3, help="of the pauses before kills")
     given = parser.parse_args(arguments)
-    gpus = asked("name,driver_version")
+    gpus = query_gpus("name,driver_version")
     if not gpus:
         print("gpu\n  skipped: nvidia-smi finds no GPU here")
         return 0
@@ -260,7 +263,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"stranger holds 4 GiB of the GPU for {HELD_SECONDS:g} s; {given.pairs} alternating pairs of {PAIR_STEPS} steps for what "
         f"being supervised costs, the first {NUM_WARM_UPS} left out",
     )
-    tell_hardware(report)
+    report_hardware(report)
     compare_disturbed(report, given.steps, given.rounds, given.seed)
     compare_supervised(report, given.pairs)
     return min(report.num_missed, 1)

@@ -20,13 +20,13 @@ from runner.rootcause.signatures import SIGNATURES
 from tests.e2e.cluster_harness import ClusterHarness, newest_run
 
 MEASURED_SECONDS = 30.0
-# a second, of all ranks of a node
+# A second, of all ranks of a node.
 RATE_BYTES = 1_000_000
 CPU_LIMIT_PERCENT, WITHIN_MS, WITHIN = 2.0, 100.0, 0.99
-# between two lines whose way is timed
+# Between two lines that are timed.
 PAUSE_SECONDS = 0.15
 FLOOD_RANKS, FLOOD_BYTES, FLOOD_SECONDS = 8, 50_000_000, 6.0
-LOOK_SECONDS = 60.0
+FLOOD_WAIT_SECONDS = 60.0
 FIRST_ERROR = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB"
 
 # A rank that copies a log to its output at a given rate; with a second argument it begins, after a quiet second, with an error.
@@ -40,11 +40,11 @@ if first:
     sys.stdout.flush()
 lines = data.splitlines(keepends=True)
 part = b"".join(lines[: max(1, int(len(lines) * rate / 50 / len(data)))])
-begun, said = time.monotonic(), 0
+started, written = time.monotonic(), 0
 while True:
     os.write(1, part)
-    said += len(part)
-    time.sleep(max(0.0, begun + said / rate - time.monotonic()))
+    written += len(part)
+    time.sleep(max(0.0, started + written / rate - time.monotonic()))
 """
 SILENT = "import time; time.sleep(100000)"
 
@@ -55,7 +55,7 @@ def up(view: ClusterStatus) -> ClusterStatus | None:
     return view if run is not None and run.attempt_state == "running" else None
 
 
-def told(
+def recorded_matches(
     harness: ClusterHarness, cursor: int, seconds: float
 ) -> Iterator[tuple[int, float, Match]]:
     """Yield lines as they come into the journal: number of the entry, when it was seen (monotonic seconds), line."""
@@ -113,7 +113,7 @@ def measure_delay(report: Report) -> None:
             with errors.open("a") as file:
                 file.write(signature.sample + "\n")
             written_at = time.monotonic()
-            seen = next(iter(told(harness, cursor, 2.0)), None)
+            seen = next(iter(recorded_matches(harness, cursor, 2.0)), None)
             if seen is None:
                 num_lost += 1
             else:
@@ -140,11 +140,11 @@ def measure_flood(report: Report) -> None:
     with running(shape, scripts=scripts, command=command, output_limit_bytes=limit) as harness:
         view = harness.wait(up, "the ranks")
         cursor, begun = 0, time.monotonic()
-        told_ranks: dict[int | None, float] = {}
-        for _, seen, match in told(harness, cursor, LOOK_SECONDS):
+        ranks: dict[int | None, float] = {}
+        for _, seen, match in recorded_matches(harness, cursor, FLOOD_WAIT_SECONDS):
             if match.signature == "cuda-oom":
-                told_ranks.setdefault(match.rank, seen - begun)
-            if len(told_ranks) == FLOOD_RANKS:
+                ranks.setdefault(match.rank, seen - begun)
+            if len(ranks) == FLOOD_RANKS:
                 break
         time.sleep(FLOOD_SECONDS)
         written = sum(path.stat().st_size for path in harness.state.rglob("rank*.out"))
@@ -160,7 +160,7 @@ def measure_flood(report: Report) -> None:
     report.figure("flood, all ranks together", written / wall_seconds / 1e6, "MB/s")
     report.figure("of it skipped, and counted", 100 * skipped / written, "%")
     report.figure(
-        "ranks whose first error is in the journal", len(told_ranks), "ranks", at_least=FLOOD_RANKS
+        "ranks whose first error is in the journal", len(ranks), "ranks", at_least=FLOOD_RANKS
     )
     report.figure("memory of the reader", memory, "MB")
 

@@ -44,7 +44,7 @@ class LongJournal:
     _actions: int = 0
     _incidents: int = 0
     _step: int = 0
-    _said: dict[str, int] = field(default_factory=dict)
+    _num_sent: dict[str, int] = field(default_factory=dict)
     _spares: list[str] = field(default_factory=list)
     _in_repair: list[tuple[float, str]] = field(default_factory=list)
     _checkpoints: list[Checkpoint] = field(default_factory=list)
@@ -89,8 +89,8 @@ class LongJournal:
         )
 
     def _source(self, node: str) -> tuple[str, int, int, str]:
-        self._said[node] = self._said.get(node, 0) + 1
-        return node, 1, self._said[node], f"life-of-{node}"
+        self._num_sent[node] = self._num_sent.get(node, 0) + 1
+        return node, 1, self._num_sent[node], f"life-of-{node}"
 
     def _begin(self, names: list[str], gang: list[str]) -> Iterator[r.JournalEntry]:
         expected = [r.NodeExpected(node=name) for name in names]
@@ -178,13 +178,13 @@ class LongJournal:
             master_port=29_500,
         )
         yield self._ended(prepare, prepared, after=2.0)
-        told = [r.Assigned(node=name, epoch=self._epoch, attempt=attempt) for name in gang]
+        assigned = [r.Assigned(node=name, epoch=self._epoch, attempt=attempt) for name in gang]
         active = [
             r.NodeChanged(node=name, state="active", reason="it was assigned an attempt")
             for name in (gang if not incident else gang[:1])
         ]
         launching = r.AttemptChanged(attempt=attempt, state="launching")
-        yield self._entry(r.Settle(), *told, *active, launching, after=0.01)
+        yield self._entry(r.Settle(), *assigned, *active, launching, after=0.01)
         for name in gang:
             node, incarnation, sequence, life = self._source(name)
             started = s.RanksStarted(

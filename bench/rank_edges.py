@@ -1,4 +1,4 @@
-"""What a rank pays for being supervised and fed: a report, a look for requests, a batch; and what sealing takes."""
+"""The costs on a rank: a report, a poll for requests, a batch, and the seal of a checkpoint."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ def timed_us(
 
 
 def measure_channel(report: Report) -> None:
-    """Time reports with a reader, reports that are dropped, and looks for requests that are not there."""
+    """Time reports with a reader, reports that are dropped, and polls without requests."""
     rank, peer = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     channel = Channel(rank)
     with peer:
         read = timed_us(lambda _: channel.report("step", **STEP), lambda: peer.recv(65536))
-        looked = timed_us(lambda _: channel.requests())
+        polled = timed_us(lambda _: channel.requests())
         while not channel.dropped:
             channel.report("step", **STEP)
         dropped = timed_us(lambda _: channel.report("step", **STEP))
     for name, taken_us in (("report", read), ("report that finds no room", dropped)):
         report.figure(f"{name}, median", quantile(taken_us, 0.5), "us", at_most=REPORT_LIMIT_US)
         report.figure(f"{name}, p99", quantile(taken_us, 0.99), "us")
-    report.figure("look for requests, median", quantile(looked, 0.5), "us")
+    report.figure("look for requests, median", quantile(polled, 0.5), "us")
 
 
 def measure_data(report: Report) -> None:

@@ -1,4 +1,4 @@
-"""How a benchmark says what it found: one line a figure, `figure | value | limit | PASS or MISS`.
+"""The output of a benchmark: one line for each figure, `figure | value | limit | PASS or MISS`.
 
 A figure without a limit (a noise floor, a part of a sum) has no verdict. Each benchmark prints its method first.
 """
@@ -9,7 +9,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-# chance that an interval holds the median
+# Probability that an interval holds the median.
 COVERAGE_RATIO = 0.95
 
 

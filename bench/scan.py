@@ -21,10 +21,10 @@ from runner.collect.scan import BLOCK_BYTES, engine_for
 from runner.rootcause.signatures import SIGNATURES
 
 MEGABYTES, STREAM_GIGABYTES, SEED = 200, 5.0, 1
-# of the log: a whole one would take minutes
+# Of the log: a whole one would take minutes.
 RE_BYTES = 512 * 1024
 MIN_MB_PER_SECOND, MAX_GROWN_MB = 150.0, 150.0
-# of all lines: one rank in eight tells a step, every hundred lines or so
+# Of all lines: one rank in eight reports a step, about every hundred lines.
 STEP_SHARE = 0.001
 LONG_LINE_BYTES = 10 * 1024 * 1024
 WORDS = (
@@ -144,7 +144,7 @@ def resident_mb() -> float:
 def measure(report: Report, megabytes: int, gigabytes: float) -> None:
     """Measure speed, ratios and memory."""
     data = log(megabytes * 1_000_000, STEP_SHARE)
-    # compiled once, and kept
+    # Compiled once and cached.
     engine_for()
     ours = mb_per_second(data, diagnosed)
     report.figure("stoker diagnose, mixed log", ours, "MB/s", at_least=MIN_MB_PER_SECOND)

@@ -1,7 +1,7 @@
 """What a training step costs beside a plain DeepSpeed loop of the same shape: tensor 2 x pipeline 2 x data 2 on this machine.
 
 The peer is a script that builds the same model on the same engine and does nothing besides: no reports, no agreement on
-requests, no watch on gradients, no split vocabulary. It is looked for in a folder beside this checkout, or where `--peer` says.
+requests, no watch on gradients, no split vocabulary. It is in a folder beside this checkout, or in the one that `--peer` names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from bench.report import Report, median_interval
 PEER = Path("..", "shared", "prototypes", "trainer")
 NUM_PAIRS = 10
 NUM_STEPS = 30
-# steps that still fill caches and connections
+# Steps that still fill caches and open connections.
 NUM_WARM_UPS = 4
 NUM_RANKS = 8
 RUN_SECONDS = 240.0
@@ -55,10 +55,10 @@ class Side:
 
 
 def trainer_side(num_steps: int) -> Side:
-    """Return the built-in trainer, all of it, reporting to somebody who reads."""
+    """Return the built-in trainer, all of it, with a reader of its reports."""
     from trainer.cli import main
 
-    # what each rank would import after the fork
+    # Modules that each rank would import after the fork.
     importlib.import_module("trainer.loop")
     settings = json.dumps({**SETTINGS, "steps": num_steps})
 
@@ -140,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         f"the first {NUM_WARM_UPS} left out; a ratio is of neighbouring runs; floor: spread of the peer's own runs",
     )
     if not (given.peer / "ds_train.py").is_file():
-        print(f"  skipped: no ds_train.py in {given.peer}; say with --peer where it is")
+        print(f"  skipped: no ds_train.py in {given.peer}; name its folder with --peer")
         return 0
     sides = {
         "trainer": trainer_side(given.steps),

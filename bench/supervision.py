@@ -28,14 +28,14 @@ from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from tests.e2e.cluster_harness import ClusterHarness, newest_run
 
 MEASURED_SECONDS = 60.0
-# done before measuring begins, so that starting is not measured
+# Before measuring begins, so that the start is not measured.
 SETTLE_STEPS = 5
 TRAINER_STEPS = 150
 CPU_LIMIT_PERCENT = 1.0
 RESIDENT_LIMIT_MB = 80.0
 IN_RANK_LIMIT_US = 200.0
-# What the trainer's first rank says of itself at the end.
-OWN_WORDS = re.compile(r"supervision took (\d+) us of CPU a step")
+# The line of the trainer's first rank at the end.
+COST_LINE = re.compile(r"supervision took (\d+) us of CPU a step")
 
 
 def past_step(view: ClusterStatus, step: int) -> ClusterStatus | None:
@@ -97,17 +97,17 @@ def measure_rank(report: Report, num_steps: int) -> None:
     environment = {"OMP_NUM_THREADS": "1"}
     with running(Shape(spares=0), trainer=trainer, environment=environment) as harness:
         run = harness.wait(ended, "the end of training")
-        words = own_words(harness, run)
-    report.figure("in a rank, per step", words, "us", at_most=IN_RANK_LIMIT_US)
+        cost_us = reported_cost_us(harness, run)
+    report.figure("in a rank, per step", cost_us, "us", at_most=IN_RANK_LIMIT_US)
 
 
-def own_words(harness: ClusterHarness, run: RunStatus) -> float:
+def reported_cost_us(harness: ClusterHarness, run: RunStatus) -> float:
     """Return the microseconds that rank 0 counted."""
-    said = Path(run.folder, "attempts", str(run.attempt), "rank0.out").read_text()
-    found = OWN_WORDS.search(said)
-    if found is None:
-        raise RuntimeError(f"rank 0 said nothing of what supervision cost:\n{harness.report()}")
-    return float(found.group(1))
+    output = Path(run.folder, "attempts", str(run.attempt), "rank0.out").read_text()
+    match = COST_LINE.search(output)
+    if match is None:
+        raise RuntimeError(f"rank 0 reported no cost of supervision:\n{harness.report()}")
+    return float(match.group(1))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

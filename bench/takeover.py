@@ -38,9 +38,9 @@ from runner.supervisor.decisions import Recovery
 from tests.store.redis_server import RedisServer
 
 NODES, DAYS, ROUNDS, MARK_SECONDS = 2000, 60.0, 3, 300.0
-# entries after the snapshot: more than `turns.SNAPSHOT_SHARE` lets a supervisor leave there; chosen
+# Entries after the snapshot: more than a supervisor leaves there (`SNAPSHOT_SHARE`). Chosen, not measured.
 TAIL = 8000
-# beyond the lease
+# Beyond the lease.
 EXTRA_SECONDS = 2.0
 WAIT_SECONDS = 120.0
 
@@ -61,11 +61,11 @@ class Cluster:
         self.spec = load_cluster(self.path)
         self.store: Store = open_store(self.spec)
 
-    def supervise(self, *words: str) -> subprocess.Popen[bytes]:
+    def supervise(self, *arguments: str) -> subprocess.Popen[bytes]:
         """Start a supervisor."""
         with (self.folder / "output").open("ab") as output:
             return subprocess.Popen(
-                [STOKER, "supervise", *words, "--cluster", str(self.path)],
+                [STOKER, "supervise", *arguments, "--cluster", str(self.path)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -81,8 +81,8 @@ class Cluster:
                 cursor, fact = item.number, decode_entry(item).input
                 if isinstance(fact, r.SupervisorStarted) and f":{pid}:" in fact.holder:
                     return now, cursor
-        said = (self.folder / "output").read_text(errors="replace")[-2000:]
-        raise RuntimeError(f"nobody led within {WAIT_SECONDS:g} s\n{said}")
+        output = (self.folder / "output").read_text(errors="replace")[-2000:]
+        raise RuntimeError(f"no supervisor led within {WAIT_SECONDS:g} s\n{output}")
 
     def published(self, pid: int) -> float:
         """Return when this process had published a View: all assignments were written before."""
@@ -132,7 +132,7 @@ def lay_down(cluster: Cluster, given: argparse.Namespace) -> tuple[int, int]:
 
 def _renumbered(entry: r.JournalEntry, number: int) -> r.JournalEntry:
     fields: dict[str, Any] = {name: getattr(entry, name) for name in entry.__struct_fields__}
-    # Its signals are in no stream: what a cursor says was taken from there would be missed.
+    # Its signals are in no stream, so a cursor that skipped them would miss them.
     return r.JournalEntry(**{**fields, "sequence": number, "stream": "", "cursor": 0})
 
 
@@ -152,7 +152,7 @@ def measure(report: Report, cluster: Cluster, rounds: int) -> None:
         for _ in range(rounds):
             standby = cluster.supervise("--standby")
             ended.callback(_end, standby)
-            # it has read all there is, and follows
+            # It has read everything, and follows.
             time.sleep(lease_seconds + 5.0)
             cursor, killed_at = cluster.store.last(JOURNAL), time.monotonic()
             leader.kill()
@@ -181,7 +181,7 @@ def main() -> int:
         "--mark-seconds", type=float, default=MARK_SECONDS, help="between two marks of progress"
     )
     given = parser.parse_args()
-    # so that what was started is ended
+    # End what was started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     report = Report(
         "take-over",

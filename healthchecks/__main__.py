@@ -1,4 +1,4 @@
-"""`python -P -m healthchecks`: run checks one after another, print one JSON object as each ends, and a last one that sums up.
+"""`python -P -m healthchecks`: run checks one after another; print a JSON object as each ends, and the overall result last.
 
 Exit codes: 0 PASS, 1 FAIL, 2 UNKNOWN, 64 refused (bad arguments; nothing was checked).
 """
@@ -21,7 +21,7 @@ from healthchecks.registry import all_checks
 from runner.errors import UserError
 
 EXIT_CODES = {Outcome.PASS: 0, Outcome.FAIL: 1, Outcome.UNKNOWN: 2}
-# EX_USAGE of sysexits.h: apart from the verdicts
+# EX_USAGE of sysexits.h, distinct from the verdicts.
 REFUSED = 64
 
 
@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the checks asked for; return the exit code."""
+    """Run the requested checks; return the exit code."""
     try:
         options = _parser().parse_args(arguments)
         names, required = pick(options.check)
@@ -51,7 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         total = overall(verdicts, required=required)
         _print(total)
     except BrokenPipeError:
-        # Nobody reads any more. What is buffered goes nowhere, so that the interpreter's own flush does not fail as well.
+        # The reader is gone. Send what is buffered to nowhere, so that the interpreter's own flush does not fail as well.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_CODES[Outcome.UNKNOWN]
     return EXIT_CODES[Outcome(total["outcome"])]

@@ -1,6 +1,6 @@
-"""Room below the limits of the control groups that this process lives in; versions 1 and 2.
+"""Headroom below the limits of this process's control groups; versions 1 and 2.
 
-In a container the machine's own figures promise more than the group allows.
+In a container the machine's own figures are higher than what the group allows.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ from pathlib import Path
 
 ROOT = Path("/sys/fs/cgroup")
 SELF = Path("/proc/self/cgroup")
-# version 1 writes "no limit" as the largest multiple of a page
+# Version 1 writes "no limit" as the largest multiple of a page.
 UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """How one controller spells its limit and its use, in version 2 and in version 1."""
+    """The files of one controller's limit and use, in version 2 and in version 1."""
 
     name: str
     limits: tuple[str, str]
     uses: tuple[str, str]
-    # keys in memory.stat of what the kernel would give up first
+    # Keys in memory.stat of what the kernel would reclaim first.
     reclaimable: tuple[str, str] | None = None
 
 
@@ -47,7 +47,7 @@ def headroom(controller: Controller) -> int | None:
 
 
 def _folders(name: str) -> Iterator[tuple[Path, int]]:
-    """Yield the group's folder and those above it, with the version; only those that are there."""
+    """Yield the group's folder and those above it, with the version; only existing ones."""
     for line in SELF.read_text().splitlines():
         _, controllers, path = line.split(":", 2)
         if controllers == "":
@@ -57,7 +57,7 @@ def _folders(name: str) -> Iterator[tuple[Path, int]]:
         else:
             continue
         for mount in mounts:
-            # In a container the path is the host's and the mount is the group itself: what is not there is passed over.
+            # In a container the path is the host's and the mount is the group itself: missing folders are skipped.
             inside = mount / path.lstrip("/")
             for folder in (inside, *inside.parents):
                 if folder.is_relative_to(mount) and folder.is_dir():

@@ -1,4 +1,4 @@
-"""The contract of a check: what it is told, what it measures, and how a verdict follows from that."""
+"""The contract of a check: its input, what it measures, and how the verdict follows."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ class Evidence:
     unit: str = ""
     rule: Rule = "noted"
     limit: float | None = None
-    # where the limit comes from
+    # Of the limit.
     source: str = ""
-    # what was measured: a folder, a file, a clock
+    # What was measured: a folder, a file, a clock.
     subject: str = ""
-    # what a reader should know beside the number, such as an error's text
+    # Context of the number, such as an error's text.
     note: str = ""
 
     @property
@@ -53,11 +53,11 @@ class Evidence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """What one check found. The outcome follows from the evidence; nobody can set it."""
+    """The result of one check. The outcome follows from the evidence; it cannot be set."""
 
     check: str
     evidence: tuple[Evidence, ...] = ()
-    # why the check did not come to its end: hung, died, raised
+    # Why the check did not complete: it hung, died or raised.
     trouble: str = ""
     seconds: float = 0.0
 
@@ -73,10 +73,12 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """Say in words what stands between this verdict and PASS; empty for PASS."""
+        """What keeps this verdict from PASS, for an operator; empty for PASS."""
         wanted = self.outcome
         parts = [self.trouble] if self.trouble else []
-        parts += [said(each) for each in self.evidence if each.outcome in (wanted, Outcome.FAIL)]
+        parts += [
+            describe(each) for each in self.evidence if each.outcome in (wanted, Outcome.FAIL)
+        ]
         if wanted is Outcome.UNKNOWN and not parts:
             parts = ["nothing was measured"]
         return "" if wanted is Outcome.PASS else "; ".join(parts)
@@ -84,20 +86,20 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
-    """What a check is told of the node it runs on. Paths are absolute."""
+    """Facts about the node that a check needs. Paths are absolute."""
 
-    # where runs write: state, checkpoints, scratch
+    # Where runs write: state, checkpoints, scratch.
     folders: tuple[str, ...] = ()
-    shared_memory: str = "/dev/shm"  # noqa: S108 - it is looked at, nothing is put there
+    shared_memory: str = "/dev/shm"  # noqa: S108 - only inspected, never written
     kernel_log: str = "/dev/kmsg"
-    # memory that the pattern test writes and reads
+    # Of memory that the pattern test writes and reads.
     pattern_bytes: int = 64 << 20
-    # over which clocks are compared
+    # How long clocks are compared.
     clock_seconds: float = 0.5
 
 
 class Judge:
-    """Holds values against named limits. Each check gets one; it knows no limits but those of the table."""
+    """Compares values with named limits: those that the check declares, or the command line overrides."""
 
     def __init__(self, limits: Mapping[str, Evidence]) -> None:
         self._limits = limits
@@ -105,7 +107,7 @@ class Judge:
     def __call__(
         self, name: str, value: float | None, *, subject: str = "", note: str = ""
     ) -> Evidence:
-        """Return `value` as evidence beside the limit `name`. A KeyError is a mistake in the check itself."""
+        """Return `value` as evidence beside the limit `name`. A KeyError is a bug of the check itself."""
         like = self._limits[name]
         return Evidence(
             name=name,
@@ -119,8 +121,8 @@ class Judge:
         )
 
 
-def said(evidence: Evidence) -> str:
-    """Write one piece of evidence as a person reads it: `free_bytes of /data 12 bytes, at least 100 bytes`."""
+def describe(evidence: Evidence) -> str:
+    """Format one piece of evidence for an operator: `free_bytes of /data 12 bytes, at least 100 bytes`."""
     name = evidence.name.partition(".")[2] or evidence.name
     subject = f" of {evidence.subject}" if evidence.subject else ""
     value = "not measured" if evidence.value is None else f"{evidence.value:,.6g} {evidence.unit}"
@@ -130,7 +132,7 @@ def said(evidence: Evidence) -> str:
 
 
 def to_plain(verdict: Verdict) -> dict[str, Any]:
-    """Return a verdict as what json prints. Numbers that are not finite become None: they were no measurement."""
+    """Return a verdict as what json prints. Numbers that are not finite become None: they are no measurement."""
     return {
         "kind": "check",
         "check": verdict.check,
@@ -156,7 +158,7 @@ def to_plain(verdict: Verdict) -> dict[str, Any]:
 
 
 def from_plain(plain: Any, *, check: str) -> Verdict:
-    """Read what `to_plain` wrote about `check`; the outcome is worked out anew. Raises ValueError for anything else."""
+    """Parse what `to_plain` made of `check`; the outcome is computed again. Raises ValueError for anything else."""
     try:
         if plain["check"] != check:
             raise ValueError(f"a verdict on {plain['check']!r} instead of {check!r}")
@@ -167,7 +169,7 @@ def from_plain(plain: Any, *, check: str) -> Verdict:
 
 
 def _evidence(plain: Any) -> Evidence:
-    words = {key: str(plain[key]) for key in ("name", "unit", "source", "subject", "note")}
+    texts = {key: str(plain[key]) for key in ("name", "unit", "source", "subject", "note")}
     rule: Rule
     match plain["rule"]:
         case "at least" | "at most" | "noted" as rule:
@@ -175,7 +177,7 @@ def _evidence(plain: Any) -> Evidence:
         case other:
             raise ValueError(f"no rule {other!r}; known: at least, at most, noted")
     return Evidence(
-        rule=rule, value=_number(plain["value"]), limit=_number(plain["limit"]), **words
+        rule=rule, value=_number(plain["value"]), limit=_number(plain["limit"]), **texts
     )
 
 

@@ -13,12 +13,12 @@ from healthchecks.check import NodeFacts, Verdict, to_plain
 from healthchecks.limits import judge_of
 from healthchecks.registry import load
 
-# prctl(2)
+# From prctl(2).
 PR_SET_PDEATHSIG = 1
 
 
 def main(arguments: list[str]) -> int:
-    """Run the named check and print its verdict; 0 if there is one, whatever it says."""
+    """Run the named check and print its verdict; 0 if there is one, PASS or not."""
     name, asked = arguments
     _die_with(os.getppid())
     verdict = run(name, json.loads(asked))
@@ -39,7 +39,7 @@ def run(name: str, asked: dict[str, Any]) -> Verdict:
 
 
 def _die_with(parent: int) -> None:
-    """End by SIGKILL as soon as the parent dies, so that a check that hangs never outlives who would have killed it."""
+    """End by SIGKILL as soon as the parent dies: a check that hangs must not outlive the process that enforces its deadline."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

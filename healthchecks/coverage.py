@@ -1,4 +1,4 @@
-"""Which checks a node must pass, and what all verdicts together say."""
+"""Which checks a node must pass, and the overall outcome of all verdicts."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def pick(names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def overall(verdicts: Iterable[Verdict], *, required: Sequence[str]) -> dict[str, Any]:
-    """Sum up: FAIL if any check failed, PASS if every required one ran and passed, else UNKNOWN. As what json prints.
+    """Return the overall result as plain values: FAIL if a check failed, PASS if every required one passed, else UNKNOWN.
 
-    `left_out` names checks of the usual minimum that were not asked for: a PASS says nothing about them.
+    `left_out` names required checks that were not requested: a PASS proves nothing about them.
     """
     outcomes = {verdict.check: verdict.outcome for verdict in verdicts}
     missing = [name for name in required if outcomes.get(name) is not Outcome.PASS]

@@ -1,4 +1,4 @@
-"""One check in a process group of its own, under a hard deadline. Whatever goes wrong here is UNKNOWN, never PASS."""
+"""One check in a process group of its own, under a hard deadline. Every failure in here is UNKNOWN, never PASS."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from dataclasses import dataclass
 
 from healthchecks.check import NodeFacts, Verdict, from_plain
 
-# for one check; chosen, some ten times what the slowest takes on two busy cores
+# For one check; chosen: some ten times what the slowest takes on two busy cores.
 DEADLINE_SECONDS = 30.0
-# for SIGKILL to take effect; a process in an uninterruptible sleep stays longer; chosen
+# For SIGKILL to take effect; a process in uninterruptible sleep stays longer. Chosen, not measured.
 KILL_SECONDS = 2.0
-# of what a child says; a verdict is a few KB
+# Of a child's output; a verdict is a few KB.
 MAX_OUTPUT_BYTES = 1 << 20
-# characters of its last words that are passed on; chosen
-MAX_WORDS = 500
+# Of the last line of a child's errors. Chosen, not measured.
+MAX_ERROR_CHARACTERS = 500
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +43,7 @@ def run_check(
     limits: Mapping[str, float],
     deadline_seconds: float = DEADLINE_SECONDS,
 ) -> Verdict:
-    """Run one check in a child and return its verdict; `limits` are the overridden ones. Raises nothing of the world's."""
+    """Run one check in a child and return its verdict; `limits` are the overridden ones. Raises no OSError."""
     began = time.monotonic()
     asked = json.dumps({"node": dataclasses.asdict(node), "limits": dict(limits)})
     command = [sys.executable, "-P", "-m", "healthchecks.child", name, asked]
@@ -55,7 +55,7 @@ def run_check(
 
 
 def run_until(command: Sequence[str], deadline_seconds: float) -> Ending:
-    """Run a command until it ends or `deadline_seconds` have passed; then nothing of its process group is left.
+    """Run a command until it ends or `deadline_seconds` have passed; afterwards its process group is gone.
 
     Its output goes to memory, not to a pipe that a grandchild could hold open, nor to a disk that may be full.
     Raises OSError when it cannot be started.
@@ -68,7 +68,7 @@ def run_until(command: Sequence[str], deadline_seconds: float) -> Ending:
         try:
             hung = not _ends_within(child.pid, deadline_seconds)
         finally:
-            # Not reaped yet, so the number of its group cannot be anybody else's.
+            # Not reaped yet, so no other group can have its number.
             os.killpg(child.pid, signal.SIGKILL)
             code = _reap(child)
         output, errors = os.pread(out, MAX_OUTPUT_BYTES, 0), os.pread(err, MAX_OUTPUT_BYTES, 0)
@@ -105,10 +105,10 @@ def _verdict(name: str, ending: Ending, deadline_seconds: float) -> Verdict:
     try:
         verdict = from_plain(json.loads(lines[-1] if lines else ""), check=name)
     except ValueError:
-        words = ending.errors.decode(errors="replace").strip().splitlines()
-        said = f": {words[-1][:MAX_WORDS]}" if words else ""
+        errors = ending.errors.decode(errors="replace").strip().splitlines()
+        last = f": {errors[-1][:MAX_ERROR_CHARACTERS]}" if errors else ""
         return Verdict(
-            check=name, trouble=f"ended with code {ending.code} and without a verdict{said}"
+            check=name, trouble=f"ended with code {ending.code} and without a verdict{last}"
         )
     if ending.code != 0:
         trouble = verdict.trouble or f"ended with code {ending.code} after its verdict"

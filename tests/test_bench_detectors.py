@@ -11,7 +11,7 @@ import pytest
 from bench.detectors.plot import plot
 from bench.detectors.rules import RULES, Known
 from bench.detectors.runs import with_blow_up
-from bench.detectors.scoring import (
+from bench.detectors.scores import (
     FAULT_AT,
     FAULT_SAMPLES,
     Score,

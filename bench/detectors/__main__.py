@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.detectors.plot import plot
 from bench.detectors.rules import RULES
 from bench.detectors.runs import DEVELOPMENT, FAULTS, Labelled, labelled_curves
-from bench.detectors.scoring import (
+from bench.detectors.scores import (
     Alarms,
     Score,
     faulty_runs,
@@ -29,7 +29,7 @@ from runner.facts.messages.signals import StepRecord
 
 SEED = "detectors"
 ACTS = ("restart", "swap", "rewind", "stop")
-# healthy samples that one incident may cost
+# Healthy samples for each incident allowed.
 PER_INCIDENT = 100_000
 RECORD_MICROSECONDS = 50.0
 TIMED_RECORDS = 100_000
@@ -87,8 +87,8 @@ def compare(
         rules.append((rule.name, f"{limit:.3g}, as seldom", theirs(rule, limit)))
         if real:
             limit = limit_for(rule, real, budget)
-            words = f"{limit:.3g}, as seldom on real noise"
-            rules.append((rule.name, words, theirs(rule, limit)))
+            text = f"{limit:.3g}, as seldom on real noise"
+            rules.append((rule.name, text, theirs(rule, limit)))
     kinds = ["real events", *faulty] if curves else [*faulty]
     report.note(
         "rule | limit | alarms per 100,000 healthy | on clean curves | "
@@ -114,7 +114,7 @@ def compare(
 
 def halves(report: Report, curves: list[Labelled]) -> None:
     """Print what was found in the curves that parameters were chosen on, and in the others."""
-    for words, half in (
+    for text, half in (
         ("chosen on", [curve for curve in curves if curve.name in DEVELOPMENT]),
         (
             "not chosen on, though seen before",
@@ -122,9 +122,9 @@ def halves(report: Report, curves: list[Labelled]) -> None:
         ),
     ):
         score, num_clean = score_curves(ours, half)
-        # All eight had been looked at as tables before any parameter was chosen: this is no test on the unseen.
+        # All eight tables had been read before any parameter was chosen: this is no test on unseen data.
         report.note(
-            f"{words}: {len(score.delays)} of {score.num_faults} events found, median delay {score.median_delay:g} samples, "
+            f"{text}: {len(score.delays)} of {score.num_faults} events found, median delay {score.median_delay:g} samples, "
             f"{num_clean} alarms on clean curves ({', '.join(curve.name for curve in half)})"
         )
 
@@ -170,8 +170,8 @@ def main(arguments: list[str]) -> int:
     timing(report, curves)
     if asked.svg is not None:
         noise = "with the noise of clean curves" if curves else "with synthetic noise"
-        words = f"limits of others moved until they alarm once per 100,000 healthy samples {noise}"
-        asked.svg.write_text(plot(equal, words))
+        text = f"limits of others moved until they alarm once per 100,000 healthy samples {noise}"
+        asked.svg.write_text(plot(equal, text))
     return 1 if report.num_missed else 0
 
 

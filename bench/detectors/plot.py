@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from bench.detectors.scoring import Score
+from bench.detectors.scores import Score
 
 WIDTH, ROW, GAP, LEFT, RIGHT, TOP = 900, 18, 26, 130, 190, 70
 OURS, THEIRS = "#1f6feb", "#8b949e"

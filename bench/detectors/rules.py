@@ -42,7 +42,7 @@ class KillLossSpike:
         return min(self._ratios) if len(self._ratios) == 5 else -math.inf
 
 
-# of the loss, of the gradient norm
+# Of the loss, of the gradient norm.
 _Windows = tuple[deque[float], deque[float]]
 
 

@@ -19,16 +19,16 @@ from msgspec.structs import replace
 from runner.facts.messages.signals import StepRecord
 
 CURVES = Path(__file__).parents[2] / "../shared/data/curves"
-# Parameters were chosen while looking at the first half; the second was looked at afterwards.
+# Parameters were chosen on the first half; the second was examined afterwards.
 DEVELOPMENT = (
     "clean_wmt_nadamp_s0_t1.csv",
     "deepspeech_sinv6_s2.csv",
     "gpt2_124m_first_half.csv",
     "wmt_caspr_s3_t4.csv",
 )
-# of the running median that is taken off a curve
+# Of the running median that is subtracted from a curve.
 TREND_SAMPLES = 41
-# of a curve, left out at its start: there the trend is steeper than the noise
+# Left out at a curve's start, where the trend is steeper than the noise.
 SETTLED_SHARE = 0.1
 # samples
 MEAN_BLOCK = 20.0
@@ -43,7 +43,7 @@ class Labelled:
     kind: str
     records: tuple[StepRecord, ...]
     onsets: tuple[int, ...]
-    # of the fault, for synthetic ones; 0: not known
+    # Of the fault, for synthetic ones; 0: not known.
     end: int = 0
 
     @property
@@ -135,7 +135,7 @@ def healthy(
         loss_noise, norm_noise = next(noise)
         loss = floor + (first - floor) * (1 + at / warm_up) ** -power
         norm = usual_norm * (1 + 10 * math.exp(-at / warm_up))
-        # an evaluation, a checkpoint, a slow batch
+        # An evaluation, a checkpoint, a slow batch.
         stall = 0.4 if chance.random() < 0.01 else 1.0
         yield StepRecord(
             step=at * steps_per_sample,

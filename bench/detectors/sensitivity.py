@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 
 from bench.detectors.runs import Labelled
-from bench.detectors.scoring import ours, score_curves, score_faults
+from bench.detectors.scores import ours, score_curves, score_faults
 from runner.detect.numerics import drift, gradient, loss
 from runner.facts.messages.signals import StepRecord
 

@@ -76,7 +76,7 @@ def measure_gang(report: Report, given: argparse.Namespace) -> None:
 
 
 def measure_curve(report: Report, sizes: list[int], *, heartbeat_seconds: float) -> None:
-    """Measure fleets of several sizes, draw them, and say what bends first."""
+    """Measure fleets of several sizes, plot them, and report which limit breaks first."""
     points = []
     for nodes in sizes:
         try:
@@ -89,7 +89,7 @@ def measure_curve(report: Report, sizes: list[int], *, heartbeat_seconds: float)
             report.miss(f"{nodes} nodes", str(error).splitlines()[0])
             break
         _note_load(report, found)
-        _say(report, points[-1], joined=joined, up=up)
+        _report_point(report, points[-1], joined=joined, up=up)
     if points:
         _drawing(heartbeat_seconds).write_text(_drawn(points))
         report.note(f"what bends first: {bend(points)}")
@@ -119,9 +119,9 @@ def bend(points: list[Point]) -> str:
                 f"{sum(used.values()):.2f} of {cores} cores are used",
             ),
         ]
-        said = [what for is_passed, what in passed if is_passed]
-        if said:
-            return f"at {point.nodes} nodes {'; '.join(said)} (busiest: {busiest})"
+        broken = [what for is_passed, what in passed if is_passed]
+        if broken:
+            return f"at {point.nodes} nodes {'; '.join(broken)} (busiest: {busiest})"
     return f"nothing, up to {points[-1].nodes} nodes"
 
 
@@ -133,7 +133,7 @@ def _p99(point: Point) -> float:
     return quantile(point.decisions.all_ms, WITHIN)
 
 
-def _say(report: Report, point: Point, *, joined: float, up: float) -> None:
+def _report_point(report: Report, point: Point, *, joined: float, up: float) -> None:
     cores = ", ".join(f"{part} {used:.2f}" for part, used in point.steady.cores.items())
     median = quantile(point.decisions.all_ms, 0.5)
     report.note(
@@ -214,7 +214,7 @@ def _given() -> argparse.Namespace:
 def main() -> int:
     """Measure; return 1 if a limit was missed."""
     given = _given()
-    # so that what was started is ended
+    # End what was started.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     cores = len(os.sched_getaffinity(0))
     report = Report(

@@ -39,11 +39,11 @@ from runner.load.specs import load_cluster
 from runner.signer import signer_of
 from runner.store.registry import open_store
 
-# so that one that waits for the store holds up no more than these; chosen
-SESSIONS_PER_COURIER = 50
-# as real agents mark progress
+# One session that waits for the store delays no more than these. Chosen, not measured.
+SESSIONS_PER_CLIENT = 50
+# As real agents report progress.
 PROGRESS_SECONDS = 5.0
-# between two looks at who is due to speak; chosen: a fiftieth of a heartbeat
+# Between two checks for heartbeats that are due; chosen: a fiftieth of a heartbeat.
 TICK_SECONDS = 0.02
 SLOTS = 8
 FIRST_PID = 1000
@@ -54,14 +54,14 @@ WARM: dict[str, Any] = {
 }
 
 
-def say(**fields: Any) -> None:
-    """Tell whoever measures, in one line."""
+def emit(**fields: Any) -> None:
+    """Write one line for the measuring process."""
     sys.stdout.write(json.dumps({**fields, "at": time.monotonic()}) + "\n")
     sys.stdout.flush()
 
 
 def _step(plan: LaunchPlan, step: int) -> StepRecord:
-    """Return what the built-in trainer's ranks tell of a step, folded; numbers jitter, so that detectors judge something."""
+    """Return the aggregated step report of the built-in trainer's ranks; numbers jitter, so that detectors have work."""
     jitter = 0.01 * ((step * 7919) % 13 - 6)
     return StepRecord(
         step=step,
@@ -128,7 +128,7 @@ class FakeAgent:
             beat = Heartbeat(**stamp, epoch=self.epoch, agent_resident_bytes=50_000_000, **WARM)
             self.session.heartbeat(beat)
             return
-        told = self.step
+        last_reported = self.step
         self.step = int(now - self.started_at)
         self.session.heartbeat(
             Heartbeat(
@@ -137,7 +137,7 @@ class FakeAgent:
                 attempt=plan.attempt,
                 ranks_alive=tuple(plan.ranks),
                 phases={str(rank): "step" for rank in plan.ranks},
-                steps=(_step(plan, self.step),) if self.step > told else (),
+                steps=(_step(plan, self.step),) if self.step > last_reported else (),
                 last_step=self.step or None,
                 start=_start(plan) if self.step else {},
                 computed=self._computed(plan, now) if self.step else (),
@@ -194,17 +194,17 @@ class FakeAgent:
 
     def on_malformed(self, reason: str) -> None:
         """Nobody makes any: it would be a fault of ours."""
-        say(what="junk", node=self.node, reason=reason)
+        emit(what="junk", node=self.node, reason=reason)
 
     def on_acknowledged(self, facts: list[object]) -> None:
         """Say when the store had what decisions follow from."""
         for fact in facts:
             if isinstance(fact, RankExited | RanksTerminated | RanksStarted):
-                say(what=type(fact).__name__, node=self.node, attempt=str(fact.attempt))
+                emit(what=type(fact).__name__, node=self.node, attempt=str(fact.attempt))
 
     def on_displaced(self, life: str) -> None:
         """Nobody does: it would be a fault of ours."""
-        say(what="displaced", node=self.node, reason=life)
+        emit(what="displaced", node=self.node, reason=life)
 
     def obey(self, news: Assignment | Task) -> None:
         """Make an assignment true, or answer a task."""
@@ -239,7 +239,7 @@ class FakeAgent:
         """Lose a rank."""
         plan = self.plan
         if plan is None:
-            say(what="nothing to crash", node=self.node)
+            emit(what="nothing to crash", node=self.node)
             return
         self.session.emit(
             RankExited(
@@ -276,7 +276,7 @@ class Fleet:
         self._clients: list[StoreClient] = []
         self._agents: dict[str, FakeAgent] = {}
         for number in range(first, first + count):
-            if len(self._agents) % SESSIONS_PER_COURIER == 0:
+            if len(self._agents) % SESSIONS_PER_CLIENT == 0:
                 # A handle of its own: what wakes one reader need not wake the others.
                 self._clients.append(StoreClient(open_store(cluster)))
             name = f"n{number}"
@@ -285,7 +285,7 @@ class Fleet:
             )
 
     def run(self) -> None:
-        """Play until told to stop."""
+        """Play until requested to stop."""
         for agent in self._agents.values():
             agent.start()
         for client in self._clients:
@@ -319,7 +319,7 @@ class Fleet:
             self._agents[news["node"]].crash()
         elif news["do"] == "mute":
             self._agents[news["node"]].is_mute = True
-            say(what="muted", node=news["node"])
+            emit(what="muted", node=news["node"])
         return True
 
     def _listen(self) -> None:
@@ -329,11 +329,11 @@ class Fleet:
 
 
 def main(path: str, first: int, count: int) -> None:
-    """Play agents n<first>, n<first+1>, ... until stdin ends or says stop."""
+    """Play agents n<first>, n<first+1>, ... until stdin ends or has the line stop."""
     cluster = load_cluster(path)
     fleet = Fleet(cluster, first, count)
     with closing(fleet._store):
-        say(what="begun", count=count)
+        emit(what="begun", count=count)
         fleet.run()
 
 

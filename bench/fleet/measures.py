@@ -20,11 +20,11 @@ from runner.signer import signer_of
 from runner.store.protocol import MAX_LARGE_BYTES
 
 NODES_PER_RUN, RANKS_PER_NODE = 8, 8
-# of all nodes: those that no run takes
+# Of all nodes: those without a run.
 SPARES_RATIO = 0.02
-# for one round of a crash; far above what it takes
+# For one round of a crash; far above what it takes.
 ROUND_SECONDS = 60.0
-# after the last gang is up
+# After the last gang is up.
 SETTLE_SECONDS = 10.0
 
 
@@ -34,10 +34,10 @@ class Steady:
 
     seconds: float
     cores: dict[str, float]
-    # heartbeats that the store took, of those that were due
+    # Heartbeats that the store received, of those that were due.
     beats_ratio: float
     peak_mb: float
-    # what everybody else on the machine used: if it is much, no figure is to be believed
+    # Used by other processes of the machine: if it is much, no figure is reliable.
     others_cores: float
 
 
@@ -45,9 +45,9 @@ class Steady:
 class Decisions:
     """Milliseconds from a signal that the store had acknowledged to the last register written because of it."""
 
-    # a rank's death -> its gang is told to end
+    # A rank's death -> its gang's idle assignments.
     idle_ms: list[float] = field(default_factory=list)
-    # last node clear -> its gang is launched
+    # Last node clear -> its gang's launch.
     launch_ms: list[float] = field(default_factory=list)
 
     @property
@@ -90,7 +90,7 @@ def start_runs(stage: Stage, *, nodes_per_run: int = NODES_PER_RUN) -> float:
             ranks_per_node=RANKS_PER_NODE,
             command=("true",),
             working_directory="/",
-            # A gang that is struck again and again, and makes a step each time, is to be launched each time.
+            # A gang that crashes repeatedly, and makes a step each time, must be launched each time.
             max_attempts_without_progress=1000,
         )
         stage.ask(StartRun(id=f"q{number}", by="bench", spec=spec))
@@ -99,19 +99,19 @@ def start_runs(stage: Stage, *, nodes_per_run: int = NODES_PER_RUN) -> float:
 
 
 def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
-    """Kill a rank of some gang, over and over; say how soon its nodes were told to end, and to begin again."""
+    """Kill a rank of some gang repeatedly; measure when its nodes get idle assignments, and when the next launch."""
     dice, found = random.Random(seed), Decisions()
     view = stage.view()
     assert view is not None
     runs = list(view.runs)
     dice.shuffle(runs)
-    # run -> its furthest step when it was struck last
+    # Run -> its furthest step at its last crash.
     reached: dict[int, int] = {}
     for number in range(rounds):
         run = runs[number % len(runs)]
         if (
             run.run in reached
-            # one that dies of the same without a new step is given up, and rightly
+            # Stoker stops a run that fails alike without a new step.
         ):
             run = _advanced(stage, run.run, beyond=reached[run.run])
         reached[run.run] = run.best_step
@@ -121,8 +121,8 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
         victim = dice.choice(nodes)
         _drain(stage)
         stage.order(victim, "crash")
-        told = {"idle": _written(stage, registers, is_idle=True)}
-        told["launch"] = _written(stage, registers, is_idle=False)
+        written = {"idle": _written(stage, registers, is_idle=True)}
+        written["launch"] = _written(stage, registers, is_idle=False)
         exited = _event(stage, "RankExited", [victim])
         gone = _event(stage, "RanksTerminated", list(nodes), seen=exited[1])
         _event(
@@ -130,26 +130,26 @@ def crash_rounds(stage: Stage, rounds: int, *, seed: int = 1) -> Decisions:
             "RanksStarted",
             list(nodes),
             seen=gone[1],
-            # or the next death would strike nobody
+            # Otherwise the next kill would find no rank.
         )
-        found.idle_ms.append((told["idle"] - exited[0]) * 1e3)
-        found.launch_ms.append((told["launch"] - gone[0]) * 1e3)
+        found.idle_ms.append((written["idle"] - exited[0]) * 1e3)
+        found.launch_ms.append((written["launch"] - gone[0]) * 1e3)
     return found
 
 
 def _advanced(stage: Stage, number: int, *, beyond: int) -> RunStatus:
     """Wait until a run has gone further than that; return it."""
 
-    def look(view: ClusterStatus) -> RunStatus:
+    def run_in(view: ClusterStatus) -> RunStatus:
         return next(run for run in view.runs if run.run == number)
 
-    return look(
-        stage.wait_for(lambda view: look(view).best_step > beyond, f"run {number} past {beyond}")
+    return run_in(
+        stage.wait_for(lambda view: run_in(view).best_step > beyond, f"run {number} past {beyond}")
     )
 
 
 def deaths(stage: Stage, count: int, *, seed: int = 2) -> list[float]:
-    """Have spares fall silent, one by one; return the seconds from the last word of each to its incident."""
+    """Silence spares, one by one; return the seconds from the last heartbeat of each to its incident."""
     view = stage.wait_for(
         lambda view: all(run.attempt_state == "running" for run in view.runs), "all gangs up again"
     )
@@ -174,10 +174,10 @@ def _read(stage: Stage, registers: dict[str, int]) -> dict[str, Assignment]:
     """Wait for news of these registers; note their versions, and return what they hold."""
     batch = stage.store.read(streams={}, registers=registers, timeout_seconds=ROUND_SECONDS)
     if not batch:
-        said = [stage.events.get() for _ in range(min(10, stage.events.qsize()))]
+        events = [stage.events.get() for _ in range(min(10, stage.events.qsize()))]
         raise RuntimeError(
             f"{len(registers)} registers, {next(iter(registers))} among them: nothing written within {ROUND_SECONDS:g} s; "
-            f"agents said {said}\n{stage.report()}"
+            f"messages of agents: {events}\n{stage.report()}"
         )
     found, signer = {}, signer_of(stage.cluster)
     for name, register in batch.registers.items():
@@ -200,7 +200,7 @@ def _written(stage: Stage, registers: dict[str, int], *, is_idle: bool) -> float
 def _event(
     stage: Stage, what: str, nodes: list[str], *, seen: list[Event] | None = None
 ) -> tuple[float, list[Event]]:
-    """Wait until each of these nodes has said something; return when the last did, and all else that was said meanwhile."""
+    """Wait for a message of each of these nodes; return when the last came, and all other messages until then."""
     left: dict[str, None] = dict.fromkeys(nodes)
     others: list[Event] = []
     at = 0.0

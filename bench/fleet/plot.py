@@ -69,8 +69,8 @@ def _panel(nodes: Sequence[int], panel: Panel, top: float) -> list[str]:
     parts.append(
         f'<path d="M{left} {limit}H{right}" stroke="{COLOURS["limit"]}" stroke-dasharray="6 4"/>'
     )
-    words = f"limit {panel.limit:g} {panel.unit}"
-    parts.append(f'<text x="{right + 8}" y="{limit + 4}" fill="{COLOURS["limit"]}">{words}</text>')
+    text = f"limit {panel.limit:g} {panel.unit}"
+    parts.append(f'<text x="{right + 8}" y="{limit + 4}" fill="{COLOURS["limit"]}">{text}</text>')
     for name, line in panel.lines.items():
         points = " ".join(
             f"{x(count)},{y(value)}" for count, value in zip(nodes, line, strict=True)

@@ -29,19 +29,19 @@ from runner.store.registry import open_store
 from tests.store.redis_server import RedisServer
 
 STOKER = str(Path(sys.executable).parent / "stoker")
-# chosen: two processes for 2,000 agents, as there are two cores
+# Chosen: two processes for 2,000 agents, since there are two cores.
 AGENTS_PER_PROCESS = 1000
-# for the fleet to be there, or a gang to be up; far above what it takes
+# For the fleet to join, or a gang to be up; far above what it takes.
 WAIT_SECONDS = 600.0
 END_SECONDS = 20.0
-# as shipped
+# The default.
 SILENT_BEATS = 5.0
 
 Event = dict[str, Any]
 
 
 class Stage:
-    """A cluster of `count` nodes, n1, n2, ..., each with eight slots; as shipped but for where its nodes are, and how they beat."""
+    """A cluster of `count` nodes, n1, n2, ..., each with eight slots; with defaults except for its nodes and their heartbeats."""
 
     def __init__(
         self, folder: Path, redis: RedisServer, count: int, *, heartbeat_seconds: float = 1.0
@@ -130,7 +130,7 @@ class Stage:
         return view
 
     def report(self) -> str:
-        """Say what the supervisor said."""
+        """Return the supervisor's output."""
         return (self.folder / "output").read_text(errors="replace")[-3000:]
 
     def cpu(self) -> dict[str, float]:
@@ -148,10 +148,10 @@ class Stage:
                 return int(line.split()[1]) * 1024 / 1e6
         raise RuntimeError("no VmHWM: not a Linux process")
 
-    def _run(self, *words: str) -> None:
-        done = subprocess.run([STOKER, *words], capture_output=True, text=True, check=False)
+    def _run(self, *arguments: str) -> None:
+        done = subprocess.run([STOKER, *arguments], capture_output=True, text=True, check=False)
         if done.returncode:
-            raise RuntimeError(f"stoker {words[0]} ended with {done.returncode}: {done.stderr}")
+            raise RuntimeError(f"stoker {arguments[0]} ended with {done.returncode}: {done.stderr}")
 
     def _start(self, *command: str, is_talking: bool = False) -> subprocess.Popen[bytes]:
         with (self.folder / "output").open("ab") as output:

@@ -23,9 +23,9 @@ from bench.recovery.rounds import one_round, one_round_of_peer
 from bench.recovery.series import Draw, Series
 from bench.report import Report
 
-# of either side before it is the other's turn
+# Rounds of either side before the other's turn.
 KILLS_PER_LAUNCH = 2
-# pause of the script in each step
+# Of the script in each step.
 STEP_SECONDS = 0.02
 STOPPED_STEP_SECONDS = 0.05
 # How long a peer gets to notice a stopped rank; chosen, not measured.
@@ -54,8 +54,8 @@ class Case:
     text: str
     shape: Shape
     fields: Mapping[str, Any]
-    # kill-rank, stop-rank or kill-node
-    strike: str
+    # One of kill-rank, stop-rank, kill-node.
+    fault: str
     limit_seconds: float | None = None
     before_start_limit_ms: float | None = None
     is_weighed: bool = False
@@ -65,7 +65,7 @@ class Case:
         series = Series(self.text, self.limit_seconds)
         with run_of_ours(self.shape, **with_preload(self.fields, plan)) as ours:
             for number in range(plan.rounds):
-                one_round(ours, series, self.strike, Draw(plan.seed, self.key, number))
+                one_round(ours, series, self.fault, Draw(plan.seed, self.key, number))
             if self.is_weighed:
                 ours.settled()
                 report_memory(report, self.text, ours)
@@ -97,7 +97,7 @@ CASES = {
             text="kill -9 of a rank, tiny_cpu, 4 ranks",
             shape=Shape(nodes=2, ranks_per_node=2, spares=0),
             fields=trainer("tiny_cpu"),
-            strike="kill-rank",
+            fault="kill-rank",
             before_start_limit_ms=150.0,
         ),
         Case(
@@ -105,7 +105,7 @@ CASES = {
             text="kill -9 of a rank, tiny_3d, 8 ranks",
             shape=Shape(nodes=2, ranks_per_node=4, spares=0),
             fields=trainer("tiny_3d"),
-            strike="kill-rank",
+            fault="kill-rank",
             limit_seconds=1.5,
             is_weighed=True,
         ),
@@ -114,7 +114,7 @@ CASES = {
             text="SIGSTOP of a rank, script without a client, steps of 50 ms, 2 ranks",
             shape=Shape(nodes=1, ranks_per_node=2, spares=0),
             fields=script(STOPPED_STEP_SECONDS),
-            strike="stop-rank",
+            fault="stop-rank",
             limit_seconds=2.5,
         ),
         Case(
@@ -122,7 +122,7 @@ CASES = {
             text="whole node killed, a spare, script, 2 ranks",
             shape=Shape(nodes=2, ranks_per_node=1, spares=1, limits=SILENCE),
             fields=script(STEP_SECONDS),
-            strike="kill-node",
+            fault="kill-node",
             limit_seconds=SILENCE["silence_seconds"] + 0.5,
         ),
         Case(
@@ -130,7 +130,7 @@ CASES = {
             text="whole node killed, a spare, tiny_3d, 8 ranks",
             shape=Shape(nodes=2, ranks_per_node=4, spares=1, limits=SILENCE),
             fields=trainer("tiny_3d"),
-            strike="kill-node",
+            fault="kill-node",
             limit_seconds=SILENCE["silence_seconds"] + 1.2,
         ),
     )
@@ -176,5 +176,5 @@ def finish_peer(report: Report, text: str, launcher: Launcher, peer: Peer) -> No
     peer.settled()
     report.figure(f"{text}: resident beside the ranks, {launcher.name}", peer.resident_mb(), "MB")
     recovers = peer.recovers_from_stop(peer.ranks[-1], seconds=STOPPED_WAIT_SECONDS)
-    said = "a new step" if recovers else "no new step"
-    report.note(f"SIGSTOP of a rank, {launcher.name}: {said} within {STOPPED_WAIT_SECONDS:g} s")
+    outcome = "a new step" if recovers else "no new step"
+    report.note(f"SIGSTOP of a rank, {launcher.name}: {outcome} within {STOPPED_WAIT_SECONDS:g} s")

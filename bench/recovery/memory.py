@@ -30,7 +30,7 @@ def report_memory(report: Report, name: str, ours: Ours) -> None:
         sum(memory_mb(pid)[0] for pid in members),
         "MB",
     )
-    ranks = {pid for pids in ours.reader.pids.values() for pid in pids.values()}
+    ranks = {pid for pids in ours.observer.pids.values() for pid in pids.values()}
     for node, keeper in sorted(team.keepers.items()):
         for child in psutil.Process(keeper).children():
             if child.pid not in ranks:

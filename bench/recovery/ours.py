@@ -1,4 +1,4 @@
-"""A run under Stoker that is broken again and again: by rank, by node; watched from outside until its first new step."""
+"""A run under Stoker and its repeated faults, of ranks and of nodes, each observed from outside until the first new step."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import psutil
 from bench.clusters import Shape, running, team_of
 from bench.recovery.phases import Watermarks
 from bench.recovery.stamps import (
-    LOOK_SECONDS,
+    POLL_SECONDS,
     SCRIPT,
     Stamp,
     first_new_step,
@@ -27,7 +27,7 @@ from bench.recovery.stamps import (
     is_settled,
     wait_until,
 )
-from bench.recovery.watching import Reader, first_in_line
+from bench.recovery.store_observer import StoreObserver, high_priority
 from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 from runner.signer import load_signer
 from runner.store.sqlite.store import SqliteStore
@@ -42,15 +42,15 @@ class Ours:
     """One run on a cluster of `shape`: of `train_ddp.py`, which leaves stamps, or else of the trainer, which reports."""
 
     harness: ClusterHarness
-    reader: Reader
+    observer: StoreObserver
     shape: Shape
     is_script: bool
     wants_warm: bool
     _agents: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def settled(self) -> RunStatus:
-        """Wait until nothing is amiss and nothing is under way any more: gang, warm processes, spares."""
-        self.reader.catch_up()
+        """Wait until the gang, the warm processes and the spares are ready, and every incident is resolved."""
+        self.observer.catch_up()
         run = self.harness.wait(self._healthy_run, "a run whose incidents are all resolved")
         if self.is_script:
             wait_until(
@@ -58,28 +58,28 @@ class Ours:
                 "steps of the script",
                 seconds=WAIT_SECONDS,
             )
-        wait_until(self._is_warm, f"warm processes: {self.reader.warm}", seconds=WAIT_SECONDS)
+        wait_until(self._is_warm, f"warm processes: {self.observer.warm}", seconds=WAIT_SECONDS)
         return run
 
     def break_and_watch(self, run: RunStatus, fault: Callable[[Watermarks], None]) -> Watermarks:
         """Let `fault` break the run, and watch until the first new step."""
         assert run.attempt is not None
-        self.reader.catch_up()
+        self.observer.catch_up()
         seen = Watermarks(frozenset(run.nodes), run.attempt)
         before = gang_of(self.harness.folder, len(self.shape.ranks)) if self.is_script else ()
-        with first_in_line():
+        with high_priority():
             fault(seen)
             self._watch(seen, before)
         return seen
 
     def _watch(self, seen: Watermarks, before: tuple[Stamp, ...]) -> None:
-        """Look until the first new step, and until it is known of all new processes that they were started."""
+        """Poll until the first new step, and until all new processes were reported as started."""
         while seen.first_step is None or not seen.is_started():
             if time.monotonic() > seen.broken_at + WAIT_SECONDS:
                 raise RuntimeError(
                     f"no recovery within {WAIT_SECONDS:g} s:\n{self.harness.report()}"
                 )
-            facts = self.reader.read(LOOK_SECONDS if self.is_script else 1.0)
+            facts = self.observer.read(POLL_SECONDS if self.is_script else 1.0)
             now = time.monotonic()
             for fact in facts:
                 seen.note(fact, now)
@@ -90,7 +90,7 @@ class Ours:
     def pid_of(self, run: RunStatus, rank: int) -> int:
         """Return a rank's process id."""
         assert run.attempt is not None
-        return self.reader.pids[run.attempt][rank]
+        return self.observer.pids[run.attempt][rank]
 
     def kill_node(self, node: str, seen: Watermarks) -> None:
         """SIGKILL everything that a node consists of: agent, keeper, warm process, ranks and whatever they started."""
@@ -105,13 +105,13 @@ class Ours:
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         if node in self._agents:
-            # else it would stay as a zombie of ours
+            # Otherwise it would remain as a zombie of this process.
             self._agents.pop(node).wait(WAIT_SECONDS)
 
     def bring_back(self, node: str) -> None:
-        """Start an agent on a node that was killed, as one would after a reboot, and wait until it stands by."""
+        """Start an agent on a node that was killed, as after a reboot, and wait until it is a spare."""
         command = ("agent", "--cluster", str(self.harness.state), "--node", node)
-        self.reader.warm[node] = ""
+        self.observer.warm[node] = ""
         self._agents[node] = self.harness.start(*command)
 
         def is_spare(view: ClusterStatus) -> bool:
@@ -120,14 +120,14 @@ class Ours:
         self.harness.wait(is_spare, f"{node} as a spare")
 
     def _is_warm(self) -> bool:
-        self.reader.catch_up()
-        states = (self.reader.warm.get(node, "") for node in self.shape.names)
+        self.observer.catch_up()
+        states = (self.observer.warm.get(node, "") for node in self.shape.names)
         return not self.wants_warm or all(s not in WARM_STATES_TO_WAIT_FOR for s in states)
 
     def _healthy_run(self, view: ClusterStatus) -> RunStatus | None:
-        """Return the run once its newest attempt goes on and all incidents are resolved; the View may lag behind both."""
+        """Return the run once its newest attempt runs and all incidents are resolved; the status may lag behind both."""
         run = newest_run(view)
-        newest = max(self.reader.pids, default=None)
+        newest = max(self.observer.pids, default=None)
         if run is None or run.attempt_state != "running" or run.attempt is None:
             return None
         has_stepped = self.is_script or (run.step and run.checkpoint_step is not None)
@@ -145,12 +145,14 @@ def run_of_ours(shape: Shape, **fields: Any) -> Iterator[Ours]:
         store = stack.enter_context(closing(SqliteStore(harness.state / "store", create=False)))
         is_script = "command" in fields
         wants_warm = bool(fields.get("preload", not is_script))
-        reader = Reader(store, shape.names, load_signer(str(harness.state / "cluster.token")))
-        yield Ours(harness, reader, shape, is_script, wants_warm)
+        observer = StoreObserver(
+            store, shape.names, load_signer(str(harness.state / "cluster.token"))
+        )
+        yield Ours(harness, observer, shape, is_script, wants_warm)
 
 
 def send(pid: int, number: signal.Signals, seen: Watermarks) -> None:
-    """Send a signal; note when, and, from a thread, when the process has ended: freeing its memory takes the kernel a while."""
+    """Send a signal; record when, and, from a thread, when the process has ended: the kernel needs time to free its memory."""
     watched = os.pidfd_open(pid)
 
     def watch() -> None:
@@ -164,7 +166,7 @@ def send(pid: int, number: signal.Signals, seen: Watermarks) -> None:
 
 
 def script_command(pause_seconds: float) -> dict[str, Any]:
-    """Return run.yaml's fields for the script; `steady_seconds`: a gang that lived so long is no proof of a loop of crashes."""
+    """Return run.yaml's fields for the script; `steady_seconds`: a gang that ran so long proves no crash loop."""
     return {
         "command": f"{{python}} {SCRIPT.name} {pause_seconds}",
         "python": sys.executable,

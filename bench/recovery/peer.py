@@ -1,6 +1,6 @@
 """The peers: NVIDIA's resiliency extension with its launcher, in an environment of its own, and torchrun.
 
-Their settings are the fastest that change nothing about what they do: they look at their ranks every 10 ms instead of every 100 ms.
+Their settings are the fastest that change nothing about what they do: they poll their ranks every 10 ms instead of every 100 ms.
 Heartbeats and health checks of GPUs and network cards have no part in the death of a rank on a machine without either. torchrun
 as it is never recovers here: the restarted ranks meet the keys of the gang before them in the launcher's shared store. So its
 ranks are given a store of their own, by torch's own variable.
@@ -33,7 +33,7 @@ from bench.recovery.stamps import (
     is_settled,
     wait_until,
 )
-from bench.recovery.watching import first_in_line
+from bench.recovery.store_observer import high_priority
 
 ROOT = Path(__file__).parents[2]
 NAME, VERSION = "nvidia-resiliency-ext", "0.4.1"
@@ -61,7 +61,7 @@ SETTINGS = (
 TORCHRUN_ENVIRONMENT = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 LOG_NAME = "launcher.log"
 WAIT_SECONDS = 120.0
-# for the launcher to end its ranks; then everything of it is killed
+# For the launcher to end its ranks; afterwards all its processes are killed.
 END_SECONDS = 15.0
 
 
@@ -143,7 +143,7 @@ class Peer:
     def break_and_watch(self, rank: int) -> float:
         """Kill a rank; return the seconds until the first new step."""
         before = gang_of(self.folder, len(self.ranks))
-        with first_in_line():
+        with high_priority():
             broken_at = time.monotonic()
             os.kill(before[rank].pid, signal.SIGKILL)
             self._wait(
@@ -177,7 +177,7 @@ class Peer:
             wait_until(holds, what, seconds=WAIT_SECONDS)
         except RuntimeError as error:
             log = (self.folder / LOG_NAME).read_text(errors="replace")
-            raise RuntimeError(f"{error}; the peer said:\n{log[-3000:]}") from error
+            raise RuntimeError(f"{error}; the peer's output:\n{log[-3000:]}") from error
 
 
 @contextmanager
@@ -197,7 +197,7 @@ def peer_running(launcher: Launcher, *, num_ranks: int, pause_seconds: float) ->
             **os.environ,
             "OMP_NUM_THREADS": "1",
             **launcher.environment,
-            # its sockets
+            # Its sockets.
             "TMPDIR": str(folder),
         }
         with (folder / LOG_NAME).open("wb") as log:
@@ -230,6 +230,6 @@ def _end(launcher: subprocess.Popen[bytes]) -> None:
     _, left = psutil.wait_procs(processes, max(0.1, deadline - time.monotonic()))
     for process in left:
         with suppress(psutil.NoSuchProcess):
-            # psutil tells a pid that was taken again by its start
+            # psutil recognises a pid that was reused by its start time.
             process.kill()
     psutil.wait_procs(left, END_SECONDS)

@@ -1,4 +1,4 @@
-"""Where the time of a recovery goes: each phase ends when the last node has done its part, as seen through the store."""
+"""The phases of a recovery: each ends when the last node has done its part, as observed through the store."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ PHASES = {
     "plan": "-> new attempt assigned, its checkpoint verified",
     "start": "-> all new processes started",
 }
-# all phases but the last
+# All phases before the last.
 BEFORE_START = "before start"
-# of the ranks, as they report
+# Of the ranks, as they report them.
 OWN_PHASES = ("import", "connect", "build", "load", "first_step")
 
 
 @dataclass(slots=True)
 class Watermarks:
-    """When each node was first seen to have done its part in a phase, in seconds of the monotonic clock.
+    """When each node was first observed to have done its part in a phase, in seconds of the monotonic clock.
 
     `nodes` are those of the broken gang.
     """
@@ -39,14 +39,14 @@ class Watermarks:
     nodes: frozenset[str]
     attempt: AttemptId
     broken_at: float = 0.0
-    # the kernel has taken the killed process down
+    # When the kernel had ended the killed process.
     ended_at: float | None = None
     phases: dict[str, dict[str, float]] = field(default_factory=dict)
     first_step: float | None = None
     timings: dict[str, float] = field(default_factory=dict)
 
     def note(self, fact: Any, now: float) -> None:
-        """Note what a fact says of this recovery."""
+        """Record what a message shows about this recovery."""
         if isinstance(fact, Assignment):
             self._note_assignment(fact, now)
         elif isinstance(fact, (RankExited, Heartbeat)) and fact.attempt == self.attempt:
@@ -62,7 +62,7 @@ class Watermarks:
                 self.timings[name] = max(seconds, self.timings.get(name, 0.0))
 
     def is_started(self) -> bool:
-        """Whether all new processes are known to be there."""
+        """Whether all new processes have been reported as started."""
         return len(self.phases.get("start", {})) >= len(self.nodes)
 
     def _note_assignment(self, fact: Assignment, now: float) -> None:
@@ -73,14 +73,14 @@ class Watermarks:
             self._mark("plan", fact.node, now)
 
     def _mark(self, phase: str, node: str, now: float) -> None:
-        """Note a node's part; the first time counts."""
+        """Record a node's part; the first time counts."""
         self.phases.setdefault(phase, {}).setdefault(node, now)
 
 
 def split_ms(seen: Watermarks) -> dict[str, float]:
     """Return the milliseconds of each phase, of all before the start of processes, of what ranks report, and of the whole.
 
-    A phase that nobody told of, as the death of a whole node may leave one, counts to the next.
+    A phase without a report, as after the death of a whole node, counts to the next.
     """
     if seen.first_step is None:
         raise ValueError(f"no step followed attempt {seen.attempt}")

@@ -11,7 +11,7 @@ from bench.recovery.series import Series
 
 WIDTH, LINE_HEIGHT, MARGIN = 900, 44, 16
 AXIS_LEFT, AXIS_RIGHT = MARGIN, WIDTH - MARGIN
-# above the first line
+# Above the first line.
 TOP = 34
 OURS, PEER, LIMIT = "#1f6feb", "#8b949e", "#d1242f"
 TICKS = tuple(digit * 10.0**power for power in range(-3, 4) for digit in (1, 2, 5))
@@ -53,14 +53,14 @@ def plot(measured: Sequence[Series]) -> str:
 
 
 def _line(series: Series, top: float, xs: Sequence[float]) -> list[str]:
-    """Return the words of a line and its dots."""
+    """Return the text of a line and its dots."""
     median = statistics.median(series.seconds)
-    words = escape(f"{series.name}: {median:.3g} s")
+    text = escape(f"{series.name}: {median:.3g} s")
     dots = [
         f'<circle cx="{x}" cy="{top + 30}" r="4" fill="{_colour(series)}" fill-opacity="0.5"/>'
         for x in xs
     ]
-    return [f'<text x="{MARGIN}" y="{top + 16}">{words}</text>', *dots]
+    return [f'<text x="{MARGIN}" y="{top + 16}">{text}</text>', *dots]
 
 
 def _bar(x: float, top: float, colour: str) -> str:

@@ -1,4 +1,4 @@
-"""One round: wait until a run has settled, break it, watch it come back, note what that took."""
+"""One round: wait until a run has settled, break it, and record how long its recovery takes."""
 
 from __future__ import annotations
 
@@ -14,31 +14,31 @@ from bench.recovery.series import Draw, Series
 SIGNALS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 
 
-def one_round(ours: Ours, series: Series, strike: str, draw: Draw) -> None:
-    """Break a settled run in the way `strike` names, and note what its recovery took."""
+def one_round(ours: Ours, series: Series, fault: str, draw: Draw) -> None:
+    """Break a settled run by the named fault, and record how long its recovery takes."""
     run = ours.settled()
     victim: int | str
-    if strike == "kill-node":
+    if fault == "kill-node":
         victim = draw.one_of(sorted(run.nodes))
     else:
         victim = draw.one_of(ours.shape.ranks)
     time.sleep(draw.pause_seconds())
 
-    def fault(seen: Watermarks) -> None:
+    def break_run(seen: Watermarks) -> None:
         if isinstance(victim, str):
             ours.kill_node(victim, seen)
         else:
-            send(ours.pid_of(run, victim), SIGNALS[strike], seen)
+            send(ours.pid_of(run, victim), SIGNALS[fault], seen)
 
-    seen = ours.break_and_watch(run, fault)
-    note(series, split_ms(seen), f"{strike} {victim}")
-    series.cold += [why for attempt, why in ours.reader.cold.items() if attempt > seen.attempt]
+    seen = ours.break_and_watch(run, break_run)
+    note(series, split_ms(seen), f"{fault} {victim}")
+    series.cold += [why for attempt, why in ours.observer.cold.items() if attempt > seen.attempt]
     if isinstance(victim, str):
         ours.bring_back(victim)
 
 
 def note(series: Series, taken_ms: dict[str, float], what: str) -> None:
-    """Keep a round's times; say on standard error that it is over."""
+    """Record a round's times, and print one line to standard error."""
     series.phases_ms.append(taken_ms)
     series.seconds.append(taken_ms["whole"] / 1e3)
     print(
@@ -49,7 +49,7 @@ def note(series: Series, taken_ms: dict[str, float], what: str) -> None:
 
 
 def one_round_of_peer(peer: Peer, series: Series, draw: Draw) -> None:
-    """Kill a rank under the peer, and note what its recovery took."""
+    """Kill a rank under the peer, and record how long its recovery takes."""
     peer.settled()
     rank = draw.one_of(peer.ranks)
     time.sleep(draw.pause_seconds())

@@ -1,4 +1,4 @@
-"""What rounds of one kind measured: the values of a case, and the phases behind them."""
+"""Measurements of one kind of round: the values of a case, and their phases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from bench.recovery.phases import BEFORE_START, OWN_PHASES, PHASES
 from bench.report import Report
 
-# at most, between a settled run and the fault: faults fall anywhere in a step and between heartbeats
+# At most, between a settled run and the fault: faults fall anywhere in a step and between heartbeats.
 PAUSE_SECONDS = 0.5
 
 T = TypeVar("T")
@@ -25,7 +25,7 @@ class Series:
     is_peer: bool = False
     seconds: list[float] = field(default_factory=list)
     phases_ms: list[dict[str, float]] = field(default_factory=list)
-    # why ranks that were to be forked were not
+    # Reasons why ranks were not forked as planned.
     cold: list[str] = field(default_factory=list)
 
     def print(self, report: Report) -> None:
@@ -56,7 +56,7 @@ class Series:
 
 
 class Draw:
-    """What a round leaves to chance, the same for every side and in every run with the same seed."""
+    """The random choices of a round, equal for every side and in every run with the same seed."""
 
     def __init__(self, seed: int, case: str, number: int) -> None:
         self._random = random.Random(f"{seed} {case} {number}")

@@ -1,4 +1,4 @@
-"""The stamps that `train_ddp.py` leaves, read while it writes them: who made which step when."""
+"""The stamps of `train_ddp.py`, read while it writes them: which process made which step, and when."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SCRIPT = Path(__file__).with_name("train_ddp.py")
-# the script's own interval
+# The script's own interval.
 CHECKPOINT_STEPS = 10
-# of a gang before it is broken: past its first checkpoint
+# Of a gang before the fault: past its first checkpoint.
 SETTLE_STEPS = 20
-# between two looks; what a round takes is read from the stamps, not from when they were seen
-LOOK_SECONDS = 0.05
+# The time of a round comes from the stamps, not from when they were read.
+POLL_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def first_new_step(folder: Path, before: tuple[Stamp, ...]) -> Stamp | None:
     new = [s for s in stamps_of(folder, 0) if s.at > known.at and s.pid != known.pid]
     if not new:
         return None
-    # Between the look and the fault, and while it is being noticed, the old gang may have gone on for a while.
+    # The old gang may have made steps between the reading and the fault, and until the fault is detected.
     reached = max(s.step for s in stamps_of(folder, 0) if s.pid == known.pid)
     if not reached - CHECKPOINT_STEPS < new[0].step <= reached + 1:
         raise RuntimeError(
@@ -67,9 +67,9 @@ def first_new_step(folder: Path, before: tuple[Stamp, ...]) -> Stamp | None:
 
 
 def wait_until(holds: Callable[[], bool], what: str, *, seconds: float) -> None:
-    """Look until something holds; RuntimeError when it does not in time."""
+    """Poll until a condition holds; RuntimeError when it does not in time."""
     deadline = time.monotonic() + seconds
     while not holds():
         if time.monotonic() > deadline:
             raise RuntimeError(f"not within {seconds:g} s: {what}")
-        time.sleep(LOOK_SECONDS)
+        time.sleep(POLL_SECONDS)

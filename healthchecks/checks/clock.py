@@ -1,8 +1,8 @@
 """clock: the year is plausible, and wall clock and monotonic clock run together and evenly.
 
-Deadlines, heartbeats and leases are reckoned by the monotonic clock, logs by the wall clock. Over half a second this finds a
-wall clock that is being stepped, a monotonic one that is slewed harder than a healthy time service ever does, and one that
-stands still. It does not say whether this node agrees with others.
+Deadlines, heartbeats and leases use the monotonic clock, logs the wall clock. Over half a second this detects a wall clock that
+is being stepped, and a monotonic one that is slewed harder than a healthy time service ever does, or has stopped. It does not
+compare this node with others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_most
 
 NAME = "clock"
-# the tightest of these counts, so that a pause between two clocks is not taken for a step
+# The tightest of these counts: a pause between two clocks is no step.
 NUM_READINGS = 20
 NANO = 1e-9
 
@@ -27,7 +27,7 @@ class Reading:
 
     wall: int
     monotonic: int
-    # monotonic, but never slewed by a time service
+    # Monotonic, and never slewed by a time service.
     raw: int
     spread: int
 
@@ -43,14 +43,14 @@ def check(node: NodeFacts, judge: Judge) -> Verdict:
 
 
 def read_clocks() -> Reading:
-    """Read all clocks as close together as can be had."""
+    """Read all clocks as close together as possible."""
     return min((_reading() for _ in range(NUM_READINGS)), key=lambda reading: reading.spread)
 
 
 def compare(
     before: Reading, after: Reading, judge: Judge, *, asked_seconds: float
 ) -> Iterator[Evidence]:
-    """Judge two readings that were meant to lie `asked_seconds` apart."""
+    """Judge two readings that should be `asked_seconds` apart."""
     year = datetime.fromtimestamp(after.wall * NANO, tz=UTC).year
     yield judge("clock.earliest_year", year)
     yield judge("clock.latest_year", year)

@@ -1,8 +1,8 @@
-"""disk_space: the folders have room, and what is written to them comes back.
+"""disk_space: the folders have room, and files there keep what is written.
 
-Each folder gets a real write of 4 MiB, fsync, and a read-back after the page cache was asked to forget it. The file has no
-name, so nothing is left behind, even by a kill. A full, read-only or broken file system fails; a folder that is missing or
-may not be written by us is unknown.
+Each folder gets a real write of 4 MiB, fsync, and a read-back after the page cache was told to drop it. The file has no
+name, so even a kill leaves nothing behind. A full, read-only or broken file system fails; a folder that is missing, or
+that this user may not write, is unknown.
 """
 
 from __future__ import annotations
@@ -20,25 +20,25 @@ from healthchecks.declaration import CHOSEN, DEFINED, HealthCheck, at_least, at_
 NAME = "disk_space"
 PROBE_BYTES = 4 << 20
 CHUNK_BYTES = 1 << 20
-# The file system's own answer that it cannot store anything; other errors may be about us.
+# Errors by which the file system itself cannot store anything; others may concern this process.
 BROKEN = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.ENXIO, errno.EUCLEAN})
 
 
 def check(node: NodeFacts, judge: Judge) -> Verdict:
-    """Look at every folder of `node.folders`."""
-    evidence = [each for folder in node.folders for each in _look(folder, judge)]
+    """Check every folder of `node.folders`."""
+    evidence = [each for folder in node.folders for each in _check_folder(folder, judge)]
     return Verdict(check=NAME, evidence=tuple(evidence))
 
 
-def wrong_bytes(seen: bytes, expected: bytes) -> int:
+def wrong_bytes(read_back: bytes, expected: bytes) -> int:
     """Count bytes that differ; missing and surplus ones count too."""
-    if seen == expected:
+    if read_back == expected:
         return 0
-    differing = sum(a != b for a, b in zip(seen, expected, strict=False))
-    return differing + abs(len(seen) - len(expected))
+    differing = sum(a != b for a, b in zip(read_back, expected, strict=False))
+    return differing + abs(len(read_back) - len(expected))
 
 
-def _look(folder: str, judge: Judge) -> Iterator[Evidence]:
+def _check_folder(folder: str, judge: Judge) -> Iterator[Evidence]:
     try:
         space = os.statvfs(folder)
     except OSError as error:
@@ -48,7 +48,7 @@ def _look(folder: str, judge: Judge) -> Iterator[Evidence]:
     if space.f_files > 0:
         yield judge("disk_space.free_inodes", space.f_favail, subject=folder)
     else:
-        # such as btrfs, which makes inodes as they are needed
+        # Such as btrfs, which creates inodes as it needs them.
         yield Evidence(name="disk_space.free_inodes", value=None, subject=folder, note="no limit")
     yield from _probe(folder, judge)
 
@@ -61,19 +61,19 @@ def _probe(folder: str, judge: Judge) -> Iterator[Evidence]:
             written = _write(file.fileno(), payload)
             fsync_seconds = time.monotonic() - began
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            seen = b"".join(_read(file.fileno()))
+            read_back = b"".join(_read(file.fileno()))
     except OSError as error:
         written_bytes = 0 if error.errno in BROKEN else None
         yield judge("disk_space.written_bytes", written_bytes, subject=folder, note=str(error))
         return
     yield judge("disk_space.written_bytes", written, subject=folder)
     yield judge("disk_space.fsync_seconds", fsync_seconds, subject=folder)
-    # Made anew: had the buffer gone bad meanwhile, file and buffer would agree.
-    yield judge("disk_space.wrong_bytes", wrong_bytes(seen, _payload(folder)), subject=folder)
+    # Computed again: if the buffer had become corrupt, file and buffer would agree.
+    yield judge("disk_space.wrong_bytes", wrong_bytes(read_back, _payload(folder)), subject=folder)
 
 
 def _payload(folder: str) -> bytes:
-    """Bytes that no sparse or compressing file system shortens, other ones in each folder."""
+    """Bytes that no sparse or compressing file system shortens, different in each folder."""
     return hashlib.shake_256(os.fsencode(folder)).digest(PROBE_BYTES)
 
 

@@ -66,7 +66,7 @@ CLASSES = (
         signatures=("memory-corrected",),
         limit="kernel_log.corrected_memory_errors",
     ),
-    # A control group's own limit says something about the job in it, nothing about the node.
+    # Exceeding a control group's own limit is a fault of the job in it, not of the node.
     LineClass(
         name="control group out of memory",
         signatures=("oom-kill",),
@@ -161,7 +161,7 @@ def num_errors(text: str) -> int:
 
 
 def parse(line: str, now: Now) -> AgedLine:
-    """Take a line apart into text and age. A line that a program wrote counts too: some forms do not tell them apart."""
+    """Take a line apart into text and age. A line that a program wrote counts too: some forms do not distinguish it."""
     parsed = parse_kernel_line(line)
     age = None
     if parsed.microseconds is not None:
@@ -209,7 +209,7 @@ CHECK = HealthCheck(
     position=70,
     run=check,
     needs=("kernel_log",),
-    # Most users may not read the kernel's log: UNKNOWN costs a node nothing, and what the log does say counts.
+    # Most users may not read the kernel's log: UNKNOWN costs a node nothing, and a FAIL counts.
     is_required=False,
     limits={
         "kernel_log.machine_checks": at_most(0, "lines", CHOSEN, most=1e6),

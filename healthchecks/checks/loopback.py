@@ -1,7 +1,7 @@
-"""loopback: a TCP exchange over 127.0.0.1 brings every byte, and at a speed worth having.
+"""loopback: a TCP exchange over 127.0.0.1 delivers every byte, fast enough.
 
-Ranks of one node rendezvous and exchange over it. 16 MiB go there, come back as their complement, and are compared with
-what they must be; both directions count in the speed.
+Ranks of one node rendezvous and exchange over it. 16 MiB go out, come back as their complement, and are compared with
+the expected bytes; both directions count in the speed.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ NAME = "loopback"
 ADDRESS = "127.0.0.1"
 PAYLOAD_BYTES = 16 << 20
 CHUNK_BYTES = 1 << 20
-# for one call; a hundred times what a loaded machine takes; chosen
+# For one call; chosen: a hundred times what a loaded machine takes.
 SOCKET_SECONDS = 10.0
 COMPLEMENT = bytes(255 - value for value in range(256))
-# What a broken or closed path answers; any other error (no descriptors, no permission) says nothing of the path.
+# Errors of a broken or closed path; any other (no descriptors, no permission) proves nothing about the path.
 BROKEN = frozenset(
     {
         errno.ECONNREFUSED,
@@ -93,7 +93,7 @@ def exchange(payload: bytes, convert: Callable[[bytes], bytes] | None = None) ->
 
 def wrong_bytes(payload: bytes, answer: bytes) -> int:
     """Count bytes of the answer that are not the complement of the payload; missing and surplus ones count."""
-    # By XOR of the whole, where the answering end looks each byte up.
+    # By XOR of the whole, while the answering end uses a table of bytes.
     ones = (1 << 8 * len(payload)) - 1
     expected = (int.from_bytes(payload, "little") ^ ones).to_bytes(len(payload), "little")
     if answer == expected:

@@ -1,9 +1,9 @@
-"""memory: enough is left, the machine hardly swaps, and a stretch of memory keeps what is written to it.
+"""memory: enough is left, the machine hardly swaps, and a region of memory keeps what is written to it.
 
 The pattern test goes through 64 MiB with solid patterns and with words that hold their own position, each followed by its
-complement, block by block upwards and then downwards. It is short: it finds a stuck data or address line and a bad stretch it
-happens to be given, not every weak cell of the machine. Complements are written by XOR from what was read and expected by
-arithmetic, and the sum of all words has a closed form, so nothing is compared with its own making.
+complement, block by block upwards and then downwards. It is short: it detects a stuck data or address line, and bad memory in
+the region it got, not every weak cell of the machine. It writes complements by XOR of what it read and computes the expected ones
+by arithmetic; the sum of all words has a closed form. So nothing is compared with its own product.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ WORD_BYTES = 8
 BLOCK_WORDS = BLOCK_BYTES // WORD_BYTES
 TOP = (1 << 64) - 1
 ONES = (1 << 8 * BLOCK_BYTES) - 1
-# the pattern test needs so many times its size available, so as not to push anybody out; chosen
+# The pattern test runs if so many times its size is available, so that it displaces no process. Chosen, not measured.
 RESERVE = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """What block `i` holds (`block`), what its complement is, and the sum of the block's words."""
+    """The content of block `i`, its complement, and the sum of its words."""
 
     name: str
     block: Callable[[int], bytes]
@@ -40,7 +40,7 @@ class Pattern:
 
 
 def check(node: NodeFacts, judge: Judge) -> Verdict:
-    """Look at available memory and swap, then test `node.pattern_bytes` of memory."""
+    """Measure available memory and swap, then test `node.pattern_bytes` of memory."""
     available = _available()
     evidence = [judge("memory.available_bytes", available), _swap(judge)]
     if available < RESERVE * node.pattern_bytes:

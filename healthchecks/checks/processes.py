@@ -1,7 +1,7 @@
-"""processes: ranks may open the files and start the threads that they need, by every limit that applies here.
+"""processes: ranks can open the files and start the threads that they need, under every limit that applies here.
 
-Read are the limits of this process, of its control group and of the machine; then files are really opened and threads really
-started, since a limit that is not known here may apply as well. A rank inherits the limits of whoever starts it: run as that user.
+It reads the limits of this process, of its control group and of the machine. Then it opens files and starts threads, since
+a limit that it does not know may apply as well. A rank inherits the limits of the process that starts it: run it as that user.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from healthchecks.declaration import CHOSEN, HealthCheck, at_least
 NAME = "processes"
 PROC_SYS = Path("/proc/sys")
 LOADAVG = Path("/proc/loadavg")
-# opened at once by the probe; chosen
+# Opened at once by the probe. Chosen, not measured.
 NUM_FILES = 256
-# started at once by the probe; chosen
+# Started at once by the probe. Chosen, not measured.
 NUM_THREADS = 32
-# stands for "no limit", which is no number
+# Stands for "no limit", which is no number.
 UNLIMITED = float(1 << 30)
 
 
@@ -74,7 +74,7 @@ def _threads(judge: Judge) -> Iterator[Evidence]:
 
 
 def _threads_of(user: int) -> int:
-    """Count threads of one user's processes; those of others need not be looked at."""
+    """Count threads of one user's processes; those of others are not inspected."""
     threads = 0
     for process in psutil.process_iter():
         try:
@@ -93,25 +93,25 @@ def _probe(judge: Judge) -> Iterator[Evidence]:
 
 
 def open_files(count: int) -> tuple[int | None, str]:
-    """Open so many files at once and close them; return how many could be, and the error that stopped it.
+    """Open so many files at once and close them; return how many could be opened, and the error that stopped it.
 
     None instead of a number when it was not for want of descriptors.
     """
-    held: list[int] = []
+    descriptors: list[int] = []
     try:
-        while len(held) < count:
-            held.append(os.open(os.devnull, os.O_RDONLY))
+        while len(descriptors) < count:
+            descriptors.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
-        number = len(held) if error.errno in (errno.EMFILE, errno.ENFILE) else None
+        number = len(descriptors) if error.errno in (errno.EMFILE, errno.ENFILE) else None
         return number, str(error)
     finally:
-        for descriptor in held:
+        for descriptor in descriptors:
             os.close(descriptor)
-    return len(held), ""
+    return len(descriptors), ""
 
 
 def start_threads(count: int) -> tuple[int, str]:
-    """Have so many threads live at once; return how many could be started, and the error that stopped it."""
+    """Run so many threads at once; return how many could be started, and the error that stopped it."""
     done = threading.Event()
     threads: list[threading.Thread] = []
     trouble = ""

@@ -1,8 +1,8 @@
-"""shared_memory: there is room in /dev/shm, and nothing large was left there that nobody uses any more.
+"""shared_memory: there is room in /dev/shm, and no large file that no process uses any more.
 
 Collectives and data loaders of ranks on one node talk through it, and a killed one leaves its files behind, which take memory
 until the machine restarts. A file counts as left over when no process has it open or mapped and it has not been written for
-a minute. A process that we may not look at could use what it has the permission to open: such files are unknown.
+a minute. A process that this user may not inspect could use any file that it may open: such files are unknown.
 """
 
 from __future__ import annotations
@@ -17,36 +17,36 @@ from healthchecks.check import Evidence, Judge, NodeFacts, Outcome, Verdict
 from healthchecks.declaration import CHOSEN, HealthCheck, at_least, at_most
 
 NAME = "shared_memory"
-# a file this new may be about to be opened by its other side; chosen
+# The other side may be about to open a file that is newer. Chosen, not measured.
 YOUNG_SECONDS = 60.0
-# the unit of st_blocks, stat(2)
+# The unit of st_blocks, stat(2).
 BLOCK_BYTES = 512
-# leftovers named in the evidence, largest first
+# Leftovers named in the evidence, largest first.
 MAX_NAMED = 5
 
-# device, inode
+# Device, inode.
 FileKey = tuple[int, int]
 
 
 @dataclass(slots=True)
 class Uses:
-    """Files in use, by inode or by path, and the users whose processes could not be looked at."""
+    """Files in use, by inode or by path, and the users whose processes could not be inspected."""
 
     keys: set[FileKey] = field(default_factory=set)
     links: set[str] = field(default_factory=set)
-    unseen: set[int] = field(default_factory=set)
+    uninspected: set[int] = field(default_factory=set)
 
     def has(self, path: str, about: os.stat_result) -> bool:
-        """Whether a process that we saw uses the file."""
+        """Whether an inspected process uses the file."""
         return path in self.links or (about.st_dev, about.st_ino) in self.keys
 
     def may_have(self, about: os.stat_result) -> bool:
-        """Whether a process that we could not see may: it is the owner's, or others may open the file as well."""
-        return about.st_uid in self.unseen or bool(self.unseen and about.st_mode & 0o077)
+        """Whether a process that could not be inspected may use it: it is the owner's, or others may open the file as well."""
+        return about.st_uid in self.uninspected or bool(self.uninspected and about.st_mode & 0o077)
 
 
 def check(node: NodeFacts, judge: Judge) -> Verdict:
-    """Look at `node.shared_memory`."""
+    """Check `node.shared_memory`."""
     folder = node.shared_memory
     try:
         space = os.statvfs(folder)
@@ -70,7 +70,7 @@ def _leftovers(folder: str, files: Mapping[str, os.stat_result], *, judge: Judge
     sure = sum(size for path, size in sizes.items() if path not in unsure)
     evidence = judge(name, sure, subject=folder, note=note)
     if evidence.outcome is Outcome.PASS and judge(name, total).outcome is Outcome.FAIL:
-        note = f"processes that may not be looked at may use some of: {note}"
+        note = f"processes that may not be inspected may use some of: {note}"
         return judge(name, None, subject=folder, note=note)
     return evidence
 
@@ -84,7 +84,7 @@ def _files(folder: str) -> Iterator[tuple[str, os.stat_result]]:
             try:
                 about = os.lstat(path)
             except FileNotFoundError:
-                # it went meanwhile
+                # It was removed in the meantime.
                 continue
             if now - about.st_mtime >= YOUNG_SECONDS and not os.path.islink(path):
                 yield path, about
@@ -95,19 +95,19 @@ def _raise(error: OSError) -> None:
 
 
 def uses_of_files() -> Uses:
-    """Look which files all visible processes have open or mapped."""
+    """Find which files all visible processes have open or mapped."""
     uses = Uses()
     for process in Path("/proc").glob("[0-9]*"):
         try:
             uses.keys.update(_mapped(process / "maps"))
             uses.links.update(_opened(process / "fd"))
         except (FileNotFoundError, ProcessLookupError):
-            # it ended meanwhile
+            # It ended in the meantime.
             continue
         except OSError:
-            # Init, which not even root may look at in some virtual machines, opens no files of others.
+            # Init opens no files of others; in some virtual machines not even root may inspect it.
             if process.name != "1":
-                uses.unseen.update(_user_of(process))
+                uses.uninspected.update(_user_of(process))
     return uses
 
 
@@ -123,7 +123,7 @@ def _user_of(process: Path) -> Iterator[int]:
 
 
 def _mapped(maps: Path) -> Iterator[FileKey]:
-    # address permissions offset major:minor inode path
+    # Fields: address permissions offset major:minor inode path
     for line in maps.read_text(errors="replace").splitlines():
         fields = line.split(maxsplit=5)
         if len(fields) == 6 and fields[4] != "0":

@@ -155,7 +155,7 @@ def test_shared_memory_does_not_know_what_it_may_not_see(
     leave(shared_memory, mode=0o644)
     verdict = forked("shared_memory", user=NOBODY, shared_memory=str(shared_memory))
     assert verdict.outcome is Outcome.UNKNOWN
-    assert "may not be looked at" in verdict.reason
+    assert "may not be inspected" in verdict.reason
 
 
 # memory

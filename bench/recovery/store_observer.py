@@ -1,4 +1,4 @@
-"""A cluster as another reader of its store sees it: signals and assignments as they come, and who runs where."""
+"""An observer of a cluster through its store: signals and assignments as they arrive, and which ranks run where."""
 
 from __future__ import annotations
 
@@ -14,53 +14,51 @@ from runner.facts.messages.signals import Heartbeat, RanksStarted
 from runner.signer import Signer
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
-# the unit of nice(2); chosen, not measured
+# In units of nice(2). Chosen, not measured.
 OBSERVER_PRIORITY = -10
 
 
-class Reader:
-    """Follows a cluster from outside. Remembers pids and nodes of ranks, who has a warm process, and who started without."""
+class StoreObserver:
+    """Follows a cluster from outside. Records the pids of ranks, the state of warm processes, and why ranks were not forked."""
 
     def __init__(self, store: Store, nodes: Sequence[str], signer: Signer) -> None:
         self._store, self._signer = store, signer
         self._cursors = {"signals": 0, "beats": store.last("beats")}
         self._versions = {f"assignment/{node}": 0 for node in nodes}
         self.pids: dict[AttemptId, dict[int, int]] = {}
-        # node -> what its last heartbeat said of its warm process
+        # Node -> state of its warm process, from its last heartbeat.
         self.warm: dict[str, str] = {}
-        self.cold: dict[
-            AttemptId, str
-            # attempts with ranks that were to be forked and were not -> why
-        ] = {}
+        # Attempts with ranks that were not forked as planned -> why.
+        self.cold: dict[AttemptId, str] = {}
 
     def read(self, timeout_seconds: float) -> list[Any]:
-        """Return the facts that are new, once there are any."""
+        """Return the new messages, once there are any."""
         batch = self._store.read(
             streams=self._cursors,
             registers=self._versions,
             timeout_seconds=timeout_seconds,
         )
-        facts: list[Any] = []
+        messages: list[Any] = []
         for stream, items in batch.items.items():
             for item in items:
                 self._cursors[stream] = item.number
-                facts.append(self._fact(stream, item.payload))
+                messages.append(self._decode(stream, item.payload))
         for name, register in batch.registers.items():
             self._versions[name] = register.version
-            facts.append(self._fact(name, register.payload))
-        for fact in facts:
-            self._remember(fact)
-        return facts
+            messages.append(self._decode(name, register.payload))
+        for message in messages:
+            self._record(message)
+        return messages
 
-    def _fact(self, place: str, payload: bytes) -> Any:
-        return wire.decode(self._signer.verify(place, payload), limit_bytes=MAX_LARGE_BYTES)
+    def _decode(self, name: str, payload: bytes) -> Any:
+        return wire.decode(self._signer.verify(name, payload), limit_bytes=MAX_LARGE_BYTES)
 
     def catch_up(self) -> None:
-        """Read all there is."""
+        """Read until nothing is left."""
         while self.read(0.0):
             pass
 
-    def _remember(self, fact: Any) -> None:
+    def _record(self, fact: Any) -> None:
         if isinstance(fact, RanksStarted):
             pids = {int(rank): pid for rank, pid in fact.pids.items()}
             self.pids.setdefault(fact.attempt, {}).update(pids)
@@ -71,8 +69,8 @@ class Reader:
 
 
 @contextmanager
-def first_in_line() -> Iterator[None]:
-    """Let this process, which only looks, run before all others where that is allowed: its own waiting is not measured then."""
+def high_priority() -> Iterator[None]:
+    """Run this process, which only observes, before all others where that is allowed, so that its own delays are not measured."""
     with suppress(PermissionError):
         os.setpriority(os.PRIO_PROCESS, 0, OBSERVER_PRIORITY)
     try:

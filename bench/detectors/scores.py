@@ -1,4 +1,4 @@
-"""How rules fare: alarms on healthy runs, faults found and how late."""
+"""Scores of rules: alarms on healthy runs, faults found, and their delay."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from bench.detectors.runs import (
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.messages.signals import StepRecord
 
-# alarms nearer to each other than this are one
+# Alarms nearer to each other than this count as one.
 GAP_SAMPLES = 20
-# an alarm so long before a labelled onset counts for it
+# An alarm so long before a labelled onset counts for it.
 EARLY_SAMPLES = 3
-# after a labelled onset of a real curve, for an alarm to count
+# After a labelled onset of a real curve, for an alarm to count.
 REAL_SAMPLES = 10
-# of a healthy run
+# Of a healthy run.
 RUN_SAMPLES = 10_000
-# of a run with a fault
+# Of a run with a fault.
 FAULT_AT, FAULT_SAMPLES = 700, 1_200
-# samples, for an alarm to count
+# Samples after the fault within which an alarm counts.
 FAULT_WITHIN = {"spike": 30, "blow-up": 100, "drift": 450}
 
 Noise = Callable[[random.Random], Iterator[tuple[float, float]]]
-# a run -> samples at which it alarms
+# A run -> the samples at which it alarms.
 Alarms = Callable[[Sequence[StepRecord]], list[int]]
 
 
