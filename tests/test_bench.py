@@ -53,6 +53,7 @@ def test_every_benchmark_can_be_named() -> None:
         "detectors",
         "fleet",
         "gpu",
+        "heartbeat",
         "journal",
         "live",
         "rank_edges",
