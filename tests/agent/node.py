@@ -63,7 +63,7 @@ class Node:
         self.store = SqliteStore(self.state / "store")
         self.agents: list[subprocess.Popen[bytes]] = []
         self._cursors = {"signals": 0, "beats": 0}
-        self.heard: list[Any] = []
+        self.received: list[Any] = []
         self.num_tasks = 0
 
     # -- the agent
@@ -85,7 +85,7 @@ class Node:
             )
         self.agents.append(agent)
         if wait:
-            joined = self.wait_for("NodeJoined", lambda said: said.pid == agent.pid)
+            joined = self.wait_for("NodeJoined", lambda fact: fact.pid == agent.pid)
             assert joined.node == self.name
         return agent
 
@@ -186,7 +186,7 @@ class Node:
     ) -> dict[int, int]:
         """Assign a plan and wait for its ranks; return their pids by rank. With `preload` they are to be forked."""
         self.assign(plan, epoch, warm=self.warm(plan, preload) if preload else None)
-        started = self.wait_for("RanksStarted", lambda said: said.epoch == epoch)
+        started = self.wait_for("RanksStarted", lambda fact: fact.epoch == epoch)
         return {int(rank): pid for rank, pid in started.pids.items()}
 
     def ask(self, kind: Any, **args: Any) -> str:
@@ -198,7 +198,7 @@ class Node:
 
     def answer(self, id_: str) -> ActionResult:
         """Wait for a task's answer."""
-        found: ActionResult = self.wait_for("ActionResult", lambda said: said.id == id_)
+        found: ActionResult = self.wait_for("ActionResult", lambda fact: fact.id == id_)
         return found
 
     # -- what it says
@@ -207,11 +207,11 @@ class Node:
         """Return the first durable signal of this class that holds, heard already or not yet."""
         deadline = time.monotonic() + WAIT_SECONDS
         while True:
-            for said in self.heard:
-                if type(said).__name__ == kind and holds(said):
-                    return said
+            for fact in self.received:
+                if type(fact).__name__ == kind and holds(fact):
+                    return fact
             left = deadline - time.monotonic()
-            assert left > 0, f"no {kind} came; heard {self.heard}; log:\n{self.log()}"
+            assert left > 0, f"no {kind} came; received {self.received}; log:\n{self.log()}"
             self.listen(left)
 
     def listen(self, seconds: float) -> None:
@@ -221,14 +221,14 @@ class Node:
         )
         for item in batch.items.get("signals", ()):
             self._cursors["signals"] = item.number
-            self.heard.append(decode(item.payload))
+            self.received.append(decode(item.payload))
 
-    def said(self, kind: str) -> list[Any]:
+    def signals(self, kind: str) -> list[Any]:
         """Return all durable signals of this class that the store has by now."""
         self.listen(0.0)
-        return [fact for fact in self.heard if type(fact).__name__ == kind]
+        return [fact for fact in self.received if type(fact).__name__ == kind]
 
-    def beats(self) -> Iterator[Heartbeat]:
+    def heartbeats(self) -> Iterator[Heartbeat]:
         """Give heartbeats as they come."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
@@ -258,14 +258,14 @@ class Node:
         return [pid for pid in found if is_alive(pid)]
 
 
-def is_of(rank: int, said: Any) -> bool:
+def is_of(rank: int, fact: Any) -> bool:
     """Whether a signal is about this rank."""
-    return bool(said.rank == rank)
+    return bool(fact.rank == rank)
 
 
-def is_in(epoch: int, said: Any, *, rank: int | None = None) -> bool:
+def is_in(epoch: int, fact: Any, *, rank: int | None = None) -> bool:
     """Whether a signal is about this epoch, and this rank of it."""
-    return bool(said.epoch == epoch and (rank is None or said.rank == rank))
+    return bool(fact.epoch == epoch and (rank is None or fact.rank == rank))
 
 
 def is_gone(pid: int) -> bool:

@@ -44,7 +44,7 @@ def both(
 
 def cold(node: Node, epoch: int) -> str:
     """Return why the ranks of an epoch were not forked."""
-    return str(node.wait_for("RanksStarted", lambda said: said.epoch == epoch).cold)
+    return str(node.wait_for("RanksStarted", lambda fact: fact.epoch == epoch).cold)
 
 
 def program_plan(node: Node, *command: str, **fields: Any) -> LaunchPlan:

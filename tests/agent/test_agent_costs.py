@@ -71,17 +71,17 @@ def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
     )
     os.makedirs(plan.output_folder)
     raise_epoch(checkpoints, 1)
-    num_said = len(node.said("NodeJoined"))
-    node.heard.clear()
+    num_said = len(node.signals("NodeJoined"))
+    node.received.clear()
     calls.clear()
     assert len(node.launch(plan, 1)) == num_ranks
-    for beat in node.beats():
-        if beat.last_step is not None:
+    for heartbeat in node.heartbeats():
+        if heartbeat.last_step is not None:
             break
     node.assign(None, 2)
     node.wait_for("RanksTerminated")
     assert num_said == 1
-    assert [type(said).__name__ for said in node.heard] == ["RanksStarted", "RanksTerminated"]
+    assert [type(fact).__name__ for fact in node.received] == ["RanksStarted", "RanksTerminated"]
     assert dict(calls) == {"fdatasync": 3}
 
 

@@ -62,23 +62,23 @@ class Machine:
 
     def uses(self, first: object, second: object) -> None:
         """Let the devices have so many MiB in use; text stands for what is no number."""
-        said = f"0, {FIRST}, {first}\n1, {SECOND}, {second}\n"
-        self._answer("query-gpu", "index,uuid,memory.used", said)
+        output = f"0, {FIRST}, {first}\n1, {SECOND}, {second}\n"
+        self._answer("query-gpu", "index,uuid,memory.used", output)
 
     def holds(self, *processes: tuple[str, int, object]) -> None:
         """Let processes hold memory: (uuid, pid, MiB)."""
-        said = "".join(f"{uuid}, {pid}, {mib}\n" for uuid, pid, mib in processes)
-        self._answer("query-compute-apps", "gpu_uuid,pid,used_gpu_memory", said)
+        output = "".join(f"{uuid}, {pid}, {mib}\n" for uuid, pid, mib in processes)
+        self._answer("query-compute-apps", "gpu_uuid,pid,used_gpu_memory", output)
 
     def shares_memory(self, mode: str) -> None:
         """Say how GPU memory is addressed, as newer drivers do."""
         self._answer("query-gpu", "index,addressing_mode", f"0, {mode}\n1, {mode}\n")
 
-    def _answer(self, kind: str, query: str, said: str) -> None:
+    def _answer(self, kind: str, query: str, output: str) -> None:
         path = self.folder / kind / query
         path.parent.mkdir(exist_ok=True)
         scratch = path.with_name("part")
-        scratch.write_text(said)
+        scratch.write_text(output)
         scratch.rename(path)
 
     @property
@@ -199,9 +199,9 @@ def test_a_driver_that_fails_is_not_taken_for_free(
 ) -> None:
     """nvidia-smi that fails, or prints what is no device, leaves the node in doubt."""
     (machine.folder / "exit").write_text(str(code))
-    said = devices(machine, loop).busy_reason({})
-    assert words in said
-    assert said.startswith("nvidia-smi")
+    output = devices(machine, loop).busy_reason({})
+    assert words in output
+    assert output.startswith("nvidia-smi")
 
 
 def test_a_driver_that_hangs_is_given_up(
@@ -308,11 +308,11 @@ def test_ranks_are_started_once_the_devices_are_free(
     node = start()
     node.assign(plan_of(node), 1)
     wait_until(lambda: len(machine.asked) >= 6, "looks at the devices")
-    assert node.said("RanksStarted") == []
-    assert next(node.beats()).node == "n1"
+    assert node.signals("RanksStarted") == []
+    assert next(node.heartbeats()).node == "n1"
     machine.uses(4, 4)
     assert node.wait_for("RanksStarted").epoch == 1
-    assert node.said("LaunchFailed") == []
+    assert node.signals("LaunchFailed") == []
 
 
 @pytest.mark.e2e
@@ -328,11 +328,11 @@ def test_a_launch_gives_up_and_tells_when_the_devices_are_free(
     assert failed.reason == "GPU 0 has 70012 MiB in use after 0.3 s"
     node.assign(None, 2)
     node.wait_for("RanksTerminated")
-    assert node.said("DevicesReleased") == []
+    assert node.signals("DevicesReleased") == []
     machine.uses(4, 4)
     node.wait_for("DevicesReleased")
     assert len(node.launch(plan_of(node), 3)) == 2
-    assert len(node.said("DevicesReleased")) == 1
+    assert len(node.signals("DevicesReleased")) == 1
 
 
 @pytest.mark.e2e
@@ -350,7 +350,7 @@ def test_a_launch_that_waits_for_devices_can_be_called_off(
     # longer than a pause between two looks
     time.sleep(1.2)
     assert len(machine.asked) <= num_asked + 3
-    assert node.said("LaunchFailed") == []
+    assert node.signals("LaunchFailed") == []
 
 
 @pytest.mark.e2e

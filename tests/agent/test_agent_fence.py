@@ -75,11 +75,11 @@ def test_ranks_that_advance_outlive_a_lost_store(make_node: Callable[..., Node])
         time.sleep(10 * node.cluster.fence_seconds)
         assert "cannot append to" in node.log()
         assert all(is_alive(pid) for pid in pids.values())
-    beats = node.beats()
-    wait_until(lambda: (next(beats).last_step or 0) > 60, "heartbeats again")
+    heartbeats = node.heartbeats()
+    wait_until(lambda: (next(heartbeats).last_step or 0) > 60, "heartbeats again")
     assert all(is_alive(pid) for pid in pids.values())
-    assert not node.said("RankExited")
-    assert not node.said("RanksTerminated")
+    assert not node.signals("RankExited")
+    assert not node.signals("RanksTerminated")
 
 
 @pytest.mark.e2e
@@ -90,10 +90,10 @@ def test_ranks_that_stand_still_are_fenced(make_node: Callable[..., Node]) -> No
     pids = node.launch(node.plan(SILENT), epoch=1)
     with locked_store(node):
         wait_until(lambda: not any(is_alive(pid) for pid in pids.values()), "the ranks' end")
-    gone = node.wait_for("RanksTerminated", lambda said: said.fenced)
+    gone = node.wait_for("RanksTerminated", lambda fact: fact.fenced)
     assert (gone.epoch, gone.last_step) == (1, None)
-    assert not node.said("RankExited")
-    assert len(node.said("RanksStarted")) == 1
+    assert not node.signals("RankExited")
+    assert len(node.signals("RanksStarted")) == 1
 
 
 @pytest.mark.e2e

@@ -74,15 +74,15 @@ def write(path: Path, text: str) -> float:
     return time.monotonic()
 
 
-def told(node: Node) -> list[Match]:
+def reported(node: Node) -> list[Match]:
     """Return all lines of living ranks that the store has by now."""
-    return [match for said in node.said("LinesMatched") if said.living for match in said.matches]
+    return [match for fact in node.signals("LinesMatched") if fact.living for match in fact.matches]
 
 
 def wait_for_line(node: Node, text: str) -> Any:
     """Return the signal that tells a line."""
     return node.wait_for(
-        "LinesMatched", lambda said: any(text in match.text for match in said.matches)
+        "LinesMatched", lambda fact: any(text in match.text for match in fact.matches)
     )
 
 
@@ -93,10 +93,10 @@ def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> N
     errors = node.state / "attempts" / "1.1.0" / "rank1.err"
     write(errors, "a word that nobody knows")
     write(errors, f"{OOM} (1)")
-    said = wait_for_line(node, "(1)")
-    assert (said.living, said.epoch, [match.rank for match in said.matches]) == (True, 1, [1])
-    assert said.last_step is not None
-    (match,) = said.matches
+    output = wait_for_line(node, "(1)")
+    assert (output.living, output.epoch, [match.rank for match in output.matches]) == (True, 1, [1])
+    assert output.last_step is not None
+    (match,) = output.matches
     assert (match.signature, match.line, match.file) == ("cuda-oom", 2, "rank1.err")
     node.kill_agent()
     write(errors, f"{OOM} (2)")
@@ -104,7 +104,7 @@ def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> N
     wait_for_line(node, "(2)")
     write(errors, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed. (3)")
     wait_for_line(node, "(3)")
-    texts = [match.text[-3:] for match in told(node)]
+    texts = [match.text[-3:] for match in reported(node)]
     assert texts == ["(1)", "(2)", "(3)"]
 
 
@@ -117,7 +117,7 @@ def test_what_a_program_says_all_the_time_is_told_twice(node: Node) -> None:
         write(output, f"{OOM} ({number})")
     write(output, "RuntimeError: DataLoader worker (pid 7) is killed by signal: Killed.")
     wait_for_line(node, "DataLoader")
-    assert [match.signature for match in told(node)].count("cuda-oom") == 2
+    assert [match.signature for match in reported(node)].count("cuda-oom") == 2
 
 
 def test_a_reader_of_logs_that_dies_is_replaced_and_goes_on_where_it_was(node: Node) -> None:
@@ -131,7 +131,7 @@ def test_a_reader_of_logs_that_dies_is_replaced_and_goes_on_where_it_was(node: N
     os.kill(searcher, signal.SIGKILL)
     write(errors, f"{OOM} (2)")
     wait_for_line(node, "(2)")
-    assert [match.text[-3:] for match in told(node)] == ["(1)", "(2)"]
+    assert [match.text[-3:] for match in reported(node)] == ["(1)", "(2)"]
     assert [os.path.exists(f"/proc/{pid}") for pid in pids.values()] == [True]
     assert "log reader ended" in node.log()
 
@@ -149,7 +149,7 @@ def test_the_kernels_lines_of_the_runs_time_are_told(node: Node) -> None:
     write(kernel, f"[{now:.6f}] {killed}")
     write(kernel, f"[{now:.6f}] {LOST} (new)")
     wait_for_line(node, "(new)")
-    found = told(node)
+    found = reported(node)
     assert all(match.of_kernel and match.file == "kernel" for match in found)
     assert not any("(old)" in match.text for match in found)
     faults = {match.fault: match for match in found}
@@ -163,11 +163,11 @@ def test_steps_of_a_foreign_trainer_are_read_from_its_output(node: Node) -> None
     node.launch(node.plan(SILENT, ranks_per_node=1), epoch=1)
     output = node.state / "attempts" / "1.1.0" / "rank0.out"
     write(output, "iter 7: loss 4.2500, time 310.11ms, mfu 12.50%")
-    for beat in node.beats():
-        if beat.read_steps:
+    for heartbeat in node.heartbeats():
+        if heartbeat.read_steps:
             break
-    (record,) = beat.read_steps
-    assert (record.step, record.loss, beat.last_step) == (7, 4.25, None)
+    (record,) = heartbeat.read_steps
+    assert (record.step, record.loss, heartbeat.last_step) == (7, 4.25, None)
 
 
 def test_a_rank_that_the_kernel_kills_for_memory_is_told_although_the_machine_is_shared(
@@ -179,10 +179,12 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_told_although_the_machine_is
         try:
             node.start_agent()
             pids = node.launch(node.plan(HOARDER, {"group": str(group)}), epoch=1)
-            said = wait_for_line(node, "Killed process")
+            output = wait_for_line(node, "Killed process")
             assert node.wait_for("RankExited").exit_code == -signal.SIGKILL
-            found = [(match.fault, match.rank) for match in said.matches if match.rank is not None]
+            found = [
+                (match.fault, match.rank) for match in output.matches if match.rank is not None
+            ]
             assert found == [("host_oom", 1)]
-            assert f"Killed process {pids[1]}" in said.matches[-1].text
+            assert f"Killed process {pids[1]}" in output.matches[-1].text
         finally:
             node.end()

@@ -144,9 +144,9 @@ def test_rank_0_has_a_head_start(node: Node) -> None:
     node.start_agent()
     _, forked = both(node, plan)
     assert cold(node, 2) == ""
-    said = [Path(forked.output_folder, f"rank{rank}.out").read_text() for rank in range(3)]
-    assert said[0].splitlines()[1:] == ["nobody"]
-    listens, *others = [[float(word) for word in text.splitlines()[0].split()] for text in said]
+    output = [Path(forked.output_folder, f"rank{rank}.out").read_text() for rank in range(3)]
+    assert output[0].splitlines()[1:] == ["nobody"]
+    listens, *others = [[float(word) for word in text.splitlines()[0].split()] for text in output]
     for began, waited_seconds in others:
         # A rank 0 that a loaded machine lets begin late has had its time, from when all were forked.
         assert began >= listens[0] or waited_seconds >= 0.2

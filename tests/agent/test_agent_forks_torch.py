@@ -73,7 +73,7 @@ def test_torch_in_a_forked_rank(node: Node) -> None:
     (Path(plan.working_directory) / "train.py").write_text(PROGRAM)
     fresh, forked = both(node, plan, preload=("torch", "torch.utils.data", "numpy"))
     assert cold(node, 2) == ""
-    told = {
+    reported = {
         (run.attempt.restart, rank): json.loads(
             (node.state / f"torch-{run.attempt}-{rank}").read_text()
         )
@@ -81,7 +81,7 @@ def test_torch_in_a_forked_rank(node: Node) -> None:
         for rank in run.ranks
     }
     for rank in plan.ranks:
-        assert told[2, rank][0] == told[1, rank][0]
-        assert told[2, rank][0]["threads"] == 2
-    drawn = [told[2, rank][1] for rank in plan.ranks]
+        assert reported[2, rank][0] == reported[1, rank][0]
+        assert reported[2, rank][0]["threads"] == 2
+    drawn = [reported[2, rank][1] for rank in plan.ranks]
     assert all(ours != others for ours, others in zip(*drawn, strict=True))

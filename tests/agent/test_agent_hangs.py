@@ -24,7 +24,7 @@ WRITER = "import time\nwhile True:\n    print('a line', flush=True)\n    time.sl
 
 def first(node: Node, holds: Callable[[Heartbeat], bool]) -> Heartbeat:
     """Return the first heartbeat from now on that holds."""
-    return next(beat for beat in node.beats() if holds(beat))
+    return next(heartbeat for heartbeat in node.heartbeats() if holds(heartbeat))
 
 
 def test_a_stopped_rank_is_told_without_waiting_for_a_heartbeat(
@@ -34,13 +34,13 @@ def test_a_stopped_rank_is_told_without_waiting_for_a_heartbeat(
     node = make_node(heartbeat_seconds=60.0, silence_seconds=200.0, stopped_seconds=0.5)
     node.start_agent()
     pids = node.launch(node.plan(SILENT), epoch=1)
-    first(node, lambda beat: beat.ranks_alive == (0, 1))
+    first(node, lambda heartbeat: heartbeat.ranks_alive == (0, 1))
     struck_at = time.monotonic()
     os.kill(pids[1], signal.SIGSTOP)
-    beat = first(node, lambda beat: bool(beat.ranks_stopped))
+    heartbeat = first(node, lambda heartbeat: bool(heartbeat.ranks_stopped))
     after_seconds = time.monotonic() - struck_at
     print(f"SIGSTOP to the heartbeat that tells of it: {after_seconds:.3f} s, limit 0.5 s")
-    assert beat.ranks_stopped == (1,)
+    assert heartbeat.ranks_stopped == (1,)
     assert after_seconds >= 0.5 - POLL_SECONDS / 2
 
 
@@ -52,12 +52,12 @@ def test_a_rank_that_goes_on_in_time_is_not_told(make_node: Callable[..., Node])
     for _ in range(3):
         os.kill(pids[0], signal.SIGSTOP)
         wait_until(lambda: state_of(pids[0]) == "T", "state T")
-        beats = node.beats()
-        seen = [next(beats) for _ in range(4)]
+        heartbeats = node.heartbeats()
+        seen = [next(heartbeats) for _ in range(4)]
         os.kill(pids[0], signal.SIGCONT)
-        assert [beat.ranks_stopped for beat in seen] == [()] * 4
-    before = first(node, lambda beat: beat.last_step is not None).last_step or 0
-    first(node, lambda beat: (beat.last_step or 0) > before)
+        assert [heartbeat.ranks_stopped for heartbeat in seen] == [()] * 4
+    before = first(node, lambda heartbeat: heartbeat.last_step is not None).last_step or 0
+    first(node, lambda heartbeat: (heartbeat.last_step or 0) > before)
 
 
 def test_a_rank_that_a_debugger_holds_is_not_told_as_stopped(
@@ -72,8 +72,8 @@ def test_a_rank_that_a_debugger_holds_is_not_told_as_stopped(
         if libc.ptrace(request, pids[0], None, None) != 0:
             pytest.skip(f"ptrace is not allowed here: {os.strerror(ctypes.get_errno())}")
     wait_until(lambda: state_of(pids[0]) == "t", "state t")
-    beats = node.beats()
-    assert [next(beats).ranks_stopped for _ in range(8)] == [()] * 8
+    heartbeats = node.heartbeats()
+    assert [next(heartbeats).ranks_stopped for _ in range(8)] == [()] * 8
     libc.ptrace(PTRACE_DETACH, pids[0], None, None)
 
 
@@ -81,12 +81,12 @@ def test_what_ranks_write_is_counted_while_they_report_no_steps(node: Node) -> N
     """The count of writes rises with the output of a script without a client, and stands still with it."""
     node.start_agent()
     pids = node.launch(node.plan(WRITER, ranks_per_node=1), epoch=1)
-    early = first(node, lambda beat: beat.writes > 0)
-    first(node, lambda beat: beat.writes > early.writes + 3)
+    early = first(node, lambda heartbeat: heartbeat.writes > 0)
+    first(node, lambda heartbeat: heartbeat.writes > early.writes + 3)
     os.kill(pids[0], signal.SIGSTOP)
-    beats = node.beats()
-    stopped = next(beat for beat in beats if beat.ranks_stopped)
-    assert [next(beats).writes for _ in range(4)] == [stopped.writes] * 4
+    heartbeats = node.heartbeats()
+    stopped = next(heartbeat for heartbeat in heartbeats if heartbeat.ranks_stopped)
+    assert [next(heartbeats).writes for _ in range(4)] == [stopped.writes] * 4
 
 
 def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -> None:
@@ -94,8 +94,8 @@ def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -
     script = SPEAKER.replace('say(kind="step"', 'print(step, flush=True); say(kind="step"')
     node.start_agent()
     node.launch(node.plan(script, {}), epoch=1)
-    early = first(node, lambda beat: beat.last_step is not None)
-    assert first(node, lambda beat: (beat.last_step or 0) > 10).writes <= early.writes + 1
+    early = first(node, lambda heartbeat: heartbeat.last_step is not None)
+    assert first(node, lambda heartbeat: (heartbeat.last_step or 0) > 10).writes <= early.writes + 1
 
 
 def test_stacks_are_written_down_before_ranks_that_hang_are_killed(node: Node) -> None:
@@ -112,11 +112,11 @@ def test_stacks_are_written_down_before_ranks_that_hang_are_killed(node: Node) -
     gone = node.wait_for("RanksTerminated")
     print(f"idle with stacks to ranks gone: {time.monotonic() - began:.3f} s")
     assert (gone.stacks, gone.left_behind) == (2, ())
-    said = [
+    output = [
         (Path(plan.output_folder) / "stacks" / f"rank{rank}.txt").read_text() for rank in (0, 1)
     ]
-    assert ", state T" in said[0]
-    assert all("<module> (<string>:1)" in text for text in said), said
+    assert ", state T" in output[0]
+    assert all("<module> (<string>:1)" in text for text in output), output
     assert not any(is_alive(pid) for pid in pids.values())
 
 

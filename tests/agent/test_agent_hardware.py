@@ -69,7 +69,7 @@ def test_the_board_comes_first_and_all_else_is_a_part(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    "junk",
+    "malformed",
     [
         "To be filled by O.E.M.",
         "To Be Filled By O.E.M.",
@@ -87,9 +87,9 @@ def test_the_board_comes_first_and_all_else_is_a_part(machine: Machine) -> None:
         "",
     ],
 )
-def test_what_firmware_leaves_there_names_no_board(machine: Machine, junk: str) -> None:
+def test_what_firmware_leaves_there_names_no_board(machine: Machine, malformed: str) -> None:
     """Placeholders, zeros and UUIDs that many boards share are passed over; the GPUs then come first."""
-    machine.board(serial=junk, uuid=junk)
+    machine.board(serial=malformed, uuid=malformed)
     assert machine.find("GPU-1") == hardware_parts.HardwareIdentity("gpu:GPU-1", ("gpu:GPU-1",))
 
 
@@ -160,8 +160,8 @@ def test_an_agent_says_what_it_stands_on(node: Node) -> None:
     node.kill_agent()
     node.start_agent()
     serial = json.loads((node.folder / "hardware.json").read_text())["serial"]
-    joined = node.said("NodeJoined")
+    joined = node.signals("NodeJoined")
     # said again as long as nobody answers
     own = f"file:{serial}"
-    assert {(said.hardware, said.parts) for said in joined} == {(own, (own,))}
-    assert len({said.life for said in joined}) == 2
+    assert {(fact.hardware, fact.parts) for fact in joined} == {(own, (own,))}
+    assert len({fact.life for fact in joined}) == 2

@@ -27,17 +27,21 @@ def test_a_new_agent_adopts_ranks_and_misses_no_exit(node: Node) -> None:
     wait_until(lambda: not is_alive(pids[1]), "the rank's end")
     assert is_alive(pids[0])
     node.start_agent()
-    joined = node.wait_for("NodeJoined", lambda said: said.incarnation == 2)
+    joined = node.wait_for("NodeJoined", lambda fact: fact.incarnation == 2)
     assert (joined.epoch, joined.attempt, joined.ranks_alive) == (1, AttemptId(1, 1, 0), (0,))
     exited = node.wait_for("RankExited")
     assert (exited.rank, exited.exit_code, exited.incarnation) == (1, -signal.SIGTERM, 2)
     assert exited.last_step > 3
-    beats = node.beats()
+    heartbeats = node.heartbeats()
     wait_until(
-        lambda: (beat := next(beats)).incarnation == 2 and beat.steps and beat.ranks_alive == (0,),
+        lambda: (
+            (heartbeat := next(heartbeats)).incarnation == 2
+            and heartbeat.steps
+            and heartbeat.ranks_alive == (0,)
+        ),
         "steps of the adopted rank",
     )
-    assert len(node.said("RankExited")) == 1
+    assert len(node.signals("RankExited")) == 1
 
 
 def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
@@ -56,7 +60,7 @@ def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
     node.start_agent()
     node.assign(None, epoch=1)
     node.wait_for("RanksTerminated")
-    assert len(node.said("RankExited")) == 1
+    assert len(node.signals("RankExited")) == 1
 
 
 def test_the_keeper_takes_its_ranks_along(node: Node) -> None:
@@ -90,12 +94,12 @@ def test_agent_and_keeper_die_together(node: Node) -> None:
     assert node.agents[-1].wait(10) == -signal.SIGKILL
     wait_until(lambda: len(node.marked()) == 2, "only the ranks' children left")
     node.start_agent()
-    joined = node.wait_for("NodeJoined", lambda said: said.incarnation == 2)
+    joined = node.wait_for("NodeJoined", lambda fact: fact.incarnation == 2)
     assert joined.ranks_alive == ()
     gone = node.wait_for("RanksTerminated")
     assert (gone.epoch, gone.attempt) == (3, AttemptId(1, 1, 0))
     assert node.marked() == [node.keeper]
-    assert len(node.said("RanksStarted")) == 1
+    assert len(node.signals("RanksStarted")) == 1
 
 
 def test_a_second_agent_is_refused(node: Node) -> None:
@@ -115,7 +119,7 @@ def test_leaving_on_purpose_leaves_nothing(node: Node) -> None:
     assert agent.wait(10) == 0
     assert node.marked() == []
     node.listen(0.0)
-    assert [type(fact).__name__ for fact in node.heard[-2:]] == ["RanksTerminated", "NodeLeft"]
+    assert [type(fact).__name__ for fact in node.received[-2:]] == ["RanksTerminated", "NodeLeft"]
 
 
 def test_a_stopped_agent_reads_its_assignment_first(node: Node) -> None:
@@ -127,8 +131,8 @@ def test_a_stopped_agent_reads_its_assignment_first(node: Node) -> None:
     time.sleep(1.5)
     node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 2)), epoch=3)
     agent.send_signal(signal.SIGCONT)
-    node.wait_for("RanksStarted", lambda said: said.epoch == 3)
-    assert not [said for said in node.said("RanksStarted") if said.epoch == 2]
+    node.wait_for("RanksStarted", lambda fact: fact.epoch == 3)
+    assert not [fact for fact in node.signals("RanksStarted") if fact.epoch == 2]
 
 
 def test_a_keeper_without_agent_ends_ranks_that_stand_still(
@@ -147,7 +151,7 @@ def test_a_keeper_without_agent_ends_ranks_that_stand_still(
     node.kill_agent()
     wait_until(lambda: not any(is_alive(pid) for pid in still.values()), "the ranks' end")
     node.start_agent()
-    exited = node.wait_for("RankExited", lambda said: said.epoch == 2)
+    exited = node.wait_for("RankExited", lambda fact: fact.epoch == 2)
     assert exited.exit_code == -signal.SIGKILL
 
 

@@ -104,15 +104,15 @@ def test_a_rank_in_state_d_is_reported_once_no_step_is_made(
     child = waiting(which)
     gang, now = gang_of(child.pid, tmp_path), 0.0
 
-    def beat() -> Heartbeat:
+    def heartbeat() -> Heartbeat:
         return gang.heartbeat(now, stopped_seconds=3.0, resident_bytes=0)
 
     reported_at = 0.0
-    while not beat().ranks_blocked and now < 60:
+    while not heartbeat().ranks_blocked and now < 60:
         now += blocked_ranks.POLL_SECONDS
         gang.poll(now, stopped_seconds=3.0)
     reported_at = now
-    (blocked,) = beat().ranks_blocked
+    (blocked,) = heartbeat().ranks_blocked
     least = blocked_ranks.IDLE_SECONDS + blocked_ranks.BLOCKED_SECONDS
     print(
         f"in state D ({which}): reported {reported_at:.0f} s after the last step, as blocked for {blocked.seconds} s"
@@ -121,7 +121,7 @@ def test_a_rank_in_state_d_is_reported_once_no_step_is_made(
     assert least <= reported_at <= least + 2 * blocked_ranks.POLL_SECONDS
     gang.on_packet(0, b'{"kind": "step", "step": 1}', now)
     gang.poll(now + 1, stopped_seconds=3.0)
-    assert beat().ranks_blocked == ()
+    assert heartbeat().ranks_blocked == ()
 
 
 def test_a_rank_that_sleeps_or_works_is_not_blocked(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_the_largest_heartbeat_fits_one_message() -> None:
         peak_memory_bytes_max=10**12,
         **dict.fromkeys(numbers, 0.1234567890123456),  # type: ignore[arg-type]
     )
-    beat = Heartbeat(
+    heartbeat = Heartbeat(
         node="n" * 60,
         incarnation=10**6,
         ranks_alive=tuple(ranks),
@@ -213,8 +213,8 @@ def test_the_largest_heartbeat_fits_one_message() -> None:
         ),
         memory_free_bytes=10**13,
     )
-    data = encode(beat)
-    plain = {name: getattr(beat, name) for name in ("computed", "ranks_blocked", "holdings")}
+    data = encode(heartbeat)
+    plain = {name: getattr(heartbeat, name) for name in ("computed", "ranks_blocked", "holdings")}
     read = decode(data)
     print(f"the largest heartbeat: {len(data)} of {MAX_MESSAGE_BYTES} bytes")
     assert len(data) < 0.9 * MAX_MESSAGE_BYTES
@@ -239,9 +239,9 @@ def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
         node.wait_for("NodeJoined")
         node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
         computed, held = None, None
-        for beat in node.beats():
-            computed = beat.computed or computed
-            held = (beat.holdings, beat.memory_free_bytes) if beat.holdings else held
+        for heartbeat in node.heartbeats():
+            computed = heartbeat.computed or computed
+            held = (heartbeat.holdings, heartbeat.memory_free_bytes) if heartbeat.holdings else held
             if computed and held:
                 break
         node.assign(None, 2)

@@ -18,9 +18,11 @@ class Board:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.told: list[Announcement] = []
-        self.junk: list[str] = []
-        self.notices = Notices(path, on_notice=self.told.append, on_malformed=self.junk.append)
+        self.reported: list[Announcement] = []
+        self.malformed: list[str] = []
+        self.notices = Notices(
+            path, on_notice=self.reported.append, on_malformed=self.malformed.append
+        )
 
     def put(self, text: str) -> None:
         """Rename a new content into place, and look twice."""
@@ -38,14 +40,14 @@ def test_each_content_is_told_once(tmp_path: Path) -> None:
     text = '{"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds": 3600}'
     board.put(text)
     board.put(text)
-    assert board.told == [Announcement("maintenance", "new DIMMs", 3600.0)]
+    assert board.reported == [Announcement("maintenance", "new DIMMs", 3600.0)]
     board.put('{"kind": "preemption"}')
-    assert board.told[1:] == [Announcement("preemption")]
+    assert board.reported[1:] == [Announcement("preemption")]
     board.path.unlink()
     board.notices.poll()
     board.put('{"kind": "preemption"}')
-    assert len(board.told) == 3
-    assert board.junk == []
+    assert len(board.reported) == 3
+    assert board.malformed == []
 
 
 @pytest.mark.parametrize(
@@ -69,10 +71,10 @@ def test_what_is_no_notice_is_junk_once(tmp_path: Path, text: str) -> None:
     """Anything else in the file is said once, and a notice that follows is told."""
     board = Board(tmp_path / "notice.json")
     board.put(text)
-    assert len(board.junk) == 1
-    assert board.told == []
+    assert len(board.malformed) == 1
+    assert board.reported == []
     board.put('{"kind": "maintenance"}')
-    assert board.told == [Announcement("maintenance")]
+    assert board.reported == [Announcement("maintenance")]
 
 
 def test_a_reason_is_cut() -> None:
@@ -100,13 +102,13 @@ def test_an_agent_tells_notices(make_node: Callable[..., Node], tmp_path: Path) 
     agent = node.start_agent()
     path = tmp_path / "notice.n1"
     path.write_text("soon!")
-    junk = node.wait_for("MalformedMessage")
-    assert "notice.n1: no JSON" in junk.reason
+    malformed = node.wait_for("MalformedMessage")
+    assert "notice.n1: no JSON" in malformed.reason
     path.write_text('{"kind": "maintenance", "reason": "fans", "deadline_seconds": 60}')
     notice = node.wait_for("Notice")
     assert (notice.notice, notice.reason, notice.deadline_seconds) == ("maintenance", "fans", 60.0)
     agent.send_signal(signal.SIGUSR1)
-    preempted = node.wait_for("Notice", lambda said: said.notice == "preemption")
+    preempted = node.wait_for("Notice", lambda fact: fact.notice == "preemption")
     assert preempted.deadline_seconds is None
     assert agent.poll() is None
 
@@ -164,7 +166,7 @@ def _stopped_program(node: Node, task: str) -> int:
     """Stop the health checks of a task, of which the answer then cannot come; try again if it was faster."""
     for _ in range(50):
         found = wait_until(
-            lambda: _programs(node) or node.said("ActionResult"), "the program, or its answer"
+            lambda: _programs(node) or node.signals("ActionResult"), "the program, or its answer"
         )
         if isinstance(found[0], int):
             os.kill(found[0], signal.SIGSTOP)

@@ -53,9 +53,9 @@ def test_the_keeper_is_written_for_python_3_9(path: Path) -> None:
 @given(st.binary(max_size=400))
 def test_any_bytes_are_reports_or_junk(packet: bytes) -> None:
     """Whatever a rank sends, reading it ends in reports and reasons, never in an error."""
-    reports, junk = read_packet(packet)
+    reports, malformed = read_packet(packet)
     lines = [line for line in packet.split(b"\n") if line.strip()]
-    assert len(reports) + len(junk) == len(lines)
+    assert len(reports) + len(malformed) == len(lines)
 
 
 @pytest.mark.parametrize(
@@ -82,10 +82,10 @@ def test_lines_that_do_not_fit_are_junk(line: str) -> None:
 def test_numbers_that_are_none_and_unknown_fields() -> None:
     """NaN travels as a string, integers pass as floats, and fields of a later contract are ignored."""
     line = b'{"kind": "step", "step": 3, "loss": "NaN", "lr": 1, "colour": "red"}\n'
-    (report,), junk = read_packet(line)
+    (report,), malformed = read_packet(line)
     assert isinstance(report, StepReport)
     assert report.loss != report.loss
-    assert (report.lr, junk) == (1.0, [])
+    assert (report.lr, malformed) == (1.0, [])
 
 
 def test_a_packet_over_the_limit_is_junk() -> None:
@@ -130,8 +130,8 @@ def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
     steps = StepAggregator()
     for rank in (0, 5, 3):
         steps.add(rank, StepReport(step=1, local_grad_norm=math.nan if rank else 1.0))
-    beat = Heartbeat(node="n1", incarnation=1, steps=steps.pop_due(done_by_all=1))
-    (record,) = decode(encode(beat)).steps
+    heartbeat = Heartbeat(node="n1", incarnation=1, steps=steps.pop_due(done_by_all=1))
+    (record,) = decode(encode(heartbeat)).steps
     assert math.isnan(record.local_grad_norm_max)
     assert (record.local_grad_norm_max_rank, record.num_nonfinite) == (5, 2)
 
@@ -141,10 +141,10 @@ def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
     assignment = Assignment(node="n1", epoch=4, plan=PLAN)
     gang = LocalGang(assignment, {0: 1, 1: 1}, lambda: {"node": "n1", "incarnation": 1}, 0.0)
     report = {"kind": "replicas", "step": 40, "what": "weight", "ranks": [3], "detail": "x" * 900}
-    (said,) = gang.on_packet(0, json.dumps(report).encode(), 1.0)
-    assert isinstance(said, ReplicasDisagree)
-    assert (said.attempt, said.step, said.ranks) == (PLAN.attempt, 40, (3,))
-    assert len(said.detail) == 300
+    (fact,) = gang.on_packet(0, json.dumps(report).encode(), 1.0)
+    assert isinstance(fact, ReplicasDisagree)
+    assert (fact.attempt, fact.step, fact.ranks) == (PLAN.attempt, 40, (3,))
+    assert len(fact.detail) == 300
 
 
 def test_a_step_waits_one_heartbeat_for_slow_ranks() -> None:

@@ -60,10 +60,10 @@ def test_a_finished_gang_says_so_and_stays_ended(node: Node) -> None:
     node.assign(node.plan(SPEAKER, {"steps": 1}), epoch=1)
     node.kill_agent()
     node.start_agent()
-    beats = node.beats()
-    wait_until(lambda: next(beats).incarnation == 2, "a heartbeat of the second life")
+    heartbeats = node.heartbeats()
+    wait_until(lambda: next(heartbeats).incarnation == 2, "a heartbeat of the second life")
     # told again on adoption, not started again
-    assert len(node.said("RanksStarted")) == 2
+    assert len(node.signals("RanksStarted")) == 2
     assert not [pid for pid in node.marked() if pid != node.keeper]
 
 
@@ -82,10 +82,10 @@ def test_idle_ends_ranks_and_confirms(node: Node) -> None:
     assert node.marked() == [node.keeper]
     assert not any(is_alive(pid) for pid in pids.values())
     assert (gone.epoch, gone.attempt, gone.left_behind) == (4, AttemptId(1, 1, 0), ())
-    assert not node.said("RankExited")
+    assert not node.signals("RankExited")
     node.assign(None, epoch=5)
-    wait_until(lambda: len(node.said("RanksTerminated")) == 2, "a second confirmation")
-    assert node.said("RanksTerminated")[1].attempt == gone.attempt
+    wait_until(lambda: len(node.signals("RanksTerminated")) == 2, "a second confirmation")
+    assert node.signals("RanksTerminated")[1].attempt == gone.attempt
 
 
 def test_a_new_plan_replaces_the_old_gang(node: Node, tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_a_new_plan_replaces_the_old_gang(node: Node, tmp_path: Path) -> None:
         SPEAKER, {}, attempt=AttemptId(1, 1, 1), checkpoints=checkpoints, ranks_per_node=1
     )
     new = node.launch(plan, epoch=2)
-    kinds = [type(fact).__name__ for fact in node.heard]
+    kinds = [type(fact).__name__ for fact in node.received]
     assert kinds.index("RanksTerminated") < len(kinds) - 1 - kinds[::-1].index("RanksStarted")
     assert not any(is_alive(pid) for pid in old.values())
     assert is_alive(new[0])
@@ -114,7 +114,7 @@ def test_an_older_epoch_is_ignored(node: Node) -> None:
     node.start_agent()
     wait_until(lambda: node.log().count("ignored an assignment") == 2, "the second life too")
     assert all(is_alive(pid) for pid in pids.values())
-    assert not node.said("RanksTerminated")
+    assert not node.signals("RanksTerminated")
 
 
 def test_grace_lets_a_rank_end_itself(node: Node) -> None:
@@ -135,7 +135,7 @@ def test_grace_lets_a_rank_end_itself(node: Node) -> None:
     node.wait_for("RanksTerminated")
     assert time.monotonic() - asked_at >= 0.5
     assert (node.state / "ended0").exists()
-    assert not node.said("RankExited")
+    assert not node.signals("RankExited")
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_a_stopped_rank_is_listed(node: Node) -> None:
     node.start_agent()
     pids = node.launch(node.plan(SILENT), epoch=1)
     os.kill(pids[1], signal.SIGSTOP)
-    beats = node.beats()
-    wait_until(lambda: next(beats).ranks_stopped == (1,), "the stopped rank listed")
+    heartbeats = node.heartbeats()
+    wait_until(lambda: next(heartbeats).ranks_stopped == (1,), "the stopped rank listed")
     assert state_of(pids[1]) == "T"
     os.kill(pids[1], signal.SIGCONT)
-    wait_until(lambda: next(beats).ranks_stopped == (), "no rank listed any more")
+    wait_until(lambda: next(heartbeats).ranks_stopped == (), "no rank listed any more")
 
 
 def test_output_stays_within_bounds(node: Node) -> None:

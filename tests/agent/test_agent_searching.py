@@ -19,7 +19,7 @@ def test_the_lines_of_a_dead_rank_that_are_known_are_told_after_its_death(node: 
     do = {"steps": 3, "pause": 0.01, "exit": 3, "last_words": OOM}
     node.launch(node.plan(SPEAKER, do, ranks_per_node=1), epoch=1)
     exited = node.wait_for("RankExited")
-    found = node.wait_for("LinesMatched", lambda said: not said.living)
+    found = node.wait_for("LinesMatched", lambda fact: not fact.living)
     assert (found.attempt, found.epoch) == (exited.attempt, 1)
     (match,) = [one for one in found.matches if one.signature == "cuda-oom"]
     assert (match.fault, match.rank, match.file) == ("cuda_oom", 0, "rank0.err")
@@ -42,7 +42,7 @@ def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(
     node.wait_for("RankExited")
     # a search takes half a second
     time.sleep(3.0)
-    assert [said for said in node.said("LinesMatched") if not said.living] == []
+    assert [fact for fact in node.signals("LinesMatched") if not fact.living] == []
 
 
 def test_an_agent_that_leaves_says_first_what_its_ranks_died_of(node: Node) -> None:
@@ -52,8 +52,8 @@ def test_an_agent_that_leaves_says_first_what_its_ranks_died_of(node: Node) -> N
     node.wait_for("RankExited")
     agent.terminate()
     assert agent.wait(30) == 0
-    said = [type(fact).__name__ for fact in node.said("LinesMatched") + node.said("NodeLeft")]
-    assert said == ["LinesMatched", "NodeLeft"]
-    assert node.heard.index(node.said("LinesMatched")[0]) < node.heard.index(
-        node.said("NodeLeft")[0]
+    kinds = [type(fact).__name__ for fact in node.signals("LinesMatched") + node.signals("NodeLeft")]
+    assert kinds == ["LinesMatched", "NodeLeft"]
+    assert node.received.index(node.signals("LinesMatched")[0]) < node.received.index(
+        node.signals("NodeLeft")[0]
     )

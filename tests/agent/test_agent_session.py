@@ -22,17 +22,17 @@ from tests.agent.node import wait_until
 
 UNSIGNED = Signer(None)
 SIGNER = Signer(b"the token of this cluster")
-STRANGER = Signer(b"the token of another one")
+OTHER_SIGNER = Signer(b"the token of another one")
 
 
-class Ears:
+class RecordingListener:
     """A listener that writes down what it is told."""
 
     def __init__(self) -> None:
         self.assignments: list[Assignment] = []
         self.tasks: list[str] = []
         self.confirmed: list[int] = []
-        self.junk: list[str] = []
+        self.malformed: list[str] = []
         self.acknowledged: list[object] = []
         self.displaced: list[str] = []
 
@@ -50,7 +50,7 @@ class Ears:
 
     def on_malformed(self, reason: str) -> None:
         """Note junk."""
-        self.junk.append(reason)
+        self.malformed.append(reason)
 
     def on_acknowledged(self, facts: list[object]) -> None:
         """Note what the store has."""
@@ -70,12 +70,17 @@ class Talk:
         self.sessions: list[AgentSession] = []
 
     def session(
-        self, ears: Ears, node: str = "n1", *, signer: Signer = UNSIGNED, spool: Spool | None = None
+        self,
+        listener: RecordingListener,
+        node: str = "n1",
+        *,
+        signer: Signer = UNSIGNED,
+        spool: Spool | None = None,
     ) -> AgentSession:
         """Make a session and let it be heard."""
         source = AgentInstance(node=node, incarnation=1, life=new_instance_id())
         made = AgentSession(
-            self.client, source, ears, signer=signer, rejoin_seconds=10.0, spool=spool
+            self.client, source, listener, signer=signer, rejoin_seconds=10.0, spool=spool
         )
         self.sessions.append(made)
         made.start()
@@ -106,7 +111,7 @@ def talk() -> Iterator[Talk]:
     made.client.close()
 
 
-def junk(number: int) -> MalformedMessage:
+def malformed(number: int) -> MalformedMessage:
     """Return a signal that can be told apart."""
     return MalformedMessage(node="n1", incarnation=1, sequence=number, reason="test")
 
@@ -119,22 +124,24 @@ def joined(session: AgentSession) -> NodeJoined:
 def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
     """Signals said while the store is down arrive in order when it is back; heartbeats of that time do not."""
     talk.store.go_down()
-    ears = Ears()
-    session = talk.session(ears, spool=Spool(tmp_path / "spool"))
-    session.emit(junk(1))
+    listener = RecordingListener()
+    session = talk.session(listener, spool=Spool(tmp_path / "spool"))
+    session.emit(malformed(1))
     session.heartbeat(Heartbeat(node="n1", incarnation=1, sequence=2))
     wait_until(lambda: session.lost_since(time.monotonic()), "the outage noticed")
-    session.emit(junk(2))
+    session.emit(malformed(2))
     assert not session.flush(0.05)
     talk.store.come_back()
     assert session.flush(10.0)
     kept = Heartbeat(node="n1", incarnation=1, sequence=3)
     session.heartbeat(kept)
     wait_until(lambda: talk.store.last("beats"), "a heartbeat")
-    beats = talk.store.read(streams={"beats": 0}, registers={}, timeout_seconds=0).items["beats"]
-    assert [decode(line) for line in talk.signals()] == [junk(1), junk(2)]
-    assert [decode(item.payload) for item in beats] == [kept]
-    wait_until(lambda: ears.acknowledged == [junk(1), junk(2)], "both acknowledged")
+    heartbeats = talk.store.read(streams={"beats": 0}, registers={}, timeout_seconds=0).items[
+        "beats"
+    ]
+    assert [decode(line) for line in talk.signals()] == [malformed(1), malformed(2)]
+    assert [decode(item.payload) for item in heartbeats] == [kept]
+    wait_until(lambda: listener.acknowledged == [malformed(1), malformed(2)], "both acknowledged")
     assert session.lost_since(time.monotonic()) is None
     assert (tmp_path / "spool").read_bytes() == b""
 
@@ -142,28 +149,28 @@ def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
 def test_what_was_not_acknowledged_outlives_the_process(tmp_path: Path, talk: Talk) -> None:
     """What the store had not acknowledged is said by the next life, unchanged; a line torn by a kill is dropped."""
     talk.store.go_down()
-    first = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
-    first.emit(junk(1))
-    first.emit(junk(2))
+    first = talk.session(RecordingListener(), spool=Spool(tmp_path / "spool"))
+    first.emit(malformed(1))
+    first.emit(malformed(2))
     first.close()
     with (tmp_path / "spool").open("ab") as spool:
         spool.write(b'{"kind": "ju')
-    second = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
-    assert second.waiting == [junk(1), junk(2)]
+    second = talk.session(RecordingListener(), spool=Spool(tmp_path / "spool"))
+    assert second.waiting == [malformed(1), malformed(2)]
     # behind the torn line
-    second.emit(junk(3))
+    second.emit(malformed(3))
     second.close()
-    third = talk.session(Ears(), spool=Spool(tmp_path / "spool"))
-    assert third.waiting == [junk(1), junk(2), junk(3)]
+    third = talk.session(RecordingListener(), spool=Spool(tmp_path / "spool"))
+    assert third.waiting == [malformed(1), malformed(2), malformed(3)]
     talk.store.come_back()
     assert third.flush(30.0)
-    assert [decode(line) for line in talk.signals()] == [junk(1), junk(2), junk(3)]
+    assert [decode(line) for line in talk.signals()] == [malformed(1), malformed(2), malformed(3)]
 
 
 @pytest.mark.parametrize("signer", [UNSIGNED, SIGNER])
 def test_what_does_not_fit_is_refused(talk: Talk, signer: Signer) -> None:
     """A signal too large for a message, its signature included, is refused to its face and blocks none behind it."""
-    session = talk.session(Ears(), signer=signer)
+    session = talk.session(RecordingListener(), signer=signer)
     bare = len(encode(MalformedMessage(node="n1", incarnation=1, reason="")))
     room = 64 * 1024 - bare - (SIGNATURE_BYTES if signer.is_active else 0)
     with pytest.raises(WireError, match="the limit is"):
@@ -175,7 +182,7 @@ def test_what_does_not_fit_is_refused(talk: Talk, signer: Signer) -> None:
 
 def test_words_are_signed_for_their_stream(talk: Talk) -> None:
     """Signals and heartbeats verify for the stream they are in, and for no other; they name the life that said them."""
-    session = talk.session(Ears(), signer=SIGNER)
+    session = talk.session(RecordingListener(), signer=SIGNER)
     session.join(joined(session), time.monotonic())
     session.heartbeat(Heartbeat(**session.next_header()))
     assert session.flush(10.0)
@@ -190,42 +197,42 @@ def test_words_are_signed_for_their_stream(talk: Talk) -> None:
 
 def test_what_is_not_signed_is_not_obeyed(talk: Talk) -> None:
     """Assignments and tasks without a signature, of a stranger, or for another node are junk; signed ones are heard."""
-    ears = Ears()
-    session = talk.session(ears, signer=SIGNER)
+    listener = RecordingListener()
+    session = talk.session(listener, signer=SIGNER)
     task = encode(Task(id="a1", node="n1", task="drill"))
     talk.put(session.instance.life, 1)
     talk.store.append("tasks/n1", task)
-    talk.store.append("tasks/n1", STRANGER.sign("tasks/n1", task))
+    talk.store.append("tasks/n1", OTHER_SIGNER.sign("tasks/n1", task))
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n2", task))
-    wait_until(lambda: len(ears.junk) == 4, "four pieces of junk")
-    assert all(reason.startswith("forged ") for reason in ears.junk)
+    wait_until(lambda: len(listener.malformed) == 4, "four pieces of junk")
+    assert all(reason.startswith("forged ") for reason in listener.malformed)
     talk.put(session.instance.life, 1, signer=SIGNER)
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n1", task))
-    wait_until(lambda: ears.assignments and ears.tasks, "what was signed")
-    assert [assignment.epoch for assignment in ears.assignments] == [1]
-    assert ears.tasks == ["a1"]
+    wait_until(lambda: listener.assignments and listener.tasks, "what was signed")
+    assert [assignment.epoch for assignment in listener.assignments] == [1]
+    assert listener.tasks == ["a1"]
 
 
 def test_nothing_is_confirmed_by_what_cannot_be_believed(talk: Talk) -> None:
     """While a forged assignment lies over the true one, reading it anew confirms nothing; the next true one does."""
-    ears = Ears()
+    listener = RecordingListener()
     talk.put("", 1, signer=SIGNER)
-    session = talk.session(ears, signer=SIGNER)
-    wait_until(lambda: ears.confirmed == [0], "the first look")
-    talk.put("", 2, signer=STRANGER)
-    wait_until(lambda: ears.junk, "the forged one read")
+    session = talk.session(listener, signer=SIGNER)
+    wait_until(lambda: listener.confirmed == [0], "the first look")
+    talk.put("", 2, signer=OTHER_SIGNER)
+    wait_until(lambda: listener.malformed, "the forged one read")
     asked = session.confirm()
-    wait_until(lambda: len(ears.junk) == 2, "it read again")
+    wait_until(lambda: len(listener.malformed) == 2, "it read again")
     talk.put("", 3, signer=SIGNER)
-    wait_until(lambda: asked in ears.confirmed, "the confirmation")
-    assert ears.confirmed == [0, asked]
-    assert [assignment.epoch for assignment in ears.assignments] == [1, 3]
+    wait_until(lambda: asked in listener.confirmed, "the confirmation")
+    assert listener.confirmed == [0, asked]
+    assert [assignment.epoch for assignment in listener.assignments] == [1, 3]
 
 
 def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
     """Until a register names this life, joining is due again, ever more seldom; another life's name answers nobody."""
-    ears = Ears()
-    session = talk.session(ears)
+    listener = RecordingListener()
+    session = talk.session(listener)
     # never said for the first time
     assert not session.wants_join(1e9)
     now, pauses = 0.0, []
@@ -236,20 +243,20 @@ def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
         now += pauses[-1]
     assert pauses == [10, 20, 40, 80, 120, 120]
     talk.put("somebody else", 1)
-    wait_until(lambda: len(ears.assignments) == 1, "an assignment of another life")
+    wait_until(lambda: len(listener.assignments) == 1, "an assignment of another life")
     assert session.wants_join(now)
-    assert not session.is_mine(ears.assignments[0])
+    assert not session.is_mine(listener.assignments[0])
     talk.put(session.instance.life, 1)
-    wait_until(lambda: len(ears.assignments) == 2, "an assignment of this life")
+    wait_until(lambda: len(listener.assignments) == 2, "an assignment of this life")
     assert not session.wants_join(now)
-    assert session.is_mine(ears.assignments[1])
-    assert ears.displaced == []
+    assert session.is_mine(listener.assignments[1])
+    assert listener.displaced == []
 
 
 def test_joining_waits_while_the_store_is_away(talk: Talk) -> None:
     """What the store has not taken yet is not said once more."""
     talk.store.go_down()
-    session = talk.session(Ears())
+    session = talk.session(RecordingListener())
     session.join(joined(session), 0.0)
     assert not session.wants_join(1e9)
     talk.store.come_back()
@@ -259,34 +266,36 @@ def test_joining_waits_while_the_store_is_away(talk: Talk) -> None:
 
 def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
     """Once a register has named this life, a later one that names another displaces it, and is not heard as an assignment."""
-    ears = Ears()
-    session = talk.session(ears)
+    listener = RecordingListener()
+    session = talk.session(listener)
     talk.put(session.instance.life, 1)
-    wait_until(lambda: ears.assignments, "an assignment")
+    wait_until(lambda: listener.assignments, "an assignment")
     # of an older supervisor: as if it were ours
     talk.put("", 2)
-    wait_until(lambda: len(ears.assignments) == 2, "another")
+    wait_until(lambda: len(listener.assignments) == 2, "another")
     talk.put("the other", 3)
-    wait_until(lambda: ears.displaced == ["the other"], "being displaced")
-    assert len(ears.assignments) == 2
+    wait_until(lambda: listener.displaced == ["the other"], "being displaced")
+    assert len(listener.assignments) == 2
 
 
 def test_nobody_is_displaced_by_an_assignment_that_was_put_back(talk: Talk) -> None:
     """What named an earlier life, or was given out before ours was named, is junk; what comes after it still counts."""
-    ears = Ears()
+    listener = RecordingListener()
     talk.put("our last life", 7, signer=SIGNER)
-    session = talk.session(ears, signer=SIGNER)
-    wait_until(lambda: ears.assignments, "what was meant for an earlier life")
+    session = talk.session(listener, signer=SIGNER)
+    wait_until(lambda: listener.assignments, "what was meant for an earlier life")
     talk.put(session.instance.life, 7, signer=SIGNER)
-    wait_until(lambda: len(ears.assignments) == 2, "an assignment")
+    wait_until(lambda: len(listener.assignments) == 2, "an assignment")
     talk.put("our last life", 7, signer=SIGNER)
-    wait_until(lambda: len(ears.junk) == 1 or ears.displaced, "a word about what was put back")
+    wait_until(
+        lambda: len(listener.malformed) == 1 or listener.displaced, "a word about what was put back"
+    )
     talk.put("a life long before", 6, signer=SIGNER)
-    wait_until(lambda: len(ears.junk) == 2 or ears.displaced, "another word")
-    assert ears.displaced == []
-    assert all(reason.startswith("replayed ") for reason in ears.junk)
+    wait_until(lambda: len(listener.malformed) == 2 or listener.displaced, "another word")
+    assert listener.displaced == []
+    assert all(reason.startswith("replayed ") for reason in listener.malformed)
     talk.put("the next one", 7, signer=SIGNER)
-    wait_until(lambda: ears.displaced == ["the next one"], "being displaced")
+    wait_until(lambda: listener.displaced == ["the next one"], "being displaced")
 
 
 def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
@@ -294,16 +303,16 @@ def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
     before = threading.active_count()
     with closing(SqliteStore(tmp_path)) as store:
         client = StoreClient(store)
-        heard = {f"n{index}": Ears() for index in range(300)}
+        received = {f"n{index}": RecordingListener() for index in range(300)}
         sessions = {
             node: AgentSession(
                 client,
                 AgentInstance(node=node, incarnation=1, life=new_instance_id()),
-                ears,
+                listener,
                 signer=SIGNER,
                 rejoin_seconds=10.0,
             )
-            for node, ears in heard.items()
+            for node, listener in received.items()
         }
         client.start()
         for session in sessions.values():
@@ -314,12 +323,14 @@ def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
         store.put_many(
             {f"assignment/{node}": _signed(session) for node, session in sessions.items()}
         )
-        wait_until(lambda: all(ears.assignments for ears in heard.values()), "all assignments")
-        for node, ears in heard.items():
-            assert [assignment.node for assignment in ears.assignments] == [node]
+        wait_until(
+            lambda: all(listener.assignments for listener in received.values()), "all assignments"
+        )
+        for node, listener in received.items():
+            assert [assignment.node for assignment in listener.assignments] == [node]
         batch = store.read(streams={"signals": 0}, registers={}, timeout_seconds=0, limit=1000)
-        said = [decode(SIGNER.verify("signals", item.payload)) for item in batch.items["signals"]]
-        assert sorted(fact.node for fact in said) == sorted(heard)
+        output = [decode(SIGNER.verify("signals", item.payload)) for item in batch.items["signals"]]
+        assert sorted(output.node for output in output) == sorted(received)
         for session in sessions.values():
             session.close()
         client.close()

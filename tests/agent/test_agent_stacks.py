@@ -64,14 +64,14 @@ def test_stopped_spinning_and_sleeping_ranks_each_show_where_they_stand(
         pids, folder=folder, budget_seconds=BUDGET_SECONDS, program=stack_dumps.find_program()
     )
     print(f"3 ranks: {time.monotonic() - began:.3f} s")
-    said = {rank: (folder / f"rank{rank}.txt").read_text() for rank in pids}
-    assert found == 3, said
-    assert "wait_for_ever" in said[0]
-    assert "turn_and_turn" in said[1]
-    assert "wait_for_ever" in said[2]
-    assert f"rank 2, pid {pids[2]}, state T" in said[2]
-    assert f"thread {pids[1]} " in said[1]
-    assert f"rank 1, pid {pids[1]}, state R" in said[1]
+    output = {rank: (folder / f"rank{rank}.txt").read_text() for rank in pids}
+    assert found == 3, output
+    assert "wait_for_ever" in output[0]
+    assert "turn_and_turn" in output[1]
+    assert "wait_for_ever" in output[2]
+    assert f"rank 2, pid {pids[2]}, state T" in output[2]
+    assert f"thread {pids[1]} " in output[1]
+    assert f"rank 1, pid {pids[1]}, state R" in output[1]
     assert [state_of(pid) for pid in pids.values()] == ["T", "T", "T"]
 
 
@@ -84,10 +84,10 @@ def test_what_takes_too_long_is_left_and_said_so(
     slow.chmod(0o755)
     pid = start(SLEEPING)
     found = stack_dumps.dump({4: pid}, folder=tmp_path, budget_seconds=0.1, program=str(slow))
-    said = (tmp_path / "rank4.txt").read_text()
+    output = (tmp_path / "rank4.txt").read_text()
     assert found == 0
-    assert said.endswith("no stack within 0.1 s\n")
-    assert f"rank 4, pid {pid}, state " in said
+    assert output.endswith("no stack within 0.1 s\n")
+    assert f"rank 4, pid {pid}, state " in output
     marks = [line for line in children_of(os.getpid()) if "sleep 1000" in line]
     assert marks == []
 
@@ -114,9 +114,9 @@ def test_stopped_ranks_come_first_when_time_is_short(
     last = max(pids)
     stop(pids[last])
     stack_dumps.dump(pids, folder=tmp_path, budget_seconds=2.0, program=str(spy))
-    said = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in pids}
-    assert f"Thread of {pids[last]}" in said[last]
-    assert said[last - 1].endswith("no stack within 2 s: others were read first\n")
+    output = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in pids}
+    assert f"Thread of {pids[last]}" in output[last]
+    assert output[last - 1].endswith("no stack within 2 s: others were read first\n")
 
 
 @pytest.mark.parametrize(
@@ -213,9 +213,9 @@ def test_a_folder_that_answers_too_late_strikes_nobody(
     hanging.go_on()
     reason = f"{tmp_path} did not answer within 0.05 s"
     assert (hanging.found, hanging.error) == (-1, reason)
-    said = (tmp_path / "rank2.txt").read_text()
-    assert f"rank 2, pid {pid}, state S" in said
-    assert said.endswith("no stack: the folder did not answer within 0.05 s\n")
+    output = (tmp_path / "rank2.txt").read_text()
+    assert f"rank 2, pid {pid}, state S" in output
+    assert output.endswith("no stack: the folder did not answer within 0.05 s\n")
     assert state_of(pid) == "S"
 
 
@@ -230,15 +230,15 @@ def test_whoever_has_the_pid_of_a_rank_by_now_is_let_be(
     ended.wait()
     stranger = take_pid(ended.pid)
     hanging.go_on()
-    said = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in (2, 3)}
+    output = {rank: (tmp_path / f"rank{rank}.txt").read_text() for rank in (2, 3)}
     state = state_of(ended.pid)
     if stranger is not None:
         stranger.kill()
         stranger.wait()
     assert (hanging.found, hanging.error) == (1, "")
-    assert said[2].endswith("no stack: the process is gone\n")
-    assert "thread" not in said[2]
-    assert f"Thread of {stays}" in said[3]
+    assert output[2].endswith("no stack: the process is gone\n")
+    assert "thread" not in output[2]
+    assert f"Thread of {stays}" in output[3]
     assert state_of(stays) == "T"
     if stranger is None:
         pytest.skip("pids cannot be chosen here, so that it was nobody's")

@@ -82,9 +82,9 @@ def stands_of(node: Node, epoch: int) -> s.RanksTerminated:
     )
     idle = Assignment(node=node.name, epoch=epoch + 1, attempt=attempt, stacks_seconds=10.0)
     node.store.put(f"assignment/{node.name}", encode(idle))
-    said = node.wait_for("RanksTerminated", lambda told: is_in(epoch, told))
-    assert isinstance(said, s.RanksTerminated)
-    return said
+    fact = node.wait_for("RanksTerminated", lambda fact: is_in(epoch, fact))
+    assert isinstance(fact, s.RanksTerminated)
+    return fact
 
 
 def is_at_its_place(node: Node, plan: LaunchPlan, rank: int, pid: int) -> bool:
@@ -142,10 +142,12 @@ def test_what_ranks_recorded_of_their_collectives_is_told_and_names_the_one_that
     node = make_node(heartbeat_seconds=1.0)
     node.start_agent()
     reads = stands_of(node, 5)
-    told = {rank: stand for stand in reads.stands for rank in stand.ranks}
-    assert all(stand.collectives for stand in told.values()), told
-    assert [(each.operation, each.waits_at) for each in told[0].collectives] == [("all_reduce", 2)]
-    assert [(each.sequence, each.waits_at) for each in told[2].collectives] == [(1, 0)]
+    reported = {rank: stand for stand in reads.stands for rank in stand.ranks}
+    assert all(stand.collectives for stand in reported.values()), reported
+    assert [(each.operation, each.waits_at) for each in reported[0].collectives] == [
+        ("all_reduce", 2)
+    ]
+    assert [(each.sequence, each.waits_at) for each in reported[2].collectives] == [(1, 0)]
     found = incident(judged(reads))
     assert (found.node, found.rank) == ("n1", 2)
     assert ", after all_reduce 1 of group 0 default_pg, the other 3 wait in" in found.evidence[-1]

@@ -76,17 +76,17 @@ def test_a_node_tells_who_was_slow_to_start(node: Node) -> None:
     )
     node.start_agent()
     node.launch(node.plan(slow, {}), epoch=1)
-    told = [beat.start for beat in _beats_with_start(node, 3)]
-    assert told[0] == told[1] == told[2]
-    assert told[0]["load"] == StartPhase(seconds=2.0, rank=1)
-    assert set(told[0]) == {"start", "load"}
+    reported = [heartbeat.start for heartbeat in _beats_with_start(node, 3)]
+    assert reported[0] == reported[1] == reported[2]
+    assert reported[0]["load"] == StartPhase(seconds=2.0, rank=1)
+    assert set(reported[0]) == {"start", "load"}
 
 
 def _beats_with_start(node: Node, number: int) -> list[Heartbeat]:
     found: list[Heartbeat] = []
-    for beat in node.beats():
-        if beat.start:
-            found.append(beat)
+    for heartbeat in node.heartbeats():
+        if heartbeat.start:
+            found.append(heartbeat)
         if len(found) == number:
             break
     return found

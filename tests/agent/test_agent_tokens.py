@@ -26,15 +26,15 @@ class SignedNode:
         """Write a plan, signed with the cluster's token for the node's register or otherwise."""
         register = f"assignment/{self.node.name}"
         plan = self.node.plan(SILENT, attempt=AttemptId(1, 1, epoch))
-        said = encode(Assignment(node=self.node.name, epoch=epoch, plan=plan))
-        self.node.store.put(register, (signer or self.signer).sign(place or register, said))
+        output = encode(Assignment(node=self.node.name, epoch=epoch, plan=plan))
+        self.node.store.put(register, (signer or self.signer).sign(place or register, output))
 
     def payloads(self, stream: str) -> list[bytes]:
         """Return what the agent has written there."""
         batch = self.node.store.read(streams={stream: 0}, registers={}, timeout_seconds=30)
         return [item.payload for item in batch.items.get(stream, ())]
 
-    def said(self, kind: str) -> list[object]:
+    def signals(self, kind: str) -> list[object]:
         """Return the durable signals of a class, each of which is signed for its stream."""
         facts = [decode(self.signer.verify("signals", line)) for line in self.payloads("signals")]
         return [fact for fact in facts if type(fact).__name__ == kind]
@@ -52,17 +52,17 @@ def test_only_the_token_is_obeyed(signed: SignedNode) -> None:
     """Assignments and tasks without the token's signature start nothing and are said once; signals and heartbeats carry it."""
     node = signed.node
     node.start_agent(wait=False)
-    wait_until(lambda: signed.said("NodeJoined"), "the agent's joining")
+    wait_until(lambda: signed.signals("NodeJoined"), "the agent's joining")
     signed.assign(1, signer=Signer(None))
-    wait_until(lambda: signed.said("MalformedMessage"), "the junk said")
+    wait_until(lambda: signed.signals("MalformedMessage"), "the junk said")
     signed.assign(2, signer=Signer(b"the token of another cluster"))
     signed.assign(3, place="assignment/n2")
     task = encode(Task(id="a1", node=node.name, task="drill", args={"fault": "kill-agent"}))
     node.store.append(f"tasks/{node.name}", task)
     signed.assign(4)
-    started = wait_until(lambda: signed.said("RanksStarted"), "the ranks that are signed for")
+    started = wait_until(lambda: signed.signals("RanksStarted"), "the ranks that are signed for")
     assert [fact.epoch for fact in started] == [4]  # type: ignore[attr-defined]
-    assert len(signed.said("MalformedMessage")) == 1
+    assert len(signed.signals("MalformedMessage")) == 1
     assert node.agents[-1].poll() is None
     assert node.log().count("is not signed") == 1
     for line in wait_until(lambda: signed.payloads("beats"), "a heartbeat"):
@@ -89,10 +89,10 @@ def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node])
     node.assign(node.plan(SILENT), epoch=1, life="another life")
     node.ask("ask_ranks", request="stop")
     # nobody has answered it yet
-    node.wait_for("NodeJoined", lambda said: said.sequence > 1)
-    assert not node.said("RanksStarted")
+    node.wait_for("NodeJoined", lambda fact: fact.sequence > 1)
+    assert not node.signals("RanksStarted")
     # the task waits for whoever is named
-    assert not node.said("ActionResult")
+    assert not node.signals("ActionResult")
     node.assign(node.plan(SILENT), epoch=1, life=life)
     assert node.wait_for("RanksStarted").life == life
     # asked before there were ranks
@@ -108,21 +108,23 @@ def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]
     started = node.wait_for("RanksStarted")
     node.kill_agent()
     node.start_agent()
-    second = node.wait_for("NodeJoined", lambda said: said.life != first)
+    second = node.wait_for("NodeJoined", lambda fact: fact.life != first)
     assert second.attempt == AttemptId(1, 1, 0)
     node.wait_for(
-        "NodeJoined", lambda said: said.sequence > second.sequence and said.life == second.life
+        "NodeJoined", lambda fact: fact.sequence > second.sequence and fact.life == second.life
     )
     node.wait_for(
         "RanksStarted",
-        lambda said: said.life == second.life and said.sequence > second.sequence + 2,
+        lambda fact: fact.life == second.life and fact.sequence > second.sequence + 2,
     )
     assert all(is_alive(pid) for pid in started.pids.values())
     node.assign(node.plan(SPEAKER, {"pause": 0.02}), epoch=1, life=second.life)
-    beats = node.beats()
-    wait_until(lambda: (beat := next(beats)).life == second.life and beat.steps, "steps")
+    heartbeats = node.heartbeats()
+    wait_until(
+        lambda: (heartbeat := next(heartbeats)).life == second.life and heartbeat.steps, "steps"
+    )
     assert all(is_alive(pid) for pid in started.pids.values())
-    assert len({tuple(said.pids.items()) for said in node.said("RanksStarted")}) == 1
+    assert len({tuple(fact.pids.items()) for fact in node.signals("RanksStarted")}) == 1
 
 
 def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
@@ -138,7 +140,7 @@ def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
     assert node.marked() == []
     assert "belongs to another agent now (the other" in node.log()
     # the node has not left: it is somebody else's
-    assert not node.said("NodeLeft")
+    assert not node.signals("NodeLeft")
 
 
 def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
@@ -148,7 +150,7 @@ def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
     node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2, life="another life")
     node.wait_for("RanksTerminated")
     assert not any(is_alive(pid) for pid in pids.values())
-    assert len(node.said("RanksStarted")) == 1
+    assert len(node.signals("RanksStarted")) == 1
 
 
 def test_a_task_to_leave_ends_ranks_keeper_and_agent(node: Node) -> None:

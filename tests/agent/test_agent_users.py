@@ -168,8 +168,8 @@ def test_an_unknown_user_starts_nothing(node: Node) -> None:
     node.assign(plan, epoch=1, warm=node.warm(plan, ("json",)))
     failed = node.wait_for("LaunchFailed")
     assert "user 'no-such-user'" in failed.reason
-    beats = node.beats()
-    wait_until(lambda: "no-such-user" in next(beats).warm, "why nothing is warm")
+    heartbeats = node.heartbeats()
+    wait_until(lambda: "no-such-user" in next(heartbeats).warm, "why nothing is warm")
 
 
 @pytest.mark.e2e
@@ -222,7 +222,7 @@ def test_a_plan_must_be_what_its_hash_says(node: Node) -> None:
     node.assign(replace(honest, python="/bin/false", spec_hash=spec_hash(honest)), epoch=1)
     failed = node.wait_for("LaunchFailed")
     assert "a plan that was changed on its way is not started" in failed.reason
-    assert not node.said("RanksStarted")
+    assert not node.signals("RanksStarted")
 
 
 @pytest.mark.e2e

@@ -64,7 +64,7 @@ def test_an_odd_preload_makes_fresh_processes(make_node: Any, name: str) -> None
     assert not seen_by(node, plan.attempt, 0)["forked"]
     # which still imports
     if name != "is slow":
-        assert next(beat for beat in node.beats() if reason in beat.warm)
+        assert next(heartbeat for heartbeat in node.heartbeats() if reason in heartbeat.warm)
         assert reason in node.log()
 
 
@@ -128,10 +128,10 @@ def test_a_spare_is_warm(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py")
     node.assign(None, 1, warm=node.warm(plan, ("ballast",)))
-    beat = next(beat for beat in node.beats() if beat.warm == "ready")
-    assert beat.warm_resident_bytes > 1 << 20
+    heartbeat = next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
+    assert heartbeat.warm_resident_bytes > 1 << 20
     python = ".".join(map(str, sys.version_info[:3]))
-    assert beat.warm_versions == {"python": python, "ballast": "7"}
+    assert heartbeat.warm_versions == {"python": python, "ballast": "7"}
     before = warm_pid(node)
     node.launch(plan, 2, preload=("ballast",))
     assert cold(node, 2) == ""
@@ -146,7 +146,7 @@ def test_changed_code_is_imported_anew(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
     node.assign(None, 1, warm=node.warm(plan, ("ballast",)))
-    next(beat for beat in node.beats() if beat.warm == "ready")
+    next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     before = warm_pid(node)
     (Path(plan.working_directory) / "ballast.py").write_text(BALLAST + "NEW = 1\n")
     node.launch(plan, 2, preload=("ballast",))
@@ -177,12 +177,12 @@ def test_a_spare_warm_for_another_python(node: Node) -> None:
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
     other = replace(plan, python=str(others[0]))
     node.assign(None, 1, warm=node.warm(other, ("ballast",)))
-    next(beat for beat in node.beats() if beat.warm == "ready")
+    next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     node.launch(plan, 2, preload=("ballast",))
     assert cold(node, 2) == ""
     node.wait_for("RankExited")
-    told = seen_by(node, plan.attempt, 0)
-    assert (told["forked"], told["seen"]["executable"][0]) == (True, sys.executable)
+    reported = seen_by(node, plan.attempt, 0)
+    assert (reported["forked"], reported["seen"]["executable"][0]) == (True, sys.executable)
 
 
 def test_an_upgraded_library_is_imported_anew(node: Node) -> None:
@@ -195,7 +195,7 @@ def test_an_upgraded_library_is_imported_anew(node: Node) -> None:
     plan = replace(plan, environment={**plan.environment, "PYTHONPATH": str(installed)})
     preload = ("library", "ballast")
     node.assign(None, 1, warm=node.warm(plan, preload))
-    next(beat for beat in node.beats() if beat.warm == "ready")
+    next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     (installed / "library-2.dist-info").mkdir()
     node.launch(plan, 2, preload=preload)
     assert "site-packages has changed" in cold(node, 2)
@@ -212,7 +212,7 @@ def test_a_killed_warm_process_is_made_anew(node: Node) -> None:
     after = wait_until(lambda: next((p for p in warm_pids(node) if p != before), 0), "another")
     assert all(is_alive(pid) for pid in pids.values())
     assert is_alive(after)
-    assert not node.said("RankExited")
+    assert not node.signals("RankExited")
 
 
 def test_a_stopped_warm_process_delays_no_launch_for_long(node: Node) -> None:
@@ -220,7 +220,7 @@ def test_a_stopped_warm_process_delays_no_launch_for_long(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
     node.assign(None, 1, warm=node.warm(plan, ("ballast",)))
-    next(beat for beat in node.beats() if beat.warm == "ready")
+    next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     os.kill(warm_pid(node), signal.SIGSTOP)
     node.launch(plan, 2, preload=("ballast",))
     assert "did not fork within" in cold(node, 2)
@@ -232,11 +232,15 @@ def test_a_new_agent_finds_the_warm_process(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py")
     node.assign(None, 1, warm=node.warm(plan, ("ballast",)))
-    next(beat for beat in node.beats() if beat.warm == "ready")
+    next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     before = warm_pid(node)
     node.kill_agent()
     node.start_agent()
-    next(beat for beat in node.beats() if beat.incarnation == 2 and beat.warm == "ready")
+    next(
+        heartbeat
+        for heartbeat in node.heartbeats()
+        if heartbeat.incarnation == 2 and heartbeat.warm == "ready"
+    )
     assert warm_pids(node) == [before]
 
 
@@ -281,7 +285,7 @@ def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
     (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")
     warm = node.warm(plan, ("ballast",))
     node.assign(None, 1, warm=warm)
-    next(beat for beat in node.beats() if beat.warm == "ready")
+    next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     stopped = warm_pid(node)
     os.kill(stopped, signal.SIGSTOP)
     node.assign(plan, 2, warm=warm)
@@ -393,7 +397,7 @@ def test_a_console_command_that_changes_is_started_fresh(node: Node) -> None:
     script.chmod(0o755)
     warm = node.warm(plan, ("ballast",))
     node.assign(None, 1, warm=warm)
-    next(beat for beat in node.beats() if beat.warm == "ready")
+    next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     script.write_text("#!/bin/sh\necho shell\n")
     node.assign(plan, 2, warm=warm)
     assert "no Python script" in cold(node, 2)
@@ -408,5 +412,5 @@ def test_a_new_agent_still_knows_why_ranks_are_fresh(node: Node) -> None:
     node.launch(plan, 1, preload=("no_such_module",))
     node.kill_agent()
     node.start_agent()
-    told = node.wait_for("RanksStarted", lambda said: said.incarnation == 2)
-    assert "no_such_module" in told.cold
+    reported = node.wait_for("RanksStarted", lambda fact: fact.incarnation == 2)
+    assert "no_such_module" in reported.cold

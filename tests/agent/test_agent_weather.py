@@ -64,7 +64,7 @@ time_t time(time_t *where) {
     return exact.tv_sec;
 }
 """
-TELLS_TIME = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.05)"
+PRINTS_TIME = "import time\nwhile True: print(time.time(), flush=True); time.sleep(0.05)"
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ def test_a_full_disk_ends_nobody(cramped: Node) -> None:
     assert node.log().count("outbox.jsonl cannot be written") == 1
     ballast.unlink()
     os.kill(second[1], signal.SIGKILL)
-    node.wait_for("RankExited", lambda said: said.epoch == 3)
+    node.wait_for("RankExited", lambda fact: fact.epoch == 3)
     wait_until(lambda: "can be written again" in node.log(), "the disk having room")
     assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 3
 
@@ -133,7 +133,7 @@ def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
         node.kill_agent()
     node.start_agent()
     assert node.wait_for("RankExited").rank == 0
-    assert len(node.said("RankExited")) == 1
+    assert len(node.signals("RankExited")) == 1
 
 
 def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
@@ -153,7 +153,7 @@ def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
     assert "agent.json cannot be written" in failed.reason
     assert not any(is_alive(pid) for pid in pids.values())
     node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 2)), epoch=4)
-    assert not [said for said in node.said("RanksStarted") if said.epoch == 3]
+    assert not [fact for fact in node.signals("RanksStarted") if fact.epoch == 3]
     assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 4
 
 
@@ -177,9 +177,9 @@ def test_output_that_a_full_disk_takes_no_more_is_lost_alone(cramped: Node) -> N
     fill(node.folder)
     pids = node.launch(plan, epoch=1)
     wait_until(lambda: "cannot truncate" in node.log(), "an output that cannot be cut")
-    beats = node.beats()
-    before = wait_until(lambda: next(beats).last_step or 0, "a step")
-    wait_until(lambda: (next(beats).last_step or 0) > before + 100, "further steps")
+    heartbeats = node.heartbeats()
+    before = wait_until(lambda: next(heartbeats).last_step or 0, "a step")
+    wait_until(lambda: (next(heartbeats).last_step or 0) > before + 100, "further steps")
     assert all(is_alive(pid) for pid in pids.values())
     assert agent.poll() is None
     assert node.log().count("cannot truncate") == 1
@@ -205,7 +205,7 @@ def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_sh
     clock = tmp_path / "ahead_seconds"
     environment = {"LD_PRELOAD": str(clock_shim), "CLOCK_FILE": str(clock)}
     agent = node.start_agent(environment=environment)
-    pids = node.launch(node.plan(TELLS_TIME), epoch=1)
+    pids = node.launch(node.plan(PRINTS_TIME), epoch=1)
     output = node.state / "attempts/1.1.0/rank0.out"
 
     def ahead_seconds() -> float:
@@ -216,17 +216,17 @@ def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_sh
     def has_jumped(seconds: float) -> bool:
         return abs(ahead_seconds() - seconds) < WAIT_SECONDS
 
-    beats = node.beats()
+    heartbeats = node.heartbeats()
     for jump_seconds in (HOUR_SECONDS, -HOUR_SECONDS):
         clock.write_text(f"{jump_seconds:+d}")
         wait_until(partial(has_jumped, jump_seconds), "the jump")
-        last = next(beats).sequence + 10
-        while next(beats).sequence < last:
+        last = next(heartbeats).sequence + 10
+        while next(heartbeats).sequence < last:
             continue
         assert all(is_alive(pid) for pid in pids.values())
     assert agent.poll() is None
-    assert [type(said).__name__ for said in node.heard] == ["NodeJoined", "RanksStarted"]
-    assert node.said("MalformedMessage") == []
+    assert [type(fact).__name__ for fact in node.received] == ["NodeJoined", "RanksStarted"]
+    assert node.signals("MalformedMessage") == []
     assert "the agent was stopped" not in node.log()
     node.assign(None, epoch=2)
     node.wait_for("RanksTerminated")
@@ -245,10 +245,10 @@ def test_a_stopped_agent_keeps_its_ranks_and_its_life(make_node: Callable[..., N
     assert all(is_alive(pid) for pid in pids.values())
     agent.send_signal(signal.SIGCONT)
     wait_until(lambda: "the agent was stopped" in node.log(), "the log line")
-    beats = node.beats()
-    wait_until(lambda: (next(beats).last_step or 0) > 100, "steps made meanwhile and since")
+    heartbeats = node.heartbeats()
+    wait_until(lambda: (next(heartbeats).last_step or 0) > 100, "steps made meanwhile and since")
     assert all(is_alive(pid) for pid in pids.values())
-    assert {said.life for said in node.said("NodeJoined")} == {life}
+    assert {fact.life for fact in node.signals("NodeJoined")} == {life}
     agent.send_signal(signal.SIGSTOP)
     os.kill(pids[1], signal.SIGKILL)
     time.sleep(1.5)

@@ -135,17 +135,17 @@ def test_reports_become_signals(node: Node) -> None:
     assert (sealed.step, sealed.path) == (5, "/c/1.1.0-00000005")
     progress = node.wait_for("Progress")
     assert (progress.step, progress.loss, progress.timings) == (1, 1.0, {"import": 1.5})
-    assert (node.wait_for("RequestTaken").step, len(node.said("RequestTaken"))) == (6, 1)
-    assert len(node.said("RanksReady")) == 1
+    assert (node.wait_for("RequestTaken").step, len(node.signals("RequestTaken"))) == (6, 1)
+    assert len(node.signals("RanksReady")) == 1
     steps = {}
-    for beat in node.beats():
-        steps.update({record.step: record for record in beat.steps})
-        if beat.attempt is not None and len(steps) >= 5:
+    for heartbeat in node.heartbeats():
+        steps.update({record.step: record for record in heartbeat.steps})
+        if heartbeat.attempt is not None and len(steps) >= 5:
             break
     assert sorted(steps) == list(range(1, len(steps) + 1))
     assert (steps[3].loss, steps[3].compute_seconds_max_rank) == (1.0 / 3, 1)
-    assert beat.phases == {"0": "step", "1": "step"}
-    assert beat.agent_resident_bytes < 80e6
+    assert heartbeat.phases == {"0": "step", "1": "step"}
+    assert heartbeat.agent_resident_bytes < 80e6
 
 
 def test_junk_is_said_once_and_never_obeyed(node: Node) -> None:
@@ -158,7 +158,7 @@ def test_junk_is_said_once_and_never_obeyed(node: Node) -> None:
     assert "unknown kind 'bite'" in node.wait_for("MalformedMessage").reason
     node.assign(None, epoch=1)
     node.wait_for("RanksTerminated")
-    assert [junk.count for junk in node.said("MalformedMessage")] == [1, 4]
+    assert [malformed.count for malformed in node.signals("MalformedMessage")] == [1, 4]
 
 
 def test_requests_reach_the_ranks(node: Node) -> None:
@@ -188,8 +188,8 @@ def test_requests_reach_adopted_ranks(node: Node) -> None:
     node.wait_for("Progress")
     node.kill_agent()
     node.start_agent()
-    beats = node.beats()
-    wait_until(lambda: next(beats).incarnation == 2, "the second life")
+    heartbeats = node.heartbeats()
+    wait_until(lambda: next(heartbeats).incarnation == 2, "the second life")
     assert node.answer(node.ask("ask_ranks", request="stop")).outcome == "done"
 
 
@@ -229,8 +229,8 @@ def test_a_task_of_an_older_epoch_is_refused(node: Node) -> None:
     # the second time it is answered as the first
     for _ in range(2):
         node.store.append(f"tasks/{node.name}", encode(task))
-    wait_until(lambda: len(node.said("ActionResult")) == 2, "both answers")
-    assert {answer.outcome for answer in node.said("ActionResult")} == {"failed"}
+    wait_until(lambda: len(node.signals("ActionResult")) == 2, "both answers")
+    assert {answer.outcome for answer in node.signals("ActionResult")} == {"failed"}
     assert is_alive(pids[0])
 
 
@@ -240,5 +240,5 @@ def test_bytes_that_are_no_assignment_change_nothing(node: Node) -> None:
     pids = node.launch(node.plan(SILENT), epoch=1)
     node.store.put(f"assignment/{node.name}", b'{"kind": "assignment"')
     node.store.append(f"tasks/{node.name}", b"\xff\xff")
-    wait_until(lambda: len(node.said("MalformedMessage")) == 2, "both reported")
+    wait_until(lambda: len(node.signals("MalformedMessage")) == 2, "both reported")
     assert all(is_alive(pid) for pid in pids.values())

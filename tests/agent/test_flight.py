@@ -159,7 +159,7 @@ class Evil:
 
 
 @pytest.mark.parametrize(
-    "junk",
+    "malformed",
     [
         b"",
         b"\x80\x02",
@@ -175,9 +175,9 @@ class Evil:
         b"(" * 100_000,
     ],
 )
-def test_junk_is_no_record(junk: bytes, recorders: Recorders, tmp_path: Path) -> None:
+def test_junk_is_no_record(malformed: bytes, recorders: Recorders, tmp_path: Path) -> None:
     """And what the others recorded is read all the same."""
-    recorders.add(0, lambda path: path.write_bytes(junk))
+    recorders.add(0, lambda path: path.write_bytes(malformed))
     recorders.add(1, lambda path: path.write_bytes(record(entry(2), WAITS)))
     assert ask(tmp_path, 0, 1, budget_seconds=2.0) == {1: GROUPS}
 
