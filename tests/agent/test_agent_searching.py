@@ -52,7 +52,9 @@ def test_an_agent_that_leaves_says_first_what_its_ranks_died_of(node: Node) -> N
     node.wait_for("RankExited")
     agent.terminate()
     assert agent.wait(30) == 0
-    kinds = [type(fact).__name__ for fact in node.signals("LinesMatched") + node.signals("NodeLeft")]
+    kinds = [
+        type(fact).__name__ for fact in node.signals("LinesMatched") + node.signals("NodeLeft")
+    ]
     assert kinds == ["LinesMatched", "NodeLeft"]
     assert node.received.index(node.signals("LinesMatched")[0]) < node.received.index(
         node.signals("NodeLeft")[0]
