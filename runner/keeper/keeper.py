@@ -41,7 +41,7 @@ class Keeper:
         self._selector = selectors.DefaultSelector()
         self._agent: Connection | None = None
         self._agentless_since = time.monotonic()
-        # attempt, epoch, annotations as the agent gave them, and cold.
+        # Holds attempt, epoch and annotations from the agent, and cold.
         self._gang: Message = {}
         self._files_before: frozenset[tuple[str, int]] = frozenset()
         self._ranks: dict[int, Rank] = {}

@@ -35,11 +35,7 @@ def read_processes() -> dict[int, Process]:
 
 def read_environment(pid: int) -> dict[str, str]:
     """Read the environment a process was started with; empty when it is gone, a zombie, or another user's."""
-    return parse_environment(read_bytes(f"/proc/{pid}/environ"))
-
-
-def parse_environment(data: bytes) -> dict[str, str]:
-    """Parse what /proc/PID/environ holds."""
+    data = read_bytes(f"/proc/{pid}/environ")
     pairs = (item.partition(b"=") for item in data.split(b"\0") if item)
     return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
 

@@ -153,7 +153,7 @@ def spawn_rank(spec: Message, request: Message) -> Rank:
 
 
 def spawn_failure(error: Exception, spec: Message, request: Message) -> str:
-    """Say why a rank could not be started."""
+    """Return why a rank could not be started."""
     if isinstance(error, FileNotFoundError) and error.filename == request["working_directory"]:
         return f"working_directory {error.filename!r} does not exist"
     if isinstance(error, OSError) and error.errno == errno.E2BIG:

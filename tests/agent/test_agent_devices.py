@@ -153,7 +153,7 @@ def test_a_device_that_stays_in_use_is_named(machine: Machine, loop: EventLoop) 
         devices(machine, loop).wait({}, 0.2, lambda: True)
 
 
-def test_a_wait_that_nobody_wants_ends(machine: Machine, loop: EventLoop) -> None:
+def test_a_wait_that_is_not_wanted_ends(machine: Machine, loop: EventLoop) -> None:
     """A launch that was called off meanwhile does not keep its thread."""
     machine.uses(4, 70012)
     devices(machine, loop).wait({}, 1000.0, lambda: False)

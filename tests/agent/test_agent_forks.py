@@ -135,7 +135,7 @@ if os.environ["RANK"] == "0":
 
 
 def test_rank_0_has_a_head_start(node: Node) -> None:
-    """The other ranks of a node begin once rank 0 listens at the rendezvous, or has had its time to; nobody knocks there."""
+    """The other ranks of a node begin once rank 0 listens at the rendezvous, or its time is over; no rank connects before."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]

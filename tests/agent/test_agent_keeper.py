@@ -1,4 +1,4 @@
-"""The keeper by itself, driven over its socket: what any agent, of this life or the next, can rely on."""
+"""The keeper by itself, driven over its socket: what any agent, this one or the next, can rely on."""
 
 import json
 import os
@@ -115,12 +115,12 @@ def driver(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Driver]:
     assert orphans.find_orphans(made.place.rank_variables) == {}
 
 
-def test_a_keeper_notes_who_it_is_and_forgets_it_in_the_end(driver: Driver) -> None:
+def test_a_keeper_has_a_pid_file_while_it_lives(driver: Driver) -> None:
     """`keeper.json` names the process for probes; after SIGTERM it, the socket and the ranks are gone."""
-    noted = json.loads((driver.place.folder / protocol.PID_FILE_NAME).read_text())
-    seen = procfs.read_process(noted["pid"])
-    assert seen is not None
-    assert seen.start_ticks == noted["start_ticks"]
+    pid_file = json.loads((driver.place.folder / protocol.PID_FILE_NAME).read_text())
+    process = procfs.read_process(pid_file["pid"])
+    assert process is not None
+    assert process.start_ticks == pid_file["start_ticks"]
     pids = driver.spawn("import time; time.sleep(1000)", num_ranks=2)
     driver.child.terminate()
     assert driver.child.wait(WAIT_SECONDS) == 0
@@ -157,7 +157,7 @@ def test_what_an_agent_missed_is_handed_to_the_next(driver: Driver) -> None:
 
 
 def test_exits_are_kept_until_acknowledged(driver: Driver) -> None:
-    """An exit stays in what a keeper tells new agents, marked once it was acknowledged; a kill clears everything."""
+    """A keeper hands an exit to new agents, marked once it was acknowledged; a kill clears everything."""
     pids = driver.spawn("import os, time; time.sleep(0.05); os._exit(7)")
     assert driver.wait_for("exited")["exit_code"] == 7
     driver.link.send("acknowledge", epoch=1, rank=0)
@@ -200,8 +200,8 @@ def test_nothing_escapes_a_kill(driver: Driver) -> None:
     assert not any(is_alive(pid) for pid in found)
 
 
-def test_asks_of_another_release_do_no_harm(driver: Driver) -> None:
-    """A keeper that is asked for something it does not know says so in its log and keeps its ranks."""
+def test_requests_of_another_release_do_no_harm(driver: Driver) -> None:
+    """A keeper logs a request that it does not know, and keeps its ranks."""
     pids = driver.spawn("import time; time.sleep(1000)")
     driver.link.send("dance")
     driver.link.send("signal")

@@ -1,4 +1,4 @@
-"""Start phases of one node: the slowest rank of each, told once all ranks step."""
+"""Start phases of one node: the slowest rank of each, reported once all ranks step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runner.facts.messages.signals import Heartbeat, StartPhase
 from tests.agent.node import SPEAKER, Node
 
 
-def test_the_slowest_rank_of_each_phase_is_told_once_all_step() -> None:
+def test_the_slowest_rank_of_each_phase_is_reported_once_all_step() -> None:
     """Nothing before the last rank's first step; then each phase with its slowest rank, the first word among them."""
     phases = StartPhases(ranks=2, spawned_at=100.0)
     phases.on_packet(4, 100.5)
@@ -31,7 +31,7 @@ def test_the_slowest_rank_of_each_phase_is_told_once_all_step() -> None:
 
 
 def test_ranks_that_report_no_steps_are_not_waited_for() -> None:
-    """Where one rank alone reports, what is known is told a little later."""
+    """Where one rank alone reports, what is known is reported a little later."""
     phases = StartPhases(ranks=8, spawned_at=0.0)
     phases.on_packet(0, 1.0)
     phases.on_step(0, 2.0)
@@ -39,7 +39,7 @@ def test_ranks_that_report_no_steps_are_not_waited_for() -> None:
     assert phases.slowest(2.0 + STRAGGLING_SECONDS) == {"start": StartPhase(seconds=1.0, rank=0)}
 
 
-def test_nobody_timed_the_first_word_of_adopted_ranks() -> None:
+def test_the_first_report_of_adopted_ranks_has_no_time() -> None:
     """Ranks that an earlier agent started have no such phase; what they report of themselves counts."""
     phases = StartPhases(ranks=1, spawned_at=None)
     phases.on_packet(0, 1.0)

@@ -1,4 +1,4 @@
-"""Whom ranks run as, and what a run's spec allows. Real users and processes: as root, with `nobody` as the one who submits."""
+"""The users that ranks run as, and what a run's spec allows. Real users and processes: as root; `nobody` submits."""
 
 import json
 import os
@@ -143,7 +143,7 @@ def test_checkpoints_belong_to_who_writes_them(open_node: Node) -> None:
 
 @as_root
 def test_a_link_is_not_handed_over(tmp_path: Path) -> None:
-    """What is a link, has a second name, or is somebody else's already stays as it is."""
+    """A link, a file with a second name, or one of another user stays as it is."""
     user = users.find_user(USER)
     assert user is not None
     treasure = tmp_path / "treasure"

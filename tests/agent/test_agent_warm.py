@@ -52,7 +52,7 @@ ODD_MODULES = {
 
 @pytest.mark.parametrize("name", ODD_MODULES)
 def test_an_odd_preload_makes_fresh_processes(make_node: Any, name: str) -> None:
-    """A preload after which nothing may be forked costs its gain, never the launch; the reason is told and in the log."""
+    """A preload that cannot be forked from makes launches slower, never fail; the reason is in the signal and in the log."""
     node = make_node(preload_seconds=1.0 if name == "is slow" else 30.0)
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
@@ -141,7 +141,7 @@ def test_a_spare_is_warm(node: Node) -> None:
     wait_until(lambda: not is_alive(before), "the end of a warm process that nobody wants")
 
 
-def test_changed_code_is_imported_anew(node: Node) -> None:
+def test_changed_code_is_imported_again(node: Node) -> None:
     """Ranks never run code that has changed since it was imported: that launch is fresh, the next forks from the new code."""
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
@@ -169,7 +169,7 @@ def test_another_environment_is_another_process(node: Node) -> None:
 
 
 def test_a_spare_warm_for_another_python(node: Node) -> None:
-    """A spare that is warm in one interpreter and gets ranks of another warms up anew, and they run in theirs."""
+    """A spare that is warm in one interpreter and gets ranks of another preloads again, and they run in theirs."""
     others = list(Path.home().glob(".pyenv/versions/3.9.*/bin/python3.9"))
     if not others:
         pytest.skip("there is no second Python here")
@@ -185,8 +185,8 @@ def test_a_spare_warm_for_another_python(node: Node) -> None:
     assert (reported["forked"], reported["seen"]["executable"][0]) == (True, sys.executable)
 
 
-def test_an_upgraded_library_is_imported_anew(node: Node) -> None:
-    """A package installed or upgraded since the import makes the next launch fresh: nobody runs a library that is gone."""
+def test_an_upgraded_library_is_imported_again(node: Node) -> None:
+    """A package installed or upgraded since the import makes the next launch fresh: no rank runs a library that is gone."""
     node.start_agent()
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
     installed = node.state / "site-packages"
@@ -201,7 +201,7 @@ def test_an_upgraded_library_is_imported_anew(node: Node) -> None:
     assert "site-packages has changed" in cold(node, 2)
 
 
-def test_a_killed_warm_process_is_made_anew(node: Node) -> None:
+def test_a_killed_warm_process_is_restarted(node: Node) -> None:
     """SIGKILL of the warm process harms no rank; another is made, and later launches fork from it."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
@@ -260,7 +260,7 @@ def test_the_warm_process_dies_with_its_keeper(node: Node) -> None:
 
 
 def test_a_rank_killed_as_soon_as_it_runs_is_an_exit(node: Node) -> None:
-    """SIGKILL once the start was told is told as that rank's exit and nothing else, eight starts in a row."""
+    """SIGKILL after RanksStarted is that rank's exit and nothing else, eight starts in a row."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
     (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")
@@ -279,7 +279,7 @@ def test_a_rank_killed_as_soon_as_it_runs_is_an_exit(node: Node) -> None:
 
 
 def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
-    """Ranks still behind the gate when their agent dies never run; the next agent says truly that there are none."""
+    """Ranks still behind the start barrier when their agent dies never run; the next agent reports none."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
     (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")
@@ -305,7 +305,7 @@ def test_an_agent_killed_during_a_fork_leaves_no_ranks(node: Node) -> None:
 
 
 def test_a_slow_import_does_not_deafen_the_keeper(node: Node) -> None:
-    """While a second warm process takes its time, a rank's death is told at once."""
+    """While a second warm process takes its time, a rank's death is reported at once."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
     folder = Path(plan.working_directory)
@@ -314,7 +314,7 @@ def test_a_slow_import_does_not_deafen_the_keeper(node: Node) -> None:
     for epoch in range(
         1,
         4,
-        # the old one's last words and the new wish in one turn: a matter of luck
+        # The old process's last message and the new request meet in one turn: a matter of luck.
     ):
         attempt = AttemptId(1, 1, epoch)
         one = replace(plan, attempt=attempt)
@@ -405,7 +405,7 @@ def test_a_console_command_that_changes_is_started_fresh(node: Node) -> None:
 
 
 def test_a_new_agent_still_knows_why_ranks_are_fresh(node: Node) -> None:
-    """The reason outlives the agent that told it."""
+    """The reason outlives the agent that reported it."""
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
     (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")

@@ -172,7 +172,7 @@ class Devices:
         Where several nodes share a machine, memory of other nodes' ranks is the business of their agents. Where GPU memory is
         managed as the system's own (ATS), it stays in use after its process: there only living processes count.
         """
-        modes = dict(self._modes())
+        modes = self._modes()
         processes = self._query("--query-compute-apps=gpu_uuid,pid,used_gpu_memory")
         result = {}
         for device in busy:
@@ -190,13 +190,13 @@ class Devices:
                 result[device.uuid] = rest
         return result
 
-    def _modes(self) -> list[tuple[str, str]]:
+    def _modes(self) -> dict[str, str]:
         try:
             lines = self._query("--query-gpu=index,addressing_mode")
         except _QueryFailed:
             # Drivers that lack this field are older than the machines where it matters.
-            return []
-        return [(line[0], line[-1]) for line in lines]
+            return {}
+        return {line[0]: line[-1] for line in lines}
 
     def _is_neighbour(self, pid: str) -> bool:
         """Whether a process is a rank of another node on this machine; a container does not show others."""
