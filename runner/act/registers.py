@@ -36,7 +36,7 @@ class Registers:
         """`signer` signs assignments: an agent obeys no other. Answers are for people, and are not signed."""
         self._cluster, self._signer = cluster, signer
         self._due: dict[str, bytes] = {}
-        # Node -> run it was last told to be warm for; 0: none.
+        # Node -> run that it is to be warm for; 0: none.
         self._warm_for: dict[str, int] = {}
 
     @property
@@ -45,7 +45,7 @@ class Registers:
         return bool(self._due)
 
     def want_all(self, state: State) -> None:
-        """Want every node's assignment written: whoever takes over does not know what was."""
+        """Mark every node's assignment as to be written: a new supervisor does not know what was."""
         drawn = _Drawn(self._cluster, state)
         for name in state.nodes:
             self._want(name, drawn)

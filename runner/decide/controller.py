@@ -95,7 +95,7 @@ class Controller:
 
 
 def _settle(decision: Decision, fact: object) -> None:
-    """Ask in turn what is overdue, fleet and runs, and stop at the first that has something to say: later ones may depend on it."""
+    """Decide what is overdue, then nodes, then runs; stop after the first that yields records: later ones may depend on them."""
     _tick(decision, fact)
     if not decision.records:
         lifecycle.settle(decision)

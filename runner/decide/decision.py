@@ -137,7 +137,7 @@ class Decision:
         return self._leaving
 
     def is_live(self, incident: Incident) -> bool:
-        """Whether an incident still asks for something, after what this decision has said of it so far."""
+        """Whether an incident still asks for something, after the records of this decision so far."""
         closed = any(
             isinstance(record, r.IncidentChanged)
             and record.incident == incident.incident
@@ -147,7 +147,7 @@ class Decision:
         return incident.is_live and not closed
 
     def is_in_service(self, node: Node) -> bool:
-        """Whether a node is neither lost nor out, after what this decision has said of it so far."""
+        """Whether a node is neither lost nor out, after the records of this decision so far."""
         moved = [x for x in self.records if isinstance(x, r.NodeChanged) and x.node == node.node]
         return (moved[-1] if moved else node).state not in GONE
 

@@ -52,7 +52,7 @@ def _start_run(decision: Decision, request: StartRun) -> None:
         text = f"name: {spec.name!r} is run {twin.run}, which is {twin.state}; stop it first or choose another name"
         decision.answer_new(request, "refused", text)
         return
-    # A node that has not joined yet will have what the cluster says; one that has joined says it itself.
+    # Slots of a node that has not joined yet are those of the cluster's settings.
     slots_of = {
         node.node: node.slots or decision.policy.cluster.local.slots
         for node in state.nodes.values()

@@ -6,6 +6,7 @@ To add a fault: a row here, and the name on a runbook page.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import field
@@ -19,7 +20,7 @@ ActionClass = Literal["restart", "swap", "rewind", "wait", "page", "stop", "none
 JudgedBy = Literal[
     # what an agent reports of its ranks and devices
     "agent",
-    # a look at the node from outside
+    # a probe of the node from outside
     "probe",
     # all nodes of a failure domain together
     "domain",
@@ -44,7 +45,7 @@ class FaultKind(Value):
     # What it is a fault of, where nothing says more.
     scope: Scope
     judged_by: JudgedBy
-    # It ends the gang. A page may say `watch` of the others only: of these nobody would start the gang again.
+    # It ends the gang. Only of the others may a page say `watch`: nothing else would start the gang again.
     is_fatal: bool = True
     # What answers it when nothing else is known; a culprit and a lasting sign sharpen it (`rootcause/correlation.py`).
     action: ActionClass = "page"
@@ -58,38 +59,12 @@ class FaultKind(Value):
     has_page: bool = True
 
 
-def _line(scope: Scope, action: ActionClass, *, swaps_culprit: bool = False) -> FaultKind:
-    """Make a fault that a line of hardware tells of; the gang may live on."""
-    return FaultKind(
-        scope=scope,
-        judged_by="lines",
-        is_fatal=False,
-        action=action,
-        swaps_culprit=swaps_culprit,
-    )
-
-
-def _cause(scope: Scope, action: ActionClass, *, swaps_culprit: bool = False) -> FaultKind:
-    """Make a fault that lines of a dead gang explain its end by."""
-    return FaultKind(
-        scope=scope,
-        judged_by="lines",
-        action=action,
-        swaps_culprit=swaps_culprit,
-        has_page=False,
-    )
-
-
-def _metric(scope: Scope, action: ActionClass, *, outlasts_steps: bool = False) -> FaultKind:
-    """Make a fault of a run's numbers."""
-    return FaultKind(
-        scope=scope,
-        judged_by="metrics",
-        is_fatal=False,
-        action=action,
-        outlasts_steps=outlasts_steps,
-    )
-
+# A line of hardware reports it; the gang may live on.
+_LINE = partial(FaultKind, judged_by="lines", is_fatal=False)
+# Lines of a dead gang explain its end by it.
+_CAUSE = partial(FaultKind, judged_by="lines", has_page=False)
+# A run's numbers show it.
+_METRIC = partial(FaultKind, judged_by="metrics", is_fatal=False)
 
 FAULTS: Mapping[str, FaultKind] = {
     # A rank ended with an error or a signal.
@@ -98,7 +73,7 @@ FAULTS: Mapping[str, FaultKind] = {
     "launch_failed": FaultKind(scope="node", judged_by="agent", action="restart"),
     # The memory of a node's devices was not released before a launch.
     "devices_held": FaultKind(scope="node", judged_by="agent", action="restart"),
-    # The trainer says that its settings cannot work (exit code 78).
+    # The trainer reports that its settings cannot work (exit code 78).
     "settings_refused": FaultKind(
         scope="user", judged_by="agent", action="stop", outcome="refused"
     ),
@@ -112,34 +87,32 @@ FAULTS: Mapping[str, FaultKind] = {
     "rank_stopped": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
     # The gang is alive and makes no step.
     "no_progress": FaultKind(scope="rank", judged_by="progress", action="restart", outcome="hung"),
-    "gpu_ecc": _line("gpu", "swap"),
-    "gpu_lost": _line("gpu", "swap"),
-    "gpu_xid_other": _line("gpu", "restart", swaps_culprit=True),
-    "nvlink_error": _line("gpu", "swap"),
-    "thermal_power": FaultKind(
-        scope="gpu", judged_by="lines", is_fatal=False, action="swap", outlasts_steps=True
-    ),
-    "nccl_network": _line("fabric", "restart", swaps_culprit=True),
-    "host_oom": _line("node", "restart"),
-    "filesystem": _line("storage", "wait"),
+    "gpu_ecc": _LINE(scope="gpu", action="swap"),
+    "gpu_lost": _LINE(scope="gpu", action="swap"),
+    "gpu_xid_other": _LINE(scope="gpu", action="restart", swaps_culprit=True),
+    "nvlink_error": _LINE(scope="gpu", action="swap"),
+    "thermal_power": _LINE(scope="gpu", action="swap", outlasts_steps=True),
+    "nccl_network": _LINE(scope="fabric", action="restart", swaps_culprit=True),
+    "host_oom": _LINE(scope="node", action="restart"),
+    "filesystem": _LINE(scope="storage", action="wait"),
     # NaN or infinity in loss or gradient norm.
-    "nan_loss": _metric("rank", "rewind", outlasts_steps=True),
+    "nan_loss": _METRIC(scope="rank", action="rewind", outlasts_steps=True),
     # The loss scale is at its floor, or falls towards it without recovery.
-    "loss_scale_floor": _metric("rank", "rewind", outlasts_steps=True),
+    "loss_scale_floor": _METRIC(scope="rank", action="rewind", outlasts_steps=True),
     # The loss jumped: one that comes at once tends to recover (IDEFICS); what does not is a divergence.
-    "loss_spike": _metric("user", "wait", outlasts_steps=True),
-    "grad_norm_spike": _metric("user", "wait"),
+    "loss_spike": _METRIC(scope="user", action="wait", outlasts_steps=True),
+    "grad_norm_spike": _METRIC(scope="user", action="wait"),
     # The loss rose, at once or slowly, and does not come back.
-    "divergence": _metric("user", "rewind"),
+    "divergence": _METRIC(scope="user", action="rewind"),
     # The rest no rewind mends: a person looks.
-    "validation_divergence": _metric("user", "page"),
-    "activation_norm_drift": _metric("user", "page"),
+    "validation_divergence": _METRIC(scope="user", action="page"),
+    "activation_norm_drift": _METRIC(scope="user", action="page"),
     # The loss fell steadily and stopped at once.
-    "plateau": _metric("user", "page"),
+    "plateau": _METRIC(scope="user", action="page"),
     # Steps are skipped one after the other.
-    "skipped_steps": _metric("rank", "page"),
+    "skipped_steps": _METRIC(scope="rank", action="page"),
     # Slower than the run's own baseline.
-    "throughput_drop": _metric("user", "page"),
+    "throughput_drop": _METRIC(scope="user", action="page"),
     # A rank computes more slowly than its peers, and all wait for it.
     "straggler": FaultKind(scope="rank", judged_by="peers", is_fatal=False),
     # A rank's memory grows, and goes on growing.
@@ -152,17 +125,17 @@ FAULTS: Mapping[str, FaultKind] = {
     "decision_failed": FaultKind(scope="scheduler", judged_by="self"),
     # Bytes that are no message.
     "junk": FaultKind(scope="scheduler", judged_by="self"),
-    "nccl_timeout": _cause("rank", "restart"),
+    "nccl_timeout": _CAUSE(scope="rank", action="restart"),
     # The same layout needs the same memory again.
-    "cuda_oom": _cause("user", "stop"),
-    "cuda_illegal_access": _cause("rank", "restart"),
-    "data_error": _cause("user", "page"),
-    "checkpoint_io": _cause("storage", "page"),
-    "rendezvous": _cause("fabric", "restart"),
-    "config_error": _cause("user", "stop"),
-    "hang_no_error": _cause("rank", "restart"),
-    "preemption": _cause("scheduler", "wait"),
-    "unknown": _cause("rank", "restart", swaps_culprit=True),
+    "cuda_oom": _CAUSE(scope="user", action="stop"),
+    "cuda_illegal_access": _CAUSE(scope="rank", action="restart"),
+    "data_error": _CAUSE(scope="user", action="page"),
+    "checkpoint_io": _CAUSE(scope="storage", action="page"),
+    "rendezvous": _CAUSE(scope="fabric", action="restart"),
+    "config_error": _CAUSE(scope="user", action="stop"),
+    "hang_no_error": _CAUSE(scope="rank", action="restart"),
+    "preemption": _CAUSE(scope="scheduler", action="wait"),
+    "unknown": _CAUSE(scope="rank", action="restart", swaps_culprit=True),
     # Processes that SIGKILL does not end hang in a driver.
     "rank_outlived_sigkill": FaultKind(scope="node", judged_by="agent", has_page=False),
 }
@@ -179,12 +152,12 @@ _UNLISTED = FaultKind(scope="rank", judged_by="lines", has_page=False)
 
 
 def fault_kind(fault: str) -> FaultKind:
-    """Return what follows from a fault's name; a name that is not listed explains an incident, and a person is told."""
+    """Return what follows from a fault's name; a name that is not listed only explains an incident."""
     return FAULTS.get(fault, _UNLISTED)
 
 
 def awaits_probe(fault: str) -> bool:
-    """Whether a fault has ended nothing yet: a look from outside decides."""
+    """Whether a fault has ended nothing yet: a probe decides."""
     return fault_kind(fault).judged_by == "probe"
 
 
@@ -196,7 +169,7 @@ class Finding(Value, kind="finding"):
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
-    # node_silent, no_progress: how long nothing was heard before this finding
+    # node_silent, no_progress: how long the silence had lasted.
     silent_seconds: float = 0.0
     # the first that was not as it should be
     step: int | None = None
@@ -212,13 +185,13 @@ class HeartbeatResumed(Value, kind="node_heard"):
 
 
 class CorrelatedSilence(Value, kind="mass_silence"):
-    """Many nodes fell silent at once: the store or the fabric is blamed, not the nodes; over when `nodes` is empty."""
+    """Many nodes fell silent at once: attributed to store or fabric, not to the nodes; over when `nodes` is empty."""
 
     nodes: tuple[str, ...] = ()
 
 
 class DomainSilence(Value, kind="domain_silence"):
-    """The nodes of one failure domain fell silent together: the domain is blamed, none of them is bad."""
+    """The nodes of one failure domain fell silent together: attributed to the domain, to none of its nodes."""
 
     # its kind: switch, rack, power
     domain: str
@@ -229,12 +202,12 @@ class DomainSilence(Value, kind="domain_silence"):
 
 
 class GangStillStepping(Value, kind="gang_advances"):
-    """A gang makes steps though these nodes of it are not heard: it steps together, so their ranks live."""
+    """A gang makes steps while these nodes of it are silent: it steps together, so their ranks live."""
 
     attempt: AttemptId
     nodes: tuple[str, ...]
     step: int
-    # that a step took on average, while they were not heard
+    # Average seconds of a step during the silence.
     step_seconds: float = 0.0
 
 

@@ -66,7 +66,7 @@ from runner.facts.messages.signals import RankExited, RanksTerminated
 from runner.facts.wire import MutableValue, from_plain, to_plain
 from runner.history.run_accounting import IncidentAccounting, RunAccounting
 
-# An incident later than this after a drill was ordered is not blamed on it; chosen, not measured.
+# An incident later than this after a drill is not attributed to it. Chosen, not measured.
 DRILL_SECONDS = 60.0
 
 # What bounded books keep; chosen: the controller's state keeps as many incidents.
@@ -151,7 +151,7 @@ class Ledger:
         return self._books.runs[run]
 
     def incident(self, incident: str) -> IncidentAccounting | None:
-        """What an incident cost, to be read only; None for one the ledger never heard of."""
+        """What an incident cost, to be read only; None for one that the ledger does not know."""
         return self._books.incidents.get(incident)
 
     def incidents(self, run: int | None = None) -> tuple[IncidentAccounting, ...]:

@@ -28,7 +28,7 @@ from runner.facts.wording import join_words, printable, printable_words, setting
 
 
 def exit_in_words(exit_code: int | None) -> str:
-    """Say how a process ended; codes are those of subprocess, None means that nobody saw it."""
+    """Say how a process ended; codes are those of subprocess; None: its end was not observed."""
     if exit_code is None:
         return "ended unseen"
     if exit_code >= 0:
@@ -45,7 +45,7 @@ def duration(seconds: float) -> str:
 
 
 def hardware_name(hardware: str) -> str:
-    """Name hardware for a person: its kind, and as much of the rest as tells it from others."""
+    """Name hardware: its kind, and as much of the rest as distinguishes it."""
     return printable(hardware, 40) or "unknown hardware"
 
 

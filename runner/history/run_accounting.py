@@ -41,7 +41,7 @@ class IncidentAccounting(MutableValue):
     run: int | None = None
     attempt: AttemptId | None = None
     opened_at: float = 0.0
-    # When it was opened, or seen to strike again.
+    # When it was opened, or last failed again.
     struck_at: float = 0.0
     # From the last good sign to `struck_at`.
     struck_after_seconds: float = 0.0
@@ -50,7 +50,7 @@ class IncidentAccounting(MutableValue):
     closed_at: float | None = None
     steps_lost: int | None = None
     stopped_attempt: bool = False
-    # The run goes on with it: nothing that ends is blamed on it.
+    # The run goes on with it: the end of an attempt is not attributed to it.
     watched: bool = False
 
 
@@ -200,7 +200,7 @@ class RunAccounting(MutableValue):
         return settled
 
     def reached(self, attempt: AttemptId, step: int | None) -> None:
-        """Something other than a mark tells how far the attempt got (an exit, a checkpoint)."""
+        """Record how far the attempt got by an exit or a checkpoint, not by a mark."""
         account = self.attempts.get(attempt)
         if account is not None and step is not None and not account.inherited_from:
             account.marks.reach(step)
@@ -208,7 +208,7 @@ class RunAccounting(MutableValue):
                 self.stopped_reached = max(self.stopped_reached, account.marks.reached)
 
     def launching(self, now: float, attempt: AttemptId) -> None:
-        """Its nodes are told to start ranks."""
+        """Its nodes are assigned to start ranks."""
         if attempt == self.current and self.phase == "prepare":
             self._move(now, "start")
 
@@ -332,7 +332,7 @@ class RunAccounting(MutableValue):
         self.phase, self.since = phase, now
 
     def _split(self, now: float, fault_at: float, opened_at: float, then: Phase) -> None:
-        """End the phase where the fault struck: up to `fault_at` it went on, then `detect`, from `opened_at` on `then`.
+        """End the phase in which the fault occurred: up to `fault_at` it went on, then `detect`, from `opened_at` on `then`.
 
         Steps are known to have gone on until the last mark at least, whatever the incident's own times say.
         """

@@ -29,7 +29,7 @@ class StepMarks(MutableValue):
 
     times: list[float] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
-    # Furthest step known; past the last mark when only an exit or a checkpoint told of it.
+    # Furthest step known; past the last mark when only an exit or a checkpoint reports it.
     reached: int = 0
     # When the attempt stopped making steps.
     closed_at: float | None = None
@@ -48,7 +48,7 @@ class StepMarks(MutableValue):
             self._thin(MAX_LIVE_MARKS // 2)
 
     def reach(self, step: int) -> None:
-        """Note that the attempt got at least as far as `step`, at a time nobody recorded."""
+        """Record that the attempt got at least as far as `step`, at an unknown time."""
         self.reached = max(self.reached, step)
 
     def close(self, at: float) -> None:

@@ -23,7 +23,7 @@ from runner.history.phrases import (
     slowest_phase,
 )
 
-# A node's way into one of these, or out of it, is told; so is the check that follows.
+# A node's move to or from one of these has a line; so has the check that follows.
 _OUT = ("suspect", "lost", "quarantined", "repair", "left", "retired")
 
 
@@ -84,7 +84,7 @@ def story(
 
 
 def _joined(before: TimelineLine, after: TimelineLine) -> TimelineLine:
-    """What follows from a turn at once is told in its line."""
+    """Put what follows from a turn at once into its line."""
     return dataclasses.replace(
         before,
         decided=before.decided + after.decided,
@@ -124,7 +124,7 @@ class _Threads:
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
     # Attempt -> its last step.
     stepped: dict[AttemptId, int] = field(default_factory=dict)
-    # Of which it was told last that its ranks were not forked.
+    # The last one with a line that its ranks were not forked.
     cold: AttemptId | None = None
 
     def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
@@ -139,7 +139,7 @@ class _Threads:
         for record in entry.records:
             shown = record
             if isinstance(record, r.RungTaken) and record.reason in evidence:
-                # It was just told.
+                # The evidence has just been shown.
                 shown = replace(record, reason="")
             words = self._words(shown, entry, idle=idle)
             if words:
@@ -149,7 +149,7 @@ class _Threads:
         return told
 
     def name_of(self, fact: object) -> str:
-        """Add the kind of an action to what was heard of it, since its id alone says nothing."""
+        """Return the kind of the action whose result this is: its id alone says nothing."""
         if isinstance(fact, ActionResult) and fact.id in self.actions:
             return f" ({self.actions[fact.id][0]})"
         return ""

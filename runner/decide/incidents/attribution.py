@@ -1,4 +1,4 @@
-"""Blame: what a failure is, whose it is, and whether it is the one already known.
+"""Attribution: what a failure is, which rank or node caused it, and whether its incident is open already.
 
 The first death decides the first response. Later evidence amends: a node-scoped sign (silence, a dead host) outranks the echo
 that other ranks make when their peer is gone. A failure is "the same again" when its fingerprint is equal and the run has made
@@ -23,7 +23,7 @@ def report_failure(
 ) -> None:
     """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
 
-    `who` may hold node, rank, fingerprint, detected_after_seconds, and the step this very input said was reached.
+    `who` may hold node, rank, fingerprint, detected_after_seconds, and `step`, the step that this input reports.
     """
     known = decision.state.incidents.get(run.incident or "")
     mark = str(who.get("fingerprint") or fingerprint(fault))
@@ -86,7 +86,7 @@ def _amend_existing(
 def _answer(
     decision: Decision, run: Run, attempt: Attempt, incident: Incident, *, reason: str, reached: int
 ) -> None:
-    """Answer what struck an attempt. Silence has ended nothing yet: a look from outside decides, not what an earlier one found."""
+    """Respond to a failure. Silence has ended nothing yet: the next probe decides, not an earlier one."""
     if awaits_probe(incident.fault):
         respond(decision, replace(incident, condition="always"), reason=reason)
     else:

@@ -1,4 +1,4 @@
-"""Diagnosing: what lines say it was. It amends an incident; the first response did not wait for it."""
+"""Diagnosis: log lines name the cause of an incident. It amends the incident; the first response does not wait for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
     incident = _incident_of(decision.state, lines_read.attempt)
     if incident is None:
         return
-    # Whatever a line says of its node: ours is the one that sent it. Files of one name stand on every node.
+    # The node is the one that sent the line, whatever the line says. Every node has files of the same names.
     known_places = {place_of(match) for match in incident.matches}
     new = tuple(
         match
@@ -49,7 +49,7 @@ def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
 
 
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
-    """Return the newest incident that struck an attempt, closed or not."""
+    """Return the newest fatal incident of an attempt, closed or not."""
     for incident in reversed(state.incidents.values()):
         if incident.attempt == attempt and not incident.watched:
             return incident
@@ -73,7 +73,7 @@ def diagnose(
 
 
 def place_of(match: Match) -> tuple[str, str, int, str, str]:
-    """Say where a line stands, and what it was taken for: it may be told twice. A file that was cut counts its lines anew."""
+    """Identify a line, for it may be reported twice. A truncated file counts its lines from 1 again, so the text is part of it."""
     return match.node, match.file, match.line, match.signature, match.text[:100]
 
 
@@ -119,7 +119,7 @@ def cause_of(verdict: Verdict) -> Cause:
 
 
 def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached: int) -> None:
-    """Something struck a gang: lines it did not live through, and whatever hardware reported, may be why."""
+    """Diagnose a failure by the pending lines that may explain it."""
     lines = [
         kept.match
         for kept in attempt.kept
@@ -139,7 +139,7 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
 
 
 def _may_explain(kept: PendingEvidence, incident: Incident, *, reached: int, now: float) -> bool:
-    """Whether a line can tell of what struck: it was told just now, or its hardware is where the first rank died."""
+    """Whether a line may explain a failure: it is recent, or of lasting hardware trouble where the first rank died."""
     if is_echo(kept.match, incident):
         return False
     if kept.match.warrants_incident and kept.match.is_lasting and incident.node == kept.match.node:

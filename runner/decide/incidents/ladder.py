@@ -62,7 +62,7 @@ def next_rung(book: Runbook, incident: Incident) -> tuple[int, int] | None:
 
 
 def _waits_for_evidence(book: Runbook, incident: Incident) -> bool:
-    """Whether a rung further down would apply once a probe has said more: then nothing is done yet."""
+    """Whether a rung further down may apply after a probe: then nothing is done yet."""
     return incident.condition == "always" and any(rung.when != "always" for rung in book.ladder)
 
 
@@ -120,7 +120,7 @@ RUNGS: dict[RungVerb, Callable[[Decision, Incident, str], None]] = {
 
 
 def give_up(decision: Decision, incident: Incident, *, reason: str) -> None:
-    """End the incident without success, and its run with it: everything is kept, a person is told why."""
+    """End the incident without success, and its run with it: everything is kept, and an operator is paged."""
     decision.add(r.IncidentChanged(incident=incident.incident, state="gave_up", reason=reason))
     run = decision.state.runs.get(incident.run or 0)
     if run is not None and run.state in ("active", "waiting"):
@@ -142,7 +142,7 @@ def end_run(
     message: str = "",
     gave_up: str | None = None,
 ) -> None:
-    """End a run for good: its other incidents ask for nothing any more, and whoever still waits for it is answered.
+    """End a run for good: its other incidents close, and its open requests are answered.
 
     `message` is for those who asked; `gave_up` is the incident that ended the run, closed already.
     """

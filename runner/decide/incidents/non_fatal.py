@@ -22,7 +22,7 @@ MAX_WATCHED = 20
 
 
 def on_finding(decision: Decision, finding: Finding) -> None:
-    """Take what a detector says of a gang that goes on."""
+    """Handle a finding about a gang that goes on."""
     attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
         return
@@ -124,7 +124,7 @@ def open_watched(
 
 
 def on_replicas(decision: Decision, said: ReplicasDisagree) -> None:
-    """Take the ranks' own word that copies differ: one odd rank is to blame, and its node; of several, their node if it is one."""
+    """Handle the ranks' report that copies differ: it names the rank if one differs, and the node if all of them are on one."""
     attempt = decision.state.attempt_of(said.attempt)
     if attempt is None:
         return

@@ -1,7 +1,7 @@
-"""Kept lines: what agents tell of the logs of a gang that lives.
+"""Pending evidence: log lines of a gang that lives.
 
-They are judged with what is found when something strikes the gang (`diagnosing.explain`). What hardware and operating system say is
-worth an incident by itself, a moment later: when ranks die of it, it is the cause of that incident and none of its own.
+A later failure is diagnosed by them (`diagnosis.explain`). Lines of hardware and operating system open an incident of their own a
+moment later, unless ranks die of them first: then they are the cause of that incident.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHARED = ("storage", "fabric")
 
 
 def on_pending_lines(decision: Decision, lines_read: LinesMatched) -> None:
-    """Keep lines of a gang that lives; what hardware says is judged a moment later, unless the gang dies of it before."""
+    """Keep lines of a gang that lives; those of hardware are judged a moment later, unless the gang dies before."""
     attempt = decision.state.attempt_of(lines_read.attempt)
     if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != lines_read.epoch:
         return

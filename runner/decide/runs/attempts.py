@@ -1,4 +1,4 @@
-"""Attempts: what nodes and actions say of them, and what is noted of it. What is to be done next is in `runs`."""
+"""Attempts: how signals of nodes and outcomes of actions change them. `reconcile` decides what is done next."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
     if attempt is None or attempt.state not in RUNNING:
         return
     fault = "devices_held" if failed.devices_held else "launch_failed"
-    # Which devices are held, and how much of them, differs between nodes, and between two looks at the same one.
+    # The list of held devices differs between nodes and between two examinations of one node.
     said = "" if failed.devices_held else failed.reason
     mark = fingerprint(fault, stderr_tail=said)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
@@ -96,7 +96,7 @@ def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
 
 
 def fail_overdue_launch(decision: Decision, run: Run, attempt: Attempt) -> None:
-    """End a launch in which nodes neither started their ranks nor said why.
+    """End a launch in which nodes neither started their ranks nor reported why.
 
     They are out until they have passed their checks, unless most nodes are like them: then it is something that they share.
     """
@@ -219,7 +219,7 @@ def _ended_by(exit_code: int | None) -> str:
 
 
 def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
-    """A node is clear of an attempt; if nobody had asked for that, the gang is broken."""
+    """A node is clear of an attempt; if it was not asked to be, the gang is broken."""
     node = decision.state.nodes.get(gone.node)
     if node is None or node.uncleared != gone.attempt:
         return

@@ -54,7 +54,7 @@ def on_verified(decision: Decision, action: Action, result: ActionResult) -> Non
 
 
 def record_survey(decision: Decision, run: Run, detail: Mapping[str, Any]) -> None:
-    """Keep what the look at the checkpoint folder before a launch found."""
+    """Record what the survey of the checkpoint folder before a launch found."""
     for item in detail.get("refused", ()):
         checkpoint = _found(item, Trust.REFUSED)
         decision.add(r.CheckpointRecorded(run=run.run, checkpoint=checkpoint))

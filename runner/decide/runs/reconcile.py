@@ -186,7 +186,7 @@ def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
 
 
 def _reserved_for_others(choice: Allocation) -> str:
-    """Say for whom spares are left alone that this run would take."""
+    """Name the runs for which spares are reserved that this run would take."""
     if not choice.reserved:
         return ""
     others = {other.run: called(other) for other in choice.reserved.values()}
@@ -310,7 +310,7 @@ def _gang_ended(decision: Decision, run: Run, attempt: Attempt, *, finished: boo
 
 
 def _may_be_asked(attempt: Attempt, wanted: str) -> bool:
-    """A change of settings waits until the gang is up and has said what it understands; a stop does not."""
+    """A change of settings waits until the gang is up and its hello is in; a stop does not."""
     return wanted in ("stopped", "moved") or (attempt.state == "running" and bool(attempt.requests))
 
 
@@ -352,7 +352,7 @@ def _settle_stopping(decision: Decision, attempt: Attempt) -> None:
                 )
         return
     if decision.now < since + 2 * cluster.kill_wait_seconds:
-        # Nobody can be overdue yet; asked after each of a large gang's signals.
+        # No node can be overdue yet; this runs after each signal of a large gang.
         return
     for node in uncleared:
         overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds

@@ -40,7 +40,7 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
     if isinstance(entry.input, r.SupervisorStarted):
         state.count("supervisor_starts")
         state.listening_since = state.now
-        # It performs them again, and they get their time again.
+        # The new supervisor performs them again, each with its whole deadline.
         for item in state.actions.values():
             item.issued_at = state.now
     elif isinstance(entry.input, r.SupervisorPaused):
@@ -67,7 +67,7 @@ def apply_record(state: State, record: object) -> None:
 
 
 def _paused(state: State, paused: r.SupervisorPaused) -> None:
-    """Allow for a time in which nobody could answer us."""
+    """Extend deadlines by a time in which the supervisor could receive no answer."""
     state.listening_since = state.now
     for item in state.actions.values():
         item.issued_at = min(state.now, item.issued_at + paused.seconds)

@@ -67,7 +67,7 @@ def _lines_kept(state: State, record: r.EvidenceRecorded) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is None:
         return
-    # What ranks have lived through for steps explains nothing, unless it is of hardware.
+    # A line that the ranks outlived by steps explains nothing, unless hardware wrote it.
     step = record.step or 0
     attempt.kept = [
         kept

@@ -123,7 +123,7 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
         node.unchecked = False
     is_up = record.state in ("spare", "active")
     if record.state == "suspect" and node.state == "lost":
-        # Should it be heard after all, it comes back by its checks.
+        # If its heartbeats resume, it comes back by its checks.
         node.unchecked = True
     node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
@@ -169,7 +169,7 @@ def _node_cleared(state: State, record: r.NodeCleared) -> None:
 
 
 def _mass_silence_noted(state: State, record: r.CorrelatedSilenceRecorded) -> None:
-    # Looks at one of many said nothing about it.
+    # A probe of one of many silent nodes proves nothing about it.
     for name in state.silent_en_masse:
         if name in state.nodes:
             state.nodes[name].unreachable = 0

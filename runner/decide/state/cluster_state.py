@@ -32,11 +32,11 @@ MAX_REQUESTS_KEPT = 200
 # Closed incidents kept in the state; all of them stay in the journal; chosen, not measured.
 MAX_INCIDENTS_KEPT = 200
 
-# States of nodes that are out of service until somebody readmits them, and of all that have no part in anything.
+# States of nodes that are out of service until an operator readmits them, and of all nodes that take no part.
 OUT: tuple[NodeStateName, ...] = ("quarantined", "repair", "retired")
 GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
 
-# States of an attempt whose nodes were told to launch it, and not to end it.
+# States of an attempt whose nodes are assigned to run it.
 LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "asked")
 
 # Characters of a node's last check; the journal has all; chosen, not measured.
@@ -102,13 +102,13 @@ class CheckOutcome(Value):
     """How a node's last check ended, `said` in words; what was measured stays in the journal."""
 
     at: float
-    # PASS, FAIL, UNKNOWN; "": nobody answered
+    # PASS, FAIL, UNKNOWN; "": the agent did not answer
     outcome: str
     said: str = ""
 
 
 class Node(MutableValue):
-    """A node of the fleet and what it was last told to run."""
+    """A node of the fleet and its newest assignment."""
 
     node: str
     index: int
@@ -132,7 +132,7 @@ class Node(MutableValue):
     # How often that agent was refused.
     refusals: int = 0
     leaving: PendingDrain | None = None
-    # "rack r2": it was given up with that domain, and is not to blame
+    # "rack r2": it was lost with that domain, through no fault of its own.
     domain_down: str = ""
     slots: int = 0
     address: str = ""
@@ -168,7 +168,7 @@ class PendingEvidence(Value):
 
     match: Match
     step: int | None = None
-    # When it was told, on the controller's clock.
+    # When it was received, on the controller's clock.
     at: float = 0.0
 
 
@@ -193,7 +193,7 @@ class Attempt(MutableValue):
     # Furthest step of the run when it was planned.
     best_before: int = 0
     planned_at: float = 0.0
-    # Its nodes were told; they may yet wait for devices and preloads.
+    # When it was assigned to its nodes; they may still wait for devices and preloads.
     launched_at: float | None = None
     # The last of its nodes has started its ranks.
     started_at: float | None = None
@@ -216,7 +216,7 @@ class Attempt(MutableValue):
     stands: list[RankStack] = field(default_factory=list)
     # Slowest rank in each phase.
     start: dict[str, StartPhase] = field(default_factory=dict)
-    # Lines that agents told while it lived.
+    # Lines that agents reported while it ran.
     kept: list[PendingEvidence] = field(default_factory=list)
     # When some of them are to be judged.
     judge_at: float | None = None
@@ -225,7 +225,7 @@ class Attempt(MutableValue):
     def up_since(self) -> float | None:
         """Return when the whole gang was up; None while a node has yet to start its ranks."""
         if self.started_at is None and len(self.launched) == len(self.nodes):
-            # From a snapshot that did not tell them apart.
+            # From a snapshot of before the two were kept apart.
             return self.launched_at
         return self.started_at
 
@@ -260,7 +260,7 @@ class Run(MutableValue):
     fruitless_attempts: int = 0
     # In a row.
     failed_preparations: int = 0
-    # Its ranks have said hello, or reported a step, in some attempt.
+    # Its ranks have sent a hello, or reported a step, in some attempt.
     speaks: bool = False
     stop_requests: list[str] = field(default_factory=list)
     # Answered when the settings in effect have been read back.
@@ -294,12 +294,12 @@ class Incident(MutableValue):
     fault: str
     state: str = "open"
     run: int | None = None
-    # The last attempt it struck.
+    # The newest attempt that it concerns.
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
     fingerprint: str = ""
-    # Furthest step of the run when it struck.
+    # Furthest step of the run at its last failure.
     step: int | None = None
     condition: str = "always"
     opened_at: float = 0.0
@@ -402,10 +402,10 @@ class State(MutableValue, kind="state"):
     silent_en_masse: list[str] = field(default_factory=list)
     # "rack r2" -> nodes
     domains_down: dict[str, list[str]] = field(default_factory=dict)
-    # Since when one of them is heard.
+    # Since when one of them sends heartbeats again.
     domains_back: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Hardware] = field(default_factory=dict)
-    # Name that is no node -> life of the last agent that asked to join under it in vain.
+    # Name that is no node -> instance of the last agent that was refused it.
     strangers: dict[str, str] = field(default_factory=dict)
     # By node.
     sources: dict[str, Source] = field(default_factory=dict)

@@ -26,7 +26,7 @@ WATCHED = (
     "spare",
     "active",
     "suspect",
-    # States of nodes that must be heard.
+    # States of nodes that must send heartbeats.
 )
 
 # What of a gang may change while it is watched: see `WatchedAttempt`.
@@ -39,7 +39,7 @@ class DerivedState:
     def __init__(self, state: State, cluster: ClusterSpec) -> None:
         """Nothing is known yet."""
         self._state, self._cluster = state, cluster
-        # A look at everything led to nothing, and so did all since then.
+        # A `Settle` led to nothing, and so did every input since.
         self.is_settled = False
         # None: to be worked out
         self._watch: WatchList | None = None
