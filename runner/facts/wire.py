@@ -1,10 +1,10 @@
-"""Messages as bytes: one JSON object a line, with version and kind. The only codec in the house.
+"""Messages as bytes: one JSON object a line, with version and kind. The only codec of Stoker.
 
-A value that travels is a `Value`, a `msgspec.Struct`; a message is a value with a `kind`. Rules that msgspec does not bring:
+A value that is sent or stored is a `Value`, a `msgspec.Struct`; a message is a value with a `kind`. Rules beyond msgspec's:
 
 - A field at an empty default (None, 0, "", (), ...) is left out. Every other default is written, so that a later release may
   choose another one without rewriting history. A default that a factory makes is always written.
-- NaN and infinities travel as the strings "NaN", "Infinity", "-Infinity" (bare NaN is not JSON). An attempt's id is text.
+- NaN and infinities travel as the strings "NaN", "Infinity", "-Infinity" (bare NaN is not JSON).
 - A field of type `object` holds messages, each with its own version and kind. `Any` is plain JSON.
 - An unknown field is ignored. An unknown kind, or bytes that are no message, raise WireError.
 
@@ -18,6 +18,7 @@ import math
 import typing
 from collections.abc import Callable, Mapping
 from functools import cache, lru_cache, partial
+from itertools import repeat
 from types import NoneType
 from typing import Any, TypeVar, dataclass_transform, get_args, get_origin
 
@@ -31,18 +32,18 @@ from runner.facts.ids import AttemptId
 VERSION = 1
 # Larger things travel by path and hash (decision 6). Chosen, not measured.
 MAX_MESSAGE_BYTES = 64 * 1024
-# Ids of attempts read from text that are kept. Chosen, not measured.
+# Parsed ids of attempts that are cached. Chosen, not measured.
 MAX_ATTEMPTS_REMEMBERED = 4096
 
 T = TypeVar("T")
-_BEGIN = b'{"v":1,"kind":"'
+_PREFIX = b'{"v":1,"kind":"'
 _FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
-_KINDS: dict[str, type] = {}
-_NAMES: dict[type, str] = {}
+_CLASSES: dict[str, type] = {}
+_KIND_OF: dict[type, str] = {}
 
 
 class _ValueType(StructMeta):
-    """Makes a class of values, and registers it where it has a kind.
+    """Makes a class of values, and registers its kind, if any.
 
     msgspec leaves a field out when it *is* its default, so a default that must be written becomes a factory's.
     """
@@ -55,7 +56,7 @@ class _ValueType(StructMeta):
         kind: str = "",
         **config: Any,
     ) -> type:
-        """Make the class; raise ValueError for a kind that another class has."""
+        """Make the class; raise ValueError if another class has the kind."""
         is_frozen = config.get(
             "frozen",
             all(base.__struct_config__.frozen for base in bases if isinstance(base, StructMeta)),
@@ -65,58 +66,52 @@ class _ValueType(StructMeta):
             default = namespace.get(field, NODEFAULT)
             if isinstance(default, type(msgspec.field())):
                 if default.default_factory is not NODEFAULT:
-                    namespace[field] = _always(default.default_factory)
+                    # msgspec takes `dict` and `list` for empty defaults, a `partial` for neither.
+                    factory = partial(default.default_factory)
+                    namespace[field] = msgspec.field(default_factory=factory)
             elif isinstance(default, float) and not default and is_frozen:
                 zeros.append((field, default))
             elif default is not NODEFAULT and (default or isinstance(default, float)):
-                namespace[field] = _always(partial(_same, default))
+                namespace[field] = msgspec.field(default_factory=repeat(default).__next__)
         if zeros:
-            namespace["__post_init__"] = _canonical(tuple(zeros))
+            assert not any(hasattr(base, "__post_init__") for base in bases), f"{name}: 0.0 twice"
+            namespace["__post_init__"] = _normalize(tuple(zeros))
         cls = super().__new__(
             mcs, name, bases, namespace, kw_only=True, omit_defaults=True, **config
         )
         if kind:
-            if kind in _KINDS:
-                raise ValueError(f"message kind {kind!r} is taken by {_KINDS[kind].__name__}")
-            _KINDS[kind] = cls
-            _NAMES[cls] = kind
+            if kind in _CLASSES:
+                raise ValueError(f"message kind {kind!r} is taken by {_CLASSES[kind].__name__}")
+            _CLASSES[kind] = cls
+            _KIND_OF[cls] = kind
         return cls
 
 
-def _same(value: T) -> T:
-    return value
+def _normalize(zeros: tuple[tuple[str, float], ...]) -> Callable[[Any], None]:
+    """Return a function that replaces every 0.0 of these fields by the default itself, which msgspec leaves out."""
 
-
-def _always(factory: Callable[[], Any]) -> Any:
-    # Msgspec knows `dict` and `list` as factories of empty defaults, but no function of ours.
-    return msgspec.field(default_factory=lambda: factory())
-
-
-def _canonical(zeros: tuple[tuple[str, float], ...]) -> Callable[[Any], None]:
-    """Return what puts a field's own 0.0 in place of an equal one, so that msgspec leaves it out."""
-
-    def finish(value: Any) -> None:
+    def normalize(value: Any) -> None:
         for name, zero in zeros:
             item = getattr(value, name)
             if item is not zero and item == zero and type(item) is float:
                 force_setattr(value, name, zero)
 
-    return finish
+    return normalize
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class Value(msgspec.Struct, metaclass=_ValueType, frozen=True):
-    """A frozen value that travels, alone or in another. `class X(Value, kind="x")` is a message."""
+    """A frozen value, sent or stored alone or in another. `class X(Value, kind="x")` is a message."""
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(msgspec.field,))
 class MutableValue(msgspec.Struct, metaclass=_ValueType, frozen=False):
-    """A value that its one owner changes: state that is kept in snapshots."""
+    """A value that its one owner changes: state, which snapshots hold."""
 
 
 def kind_of(fact: object) -> str:
     """Return the registered kind of a message."""
-    return _NAMES[type(fact)]
+    return _KIND_OF[type(fact)]
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -125,11 +120,13 @@ def kind_of(fact: object) -> str:
 def encode(fact: object) -> bytes:
     """Encode a registered message as one JSON line without the newline."""
     cls: type = type(fact)
-    begin = b'%b%b"' % (_BEGIN, _NAMES[cls].encode())
+    begin = b'%b%b"' % (_PREFIX, _KIND_OF[cls].encode())
     shell: Any = fact
     for name in _message_fields(cls):
-        shell = replace(shell, **{name: _each(getattr(fact, name), lambda each: Raw(encode(each)))})
-    body = _written(shell)
+        shell = replace(
+            shell, **{name: _map_messages(getattr(fact, name), lambda each: Raw(encode(each)))}
+        )
+    body = _encode_fast(shell)
     if body is None:
         return encode_message(to_message(fact))
     return begin + b"," + body[1:] if len(body) > 2 else begin + b"}"
@@ -143,23 +140,23 @@ def encode_message(plain: Mapping[str, Any]) -> bytes:
 def to_message(fact: object) -> dict[str, Any]:
     """Turn a registered message into a JSON-ready dict with `v` and `kind` first."""
     cls: type = type(fact)
-    plain = {"v": VERSION, "kind": _NAMES[cls], **to_plain(fact)}
+    plain = {"v": VERSION, "kind": _KIND_OF[cls], **to_plain(fact)}
     for name in _message_fields(cls):
         if name in plain:
-            plain[name] = _each(getattr(fact, name), to_message)
+            plain[name] = _map_messages(getattr(fact, name), to_message)
     return plain
 
 
 def to_plain(value: Any) -> Any:
-    """Turn values, ids, tuples and floats into what json can print; raise WireError for what is none of them."""
-    body = _written(value)
+    """Turn a value into plain JSON; raise WireError for a type that has no JSON."""
+    body = _encode_fast(value)
     if body is not None:
         return msgspec.json.decode(body)
-    return _printable(msgspec.to_builtins(value, enc_hook=_text_of, str_keys=True))
+    return _json_safe(msgspec.to_builtins(value, enc_hook=_encode_id, str_keys=True))
 
 
-def _written(value: Any) -> bytes | None:
-    """Return a value as JSON; None where it may hold text that is not Unicode, or a float that is no number: a null."""
+def _encode_fast(value: Any) -> bytes | None:
+    """Encode a value; None if it may hold surrogates, or a float that is not finite, which msgspec writes as null."""
     try:
         body = _ENCODER.encode(value)
     except UnicodeEncodeError:
@@ -167,24 +164,24 @@ def _written(value: Any) -> bytes | None:
     return None if b"null" in body else body
 
 
-def _printable(plain: Any) -> Any:
-    """Put text in place of what JSON has no way to write: NaN, infinities, and surrogates (in what a rank has written)."""
+def _json_safe(plain: Any) -> Any:
+    """Replace by text what JSON cannot hold: NaN, infinities, and the surrogates that a rank may write."""
     if isinstance(plain, float) and not math.isfinite(plain):
         return "NaN" if math.isnan(plain) else "Infinity" if plain > 0 else "-Infinity"
     if isinstance(plain, str):
         return plain.encode(errors="backslashreplace").decode()
     if isinstance(plain, dict):
-        return {_printable(key): _printable(item) for key, item in plain.items()}
-    return [_printable(item) for item in plain] if isinstance(plain, list | tuple) else plain
+        return {_json_safe(key): _json_safe(item) for key, item in plain.items()}
+    return [_json_safe(item) for item in plain] if isinstance(plain, list | tuple) else plain
 
 
-def _text_of(value: Any) -> str:
+def _encode_id(value: Any) -> str:
     if isinstance(value, AttemptId):
         return str(value)
     raise WireError(f"cannot put a {type(value).__name__} into a message: {value!r}")
 
 
-_ENCODER = msgspec.json.Encoder(enc_hook=_text_of)
+_ENCODER = msgspec.json.Encoder(enc_hook=_encode_id)
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -194,13 +191,13 @@ def decode(data: bytes | str, *, limit_bytes: int = MAX_MESSAGE_BYTES) -> Any:
     """Decode one line into its message; raise WireError for anything else."""
     if len(data) > limit_bytes:
         raise WireError(f"message of {len(data)} bytes; at most {limit_bytes} are read")
-    if isinstance(data, bytes) and data.startswith(_BEGIN):
-        kind = data[len(_BEGIN) : data.find(b'"', len(_BEGIN))].decode(errors="replace")
-        if kind in _KINDS:
+    if isinstance(data, bytes) and data.startswith(_PREFIX):
+        kind = data[len(_PREFIX) : data.find(b'"', len(_PREFIX))].decode(errors="replace")
+        if kind in _CLASSES:
             try:
-                return _decoder(_KINDS[kind]).decode(data)
+                return _decoder(_CLASSES[kind]).decode(data)
             except (ValueError, RecursionError):
-                # Read again below: what JSON has no way to write, and every error.
+                # Decoded again below, with floats that are not finite and with a better error.
                 pass
     try:
         plain = json.loads(data)
@@ -214,7 +211,7 @@ def from_message(plain: Any) -> Any:
     """Turn a dict made by `to_message` back into its message."""
     if not isinstance(plain, dict) or not isinstance(plain.get("kind"), str):
         raise WireError(f"a message is a JSON object with a kind, not {str(plain)[:80]!r}")
-    cls = _KINDS.get(plain["kind"])
+    cls = _CLASSES.get(plain["kind"])
     if cls is None:
         raise WireError(f"unknown message kind {plain['kind'][:80]!r}")
     return from_plain(cls, plain)
@@ -223,43 +220,43 @@ def from_message(plain: Any) -> Any:
 def from_plain(target: Any, plain: Any) -> Any:
     """Build `target` (a value's class or a type annotation) from plain JSON; raise WireError when it does not fit."""
     try:
-        return _converted(target, plain)
+        return _convert(target, plain)
     except (ValueError, OverflowError, RecursionError):
         pass
     try:
-        return _converted(target, _restored(target, plain))
+        return _convert(target, _with_floats(target, plain))
     except (ValueError, OverflowError, RecursionError) as error:
         raise WireError(
             f"{str(plain)[:80]!r} is no {getattr(target, '__name__', target)} ({error})"
         ) from error
 
 
-def _converted(target: Any, plain: Any) -> Any:
-    return msgspec.convert(plain, target, dec_hook=_read, str_keys=True)
+def _convert(target: Any, plain: Any) -> Any:
+    return msgspec.convert(plain, target, dec_hook=_decode_hook, str_keys=True)
 
 
 @cache
 def _decoder(cls: type) -> msgspec.json.Decoder[Any]:
-    return msgspec.json.Decoder(cls, dec_hook=_read)
+    return msgspec.json.Decoder(cls, dec_hook=_decode_hook)
 
 
-def _read(target: type, plain: Any) -> Any:
-    """Read what msgspec does not know by itself: ids, and messages in messages."""
+def _decode_hook(target: type, plain: Any) -> Any:
+    """Decode what msgspec does not know by itself: ids, and messages in messages."""
     if target is AttemptId:
-        return _parse_attempt(plain)
+        return _parse_id(plain)
     kind = plain.get("kind") if isinstance(plain, dict) and "v" in plain else None
-    return from_message(plain) if isinstance(kind, str) and kind in _KINDS else plain
+    return from_message(plain) if isinstance(kind, str) and kind in _CLASSES else plain
 
 
 @lru_cache(MAX_ATTEMPTS_REMEMBERED)
-def _parse_attempt(text: Any) -> AttemptId:
+def _parse_id(text: Any) -> AttemptId:
     if not isinstance(text, str):
         raise ValueError(f"expected an attempt id, got {str(text)[:80]!r}")
     return AttemptId.parse(text)
 
 
-def _restored(target: Any, plain: Any) -> Any:
-    """Put floats in place of "NaN" and infinities wherever `target` wants a float."""
+def _with_floats(target: Any, plain: Any) -> Any:
+    """Replace "NaN" and infinities by floats wherever `target` wants a float."""
     choices = get_args(target)
     if NoneType in choices:
         (target,) = (choice for choice in choices if choice is not NoneType)
@@ -268,17 +265,17 @@ def _restored(target: Any, plain: Any) -> Any:
         return _FLOATS.get(plain, plain) if target is float else plain
     if isinstance(plain, list):
         item = choices[0] if get_origin(target) in (tuple, list) else Any
-        return [_restored(item, each) for each in plain]
+        return [_with_floats(item, each) for each in plain]
     if not isinstance(plain, dict):
         return plain
     if isinstance(target, StructMeta):
         hints = _hints(target)
-        return {key: _restored(hints.get(key, Any), item) for key, item in plain.items()}
+        return {key: _with_floats(hints.get(key, Any), item) for key, item in plain.items()}
     item = choices[1] if len(choices) == 2 else Any
-    return {key: _restored(item, each) for key, each in plain.items()}
+    return {key: _with_floats(item, each) for key, each in plain.items()}
 
 
-# ---- what both need to know of a class ------------------------------------------------------------------------------
+# ---- fields of a class, for both ------------------------------------------------------------------------------------
 
 
 @cache
@@ -292,7 +289,7 @@ def _message_fields(cls: type) -> tuple[str, ...]:
     return tuple(name for name, hint in _hints(cls).items() if hint in (object, tuple[object, ...]))
 
 
-def _each(value: Any, write: Callable[[Any], Any]) -> Any:
+def _map_messages(value: Any, write: Callable[[Any], Any]) -> Any:
     if isinstance(value, tuple):
-        return tuple([_each(each, write) for each in value])
-    return write(value) if type(value) in _NAMES else value
+        return tuple([_map_messages(each, write) for each in value])
+    return write(value) if type(value) in _KIND_OF else value

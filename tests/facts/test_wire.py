@@ -35,7 +35,7 @@ from runner.facts.messages.records import (
 from runner.facts.messages.signals import Heartbeat, RankExited
 from runner.facts.wire import MutableValue, Value
 
-KINDS = dict(wire._KINDS)
+KINDS = dict(wire._CLASSES)
 JUNK: tuple[Any, ...] = (
     None,
     True,

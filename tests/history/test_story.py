@@ -214,12 +214,12 @@ def test_every_kind_of_input_and_record_has_words_or_is_silent_on_purpose() -> N
     }
     for name in inputs - {"JournalEntry"}:
         assert getattr(r, name) in phrases._INPUTS
-    for cls in wire._NAMES:
+    for cls in wire._KIND_OF:
         if cls.__module__ == r.__name__ and cls.__name__ not in silent | elsewhere | inputs:
             assert cls in phrases._RECORDS, f"{cls.__name__} has no words"
     volatile = {"Heartbeat"}
     for module in (s, q):
-        for cls in wire._NAMES:
+        for cls in wire._KIND_OF:
             if cls.__module__ == module.__name__ and cls.__name__ not in volatile | {"Answer"}:
                 assert cls in phrases._INPUTS, f"{cls.__name__} has no words"
 
@@ -286,7 +286,7 @@ def test_every_kind_of_record_and_input_that_a_person_may_ask_about_has_words() 
         kind.__name__ for kind in apply._APPLY if kind not in phrases._RECORDS and kind not in quiet
     ]
     assert missing == []
-    inputs = [kind for kind in wire._NAMES if issubclass(kind, q.Request | s.Signal)]
+    inputs = [kind for kind in wire._KIND_OF if issubclass(kind, q.Request | s.Signal)]
     unheard = [kind.__name__ for kind in inputs if kind not in phrases._INPUTS]
     assert unheard == ["Heartbeat"]
 

@@ -77,7 +77,7 @@ class PreloadPlan(Value):
 
 
 class Assignment(Value, kind="assignment"):
-    """What `node` is to run from now on. An assignment with an older epoch than one already seen is ignored.
+    """What `node` runs from now on. An assignment with an older epoch than one already seen is ignored.
 
     `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
     the one whose end is to be confirmed, even by an agent that never came to read its plan. `stacks_seconds` is what a dump of

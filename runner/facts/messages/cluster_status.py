@@ -17,15 +17,15 @@ from runner.facts.wire import Value
 
 
 class DrainStatus(Value):
-    """A node's way out of service."""
+    """A node that is being drained."""
 
-    # The state it will be in.
+    # The node's state afterwards.
     to: str
     since: float
     reason: str = ""
     # The node that takes its place; "": any that fits.
     spare: str = ""
-    # It goes then in any case.
+    # The node leaves at this time in any case.
     by_time: float | None = None
 
 
@@ -46,14 +46,14 @@ class NodeStatus(Value):
 
     node: str
     state: str
-    # When it came into this state.
+    # When the node entered this state.
     since: float | None = None
     hardware: str = ""
-    # Of this hardware, those that still count.
+    # Faults of this hardware that still count.
     offences: int = 0
     # The nearest failure domain it is in: "switch s1".
     domain: str = ""
-    # "rack r2": it was given up with that domain, and is not to blame.
+    # "rack r2": it was given up with that domain, and is not at fault.
     domain_down: str = ""
     leaving: DrainStatus | None = None
     slots: int = 0
@@ -67,9 +67,9 @@ class NodeStatus(Value):
     # Its warm process: "" (none), importing, ready, or why ranks are started without one.
     warm: str = ""
     warm_resident_bytes: int = 0
-    # Of Python and libraries in it.
+    # Versions of Python and of libraries in the warm process.
     warm_versions: Mapping[str, str] = field(default_factory=dict)
-    # Of its ranks' output, skipped in floods.
+    # Output of its ranks that was skipped in floods.
     log_bytes_skipped: int = 0
 
 
@@ -90,7 +90,7 @@ class IncidentStatus(Value):
     closed_at: float | None = None
     step: int | None = None
     steps_lost: int | None = None
-    # From lines of its ranks or of the kernel.
+    # The cause, from lines of its ranks or of the kernel.
     cause: Cause | None = None
     # The run goes on with it.
     watched: bool = False
@@ -117,7 +117,7 @@ class RunStatus(Value):
     # From the trainer's settings in effect, if reported.
     total_steps: int | None = None
     phase: str = ""
-    # Since the last step.
+    # Seconds since the last step.
     phase_seconds: float | None = None
     last: StepRecord | None = None
     # Newest last, at most 120.
@@ -125,20 +125,18 @@ class RunStatus(Value):
     first_loss: float | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     remedies: Mapping[str, float] = field(default_factory=dict)
-    # Of the attempt: the slowest rank in each phase.
+    # Phase -> the attempt's slowest rank in it.
     start: Mapping[str, StartPhase] = field(default_factory=dict)
-    # Newest intact one.
+    # The newest intact checkpoint.
     checkpoint_step: int | None = None
     ettr_ratio: float | None = None
-    # By cause, from the ledger.
+    # Cause -> seconds, from the ledger.
     lost_seconds: Mapping[str, float] = field(default_factory=dict)
     folder: str = ""
-    # Folder; empty: the run keeps its own.
+    # Folder of checkpoints; empty: the run saves on its own.
     checkpoints: str = ""
-    preload: tuple[
-        str, ...
-        # Modules that its ranks are forked with; empty: they are fresh processes.
-    ] = ()
+    # Modules that its ranks are forked with; empty: they are fresh processes.
+    preload: tuple[str, ...] = ()
     # "n3: torch 2.12.0, most have 2.13.0": nodes warm for this run with other versions than most.
     versions_apart: tuple[str, ...] = ()
     # "n2: why": the first node that started the current attempt's ranks as fresh processes although forked ones were
@@ -153,7 +151,7 @@ class ClusterStatus(Value, kind="view"):
     now: float
     # The supervisor's wall clock when it wrote this.
     wall: float
-    # Who leads: host:pid.
+    # The leader: host:pid.
     holder: str = ""
     journal_sequence: int = 0
     closing: bool = False
@@ -165,15 +163,15 @@ class ClusterStatus(Value, kind="view"):
     pool: SparesStatus | None = None
     # "rack r2" -> its nodes, which fell silent together.
     domains_down: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    # Quarantined, retired -> pieces of hardware.
+    # "quarantined", "retired" -> pieces of hardware.
     hardware_refused: Mapping[str, int] = field(default_factory=dict)
-    # Of all hardware, those that still count.
+    # Faults of all hardware that still count.
     offences: int = 0
     # "" or what is wrong with the store or fabric.
     store_note: str = ""
     # Nothing is signed: any process that reaches the store is obeyed.
     unsigned: bool = False
-    # Why -> messages that this supervisor passed over: unsigned, junk, uncounted, replayed, stranger.
+    # Reason -> messages that this supervisor refused: unsigned, junk, uncounted, replayed, stranger.
     refused_messages: Mapping[str, int] = field(default_factory=dict)
     metrics_port: int = 0
     decision_failures: int = 0
@@ -186,7 +184,7 @@ class ClusterStatus(Value, kind="view"):
 class StandbyStatus(Value, kind="standby_view"):
     """A supervisor that stands by: the register `view.standby.<holder>`, written about once a second."""
 
-    # Host:pid:start.
+    # host:pid:start.
     holder: str
     # Its wall clock when it wrote this.
     wall: float

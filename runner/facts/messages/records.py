@@ -88,13 +88,13 @@ NodeStateName = Literal[
     "checking",
     "spare",
     "active",
-    # Nothing certain is known.
+    # No heartbeat; nothing certain is known.
     "suspect",
     # Out of reach, or dead; not known to be bad.
     "lost",
     # Its hardware is bad, or may be: refused until an operator readmits it.
     "quarantined",
-    # Taken out by a person or a notice, until it is readmitted.
+    # Taken out by an operator or a notice, until it is readmitted.
     "repair",
     # Its agent ended on purpose.
     "left",
@@ -170,7 +170,7 @@ class HardwareJudged(Value, kind="hardware_judged"):
     hardware: str
     verdict: Literal["", "quarantined", "retired"]
     reason: str = ""
-    # A person; "" for Stoker.
+    # The operator; "" for Stoker.
     by: str = ""
 
 
@@ -205,7 +205,7 @@ class NodeChanged(Value, kind="node_changed"):
     incident: str | None = None
     held: bool = False
     ended: bool = False
-    # "rack r2": it is lost with that failure domain, and not to blame.
+    # "rack r2": lost with that failure domain, and not at fault.
     domain: str = ""
 
 
@@ -271,7 +271,7 @@ class RunAdmitted(Value, kind="run_admitted"):
 
     run: int
     spec: RunSpec
-    # Whose ranks they are; "": the agents'.
+    # The user of its ranks; "": the agents' own.
     user: str = ""
 
 
@@ -416,7 +416,7 @@ class IncidentOpened(Value, kind="incident_opened"):
     detected_after_seconds: float | None = None
     # The run goes on: the incident is reported and followed, and governs nothing.
     watched: bool = False
-    # The first step that was not as it should be.
+    # The first abnormal step.
     onset: int | None = None
 
 
@@ -439,10 +439,8 @@ class IncidentDiagnosed(Value, kind="incident_diagnosed"):
 
     incident: str
     cause: Cause
-    matches: tuple[
-        Match, ...
-        # That came with it, to be judged again with what other nodes find.
-    ] = ()
+    # The lines it was judged by, to be judged again with what other nodes find.
+    matches: tuple[Match, ...] = ()
 
 
 class EvidenceRecorded(Value, kind="lines_kept"):
@@ -450,7 +448,7 @@ class EvidenceRecorded(Value, kind="lines_kept"):
 
     attempt: AttemptId
     matches: tuple[Match, ...]
-    # That a rank of their node had done by then.
+    # The last step of their node's ranks by then.
     step: int | None = None
     # Some name hardware: they are judged then if the gang still lives.
     judge_at: float | None = None
@@ -500,13 +498,13 @@ class RequestRecorded(Value, kind="request_noted"):
     """An operator's request and its state; publishing the answer is the effect of this record."""
 
     id: str
-    # Its kind.
+    # The request's kind.
     request: str
     by: str
     state: RequestStateName
     message: str = ""
     run: int | None = None
-    # Whom it is about.
+    # The node it is about.
     node: str = ""
 
 

@@ -25,9 +25,9 @@ class Signal(Value):
 
     node: str
     incarnation: int
-    # Within the incarnation, from 1; 0: not counted.
+    # Counts from 1 within the incarnation; 0: not counted.
     sequence: int = 0
-    # Of the agent: two agents of one name, or of one folder copied, differ.
+    # The instance of the agent: two agents of one name, or of one folder copied, differ.
     life: str = ""
 
 
@@ -76,7 +76,7 @@ class RankCompute(Value):
 
 
 class RankBlocked(Value):
-    """A rank with a thread in state D (it waits in the kernel, for a disk, a file system or a driver) at every look for so long."""
+    """A rank with a thread in state D (it waits in the kernel, for a disk, a file system or a driver) at every check."""
 
     rank: int
     seconds: float
@@ -104,9 +104,9 @@ class Heartbeat(Signal, kind="heartbeat"):
     epoch: int = 0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
-    # State T for `stopped_seconds` or longer.
+    # Ranks in state T for `stopped_seconds` or longer.
     ranks_stopped: tuple[int, ...] = ()
-    # Looked for only while no rank here makes a step.
+    # Measured only while no rank here makes a step.
     ranks_blocked: tuple[RankBlocked, ...] = ()
     # Rank -> phase (start, step, evaluate, checkpoint).
     phases: Mapping[str, str] = field(default_factory=dict)
@@ -115,19 +115,19 @@ class Heartbeat(Signal, kind="heartbeat"):
     last_step: int | None = None
     # Ranks that report no steps: the steps in their output, in its order.
     read_steps: tuple[StepRecord, ...] = ()
-    # Of this gang's output, skipped in floods.
+    # Output of this gang that was skipped in floods.
     log_bytes_skipped: int = 0
     # Ranks that report no steps: how often one of them was seen to have written to its output since the launch.
     writes: int = 0
-    # From the first of these writes to the last.
+    # Seconds from the first of these writes to the last.
     writing_seconds: float = 0.0
-    # Between two of them.
+    # The longest pause between two of them.
     longest_quiet_seconds: float = 0.0
-    # Now and then; empty: not due, or no step since.
+    # Sent now and then; empty: not due, or no step since.
     computed: tuple[RankCompute, ...] = ()
-    # Now and then.
+    # Sent now and then.
     holdings: tuple[RankResources, ...] = ()
-    # That the node could still give when `holdings` were taken; 0: not known.
+    # Memory that was free on the node when `holdings` were measured; 0: not known.
     memory_free_bytes: int = 0
     agent_resident_bytes: int = 0
     # The slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on.
