@@ -1,4 +1,4 @@
-"""`stoker check`: the health checks of this machine. They are a program of their own; this starts it and shows what it says."""
+"""`stoker check`: runs the program with the health checks of this machine, and shows its results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from runner.cli.options import examples, json_option
 from runner.errors import StokerError, UserError
 
 PROGRAM = (sys.executable, "-P", "-m", "healthchecks")
-# the program's own code for arguments it does not take; then it printed nothing
+# The program's exit code for arguments that it refuses; it prints no result then.
 REFUSED = 64
-# of the longest check's name
+# Of the longest check's name.
 NAME_WIDTH = 13
 LAST_WORDS_BYTES = 2000
 
@@ -55,7 +55,7 @@ LAST_WORDS_BYTES = 2000
 def check(*, as_json: bool, **asked: Any) -> None:
     """Check this machine: disk, memory, clock, loopback, limits of processes, kernel log.
 
-    PASS needs every required check to pass; a check that could not tell is UNKNOWN, and that is not healthy (exit code 4).
+    PASS needs every required check to pass; a check without a result is UNKNOWN, which is not healthy (exit code 4).
     """
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(
@@ -95,13 +95,15 @@ def _arguments(
 
 
 def _follow(lines: IO[str], *, as_json: bool) -> list[dict[str, Any]]:
-    """Read what the program says as it says it; show a row for each check that ended."""
+    """Read results as they arrive; show a row for each check that ended."""
     found: list[dict[str, Any]] = []
     for line in lines:
         try:
             one: dict[str, Any] = json.loads(line)
         except ValueError as error:
-            raise StokerError(f"the health checks said what is no JSON: {line[:200]!r}") from error
+            raise StokerError(
+                f"the health checks printed a line that is not JSON: {line[:200]!r}"
+            ) from error
         found.append(one)
         if one["kind"] == "check" and not as_json:
             if len(found) == 1:
@@ -117,21 +119,21 @@ def _row(name: str, outcome: str, time: str, why: str) -> str:
 
 
 def _total(found: Sequence[dict[str, Any]], code: int, errors: IO[bytes]) -> dict[str, Any]:
-    """Return the program's last line. Raises UserError when it refused its arguments, StokerError when it did not get so far."""
+    """Return the program's summary. Raises UserError if it refused its arguments, StokerError if it printed no summary."""
     errors.seek(0)
-    words = errors.read()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
+    text = errors.read()[-LAST_WORDS_BYTES:].decode(errors="replace").strip()
     if code == REFUSED:
-        raise UserError(words.removeprefix("healthchecks: "))
+        raise UserError(text.removeprefix("healthchecks: "))
     if not found or found[-1]["kind"] != "overall":
         raise StokerError(
-            f"the health checks ended with {code} before they had summed up: {words or 'no word'}"
+            f"the health checks ended with {code} before their summary: {text or 'no output'}"
         )
     return found[-1]
 
 
 def _summary(total: dict[str, Any]) -> str:
     text = f"{total['outcome']}; required: {', '.join(total['required'])}"
-    for key, words in (("failed", "failed"), ("unknown", "unknown"), ("left_out", "not asked for")):
+    for key, label in (("failed", "failed"), ("unknown", "unknown"), ("left_out", "not asked for")):
         if total[key]:
-            text += f"; {words}: {', '.join(total[key])}"
+            text += f"; {label}: {', '.join(total[key])}"
     return text

@@ -1,4 +1,4 @@
-"""Which cluster is meant, and who leads it. A cluster's folder holds its store, so that one path says it all."""
+"""Which cluster a command is about, and which supervisor holds its lease."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from runner.store.protocol import Store
 from runner.store.registry import exists, open_store
 
 CLUSTER_FILE = "cluster.yaml"
-# where clusters without a file of their own keep their state, in the working directory
+# In the working directory: the state of clusters without a file of their own.
 STATES_FOLDER = ".stoker"
 SPEC = CLUSTER_NAME
-# states of runs that go on
+# States of runs that have not ended.
 LIVE_STATES = ("active", "waiting")
 
 
 class NoLeader(TemporaryError):
-    """There is no supervisor to ask."""
+    """No supervisor holds the cluster's lease."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """Who leads a cluster, as far as can be told from here."""
+    """The holder of a cluster's lease, as seen from this machine."""
 
-    # host:pid:start; "" for nobody
+    # host:pid:start; "": the lease is free.
     holder: str = ""
     alive: bool = False
 
@@ -44,8 +44,8 @@ class Leader:
 def find_cluster(where: str | None) -> ClusterSpec:
     """Return the cluster meant by `--cluster`: a file, a state folder, or the name of one in `.stoker`.
 
-    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one that is led, if there are
-    several). Its token file is settled: "" stands for a cluster that goes unsigned. Raises UserError with the choices.
+    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one with a supervisor, if there
+    are several). Its token file is settled: "" means that the cluster does not sign. Raises UserError with the choices.
     """
     return settle_token(_found(where))
 
@@ -63,27 +63,27 @@ def _found(where: str | None) -> ClusterSpec:
     if not made:
         raise UserError(
             f"no cluster here: {Path.cwd()} has neither {CLUSTER_FILE} nor a cluster in {STATES_FOLDER}; "
-            "start one with `stoker run RUN.yaml`, or say where with --cluster"
+            "start one with `stoker run RUN.yaml`, or name one with --cluster"
         )
     names = ", ".join(spec.name for spec in made)
-    raise UserError(f"several clusters in {STATES_FOLDER}: {names}; say which with --cluster NAME")
+    raise UserError(f"several clusters in {STATES_FOLDER}: {names}; choose one with --cluster NAME")
 
 
 def cluster_for_run(where: str | None, run: RunSpec, *, spares: int | None) -> ClusterSpec:
-    """Return the cluster a run is started on; without any, one is made up that fits the run and `spares`."""
+    """Return the cluster to start a run on; without any, make one that fits the run and `spares`."""
     if where is not None or Path(CLUSTER_FILE).is_file():
         if spares is not None:
             raise UserError(
-                f"--spares: {where or CLUSTER_FILE} says how many spares there are; change `local.spares` there"
+                f"--spares: {where or CLUSTER_FILE} sets the number of spares; change `local.spares` there"
             )
         return find_cluster(where)
     return make_cluster(Path(STATES_FOLDER) / run.name, run, spares=spares or 0)
 
 
 def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
-    """Make up a cluster of local nodes that fits `run`, and keep it in its state folder.
+    """Make a cluster of local nodes that fits `run`, and write it into its state folder.
 
-    One that is led already stays as it is: its nodes are known to its supervisor.
+    A cluster with a supervisor stays as it is: the supervisor knows its nodes.
     """
     state = state.absolute()
     if (state / SPEC).exists():
@@ -97,9 +97,9 @@ def make_cluster(state: Path, run: RunSpec, *, spares: int) -> ClusterSpec:
 
 
 def with_token(cluster: ClusterSpec) -> ClusterSpec:
-    """Return a cluster that is about to be led, its token file settled; a new one that lives on this machine alone gets a token.
+    """Return the cluster with its token file settled, before a supervisor starts; a new cluster of one machine gets a token.
 
-    One that has a journal and no token stays as it is: agents of an older release do not sign.
+    One that has a journal and no token stays unsigned: agents of an older release do not sign.
     """
     if cluster.local.nodes > 0 and not cluster.store.address and _is_new(cluster):
         token_file = cluster.token_file or default_token_file(cluster.state)
@@ -120,7 +120,7 @@ def _is_new(cluster: ClusterSpec) -> bool:
 
 
 def write_spec(cluster: ClusterSpec) -> None:
-    """Write the cluster into its state folder, for its agents and for whoever looks; raise UserError when it cannot be."""
+    """Write the cluster into its state folder, for its agents and for commands; raise UserError if that fails."""
     state = Path(cluster.state)
     scratch = state / f"{SPEC}.part"
     try:
@@ -134,30 +134,30 @@ def write_spec(cluster: ClusterSpec) -> None:
 
 
 def local_clusters() -> list[ClusterSpec]:
-    """Return the clusters that have their state in the working directory, by name."""
+    """Return the clusters whose state is in the working directory, by name."""
     return [_read_spec(path.parent) for path in sorted(Path(STATES_FOLDER).glob(f"*/{SPEC}"))]
 
 
 @contextmanager
 def store_of(cluster: ClusterSpec, *, create: bool = False) -> Iterator[Store]:
-    """Open the cluster's store; raise UserError when it was never started."""
+    """Open the cluster's store; raise UserError if the cluster was never started."""
     with closing(open_store(cluster, create=create)) as store:
         yield store
 
 
 def require_status(store: Store, cluster: ClusterSpec) -> ClusterStatus:
-    """Return the View; raise UserError when nobody has published one."""
+    """Return the published status; raise UserError if there is none."""
     view = read_status(store)
     if view is None:
         raise UserError(
-            f"cluster {cluster.name!r} has nothing to show yet: no supervisor has published a View in {cluster.state}; "
+            f"cluster {cluster.name!r} has no status yet: no supervisor has published one in {cluster.state}; "
             "start one with `stoker supervise`, or wait a second if one is starting"
         )
     return view
 
 
 def leader_of(store: Store) -> Leader:
-    """Say who leads; a holder that died on this machine does not count as alive, however long its lease still runs."""
+    """Return the lease's holder; one that died on this machine is not alive, even before its lease expires."""
     current = store.lease_holder(LEASE)
     if current is None:
         return Leader()
@@ -168,24 +168,24 @@ def leader_of(store: Store) -> Leader:
 
 
 def require_leader(store: Store, cluster: ClusterSpec) -> Leader:
-    """Return who leads; raise NoLeader otherwise."""
+    """Return the lease's holder; raise NoLeader if there is none alive."""
     leader = leader_of(store)
     if leader.alive:
         return leader
     last = f"; the last one was {leader.holder}" if leader.holder else ""
     raise NoLeader(
-        f"no supervisor leads cluster {cluster.name!r} ({cluster.state}){last}: nobody would act on this; "
+        f"no supervisor holds the lease of cluster {cluster.name!r} ({cluster.state}){last}, so nothing would act on this; "
         "start one with `stoker supervise`"
     )
 
 
 def status_age_seconds(view: ClusterStatus) -> float:
-    """Return how old a View is, by this machine's wall clock."""
+    """Return the age of a status, by this machine's wall clock."""
     return max(0.0, time.time() - view.wall)
 
 
 def pick_run(view: ClusterStatus, name: str | None) -> RunStatus:
-    """Return the run that `name` (or number) means; the newest of that name. Without one: the only live run, or the only run."""
+    """Return the newest run of that name, or with that number; without a name the only live run, or the only run."""
     if name is not None:
         for run in reversed(view.runs):
             if name in (run.name, str(run.run)):
@@ -234,16 +234,14 @@ def _read_spec(state: Path) -> ClusterSpec:
     try:
         spec = wire.decode(path.read_bytes())
     except (OSError, WireError) as error:
-        raise UserError(
-            f"{path} cannot be read ({error}); remove {state} to start afresh"
-        ) from error
+        raise UserError(f"{path} cannot be read ({error}); remove {state} to start over") from error
     if not isinstance(spec, ClusterSpec):
         raise UserError(f"{path} holds a {type(spec).__name__}, not a cluster; remove {state}")
     return spec
 
 
 def has_leader(spec: ClusterSpec) -> bool:
-    """Whether a supervisor leads the cluster, as far as can be told from here."""
+    """Whether a living supervisor holds the cluster's lease, as seen from this machine."""
     if not exists(spec):
         return False
     with store_of(spec) as store:

@@ -1,4 +1,4 @@
-"""Commands that stay: a supervisor, an agent, the metrics page. Heavy imports happen only when one of them runs."""
+"""Commands that run until they are stopped: a supervisor, an agent, the metrics page."""
 
 from __future__ import annotations
 
@@ -25,33 +25,33 @@ _NODE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,59}")
 @click.command(
     epilog=examples(
         "stoker supervise --cluster cluster.yaml",
-        "stoker supervise        # lead this folder's cluster again after a crash",
-        "stoker supervise --standby --cluster cluster.yaml    # lead as soon as nobody else does",
+        "stoker supervise        # restart the supervisor of this folder's cluster after a crash",
+        "stoker supervise --standby --cluster cluster.yaml    # take over when the supervisor dies",
     )
 )
 @click.option(
     "--standby",
     is_flag=True,
-    help="Wait while another supervisor leads, following what it does, and take over when it dies.",
+    help="Wait while another supervisor leads, applying its journal, and take over when it dies.",
 )
 @click.option(
     "--volatile-store",
     is_flag=True,
-    help="Lead even by a Redis server that may forget what it acknowledged (`stoker store doctor` says why).",
+    help="Accept a Redis server that may lose acknowledged writes (see `stoker store doctor`).",
 )
 @cluster_option
 def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None:
     """Supervise a cluster until `stoker shutdown`: start its agents, watch its runs, repair faults.
 
-    Only one supervisor leads a cluster. When it dies, agents and ranks go on; the next one takes over where it was. With
-    --standby, on this machine or another that reaches the store, that is at most `lease_seconds` later. A standby ends by Ctrl-C,
-    and with the cluster's shutdown.
+    Only one supervisor leads a cluster. When it dies, agents and ranks go on, and the next one continues from the journal. A
+    --standby, on this or another machine that reaches the store, takes over within `lease_seconds`. It ends by Ctrl-C, or when
+    the cluster shuts down.
     """
     from runner.serve.metrics import serving_metrics
     from runner.supervisor.main import run
 
     cluster = with_token(find_cluster(where))
-    # it is there for when others fail, also when the store is back before them
+    # A standby waits for a store that is still starting.
     if standby:
         open_store_in_time(cluster, output.print_note).close()
     with store_of(cluster, create=True) as store:
@@ -66,17 +66,17 @@ def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None
 
 @click.command(
     epilog=examples(
-        "stoker agent --cluster cluster.yaml --node n3    on the machine that is to be n3",
+        "stoker agent --cluster cluster.yaml --node n3    on the machine that becomes n3",
         "stoker agent --cluster STATE --node n3 --slots 8",
     )
 )
 @click.option("--node", required=True, help="Name of the node.")
 @click.option(
-    "--slots", type=click.IntRange(min=1), help="Ranks it can hold; default: as the cluster says."
+    "--slots", type=click.IntRange(min=1), help="Ranks it can hold; default: the cluster's setting."
 )
 @click.option(
     "--address",
-    help="Where other nodes reach it; default: this machine's address on the way to the store.",
+    help="Address for other nodes; default: this machine's address on the route to the store.",
 )
 @click.option(
     "--folder",
@@ -89,15 +89,15 @@ def agent(
 ) -> None:
     """Run one node's agent until SIGTERM, or until the cluster shuts down.
 
-    Supervisors start the agents of local nodes by themselves; this is for nodes that are other machines. All it needs there is
-    cluster.yaml and the files that it names: the cluster's token, and the store's password.
+    Supervisors start the agents of local nodes by themselves; this is for nodes on other machines. It needs only cluster.yaml
+    there, and the files that it names: the cluster's token, and the store's password.
     """
     from runner.agent.__main__ import main as run_agent
     from runner.atomic_files import write_atomically
 
     check_node_name(node)
     cluster = find_cluster(where)
-    # a token that is missing is said before anything is started
+    # Raises for a missing token before anything starts.
     signer_of(cluster)
     folder = (folder or Path(cluster.state) / "nodes" / node).absolute()
     try:
@@ -105,7 +105,7 @@ def agent(
         write_atomically(folder / SPEC, wire.encode(cluster).decode())
     except OSError as error:
         raise UserError(
-            f"--folder {folder} cannot be written ({error.strerror}); name another on a local disk"
+            f"--folder {folder} cannot be written ({error.strerror}); choose another on a local disk"
         ) from error
     arguments = ["--cluster", str(folder / SPEC), "--node", node, "--folder", str(folder)]
     arguments += ["--address", address or address_towards(cluster.store.address)]
@@ -115,15 +115,15 @@ def agent(
 
 
 def check_node_name(node: str) -> None:
-    """Raise UserError for a name that would not do as a folder's and a register's."""
+    """Raise UserError for a node name that is not usable in paths and registers."""
     if not _NODE.fullmatch(node):
         raise UserError(
-            f"--node: {node!r} will not do; give 1 to 60 letters, digits, -, _ and ., not beginning with a dot"
+            f"--node: {node!r} is not a valid name; use 1 to 60 letters, digits, -, _ and ., not starting with a dot"
         )
 
 
 def address_towards(store: str) -> str:
-    """Return this machine's address on the way to HOST:PORT; its own loopback for a store that is a file here."""
+    """Return this machine's address on the route to HOST:PORT; the loopback for a store in local files."""
     if not store:
         return "127.0.0.1"
     host, _, port = store.rpartition(":")
@@ -137,7 +137,7 @@ def address_towards(store: str) -> str:
             return str(probe.getsockname()[0])
     except (OSError, ValueError) as error:
         raise UserError(
-            f"--address: no way from here to the store {store} ({error}); say where other nodes reach this one"
+            f"--address: no route to the store {store} ({error}); give the address at which other nodes reach this machine"
         ) from error
 
 
@@ -152,7 +152,7 @@ def address_towards(store: str) -> str:
 def metrics(*, port: int | None, where: str | None) -> None:
     """Print the cluster's metrics in Prometheus' text format, or serve them.
 
-    They are read from the store, never from the supervisor: this works, and says how old they are, when it is dead.
+    They are read from the store, not from the supervisor: with a dead supervisor they are served with their age.
     """
     from runner.serve.metrics import MetricsServer, metrics_of
 

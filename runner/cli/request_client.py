@@ -1,4 +1,4 @@
-"""Asking: a request goes into the store, the supervisor's answer comes back as a register."""
+"""Requests of people: appended to the store; the supervisor's answer comes back as a register."""
 
 from __future__ import annotations
 
@@ -18,41 +18,41 @@ from runner.facts.store_names import REQUESTS, answer_register
 from runner.signer import signer_of
 from runner.store.protocol import Store
 
-# how often a waiting client looks whether anybody still leads
+# Between two checks whether a supervisor still holds the lease.
 LOOK_SECONDS = 2.0
 
 
 class NoAnswer(TemporaryError):
-    """The supervisor did not answer in time; the request stands and may still be done."""
+    """The supervisor did not answer in time; it may still carry the request out."""
 
 
 def new_request_id() -> str:
-    """Make an id: whoever sends the same id twice has asked once."""
+    """Make an id; the same id sent twice is one request."""
     return f"q-{uuid.uuid4().hex[:12]}"
 
 
 def requester() -> str:
-    """Name the person for the logbook."""
+    """Return the user's name, for the journal."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):
-        # a user id without a name, as in containers
+        # A user id without a name, as in containers.
         return "unknown"
 
 
 def submitting_user() -> str:
-    """Name the user whose ranks will be started: who we are to the kernel, whatever the environment says; "" without a name."""
+    """Return the name of this process's effective user, who will own the ranks; "" without a name."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
-        # a user id without a name, as in containers
+        # A user id without a name, as in containers.
         return ""
 
 
 def send(store: Store, cluster: ClusterSpec, request: Request) -> None:
-    """Hand a request in, signed; raise NoLeader when it would lie there until somebody starts a supervisor one day.
+    """Append a request, signed; raise NoLeader if no supervisor would read it.
 
-    Raises UserError when the cluster's token cannot be read: who may not read it may not ask for anything.
+    Raises UserError if the cluster's token cannot be read: only its readers may make requests.
     """
     require_leader(store, cluster)
     store.append(REQUESTS, signer_of(cluster).sign(REQUESTS, wire.encode(request)))
@@ -66,7 +66,7 @@ def ask(
     timeout_seconds: float,
     on_accepted: Callable[[Answer], None] = lambda answer: None,
 ) -> Answer:
-    """Hand a request in and wait until it is done, refused or failed; `on_accepted` hears that it was accepted.
+    """Send a request and wait until it is done, refused or failed; `on_accepted` gets the answer that accepts it.
 
     Raises NoLeader and NoAnswer.
     """
@@ -84,7 +84,7 @@ def await_answer(
     timeout_seconds: float,
     on_accepted: Callable[[Answer], None] = lambda answer: None,
 ) -> Answer:
-    """Wait for the last word on a request that was handed in."""
+    """Wait for the final answer to a request that was sent."""
     name, version, accepted = answer_register(request_id), 0, ""
     deadline = time.monotonic() + timeout_seconds
     while (left := deadline - time.monotonic()) > 0:
@@ -101,8 +101,10 @@ def await_answer(
                 on_accepted(answer)
         elif left > LOOK_SECONDS:
             require_leader(store, cluster)
-    stands = f"it was accepted ({accepted}) and goes on" if accepted else "it was not taken up yet"
+    progress = (
+        f"it was accepted ({accepted}) and continues" if accepted else "it was not accepted yet"
+    )
     raise NoAnswer(
-        f"request {request_id} was not answered within {timeout_seconds:g} s: {stands}; "
+        f"request {request_id} was not answered within {timeout_seconds:g} s: {progress}; "
         "see `stoker status`, or wait longer with --timeout"
     )

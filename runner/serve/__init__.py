@@ -1,5 +1,5 @@
-"""Serve: what others read of a cluster over the network. It reads the View and the journal, and writes requests only.
+"""What a cluster serves over the network. It reads the published status and the store, and writes nothing.
 
-Nothing here touches the supervisor's memory: the same pages come from a process of their own, and go on when the supervisor
-is dead, saying how old what they show is.
+Nothing here touches the supervisor's memory: a process of its own can serve the same pages, with their age, after the
+supervisor died.
 """

@@ -1,6 +1,6 @@
-"""Families of metrics: what is said of the cluster, its store, nodes, runs and incidents, each under a name with its unit.
+"""Families of metrics of the cluster, its store, nodes, runs and incidents; each name has its unit.
 
-Of nodes only what they are is said (`stoker_node_state` has one row a node), so that thousands of them can be scraped.
+`stoker_node_state` has one row a node, for its present state only, so that fleets of thousands can be scraped.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VERDICTS = ("quarantined", "retired")
 
 Row = tuple[Sequence[str], float | None]
 
-# Name, help, labels and value of what is said of each run. The names carry Prometheus' units.
+# Of each run: name, help and value.
 _RUN_GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = (
     ("stoker_run_step", "Last finished step of the newest attempt.", lambda r: r.step),
     ("stoker_run_best_step", "Furthest step any attempt reached.", lambda r: r.best_step),
@@ -98,33 +98,40 @@ def counter(name: str, text: str, labels: Sequence[str], rows: Sequence[Row]) ->
     return family
 
 
-def leadership(beside: StoreStatus) -> Iterator[Metric]:
-    """Say what the store itself tells: who may write, who would take over, and how long the journal is."""
-    left = beside.lease_left_seconds
-    text = "Time until the supervisor's lease runs out unless it is renewed; 0: nobody leads."
-    yield gauge("stoker_lease_left_seconds", text, (), [((), left or 0.0)])
-    token = beside.lease_token or None
-    yield gauge(
-        "stoker_lease_token", "Number of the lease; each leader's is higher.", (), [((), token)]
+def store(status: StoreStatus) -> Iterator[Metric]:
+    """Yield what the store itself knows: lease, standbys, length of the journal."""
+    left = status.lease_left_seconds
+    text = (
+        "Time until the supervisor's lease runs out unless it is renewed; 0: no supervisor leads."
     )
-    text = "Supervisors that stand by."
-    yield gauge("stoker_standby_supervisors", text, (), [((), beside.num_standbys)])
+    yield gauge("stoker_lease_left_seconds", text, (), [((), left or 0.0)])
+    token = status.lease_token or None
+    yield gauge(
+        "stoker_lease_token", "Number of the lease; it rises with each holder.", (), [((), token)]
+    )
+    text = "Standby supervisors."
+    yield gauge("stoker_standby_supervisors", text, (), [((), status.num_standbys)])
     entries = [
-        (("store",), float(beside.journal_stored)),
-        (("files",), float(beside.journal_archived)),
+        (("store",), float(status.journal_stored)),
+        (("files",), float(status.journal_archived)),
     ]
-    text = "Entries of the journal, by where they are kept."
+    text = "Entries of the journal, by place."
     yield gauge("stoker_journal_kept_entries", text, ("where",), entries)
 
 
 def cluster(view: ClusterStatus) -> Iterator[Metric]:
-    """Say who leads, how old the View is, and what the supervisor costs."""
+    """Yield the lease holder, the age of the status, and what the supervisor costs."""
     info = ("cluster", "holder")
     yield gauge(
-        "stoker_cluster_info", "Who leads which cluster.", info, [((view.cluster, view.holder), 1)]
+        "stoker_cluster_info",
+        "The cluster and its supervisor.",
+        info,
+        [((view.cluster, view.holder), 1)],
     )
     age = max(0.0, time.time() - view.wall)
-    yield gauge("stoker_view_age_seconds", "Age of what these metrics show.", (), [((), age)])
+    yield gauge(
+        "stoker_view_age_seconds", "Age of the status behind these metrics.", (), [((), age)]
+    )
     yield counter(
         "stoker_journal_entries", "Entries in the journal.", (), [((), view.journal_sequence)]
     )
@@ -142,26 +149,32 @@ def cluster(view: ClusterStatus) -> Iterator[Metric]:
     text = "1: the cluster shuts down, or has shut down in order."
     yield gauge("stoker_closing", text, (), [((), float(view.closing))])
     unsigned = float(view.unsigned)
-    yield gauge("stoker_unsigned", "1: whoever reaches the store is obeyed.", (), [((), unsigned)])
+    yield gauge("stoker_unsigned", "1: messages are not signed.", (), [((), unsigned)])
     refused = [((why,), float(count)) for why, count in view.refused_messages.items()]
-    text = "Messages that were not obeyed, by why."
+    text = "Refused messages, by reason."
     yield counter("stoker_refused_messages", text, ("reason",), refused)
     events = [((name,), float(count)) for name, count in view.counters.items()]
-    yield counter("stoker_events", "What the controller counted, by its name.", ("event",), events)
+    yield counter(
+        "stoker_events", "Events that the controller counted, by name.", ("event",), events
+    )
 
 
 def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
-    """Say of each node what it is, when it was heard, and what its processes take."""
+    """Yield each node's state, last heartbeat, and memory of its processes."""
     counts = Counter(node.state for node in nodes)
     by_state = [((state,), float(counts[state])) for state in NODE_STATES]
     yield gauge("stoker_nodes", "Nodes by state.", ("state",), by_state)
     states = [((n.node, n.state), 1.0) for n in nodes]
-    yield gauge("stoker_node_state", "1, with the state a node is in.", ("node", "state"), states)
+    yield gauge(
+        "stoker_node_state", "1, labelled with the node's state.", ("node", "state"), states
+    )
     leaving = sum(node.leaving is not None for node in nodes)
-    text = "Nodes that are to leave service at a checkpoint."
+    text = "Nodes that leave service at the next checkpoint."
     yield gauge("stoker_leaving_nodes", text, (), [((), leaving)])
     heard = [((n.node,), n.heard_seconds_ago) for n in nodes]
-    yield gauge("stoker_node_heard_age_seconds", "Time since a node's last sign.", ("node",), heard)
+    yield gauge(
+        "stoker_node_heard_age_seconds", "Time since a node's last heartbeat.", ("node",), heard
+    )
     ranks = [((n.node,), float(len(n.ranks_alive))) for n in nodes]
     yield gauge("stoker_node_ranks", "Ranks alive on a node.", ("node",), ranks)
     memory = [((n.node,), n.agent_resident_bytes or None) for n in nodes]
@@ -175,9 +188,9 @@ def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
 
 
 def hardware(view: ClusterStatus) -> Iterator[Metric]:
-    """Say how the spares stand, what hardware is refused, and which failure domains are down."""
+    """Yield the spares, refused hardware, and failure domains that are down."""
     spares = sum(node.state == "spare" for node in view.nodes)
-    yield gauge("stoker_spare_nodes", "Nodes that stand by.", (), [((), spares)])
+    yield gauge("stoker_spare_nodes", "Spare nodes.", (), [((), spares)])
     if view.pool is not None:
         text = "Spares that are enough in 99 % of all cases."
         yield gauge("stoker_recommended_spares", text, (), [((), view.pool.recommended)])
@@ -211,7 +224,7 @@ def runs(runs: Sequence[RunStatus]) -> Iterator[Metric]:
 
 
 def incidents(view: ClusterStatus) -> Iterator[Metric]:
-    """Count incidents, and say where the newest stand."""
+    """Yield counts of incidents, and the states of the newest."""
     prefix = "incidents_"
     opened = [
         ((name.removeprefix(prefix),), float(count))

@@ -1,4 +1,4 @@
-"""Metrics: the View as Prometheus text, served over HTTP."""
+"""The published status as Prometheus text, served over HTTP."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from runner.serve.metric_families import gauge
 from runner.serve.status_reader import StoreStatus, read_status, read_store_status
 from runner.store.protocol import Store
 
-# how long closing may take; chosen, not measured
+# Until a closed server ends. Chosen, not measured.
 POLL_SECONDS = 1.0
-# a client that is slower than this is hung up on; chosen, not measured
+# Slower clients are disconnected. Chosen, not measured.
 REQUEST_SECONDS = 10.0
 
 
 class StatusCollector(Collector):
-    """Turns what was published into metrics, each time it is asked."""
+    """Turns the published status into metrics at each scrape."""
 
     def __init__(self, read: Callable[[], tuple[ClusterStatus | None, StoreStatus | None]]) -> None:
-        """`read` returns None for what was not published yet; it may raise StoreUnavailable."""
+        """`read` returns None for what was not published; it may raise StoreUnavailable."""
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
-        """Yield all metric families; only whether store and View are there when they are not."""
+        """Yield all metric families; without store or status, only that they are missing."""
         view, beside, reached = None, None, 1.0
         try:
             view, beside = self._read()
         except StoreUnavailable:
             reached = 0.0
         yield gauge("stoker_store_up", "Whether the store answers.", (), [((), reached)])
-        yield gauge("stoker_up", "Whether a View was found.", (), [((), float(view is not None))])
+        yield gauge("stoker_up", "Whether a status was found.", (), [((), float(view is not None))])
         if beside is not None:
-            yield from metric_families.leadership(beside)
+            yield from metric_families.store(beside)
         if view is not None:
             yield from metric_families.cluster(view)
             yield from metric_families.nodes(view.nodes)
@@ -54,12 +54,12 @@ class StatusCollector(Collector):
 
 
 def metrics_text(view: ClusterStatus | None, beside: StoreStatus | None = None) -> bytes:
-    """Render a View, and what the store says beside it, in Prometheus' text format."""
+    """Render a status, and that of its store, in Prometheus' text format."""
     return _rendered(lambda: (view, beside))
 
 
 def metrics_of(store: Store) -> bytes:
-    """Render what the store holds now. A store out of reach is a metric; one that holds something else raises."""
+    """Render what the store holds now. An unreachable store is a metric; foreign content raises PermanentError."""
     return _rendered(lambda: (read_status(store), read_store_status(store)))
 
 
@@ -70,7 +70,7 @@ def _rendered(read: Callable[[], tuple[ClusterStatus | None, StoreStatus | None]
 
 
 class MetricsServer:
-    """Serves `/metrics` from threads of its own until it is closed. Port 0 takes any free one, see `port`.
+    """Serves `/metrics` from threads of its own until it is closed. Port 0: any free one, see `port`.
 
     Raises UserError when the port is taken.
     """
@@ -121,7 +121,7 @@ def _handler_for(store: Store) -> type[BaseHTTPRequestHandler]:
         sys_version = ""
 
         def do_GET(self) -> None:
-            """Serve the metrics, or say where they are."""
+            """Serve the metrics."""
             self._answer(with_body=True)
 
         def do_HEAD(self) -> None:
@@ -129,7 +129,7 @@ def _handler_for(store: Store) -> type[BaseHTTPRequestHandler]:
             self._answer(with_body=False)
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the signature of http.server
-            """Scrapes are no news."""
+            """Log nothing: scrapes are routine."""
 
         def _answer(self, *, with_body: bool) -> None:
             if self.path.partition("?")[0] != "/metrics":
@@ -166,7 +166,7 @@ def _refused(port: int, error: OSError) -> str:
 
 
 def _holder_of(port: int) -> str:
-    """Say which process listens on a port, where we may see that."""
+    """Name the process that listens on a port, if this process may see it."""
     import psutil
 
     try:

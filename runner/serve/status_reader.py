@@ -1,4 +1,4 @@
-"""What the supervisor published: the register `view`, read by everybody who only looks."""
+"""Readers of what supervisors publish: the cluster's status, standbys, and the store's own status."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.store_names import LEASE, STANDBY_PREFIX, STATUS
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
-# Without a word for so long, a standby counts as gone; it speaks about once a second; chosen, not measured.
+# A standby without an announcement for so long is gone; it announces itself every second. Chosen, not measured.
 STANDBY_GONE_SECONDS = 10.0
 
 
 def read_status(store: Store) -> ClusterStatus | None:
-    """Return the View; None when there is none (yet, or since the machine was restarted)."""
+    """Return the published status; None if there is none (not yet, or the machine was restarted)."""
     register = store.get(STATUS)
     return None if register is None else decode_status(register.payload)
 
@@ -28,18 +28,18 @@ def decode_status(payload: bytes) -> ClusterStatus:
     except WireError as error:
         raise PermanentError(f"the register {STATUS!r} cannot be read: {error}") from error
     if not isinstance(view, ClusterStatus):
-        raise PermanentError(f"the register {STATUS!r} holds a {type(view).__name__}, not a View")
+        raise PermanentError(f"the register {STATUS!r} holds a {type(view).__name__}, not a status")
     return view
 
 
 def read_standbys(store: Store, *, wall: float) -> list[StandbyStatus]:
-    """Return the supervisors that stand by, by name, without those not heard for a while at `wall` (seconds since the epoch)."""
+    """Return the standby supervisors, by name, that announced themselves shortly before `wall` (seconds since 1970)."""
     standbys = []
     for register in store.registers(STANDBY_PREFIX).values():
         try:
             found = wire.decode(register.payload)
         except WireError:
-            # not written by a standby of ours: nothing depends on it
+            # Not written by a standby; nothing depends on it.
             continue
         if isinstance(found, StandbyStatus) and abs(wall - found.wall) < STANDBY_GONE_SECONDS:
             standbys.append(found)
@@ -48,22 +48,22 @@ def read_standbys(store: Store, *, wall: float) -> list[StandbyStatus]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreStatus:
-    """What the store itself tells beside the View: true now, however old the View is."""
+    """What the store itself knows now, however old the cluster's status is."""
 
-    # rises with every supervisor
+    # Rises with every supervisor.
     lease_token: int = 0
-    # 0: it ran out; None: nobody holds it
+    # 0: expired; None: free.
     lease_left_seconds: float | None = None
     num_standbys: int = 0
-    # entries in the store
+    # Entries in the store.
     journal_stored: int = 0
-    # entries in files
+    # Entries in files.
     journal_archived: int = 0
 
 
 def read_store_status(store: Store) -> StoreStatus:
-    """Ask the store who leads, who stands by, and how long the journal is."""
-    # whoever only reads the View does without it
+    """Read lease, standbys and length of the journal from the store."""
+    # Readers of the status alone do not import it.
     from runner.journal.journal import Journal
 
     lease, journal = store.lease_holder(LEASE), Journal(store)

@@ -58,8 +58,8 @@ def test_restarts_have_a_budget_and_are_told(hopeless: tuple[ClusterSpec, Store]
     with pytest.raises(SupervisorLost, match=r"died again after 2 restarts.*stoker supervise"):
         tend_until(child, time.monotonic() + 60)
     assert [line.partition(": ")[2] for line in said] == [
-        "starting a supervisor, 1 of at most 2 restarts",
-        "starting a supervisor, 2 of at most 2 restarts",
+        "starting one, 1 of at most 2 restarts",
+        "starting one, 2 of at most 2 restarts",
     ]
     assert "(exit code 2)" in said[1]
 

@@ -137,7 +137,7 @@ def test_a_supervisor_that_dies_is_started_again_and_the_run_goes_on(place: Path
         assert stoker("drill", "kill-supervisor").returncode == 0
         output, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
-    assert "nobody leads (exit code -9): starting a supervisor" in output
+    assert "no supervisor holds the lease (exit code -9): starting one" in output
     assert len(list(place.glob("pid-*"))) == 1
     assert nothing_left()
 

@@ -73,7 +73,7 @@ def test_without_a_supervisor_nothing_is_asked(cluster: Cluster, command: str) -
     """Nobody would act on it, and a person is not asked whether it is meant."""
     result = stoker(command, "n2")
     assert result.exit_code == 4
-    assert "no supervisor leads" in result.stderr
+    assert "no supervisor holds the lease" in result.stderr
     assert cluster.requests() == []
 
 
@@ -119,7 +119,7 @@ def test_retiring_asks_on_a_terminal(
     os.close(terminal)
     if answering is not None:
         answering.join()
-    assert "n2 is active; take it out for good" in err
+    assert "n2 is active; take it out of service for good" in err
     assert len(cluster.requests()) == asked
     assert child.returncode == (0 if asked else 2), err
     assert ("n2 is retired" in out) is bool(asked)

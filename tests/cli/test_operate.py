@@ -67,7 +67,7 @@ def test_without_a_supervisor_nothing_is_asked(cluster: Cluster) -> None:
     ):
         result = stoker(*command)
         assert result.exit_code == 4
-        assert "no supervisor leads cluster 'tiny'" in result.stderr
+        assert "no supervisor holds the lease of cluster 'tiny'" in result.stderr
     assert cluster.requests() == []
 
 
@@ -76,7 +76,7 @@ def test_a_supervisor_that_does_not_answer_is_not_waited_for_for_ever(cluster: C
     cluster.lead()
     result = stoker("stop", "--timeout", "0.3")
     assert result.exit_code == 4
-    assert "not taken up yet" in result.stderr
+    assert "not accepted yet" in result.stderr
     answering = Answering(cluster, ("open", "stopping soon"))
     result = stoker("stop", "--timeout", "0.5")
     answering.join()
@@ -100,7 +100,7 @@ def test_shutdown_returns_when_the_supervisor_is_gone(cluster: Cluster) -> None:
     result = stoker("shutdown", "--timeout", "1")
     answering.join()
     assert result.exit_code == 4
-    assert "still there" in result.stderr
+    assert "has not ended" in result.stderr
     assert isinstance(cluster.requests()[0], ShutDown)
 
 

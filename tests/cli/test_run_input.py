@@ -77,7 +77,7 @@ def test_the_trainer_judges_its_settings_before_anything_starts() -> None:
         check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, nodes=3, ranks_per_node=2))
     with pytest.raises(SpecError, match="widht"):
         check_trainer(apply_changes(TRAINED, ["model.widht=64"]))
-    with pytest.raises(SpecError, match="cannot be judged"):
+    with pytest.raises(SpecError, match="cannot be checked"):
         check_trainer(RunSpec(name="x", trainer=TRAINED.trainer, python="/no/such/python"))
 
 
@@ -138,7 +138,7 @@ def test_the_demo_refuses_a_folder_that_is_not_its_own(folder: Path) -> None:
     (folder / "mine" / "thesis.txt").write_text("words")
     result = stoker("demo", "--state", "mine")
     assert result.exit_code == 2
-    assert "something else than a demo" in result.stderr
+    assert "something other than a demo" in result.stderr
     assert (folder / "mine" / "thesis.txt").exists()
 
 

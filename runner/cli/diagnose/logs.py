@@ -1,4 +1,4 @@
-"""`stoker diagnose`: what went wrong, from any logs of any run. Offline, without a cluster, without configuration."""
+"""`stoker diagnose`: the root cause, from any logs of any run; offline, without a cluster or configuration."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from runner.facts.matches import Match
 
 # RFC 1952
 GZIP_MAGIC = b"\x1f\x8b"
-# of logs, from which on a progress bar is drawn; chosen
+# Of logs, above which a progress bar is shown. Chosen.
 BAR_BYTES = 64 * 1024 * 1024
 
 
 @click.command(
     epilog=examples(
-        "stoker diagnose train.log                  one log: the fault, whose it is, and the lines that say so",
+        "stoker diagnose train.log                  one log: the fault, its culprit, and the lines behind it",
         "stoker diagnose logs/rank*.log dmesg.txt   the ranks of one run, and a kernel log beside them",
         "kubectl logs trainer-0 | stoker diagnose - --json",
         "stoker diagnose --metrics metrics.csv      a curve: spikes, divergence, NaN, loss scale, throughput",
@@ -97,14 +97,14 @@ def diagnose(
                     if log.is_binary:
                         break
             except UserError as error:
-                # what was read until then counts, and so do the others
+                # What was read until then counts, and so do the other files.
                 unread.append(str(error))
                 if not log.num_bytes:
                     diagnosis.logs.remove(log)
                     continue
             log.finish()
             num_read += not log.is_binary
-    # logs hold what a terminal may not be able to show
+    # Logs hold characters that a terminal may not be able to show.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -115,9 +115,9 @@ def diagnose(
         for verdict in verdicts:
             click.echo(json.dumps(as_object(verdict), ensure_ascii=False))
     else:
-        _tell(verdicts, diagnosis.logs, is_whole=not unread)
+        _print_verdicts(verdicts, diagnosis.logs, is_whole=not unread)
     if not num_read or (unread and not verdicts):
-        # what nobody has read is not healthy
+        # An unread log is not healthy.
         ctx.exit(exit_codes.BAD_INPUT)
     ctx.exit(exit_codes.FAILED if verdicts else exit_codes.DONE)
 
@@ -139,10 +139,10 @@ def as_object(verdict: Verdict) -> dict[str, object]:
     }
 
 
-def _tell(verdicts: Sequence[Verdict], logs: Sequence[Log], *, is_whole: bool) -> None:
-    """Print verdicts for people. `is_whole`: all that was to be read was."""
+def _print_verdicts(verdicts: Sequence[Verdict], logs: Sequence[Log], *, is_whole: bool) -> None:
+    """Print verdicts for people. `is_whole`: every file was read to its end."""
     if not any(log.num_bytes and not log.is_binary for log in logs):
-        click.echo("nothing was read, so nothing is known")
+        click.echo("nothing was read")
         return
     read = sum(log.num_bytes for log in logs)
     what = f"{len(logs)} file{'s' * (len(logs) != 1)}, {read / 1e6:,.1f} MB"
@@ -184,7 +184,7 @@ def _blocks(name: str) -> Iterator[bytes]:
 def _opened(name: str) -> BinaryIO:
     if name == "-":
         return sys.stdin.buffer
-    file = open(name, "rb")  # noqa: SIM115 - whoever asked closes it
+    file = open(name, "rb")  # noqa: SIM115 - the caller closes it
     if file.peek(2)[:2] == GZIP_MAGIC:
         return cast(BinaryIO, gzip.GzipFile(fileobj=file))
     return file

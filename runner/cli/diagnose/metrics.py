@@ -1,4 +1,4 @@
-"""`stoker diagnose --metrics`: what the numeric detectors say of metric files."""
+"""`stoker diagnose --metrics`: what the numeric detectors find in metric files."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from runner.detect.numerics.findings import NumericFinding
 from runner.detect.numerics.numerics import Numerics
 from runner.facts.specs.planned_changes import PlannedChange
 
-# of one file, for people; chosen
+# Of one file, for people. Chosen.
 NOTES_SHOWN = 10
 
 
 @dataclass(slots=True)
-class _Looked:
-    """What was found in one curve."""
+class _CurveResult:
+    """The findings in one curve."""
 
     curve: Curve
     warnings: list[str]
@@ -40,7 +40,7 @@ def diagnose_metrics(
 
     Returns 0 when all are healthy, 1 with an incident, 2 when one cannot be used.
     """
-    looked = [_look(curve, planned) for path in paths for curve in curves_in(Path(path))]
+    looked = [_examine(curve, planned) for path in paths for curve in curves_in(Path(path))]
     for one in looked:
         if as_json:
             for warning in one.warnings:
@@ -66,9 +66,9 @@ def as_object(finding: NumericFinding) -> dict[str, object]:
     }
 
 
-def _look(curve: Curve, planned: Sequence[PlannedChange]) -> _Looked:
+def _examine(curve: Curve, planned: Sequence[PlannedChange]) -> _CurveResult:
     numerics = Numerics(planned=planned)
-    looked = _Looked(curve, [])
+    looked = _CurveResult(curve, [])
     for record, _where, extra in curve.samples():
         first = looked.steps[0] if looked.steps else record.step
         looked.steps = (first, record.step)
@@ -77,11 +77,11 @@ def _look(curve: Curve, planned: Sequence[PlannedChange]) -> _Looked:
     return looked
 
 
-def _report(looked: _Looked) -> None:
-    """Tell people: what was looked at, incidents, then notes."""
+def _report(looked: _CurveResult) -> None:
+    """Print for people: the samples read, incidents, then notes."""
     curve = looked.curve
     if looked.steps is None:
-        click.echo(f"{curve.path}: nothing that could be looked at")
+        click.echo(f"{curve.path}: no usable samples")
         _warn(looked)
         return
     first, last = looked.steps
@@ -112,6 +112,6 @@ def _report(looked: _Looked) -> None:
         click.echo("  healthy: no incident")
 
 
-def _warn(looked: _Looked) -> None:
+def _warn(looked: _CurveResult) -> None:
     for warning in looked.warnings:
         click.echo(f"  warning: {warning}")

@@ -1,5 +1,5 @@
-"""Foreground: a run that a person watches. Somebody leads, a screen shows it, Ctrl-C ends it in order, nothing is left behind.
+"""A run in the foreground: it has a supervisor, a screen shows it, Ctrl-C ends it in order, no process is left behind.
 
-`child` sees to the supervisor, `follow` is the loop, `screen` and `changes` show it, `summary` closes it, `leftovers` looks
-into /proc for what is still there. Only `stoker run` and `stoker demo` come here.
+`supervisor_child` starts and restarts the supervisor, `run_follower` is the loop, `screen` and `changes` show the run, `summary`
+ends it, `leftovers` searches /proc for processes of the cluster. Only `stoker run` and `stoker demo` use it.
 """

@@ -1,4 +1,4 @@
-"""What changed between two Views, as lines for a log: one per event, nothing for what only goes on."""
+"""What changed between two statuses of the cluster, as log lines: one per event."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ QUIET_STATES = (
 
 
 def changes(before: ClusterStatus | None, after: ClusterStatus, *, run: int) -> list[str]:
-    """Return what happened to `run`, its nodes and its incidents since `before` (None: since nothing)."""
+    """Return what happened to `run`, its nodes and its incidents since `before` (None: since the start)."""
     lines = list(_nodes(before.nodes if before else (), after.nodes))
     known = {i.incident: i for i in before.incidents} if before else {}
     for incident in reversed(after.incidents):
@@ -39,7 +39,7 @@ def changes(before: ClusterStatus | None, after: ClusterStatus, *, run: int) -> 
 
 
 def progress(run: RunStatus) -> str:
-    """Say how far a run is, in one line."""
+    """Describe the progress of a run in one line."""
     last = run.last
     parts = [f"step {step_of(run)}"]
     if last is not None:
@@ -55,7 +55,7 @@ def progress(run: RunStatus) -> str:
 
 
 def find_run(view: ClusterStatus, run: int) -> RunStatus | None:
-    """Return a run of a View by its number."""
+    """Return a run by its number."""
     return next((known for known in view.runs if known.run == run), None)
 
 
@@ -85,17 +85,17 @@ def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
         yield f"ranks of {new.attempt} are fresh processes: {printable(new.cold)}"
     if new.settings and (old is None or old.settings != new.settings):
         named = ("lr", *REMEDIES)
-        told = [f"{key} {setting(new.settings[key])}" for key in named if key in new.settings]
-        if told:
-            yield f"settings in effect: {printable(', '.join(told))}"
+        settings = [f"{key} {setting(new.settings[key])}" for key in named if key in new.settings]
+        if settings:
+            yield f"settings in effect: {printable(', '.join(settings))}"
 
 
 def _incident(old: IncidentStatus | None, new: IncidentStatus) -> Iterator[str]:
     if old is None:
         after = new.detected_after_seconds
-        noticed = f", noticed after {output.seconds(after)}" if after else ""
+        detected = f", detected after {output.seconds(after)}" if after else ""
         evidence = f": {printable(new.evidence[0])}" if new.evidence else ""
-        yield f"{new.incident} {new.fault} on {incident_place(new)}{noticed}{evidence}"
+        yield f"{new.incident} {new.fault} on {incident_place(new)}{detected}{evidence}"
     elif old.fault != new.fault:
         yield f"{new.incident} is {new.fault} on {incident_place(new)}: {printable(new.evidence[-1])}"
     for rung in new.rungs[len(old.rungs) if old else 0 :]:

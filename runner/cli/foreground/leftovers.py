@@ -1,4 +1,4 @@
-"""What a cluster left on this machine: its processes, and files in shared memory. Seen in /proc, not asked of anybody."""
+"""What a cluster left on this machine: processes and files in shared memory, found in /proc alone."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.keeper import orphans, procfs, protocol
 from runner.store.registry import exists
 
-SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - it is looked at, nothing is put there
-# how long a killed process may take to go; chosen, not measured
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 - only read
+# Until a killed process is gone. Chosen, not measured.
 GONE_SECONDS = 5.0
-# of it are left when even what cleans up is killed; chosen, not measured
+# Before that deadline resource trackers are killed, too. Chosen, not measured.
 LATE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leftover:
-    """A process of the cluster. `start_ticks` tells it from a later one with the same pid."""
+    """A process of the cluster. `start_ticks` distinguishes it from a later one with the same pid."""
 
     pid: int
     start_ticks: int
@@ -41,9 +41,9 @@ def processes_of(cluster: ClusterSpec) -> list[Leftover]:
 
 
 def kill_all(cluster: ClusterSpec) -> list[Leftover]:
-    """SIGKILL every process of the cluster, supervisor first, until none is found; return those that stay.
+    """SIGKILL every process of the cluster, supervisor first, until none is found; return those that survive.
 
-    What removes the ranks' shared memory is killed only if it has not ended by itself when the time is nearly over.
+    Resource trackers, which remove the ranks' shared memory, are killed last, if they do not end by themselves.
     """
     deadline = time.monotonic() + GONE_SECONDS
     left = processes_of(cluster)
@@ -85,7 +85,7 @@ def _kill(process: Leftover) -> None:
         if seen is not None and seen.start_ticks == process.start_ticks:
             signal.pidfd_send_signal(handle, signal.SIGKILL)
     except OSError:
-        # it ended by itself meanwhile
+        # It ended by itself.
         pass
     finally:
         os.close(handle)
@@ -102,7 +102,7 @@ def _supervisor(cluster: ClusterSpec) -> Iterator[Leftover]:
 
 
 def _from_pid_files(cluster: ClusterSpec) -> Iterator[Leftover]:
-    """Agents and keepers write down who they are."""
+    """Yield agents and keepers, by the files in which they write their pid."""
     for folder in sorted((Path(cluster.state) / "nodes").glob("*")):
         for name, what in (("agent.lock", "agent"), (protocol.PID_FILE_NAME, "keeper")):
             try:
@@ -118,7 +118,7 @@ def _from_pid_files(cluster: ClusterSpec) -> Iterator[Leftover]:
 
 
 def _from_environ(cluster: ClusterSpec) -> Iterator[Leftover]:
-    """Ranks, and what they started, carry the cluster's name and node; their output or folder says whose cluster it is."""
+    """Yield ranks and their children, by cluster and node in their environment, and by their output or folder."""
     nodes = {folder.name for folder in (Path(cluster.state) / "nodes").glob("*")}
     for pid in procfs.read_processes():
         environment = procfs.read_environment(pid)
@@ -161,7 +161,7 @@ def _used_shared_memory() -> frozenset[str]:
             maps = (process / "maps").read_text(errors="replace")
             links = [os.readlink(link) for link in (process / "fd").iterdir()]
         except OSError:
-            # it ended, or it is not ours to look at
+            # It ended, or belongs to another user.
             continue
         used |= {
             line.partition(prefix)[2].split(" ")[0] for line in maps.splitlines() if prefix in line

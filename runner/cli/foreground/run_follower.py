@@ -1,4 +1,4 @@
-"""Following a run in the foreground: somebody leads, the screen shows it, Ctrl-C ends it in order, nothing is left behind."""
+"""The loop that follows a run: it keeps a supervisor running, updates the screen, and handles Ctrl-C."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from runner.facts.store_names import STATUS
 from runner.serve.status_reader import decode_status
 from runner.store.protocol import Store
 
-# between two looks at the child while nothing is published
+# Between two checks of the supervisor while no status arrives.
 LOOK_SECONDS = 0.5
-# a supervisor answers at once; its agents' first start may keep it busy; chosen
+# A supervisor answers at once, except while it starts its agents. Chosen.
 START_ANSWER_SECONDS = 60.0
-# between two tries to hand in the stop that Ctrl-C means
+# Between two attempts to request the stop that Ctrl-C asks for.
 ASK_AGAIN_SECONDS = 2.0
-# for an orderly end of everything; past that it is killed; chosen
+# Of an orderly shutdown; after that everything is killed. Chosen.
 SHUTDOWN_SECONDS = 90.0
 
 
@@ -41,7 +41,7 @@ class KilledByUser(StokerError):
 
 
 class Interrupts:
-    """Counts Ctrl-C and SIGTERM while it is entered, and wakes the store's reader so that they are seen at once."""
+    """Counts Ctrl-C and SIGTERM while entered, and wakes the store's reader so that they take effect at once."""
 
     def __init__(self, store: Store) -> None:
         self.count = 0
@@ -49,7 +49,7 @@ class Interrupts:
         self._before: dict[int, signal._HANDLER] = {}
 
     def __enter__(self) -> Self:
-        """Take the signals over."""
+        """Install the handlers."""
         for number in (signal.SIGINT, signal.SIGTERM):
             self._before[number] = signal.signal(number, self._count)
         return self
@@ -60,7 +60,7 @@ class Interrupts:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Give the signals back."""
+        """Restore the previous handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
 
@@ -70,7 +70,7 @@ class Interrupts:
 
 
 def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
-    """Ask the supervisor to start a run; return its number. Raises UserError with the reason of a refusal."""
+    """Request the start of a run; return its number. Raises UserError with the reason of a refusal."""
     request = StartRun(id=new_request_id(), by=requester(), spec=spec, user=submitting_user())
     send(store, cluster, request)
     answer = await_answer(store, cluster, request.id, timeout_seconds=START_ANSWER_SECONDS)
@@ -81,7 +81,7 @@ def start_run(store: Store, cluster: ClusterSpec, spec: RunSpec) -> int:
 
 @dataclass(slots=True, kw_only=True)
 class Foreground:
-    """One run in the foreground. `on_status` sees each View after the screen; it may ask for things, and must not block."""
+    """One run in the foreground. `on_status` gets each status after the screen; it may send requests, and must not block."""
 
     store: Store
     cluster: ClusterSpec
@@ -93,7 +93,7 @@ class Foreground:
     _stop_asked_at: float = field(default=0.0, init=False)
 
     def follow(self) -> ClusterStatus:
-        """Show the run until it has ended; return the last View. Raises SupervisorLost and KilledAtOnce."""
+        """Show the run until it has ended; return the last status. Raises SupervisorLost and KilledAtOnce."""
         with self.screen:
             self.child.redirect_log(self.screen.log)
             try:
@@ -137,7 +137,7 @@ class Foreground:
             )
         elif now - self._stop_asked_at < ASK_AGAIN_SECONDS:
             return
-        # Asked again while it goes on: the supervisor may have died before it took the first request in.
+        # Repeated while the run goes on: a supervisor may have died before it processed the first request.
         self._stop_asked_at = now
         request = StopRun(id=new_request_id(), by=requester(), run=str(self.run))
         with contextlib.suppress(TemporaryError):
@@ -146,7 +146,7 @@ class Foreground:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShutdownResult:
-    """How the cluster was brought to its end."""
+    """How the cluster ended."""
 
     in_order: bool
     killed: tuple[Leftover, ...] = ()
@@ -156,7 +156,7 @@ class ShutdownResult:
 def end_cluster(
     store: Store, cluster: ClusterSpec, child: SupervisorChild, *, interrupts: Interrupts
 ) -> ShutdownResult:
-    """Shut the cluster down in order; kill what does not go within SHUTDOWN_SECONDS, or at a second Ctrl-C."""
+    """Shut the cluster down in order; kill what does not end within SHUTDOWN_SECONDS, or at a second Ctrl-C."""
     before = interrupts.count
     deadline = time.monotonic() + SHUTDOWN_SECONDS
     asked = False
@@ -177,16 +177,16 @@ def end_cluster(
 
 
 def kill_cluster(cluster: ClusterSpec, child: SupervisorChild) -> tuple[Leftover, ...]:
-    """End supervisor, agents, keepers and ranks at once; return what stays in spite of SIGKILL."""
+    """Kill supervisor, agents, keepers and ranks at once; return the processes that survive SIGKILL."""
     child.kill()
     return tuple(kill_all(cluster))
 
 
 def other_live_runs(view: ClusterStatus, run: int) -> list[str]:
-    """Name the other runs of the cluster that go on."""
+    """Return the names of the cluster's other runs that have not ended."""
     return [known.name for known in view.runs if known.run != run and known.state in LIVE_STATES]
 
 
 def _is_over(run: RunStatus | None) -> bool:
-    """Ended, and no rank of it is left."""
+    """Whether a run has ended and none of its ranks is left."""
     return run is not None and run.state not in LIVE_STATES and run.attempt_state in ("", "ended")

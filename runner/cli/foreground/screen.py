@@ -1,4 +1,4 @@
-"""The live view of a run: a screen that redraws itself on a terminal, plain lines everywhere else."""
+"""How a run is shown: a screen that redraws itself on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from runner.facts.messages.cluster_status import ClusterStatus, RunStatus
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-# between two lines of progress
+# Between two lines of progress.
 PLAIN_SECONDS = 5.0
-# lines of the screen's log
+# Lines of the screen's log.
 MAX_EVENTS = 8
 MAX_INCIDENTS = 4
-# more of them are told in counts; chosen, not measured
+# Above that, nodes are shown as counts. Chosen, not measured.
 MANY_NODES = 16
 STATE_STYLES = {
     "active": "green",
@@ -38,10 +38,10 @@ STATE_STYLES = {
 
 
 class Screen(Protocol):
-    """Where a run is followed."""
+    """What shows a run."""
 
     def __enter__(self) -> Self:
-        """Begin to draw."""
+        """Start."""
         ...
 
     def __exit__(
@@ -54,16 +54,16 @@ class Screen(Protocol):
         ...
 
     def update(self, view: ClusterStatus) -> None:
-        """Take a newer View in."""
+        """Show a newer status."""
         ...
 
     def log(self, text: str) -> None:
-        """Put a line into the log."""
+        """Add a line to the log."""
         ...
 
 
 def screen_for(run: int, *, as_json: bool = False) -> Screen:
-    """Return the kind of screen that fits standard output; with `as_json` that is kept free for the answer."""
+    """Return the screen that fits standard output; with `as_json` lines go to standard error."""
     if as_json:
         return PlainScreen(run, out=output.print_note)
     return LiveScreen(run) if sys.stdout.isatty() else PlainScreen(run)
@@ -102,7 +102,7 @@ class PlainScreen:
 
 
 class LiveScreen:
-    """A screen of rich's: figures, loss curve, nodes, incidents, and the latest events."""
+    """A screen by rich: figures, loss curve, nodes, incidents, and the latest events."""
 
     def __init__(self, run: int) -> None:
         from rich.live import Live
@@ -113,7 +113,7 @@ class LiveScreen:
         self._live = Live(get_renderable=self._draw, refresh_per_second=2, transient=True)
 
     def __enter__(self) -> Self:
-        """Begin to redraw."""
+        """Start to redraw."""
         self._live.__enter__()
         return self
 
@@ -123,13 +123,13 @@ class LiveScreen:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Stop redrawing and leave the events on the terminal, since the screen itself goes."""
+        """Stop redrawing, and print the events, because the screen itself disappears."""
         self._live.__exit__(kind, error, trace)
         for event in self._events:
             output.print_text(event)
 
     def update(self, view: ClusterStatus) -> None:
-        """Draw this View from now on."""
+        """Draw this status from now on."""
         for line in changes(self._view, view, run=self._run):
             self.log(line)
         self._view = view
@@ -186,7 +186,7 @@ class LiveScreen:
 
 
 def headline(run: RunStatus) -> str:
-    """Say which run this is and how it stands."""
+    """Return the first line: the run, its attempt, state and progress."""
     doing = (run.attempt_state or run.state) if run.state == "active" else run.state
     if doing == "running" and run.phase:
         doing = f"running ({run.phase})"
@@ -199,7 +199,7 @@ def headline(run: RunStatus) -> str:
 
 
 def figures(run: RunStatus) -> str:
-    """Say the figures of the last step."""
+    """Return the figures of the last step."""
     last = run.last
     parts = [f"loss {output.number(last.loss if last else None)}"]
     if last is not None:

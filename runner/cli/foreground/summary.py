@@ -1,4 +1,4 @@
-"""The summary at the end of a run: what was reached, what went wrong, and what that cost."""
+"""The summary of a run: its result, its incidents, and what they cost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CAUSE_NAMES = {
     "prepare": "preparing new attempts",
     "start": "starting again",
     "rework": "steps done twice",
-    "requested": "changes people asked for",
+    "requested": "requested changes",
     "finish": "after the last step",
     "unreported": "no step reported",
 }
@@ -25,10 +25,10 @@ CAUSE_NAMES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """The end of a run in figures. Times are seconds; None: the trainer did not say."""
+    """The end of a run in figures. Times are seconds; None: the trainer did not report it."""
 
     run: RunStatus
-    # oldest first
+    # Oldest first.
     incidents: tuple[IncidentStatus, ...]
     first_loss: float | None
     last_loss: float | None
@@ -38,7 +38,7 @@ class Summary:
 
 
 def summarize(view: ClusterStatus, run: RunStatus) -> Summary:
-    """Gather what the View says of a run."""
+    """Build the summary of a run from the cluster's status."""
     incidents = tuple(i for i in reversed(view.incidents) if i.run == run.run)
     losses = run.recent_losses
     last = run.last.loss if run.last is not None else None
@@ -79,7 +79,7 @@ def summary_text(summary: Summary) -> str:
 
 
 def _causes(summary: Summary) -> list[str]:
-    """Say what was found of what the run was given up for, and where there is more: a reason alone names no file."""
+    """Return the evidence for which the run was given up, and where to read more: the reason alone names no file."""
     return [
         f"  cause       {printable(incident.evidence[0])} (more: stoker story {incident.incident})"
         for incident in summary.incidents

@@ -1,4 +1,4 @@
-"""The supervisor as our child: started when nobody leads, started again when it dies, within a budget."""
+"""The supervisor as a child process: started if no supervisor holds the lease, restarted when it dies, within a budget."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from runner.errors import StokerError, StoreUnavailable, UserError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.store.protocol import Store
 
-# from start to leading, on a loaded machine; chosen, not measured
+# From its start until it holds the lease, on a loaded machine. Chosen, not measured.
 START_SECONDS = 30.0
-# for an orderly end; chosen
+# Of an orderly end. Chosen.
 STOP_SECONDS = 60.0
 LOG = "supervisor.log"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How often a supervisor may be started again: one that dies more often needs a person. Chosen, not measured."""
+    """How often a supervisor is restarted; one that dies more often needs a person. Chosen, not measured."""
 
-    # within the window
+    # Within the window.
     max_restarts: int = 5
     window_seconds: float = 600.0
-    # after the first restart, doubling with each in the window
+    # After the first restart; doubles with each in the window.
     cooldown_seconds: float = 0.25
 
 
@@ -38,11 +38,11 @@ class SupervisorLost(StokerError):
 
 
 class SupervisorRefused(UserError):
-    """The supervisor cannot lead this cluster as it is described; it said why, and started nothing."""
+    """The supervisor refused this cluster's settings, with a reason, and started nothing."""
 
 
 class SupervisorChild:
-    """Sees to it that somebody leads the cluster. `log` hears what a person should know."""
+    """Keeps a supervisor running for the cluster. `log` gets lines for a person."""
 
     def __init__(
         self,
@@ -60,37 +60,36 @@ class SupervisorChild:
 
     @property
     def is_ours(self) -> bool:
-        """Whether we started the supervisor that leads, or led last."""
+        """Whether the present or last supervisor is our child."""
         return self._process is not None
 
     @property
     def log_path(self) -> Path:
-        """Where the supervisor's own output goes."""
+        """The file of the supervisor's output."""
         return Path(self._cluster.state) / LOG
 
     def redirect_log(self, log: Callable[[str], None]) -> None:
-        """Tell somebody else from now on."""
+        """Send lines elsewhere from now on."""
         self._log = log
 
     def start(self) -> None:
-        """Start a supervisor if nobody leads, and wait until it does.
+        """Start a supervisor if none holds the lease, and wait until it does.
 
-        Raises SupervisorRefused with its message when it refused the cluster's settings, SupervisorLost when it does not
-        come up for another reason.
+        Raises SupervisorRefused with its message if it refuses the cluster's settings, SupervisorLost if it fails to
+        start for another reason.
         """
         from runner.supervisor.lease import holder_pid
 
         if leader_of(self._store).alive:
             return
         self._spawn()
-        # spawned just now
         assert self._process is not None
         deadline = time.monotonic() + START_SECONDS
         while time.monotonic() < deadline:
             leader = leader_of(self._store)
             if leader.alive:
                 if holder_pid(leader.holder) != self._process.pid:
-                    # Somebody else's was quicker: ours is refused, and that one is not ours to end.
+                    # Another supervisor was faster: ours ends, and that one is not ours to end.
                     self._process.wait(START_SECONDS)
                     self._process = None
                 return
@@ -105,11 +104,11 @@ class SupervisorChild:
         self._process.kill()
         self._process.wait()
         raise SupervisorLost(
-            f"the supervisor did not lead within {START_SECONDS:g} s: {self._last_words()}"
+            f"the supervisor did not get the lease within {START_SECONDS:g} s: {self._last_words()}"
         )
 
     def restart_if_needed(self) -> None:
-        """Start another supervisor if nobody leads any more. Raises SupervisorLost once the budget is spent."""
+        """Start another supervisor if none holds the lease. Raises SupervisorLost once the budget is spent."""
         now, budget = time.monotonic(), self._budget
         if self._process is not None and self._process.poll() is None:
             return
@@ -122,7 +121,7 @@ class SupervisorChild:
         if self._gave_up:
             raise SupervisorLost(
                 f"the supervisor died again after {budget.max_restarts} restarts within {budget.window_seconds / 60:g} minutes: "
-                f"{self._last_words()}; the ranks may go on without it; repair it and run `stoker supervise`"
+                f"{self._last_words()}; the ranks may go on without it; find the cause, then run `stoker supervise`"
             )
         self._restarts = [at for at in self._restarts if now - at < budget.window_seconds]
         if len(self._restarts) >= budget.max_restarts:
@@ -131,14 +130,14 @@ class SupervisorChild:
         nth = len(self._restarts) + 1
         code = "" if self._process is None else f" (exit code {self._process.returncode})"
         self._log(
-            f"nobody leads{code}: starting a supervisor, {nth} of at most {budget.max_restarts} restarts"
+            f"no supervisor holds the lease{code}: starting one, {nth} of at most {budget.max_restarts} restarts"
         )
         self._restarts.append(now)
         self._not_before = now + budget.cooldown_seconds * 2 ** (nth - 1)
         self._spawn()
 
     def wait(self, timeout_seconds: float = STOP_SECONDS) -> bool:
-        """Wait for the end of a supervisor that was told to end; False when it is still there."""
+        """Wait until the supervisor ends; False if it is still running."""
         if self._process is None:
             return True
         try:
@@ -157,7 +156,7 @@ class SupervisorChild:
         try:
             return leader_of(self._store).alive
         except StoreUnavailable:
-            # nothing can be told, so nothing is done
+            # The holder is unknown, so nothing is started.
             return True
 
     def _spawn(self) -> None:
@@ -171,7 +170,7 @@ class SupervisorChild:
             self._cluster.state,
         ]
         with self.log_path.open("ab") as log:
-            # A session of its own: Ctrl-C is for us, and we end it in order.
+            # A session of its own: Ctrl-C is handled here, and ends it in order.
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -185,5 +184,5 @@ class SupervisorChild:
         return (
             f"{lines[-1][:500]} (all of it in {self.log_path})"
             if lines
-            else f"it said nothing in {self.log_path}"
+            else f"{self.log_path} is empty"
         )

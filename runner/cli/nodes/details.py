@@ -1,4 +1,4 @@
-"""One node in full, and the hardware behind the names of nodes."""
+"""One node in detail, and the hardware behind the names of nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def node_details(
     cluster: ClusterSpec,
     now: float,
 ) -> str:
-    """Tell all of one node: what it does, its agent, its hardware and what that did."""
+    """Describe one node: its state, agent and hardware, with the hardware's history."""
     since = "" if node.since is None else f" for {output.seconds(max(0.0, now - node.since))}"
     lines = [f"{node.node}: {node.state}{since}{_because(node.reason)}"]
     facts: dict[str, str] = {
@@ -45,7 +45,7 @@ def node_details(
 
 
 def hardware_details(hardware: Hardware, *, cluster: ClusterSpec, now: float) -> list[str]:
-    """Tell what is known of hardware, its offences with dates and incidents included."""
+    """Describe hardware: its names, verdict, and faults with dates and incidents."""
     facts = {
         "parts": ", ".join(printable(part, 80) for part in hardware.parts),
         "names": printable_words(hardware.nodes),
@@ -56,8 +56,8 @@ def hardware_details(hardware: Hardware, *, cluster: ClusterSpec, now: float) ->
     lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
     for offence in hardware.offences:
         incident = f" ({offence.incident})" if offence.incident else ""
-        told = f"{offence.fault} as {offence.node}{_because(offence.evidence)}{incident}"
-        lines.append(f"    {output.moment(offence.at)}  {told}")
+        text = f"{offence.fault} as {offence.node}{_because(offence.evidence)}{incident}"
+        lines.append(f"    {output.moment(offence.at)}  {text}")
     return lines
 
 
@@ -79,21 +79,21 @@ def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float
 
 
 def is_notable(hardware: Hardware) -> bool:
-    """Whether there is anything to say of hardware but that it is there."""
+    """Whether hardware has a verdict, faults, or several names."""
     return bool(hardware.verdict or hardware.offences or len(hardware.nodes) > 1)
 
 
 def verdict_text(hardware: Hardware) -> str:
-    """Say whether hardware may serve, since when, who said so and why."""
+    """Say whether hardware may serve, since when, by whose decision and why."""
     if not hardware.verdict:
-        return "welcome"
+        return "may serve"
     since = "" if hardware.judged_at is None else f" since {output.moment(hardware.judged_at)}"
     by = f" by {printable(hardware.by, 60)}" if hardware.by else ""
     return f"{hardware.verdict}{since}{by}{_because(hardware.reason)}"
 
 
 def domains_of(cluster: ClusterSpec, node: str) -> list[str]:
-    """Return the failure domains a node is in, the nearest first: "switch s1", "rack r2"."""
+    """Return a node's failure domains, the nearest first: "switch s1", "rack r2"."""
     return [
         f"{kind} {name}"
         for kind, domains in cluster.domains.items()
@@ -108,8 +108,8 @@ def _agent(node: NodeStatus, known: Node | None) -> str:
     parts += [f"at {printable(node.address, 60)}"] if node.address else []
     parts += [f"incarnation {known.incarnation}"] if known is not None and known.incarnation else []
     parts += [f"{node.slots} slots"] if node.slots else []
-    heard = node.heard_seconds_ago
-    parts.append("never heard" if heard is None else f"heard {heard:.1f} s ago")
+    age = node.heard_seconds_ago
+    parts.append("no heartbeat" if age is None else f"last heartbeat {age:.1f} s ago")
     return ", ".join(parts)
 
 

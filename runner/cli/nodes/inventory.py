@@ -1,4 +1,4 @@
-"""Commands that look at the fleet: its nodes, one of them in full, and the hardware behind their names."""
+"""`stoker nodes` and `stoker hardware`: the fleet, one node or machine in detail."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
 @click.command(
     epilog=examples(
         "stoker nodes",
-        "stoker nodes n7                 one node in full: its hardware, and what that did",
-        "stoker nodes --state spare      who stands by",
+        "stoker nodes n7                 one node in detail, with its hardware's history",
+        "stoker nodes --state spare      the spares",
         "stoker nodes --json | jq -r '.[] | select(.state == \"lost\") | .node'",
     )
 )
@@ -43,9 +43,9 @@ NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
     "states",
     type=click.Choice(NODE_STATES),
     multiple=True,
-    help="Only nodes in this state; may be given several times.",
+    help="Only nodes in this state; may be repeated.",
 )
-@click.option("--all", "everything", is_flag=True, help="Every node of a large fleet, too.")
+@click.option("--all", "everything", is_flag=True, help="List every node of a large fleet, too.")
 @cluster_option
 @json_option
 def nodes(
@@ -58,10 +58,10 @@ def nodes(
 ) -> None:
     """List the nodes: state, attempt, last heartbeat, and how many spares there are.
 
-    Of a large fleet those are listed that are not simply active or spare. With NODE: everything about that one.
+    Of a large fleet only nodes that need attention are listed. With NODE: everything about that node.
     """
     if node is not None and (states or everything):
-        raise UserError(f"nodes: {node!r} is one node; leave out --state and --all")
+        raise UserError(f"nodes: --state and --all do not go with a node ({node!r}); omit them")
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         view = require_status(store, cluster)
@@ -84,19 +84,19 @@ def nodes(
 @click.command(
     epilog=examples(
         "stoker hardware",
-        "stoker hardware board:PF3X9     one machine in full",
+        "stoker hardware board:PF3X9     one machine in detail",
         "stoker hardware --json | jq -r '.[] | select(.verdict != \"\") | .hardware'",
     )
 )
 @click.argument("name", required=False, metavar="[HARDWARE]")
-@click.option("--all", "everything", is_flag=True, help="All hardware of a large fleet, too.")
+@click.option("--all", "everything", is_flag=True, help="List all hardware of a large fleet, too.")
 @cluster_option
 @json_option
 def hardware(name: str | None, *, everything: bool, where: str | None, as_json: bool) -> None:
     """List all hardware ever seen: its node names, faults, and whether it may serve.
 
-    A machine is known by its parts (board serial, GPUs, network cards), not by the name of its node: a bad one that comes
-    back under another name is refused. `stoker readmit NODE` lets it in again. Offences count for `lemon_days`.
+    A machine is identified by its parts (board serial, GPUs, network cards), not by its node name: a bad one that returns under
+    another name is refused. `stoker readmit NODE` lets it return. Faults count for `lemon_days`.
     """
     cluster = find_cluster(where)
     with store_of(cluster) as store:
@@ -110,13 +110,13 @@ def hardware(name: str | None, *, everything: bool, where: str | None, as_json: 
     elif name is not None:
         output.print_text("\n".join(hardware_details(every[0], cluster=cluster, now=now)))
     elif not every:
-        output.print_text("no hardware was seen yet")
+        output.print_text("no hardware yet")
     else:
         _list_hardware(every, cluster=cluster, now=now, everything=everything)
 
 
 def known_node(view: ClusterStatus, name: str) -> NodeStatus:
-    """Return the node of that name; raise UserError with the known ones, and the nearest."""
+    """Return the node of that name; raise UserError with the known ones."""
     found = next((node for node in view.nodes if node.node == name), None)
     if found is None:
         names = [node.node for node in view.nodes]
@@ -125,9 +125,9 @@ def known_node(view: ClusterStatus, name: str) -> NodeStatus:
 
 
 def state_in(store: Store) -> State:
-    """Return the controller's state as the journal has it, by applying alone: the newest snapshot, and what came after.
+    """Return the controller's state from the journal: the newest snapshot, and the entries after it, applied.
 
-    It says more than the View, costs more to read, and is there when the supervisor is dead, too.
+    It holds more than the published status, and costs more to read.
     """
     from runner.decide.state.apply import apply_entry
     from runner.journal.journal import Journal
@@ -178,7 +178,7 @@ def _list_hardware(
     output.print_text(f"{len(every)} pieces of hardware, {refused} of them refused")
     if len(shown) < len(every):
         rest = len(every) - len(shown)
-        output.print_text(f"{rest} have one name, no offence and no verdict: `--all` lists them")
+        output.print_text(f"{rest} have one name, no fault and no verdict: `--all` lists them")
     if shown:
         output.print_text()
         output.print_text(hardware_table(shown, cluster=cluster, now=now))

@@ -1,4 +1,4 @@
-"""Commands that take nodes out of service and let them in again. Each is a request; what it does is decided by the supervisor."""
+"""Commands that take nodes out of service and let them return: requests, answered by the supervisor."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ from runner.store.protocol import Store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-# characters; it goes into the logbook and every table; chosen, not measured
+# Characters of a reason, which is journalled and shown in tables. Chosen, not measured.
 MAX_REASON = 500
 
 
 def _node_options(command: F) -> F:
-    """Add what all these commands take: a node, why, how long to wait, which cluster, and how to answer."""
+    """Add the argument and options that all these commands share."""
     options = (
         json_option,
         cluster_option,
         timeout_option(900.0),
-        click.option("--reason", default="", metavar="TEXT", help="Why; for the logbook."),
+        click.option("--reason", default="", metavar="TEXT", help="Why; kept in the journal."),
         click.argument("node"),
     )
     for option in options:
@@ -53,7 +53,7 @@ def _node_options(command: F) -> F:
     )
 )
 @click.option(
-    "--with", "spare", metavar="SPARE", help="Which spare takes its place; default: the nearest."
+    "--with", "spare", metavar="SPARE", help="The spare that replaces it; default: the nearest."
 )
 @_node_options
 def swap(
@@ -67,8 +67,8 @@ def swap(
 ) -> None:
     """Replace a node by a spare at the next checkpoint, which is requested now.
 
-    The run goes on from that checkpoint, so no step is lost. The node goes to repair, until `stoker readmit`. Without a spare
-    that fits the swap is refused; `stoker drain` takes the node out all the same. Done when the node is out.
+    The run continues from that checkpoint, so no step is lost. The node is in repair until `stoker readmit`. Without a fitting
+    spare the swap is refused; `stoker drain` takes the node out in any case. Done when the node is out of service.
     """
     request = SwapNode(
         id=new_request_id(), by=requester(), node=node, spare=spare, reason=_reason(reason)
@@ -88,7 +88,7 @@ def drain(
 ) -> None:
     """Take a node out of service at the next checkpoint, with or without a spare.
 
-    With a spare the run goes on there; without one it waits, and somebody is paged. The node goes to repair, until
+    With a spare the run continues there; without one it waits, and a person is paged. The node is in repair until
     `stoker readmit`. Its hardware is not blamed.
     """
     request = DrainNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
@@ -108,7 +108,7 @@ def quarantine(
 ) -> None:
     """Take a node out of service and refuse its hardware from now on, under any node name.
 
-    A node that serves leaves at the next checkpoint, as with `stoker drain`.
+    A node in service leaves at the next checkpoint, as with `stoker drain`.
     """
     request = QuarantineNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
@@ -123,7 +123,7 @@ def readmit(
 ) -> None:
     """Let a node return to service: it is checked, then it becomes a spare.
 
-    What its hardware did before counts no more. Hardware that was retired stays out.
+    Earlier faults of its hardware no longer count. Retired hardware stays out.
     """
     request = ReadmitNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
@@ -135,7 +135,7 @@ def readmit(
         "stoker retire n7 --yes              in a script",
     )
 )
-@click.option("--yes", is_flag=True, help="Do not ask whether this is meant.")
+@click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_node_options
 def retire(
     node: str,
@@ -148,7 +148,7 @@ def retire(
 ) -> None:
     """Take a node out of service for good; its hardware is never used again.
 
-    There is no way back; `stoker quarantine` refuses hardware until it is readmitted.
+    This cannot be undone; `stoker quarantine` refuses hardware until it is readmitted.
     """
     request = RetireNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     confirm = None if yes else _confirm_retirement
@@ -170,7 +170,7 @@ def _ask(
     as_json: bool,
     confirm: Callable[[Store, ClusterSpec, str], None] | None = None,
 ) -> None:
-    """Check the nodes that a request names, and that somebody will read it; then ask, wait and report."""
+    """Check the nodes that a request names and that a supervisor will read it; send it, wait and report."""
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         view = require_status(store, cluster)
@@ -188,19 +188,17 @@ def _confirm_retirement(store: Store, cluster: ClusterSpec, node: str) -> None:
     what = f" ({found.hardware})" if found.hardware else ""
     if not sys.stdin.isatty():
         raise UserError(
-            f"retire: {node}{what} would be out for good and nobody can be asked here; say --yes if that is meant"
+            f"retire: {node}{what} would be out of service for good, and there is no terminal to ask; confirm with --yes"
         )
-    text = (
-        f"{node} is {found.state}; take it out for good, its hardware{what} never to be used again?"
-    )
+    text = f"{node} is {found.state}; take it out of service for good and never use its hardware{what} again?"
     if not click.confirm(text, err=True):
         raise UserError(f"retire: {node} stays as it is")
 
 
 def _reason(text: str) -> str:
-    """Return a reason that fits a line of the logbook."""
+    """Return the reason; raise UserError if it is no single short line."""
     if len(text) > MAX_REASON or not text.isprintable():
         raise UserError(
-            f"--reason: {text[:60]!r} is too long or holds line breaks; give one line of at most {MAX_REASON} characters"
+            f"--reason: {text[:60]!r} is too long or has line breaks; write one line of at most {MAX_REASON} characters"
         )
     return text

@@ -1,4 +1,4 @@
-"""Tables of nodes and of hardware. A fleet of thousands is told in counts, and by the few nodes that are not as they should be."""
+"""Tables of nodes. A fleet of thousands is shown as counts, and as the few nodes that need attention."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from runner.cli import output
 from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, SparesStatus
 from runner.facts.wording import printable
 
-# rows that are shown whole; chosen, not measured
+# Rows of a table that is shown whole. Chosen, not measured.
 FEW = 50
-# characters of a hardware's name in a table; chosen, not measured
+# Characters of a hardware's name in a table. Chosen, not measured.
 SHORT = 16
-# what a node should be
+# States that need no attention.
 PLAIN_STATES = ("active", "spare")
 
 _COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
@@ -22,7 +22,7 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
     ("since", lambda n, now: "-" if n.since is None else output.seconds(max(0.0, now - n.since))),
     ("attempt", lambda n, _: str(n.attempt or "-")),
     ("ranks", lambda n, _: ranks_text(n.ranks_alive)),
-    ("heard", lambda n, _: _last_heartbeat(n)),
+    ("last heartbeat", lambda n, _: _last_heartbeat(n)),
     ("memory", lambda n, _: output.size(n.agent_resident_bytes)),
     ("warm", lambda n, _: warm_text(n)),
     ("hardware", lambda n, _: short_hardware(n.hardware)),
@@ -30,12 +30,12 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
     ("domain", lambda n, _: printable(n.domain, 40) or "-"),
     ("why", lambda n, now: _why(n, now)),
 )
-# where no node has anything to say there
+# Columns that are omitted when empty.
 _MAY_BE_LEFT_OUT = ("warm", "offences", "domain")
 
 
 def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
-    """Lay out nodes; `now` is the View's. Columns in which none of them has anything are left out."""
+    """Lay out nodes; `now` is the status's. Some columns are omitted if all their cells are empty."""
     if not some:
         return "no node yet"
     kept = []
@@ -48,32 +48,32 @@ def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
 
 
 def fleet_summary(view: ClusterStatus) -> str:
-    """Say how many nodes are in which state, and how the spares stand."""
+    """Count the nodes by state, and describe the spares."""
     counts = Counter(node.state for node in view.nodes)
-    told = ", ".join(f"{num} {state}" for state, num in sorted(counts.items(), key=_by_number))
+    text = ", ".join(f"{num} {state}" for state, num in sorted(counts.items(), key=_by_number))
     leaving = sum(node.leaving is not None for node in view.nodes)
-    told += f"; {leaving} to leave at a checkpoint" if leaving else ""
-    lines = [f"{len(view.nodes)} nodes: {told}"] if view.nodes else []
+    text += f"; {leaving} draining" if leaving else ""
+    lines = [f"{len(view.nodes)} nodes: {text}"] if view.nodes else []
     if view.pool is not None:
         lines.append(spares_text(view.pool))
     return "\n".join(lines)
 
 
 def spares_text(pool: SparesStatus) -> str:
-    """Say how many spares there are, how few there may be, and how many there should be."""
-    marks = [f"fewer than {pool.low_mark} are too few"] if pool.low_mark else []
+    """Say how many spares there are, the minimum, and the recommended number."""
+    marks = [f"minimum {pool.low_mark}"] if pool.low_mark else []
     if pool.recommended is not None:
         marks.append(f"{pool.recommended} recommended")
     if pool.low and pool.spares >= pool.low_mark:
-        marks.append("which is not what a waiting run needs")
-    told = f"spares: {pool.spares}" + (f" ({', '.join(marks)})" if marks else "")
-    return f"SPARES ARE LOW; {told}" if pool.low else told
+        marks.append("none fits a waiting run")
+    text = f"spares: {pool.spares}" + (f" ({', '.join(marks)})" if marks else "")
+    return f"SPARES ARE LOW; {text}" if pool.low else text
 
 
 def shown_nodes(
     view: ClusterStatus, *, states: Sequence[str], everything: bool
 ) -> Sequence[NodeStatus]:
-    """Choose the nodes of a table: all of a small fleet; of a large one those that are not plainly active or spare."""
+    """Choose the nodes of a table: all of a small fleet; of a large one those that need attention."""
     some = [node for node in view.nodes if not states or node.state in states]
     if everything or len(some) <= FEW:
         return some
@@ -81,19 +81,16 @@ def shown_nodes(
 
 
 def is_plain(node: NodeStatus) -> bool:
-    """Whether there is nothing to say of a node."""
+    """Whether a node needs no attention."""
     return node.state in PLAIN_STATES and node.leaving is None and not node.offences
 
 
 def omitted_note(view: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]) -> str:
-    """Say which nodes a table leaves out and how they are seen; "" when it shows all that were asked for."""
-    asked = sum(not states or node.state in states for node in view.nodes)
-    if asked == len(shown):
+    """Say which nodes a table omits and how to list them; "" when it shows all that match."""
+    matching = sum(not states or node.state in states for node in view.nodes)
+    if matching == len(shown):
         return ""
-    return (
-        f"{asked - len(shown)} nodes are active or spare, and nothing else is to be said of them: "
-        "`--all` lists them, `--state spare` those that stand by"
-    )
+    return f"{matching - len(shown)} active and spare nodes are not shown: `--all` lists them, `--state spare` the spares"
 
 
 def short_hardware(hardware: str) -> str:
@@ -102,8 +99,8 @@ def short_hardware(hardware: str) -> str:
     if len(text) <= SHORT:
         return text or "-"
     kind, colon, _ = text.partition(":")
-    lead = f"{kind}:" if colon and len(kind) <= 6 else ""
-    return f"{lead}..{text[len(lead) + 2 - SHORT :]}"
+    prefix = f"{kind}:" if colon and len(kind) <= 6 else ""
+    return f"{prefix}..{text[len(prefix) + 2 - SHORT :]}"
 
 
 def _by_number(item: tuple[str, int]) -> tuple[int, str]:
@@ -122,7 +119,7 @@ def _last_heartbeat(node: NodeStatus) -> str:
 
 
 def warm_text(node: NodeStatus) -> str:
-    """Say how a node's warm process is: "ready 480 MB"."""
+    """Return the state of a node's warm process: "ready 480 MB"."""
     size = output.size(node.warm_resident_bytes) if node.warm_resident_bytes else ""
     return f"{printable(node.warm, 60)} {size}".strip() or "-"
 
@@ -135,12 +132,12 @@ def _why(node: NodeStatus, now: float) -> str:
 
 
 def drain_text(node: NodeStatus, now: float) -> str:
-    """Say where a node is going, since when, and why; "" when it stays."""
+    """Describe a node's drain: its target state, start and reason; "" without one."""
     leaving = node.leaving
     if leaving is None:
         return ""
-    told = f"leaves for {leaving.to} since {output.seconds(max(0.0, now - leaving.since))}"
-    told += f", {leaving.spare} takes its place" if leaving.spare else ""
+    text = f"leaves for {leaving.to} since {output.seconds(max(0.0, now - leaving.since))}"
+    text += f", {leaving.spare} replaces it" if leaving.spare else ""
     if leaving.by_time is not None:
-        told += f", within {output.seconds(max(0.0, leaving.by_time - now))} in any case"
-    return told + (f": {leaving.reason}" if leaving.reason else "")
+        text += f", within {output.seconds(max(0.0, leaving.by_time - now))} in any case"
+    return text + (f": {leaving.reason}" if leaving.reason else "")

@@ -1,4 +1,4 @@
-"""Commands that only look. They read the View or the journal from the store, so they work when the supervisor is dead."""
+"""`stoker status` and `stoker runs`: the published status, which outlives the supervisor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import printable, printable_words
 from runner.serve.status_reader import read_standbys, read_status
 
-# past that the age of what is shown is said; chosen, not measured
+# A status this old is shown with its age. Chosen, not measured.
 STALE_SECONDS = 5.0
 
 
@@ -93,37 +93,37 @@ def runs(where: str | None, *, as_json: bool) -> None:
 
 def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> str:
     if leader.alive:
-        lines = [f"cluster {cluster.name}: led by {leader.holder}; state in {cluster.state}"]
+        lines = [f"cluster {cluster.name}: supervisor {leader.holder}; state in {cluster.state}"]
     elif view is not None and view.closing and all(node.state == "left" for node in view.nodes):
         lines = [f"cluster {cluster.name}: shut down in order; state in {cluster.state}"]
     else:
         holder = leader.holder or (view.holder if view is not None else "")
-        last = f" (the last one was {holder})" if holder else ""
+        last = f" (the last supervisor was {holder})" if holder else ""
         lines = [
-            f"cluster {cluster.name}: NOBODY LEADS; state in {cluster.state}",
-            f"no supervisor{last}: ranks go on by themselves, nothing is repaired; run `stoker supervise`",
+            f"cluster {cluster.name}: NO SUPERVISOR holds the lease; state in {cluster.state}",
+            f"ranks train on, nothing is repaired{last}; run `stoker supervise`",
         ]
     if view is None:
-        lines.append("nothing was published yet")
+        lines.append("no status was published yet")
         return "\n".join(lines)
     age = status_age_seconds(view)
     if age > STALE_SECONDS or not leader.alive:
         lines.append(
-            f"what follows is {output.seconds(age)} old (published {output.moment(view.wall)})"
+            f"this status is {output.seconds(age)} old (published {output.moment(view.wall)})"
         )
     if view.store_note:
         lines.append(f"store: {printable(view.store_note)}")
     for domain, fallen in view.domains_down.items():
         lines.append(
-            f"{printable(domain, 80)} IS DOWN, no node is blamed: {printable_words(fallen)}"
+            f"{printable(domain, 80)} IS DOWN, its nodes are not blamed: {printable_words(fallen)}"
         )
     if view.unsigned:
         lines.append(
-            "nothing is signed: whoever reaches the store is obeyed; `stoker token` changes that"
+            "messages are not signed: any process that reaches the store is obeyed; see `stoker token`"
         )
     if view.decision_failures:
         lines.append(
-            f"{view.decision_failures} of Stoker's own decisions failed: see `stoker story`"
+            f"{view.decision_failures} of Stoker's own decisions failed; see `stoker story`"
         )
     if view.closing and leader.alive:
         lines.append("the cluster is shutting down")
@@ -131,10 +131,10 @@ def _head(cluster: ClusterSpec, leader: Leader, view: ClusterStatus | None) -> s
 
 
 def _standby(standby: StandbyStatus) -> str:
-    within = f", within {standby.takes_over_within_seconds:g} s of the leader's death"
+    within = f" within {standby.takes_over_within_seconds:g} s of the supervisor's death"
     return (
-        f"{printable(standby.holder, 100)} stands by and takes over"
-        f"{within if standby.takes_over_within_seconds else ''}; it has followed to entry {standby.through}"
+        f"standby {printable(standby.holder, 100)} takes over"
+        f"{within if standby.takes_over_within_seconds else ''}; it has applied entry {standby.through}"
     )
 
 

@@ -8,7 +8,7 @@ from runner.facts.wording import printable
 
 
 def runs_table(view: ClusterStatus) -> str:
-    """Lay out the runs of a View."""
+    """Lay out the runs of a cluster."""
     columns = (
         "run",
         "name",
@@ -27,10 +27,7 @@ def runs_table(view: ClusterStatus) -> str:
 
 
 def rank_start_notes(view: ClusterStatus) -> str:
-    """Say of each live attempt that was to be forked from warm processes whether it was, and of nodes that are odd ones out.
-
-    "" when there is none.
-    """
+    """Say for each live attempt with a preload whether its ranks were forked, and which nodes have other versions; "" for none."""
     lines = []
     for run in view.runs:
         if run.preload and run.attempt_state in ("running", "asked"):
@@ -76,7 +73,7 @@ def incidents_table(some: tuple[IncidentStatus, ...] | list[IncidentStatus]) -> 
 
 
 def incident_fault(incident: IncidentStatus) -> str:
-    """Say what struck, and what it turned out to be: "rank_crash: cuda_oom"."""
+    """Return an incident's fault and its cause: "rank_crash: cuda_oom"."""
     cause = incident.cause
     if cause is None or cause.fault == incident.fault:
         return incident.fault
@@ -84,42 +81,42 @@ def incident_fault(incident: IncidentStatus) -> str:
 
 
 def incident_place(incident: IncidentStatus) -> str:
-    """Say where an incident struck: "n2 rank 3"."""
+    """Return the place of an incident: "n2 rank 3"."""
     parts = [incident.node or ""] + ([f"rank {incident.rank}"] if incident.rank is not None else [])
     return " ".join(part for part in parts if part) or "-"
 
 
 def explanation(incident: IncidentStatus) -> str:
-    """Tell what an incident was: what struck, what it turned out to be, the lines that say so, and what was done."""
-    said = [
+    """Explain an incident: its fault, cause, log lines, evidence, and what was done."""
+    text = [
         f"{incident.incident} ({incident.state}): {incident.fault} at {incident_place(incident)}"
     ]
     cause = incident.cause
     if cause is None and incident.watched:
-        said.append("cause: not known; the run goes on")
+        text.append("cause: unknown; the run goes on")
     elif cause is None:
-        said.append("cause: not known; no line of the ranks that ended is known for anything")
+        text.append("cause: unknown; no known signature in the output of the ranks that ended")
     else:
         whose = f", {cause.culprit.kind} {cause.culprit.id}" if cause.culprit is not None else ""
         where = f" on {cause.node}" if cause.node else ""
-        said.append(
+        text.append(
             f"cause: {cause.fault}{whose}{where} ({cause.confidence:.0%} sure; wants: {cause.action_class})"
         )
-        said += [f"  {printable(line, 160)}" for line in cause.lines]
+        text += [f"  {printable(line, 160)}" for line in cause.lines]
         if cause.seen_in:
-            said.append(
-                f"seen before: {cause.seen_in} (the same words, but for numbers, paths and a few names)"
+            text.append(
+                f"seen before: {cause.seen_in} (the same text, except numbers, paths and a few names)"
             )
-    said += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
-    said.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
+    text += ["evidence:", *(f"  {printable(line, 160)}" for line in incident.evidence)]
+    text.append(f"done: {', '.join(incident.rungs) or 'nothing'}")
     if incident.reason:
         how = "so far" if incident.closed_at is None else "ended"
-        said.append(f"{how}: {printable(incident.reason, 160)}")
-    return "\n".join(said)
+        text.append(f"{how}: {printable(incident.reason, 160)}")
+    return "\n".join(text)
 
 
 def step_of(run: RunStatus) -> str:
-    """Say how far a run is: "120/200"."""
+    """Return the progress of a run: "120/200"."""
     return f"{run.step}/{run.total_steps}" if run.total_steps else str(run.step)
 
 

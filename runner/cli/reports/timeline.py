@@ -33,11 +33,11 @@ from runner.store.protocol import Store
     )
 )
 @click.argument("incident", required=False)
-@click.option("--run", "run_name", metavar="RUN", help="Only what concerns this run.")
+@click.option("--run", "run_name", metavar="RUN", help="Only this run.")
 @click.option(
     "--since",
     metavar="AGE",
-    help="Only the last while, such as 90s, 15m, 3h or 2d.",
+    help="Only this long ago and later, such as 90s, 15m, 3h or 2d.",
 )
 @cluster_option
 @json_option
@@ -51,9 +51,9 @@ def story(
 ) -> None:
     """Print what happened and why, from the first signal to the last effect.
 
-    INCIDENT is an id such as i3 (see `stoker incidents`); without it, everything is told.
+    INCIDENT is an id such as i3 (see `stoker incidents`); without it, everything is printed.
     """
-    from runner.history.timeline import story as tell
+    from runner.history.timeline import story as timeline
 
     cluster = find_cluster(where)
     with store_of(cluster) as store:
@@ -62,7 +62,9 @@ def story(
             pick_run(require_status(store, cluster), run_name).run if run_name is not None else None
         )
         begin = None if since is None else _last_now(view) - age_seconds(since)
-        lines = tell(_entries(store, cluster, since=begin), run=run, incident=incident, since=begin)
+        lines = timeline(
+            _entries(store, cluster, since=begin), run=run, incident=incident, since=begin
+        )
     if incident is not None and not lines:
         names = [i.incident for i in view.incidents] if view is not None else []
         raise UserError(
@@ -76,12 +78,12 @@ def story(
         if output.moment(line.now)[:10] != day:
             day = output.moment(line.now)[:10]
             output.print_text(day)
-        lead = line.heard or "then"
-        output.print_text(f"{output.clock(line.now)}  +{line.offset_seconds:9.3f} s  {lead}")
-        for words in line.decided:
-            output.print_text(f"{'':28}-> {words}")
+        event = line.heard or "then"
+        output.print_text(f"{output.clock(line.now)}  +{line.offset_seconds:9.3f} s  {event}")
+        for text in line.decided:
+            output.print_text(f"{'':28}-> {text}")
     if not lines:
-        output.print_text("nothing to tell")
+        output.print_text("nothing happened")
 
 
 @click.command(
@@ -144,9 +146,9 @@ def lineage(run: str | None, where: str | None, *, as_json: bool) -> None:
 def _entries(
     store: Store, cluster: ClusterSpec, *, since: float | None = None
 ) -> Iterator[JournalEntry]:
-    """Yield the journal's entries, oldest first, files and store as one; from about `since` on, where that is given.
+    """Yield the journal's entries, oldest first, from files and store; from about `since` on, without reading older files.
 
-    Files that are older are not read then. Where the folder of old entries is not to be seen from here, that is said.
+    Prints a note if the folder of old entries is not visible from this machine.
     """
     from runner.journal.archive import archive_of
     from runner.journal.journal import Journal
@@ -158,19 +160,19 @@ def _entries(
         begin = max(begin, journal.since(since))
     elif begin > 1:
         output.print_note(
-            f"told from journal entry {begin} on: what was before is in {archive.folder}, which is not to be seen from here"
+            f"from journal entry {begin} on: older entries are in {archive.folder}, which is not visible from this machine"
         )
     yield from journal.replay(begin)
 
 
 def _last_now(view: ClusterStatus | None) -> float:
-    """The controller's clock now: what it was in the View, and the time since."""
+    """Return the controller's clock now: its time in the status, plus the status's age."""
     return time.time() if view is None else view.now + status_age_seconds(view)
 
 
 def age_seconds(text: str) -> float:
-    """Read 90s, 15m, 3h or 2d; raise UserError for anything else."""
+    """Parse 90s, 15m, 3h or 2d into seconds; raise UserError for anything else."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd])", text.strip())
     if match is None:
-        raise UserError(f"--since: {text!r} is no age; write something like 90s, 15m, 3h or 2d")
+        raise UserError(f"--since: {text!r} is not an age; write 90s, 15m, 3h or 2d")
     return float(match.group(1)) * {"s": 1, "m": 60, "h": 3600, "d": 86400}[match.group(2)]

@@ -1,4 +1,4 @@
-"""`stoker demo`: a real run on real text that loses a rank and then a node, recovers from both, and says what it cost."""
+"""`stoker demo`: a real run on real text that loses a rank and then a node, recovers from both, and prints the cost."""
 
 from __future__ import annotations
 
@@ -47,32 +47,32 @@ from runner.store.protocol import Store
 
 NAME = "demo"
 NODES, SLOTS, SPARES = 2, 2, 1
-# enough for two faults with a checkpoint before each; under three minutes on two cores
+# Enough for two faults with a checkpoint before each; under three minutes on two cores.
 STEPS = 120
 CHECKPOINT_EVERY = 20
-# so that there is something to lose
+# So that a fault loses steps.
 STEPS_PAST_CHECKPOINT = 8
-# between two tries of a drill that came at a bad moment
+# Between two attempts at a drill that was refused.
 AGAIN_SECONDS = 3.0
 
 
 @dataclass(slots=True)
 class PlannedDrill:
-    """One drill of the plan. It strikes once the run is past a checkpoint, and is over once it trains again."""
+    """One drill of the plan: injected once the run is past a checkpoint, over once it trains again."""
 
     drill: str
     words: str
-    # id, once handed in
+    # Its id, once sent.
     request: str = ""
     asked_at: float = 0.0
-    # incidents known before
+    # Incidents before it.
     seen: set[str] = field(default_factory=set)
     incident: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
 class DrillDirector:
-    """Injects the faults of the plan one after the other, as the Views come by."""
+    """Injects the faults of the plan one after the other, as statuses arrive."""
 
     store: Store
     cluster: ClusterSpec
@@ -81,7 +81,7 @@ class DrillDirector:
     faults: list[PlannedDrill]
 
     def on_status(self, view: ClusterStatus) -> None:
-        """Look whether it is time for the next fault, or whether the last one is healed."""
+        """Inject the next fault if it is time, or check whether the run recovered from the last one."""
         fault = next((f for f in self.faults if not _is_healed(f, view)), None)
         run = find_run(view, self.run)
         if fault is None or run is None:
@@ -92,7 +92,7 @@ class DrillDirector:
             self._inject(fault, run, view)
 
     def _is_time(self, run: RunStatus, view: ClusterStatus) -> bool:
-        """Training, some steps past a trusted checkpoint that is newer than the last fault."""
+        """Whether the run is some steps past a trusted checkpoint that is newer than the last fault."""
         if run.attempt_state != "running" or run.last is None or run.checkpoint_step is None:
             return False
         reached = max((i.step or 0 for i in view.incidents if i.run == self.run), default=0)
@@ -117,9 +117,7 @@ class DrillDirector:
         register = self.store.get(answer_register(fault.request))
         answer = wire.decode(register.payload) if register is not None else None
         if isinstance(answer, Answer) and answer.state in ("refused", "failed"):
-            self.screen.log(
-                f"drill {fault.drill} {answer.state}: {answer.message}; again in a moment"
-            )
+            self.screen.log(f"drill {fault.drill} {answer.state}: {answer.message}; trying again")
             fault.request = ""
             return
         new = [
@@ -151,7 +149,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     """Train a small model, kill a rank and a node, and watch the run recover from both.
 
     The text is the source of Python's own standard library; nothing is downloaded. Takes under three minutes on two cores.
-    Exit code 0 only if both faults were healed, the last step was reached, and nothing was left behind.
+    Exit code 0 only if the run recovered from both faults and reached its last step, and no process is left behind.
     """
     folder = _fresh_folder(Path(state) if state is not None else Path(".stoker") / NAME)
     spec = make_run(steps)
@@ -182,7 +180,7 @@ def demo(*, state: str | None, steps: int, as_json: bool) -> None:
 def _perform(
     store: Store, cluster: ClusterSpec, spec: RunSpec, *, interrupts: Interrupts, as_json: bool
 ) -> tuple[int, Summary | None, list[PlannedDrill]]:
-    """Run it; return the exit code so far, the summary if the run came to an end, and what became of the faults."""
+    """Run it; return the exit code so far, the summary if the run ended, and the drills."""
     faults = [
         PlannedDrill("kill-rank", "now a rank is killed: SIGKILL to one training process"),
         PlannedDrill(
@@ -230,7 +228,7 @@ def _incident(fault: PlannedDrill, incidents: tuple[IncidentStatus, ...]) -> Inc
 
 
 def _judge(summary: Summary, faults: list[PlannedDrill], *, log: object) -> int:
-    """Say whether the demo showed what it promises; return the exit code."""
+    """Print whether the demo succeeded; return the exit code."""
     assert callable(log)
     missing = []
     for fault in faults:
@@ -255,7 +253,7 @@ def _left_behind(cluster: ClusterSpec, before: frozenset[str]) -> list[str]:
 
 
 def make_run(steps: int) -> RunSpec:
-    """Return what a run.yaml would say."""
+    """Return the demo's run."""
     return RunSpec(
         name=NAME,
         trainer={"recipe": "tiny_cpu", "steps": steps, "checkpoint_every": CHECKPOINT_EVERY},
@@ -267,18 +265,20 @@ def make_run(steps: int) -> RunSpec:
 
 
 def _fresh_folder(folder: Path) -> Path:
-    """Return the folder, empty: an earlier demo's is cleared, anything else is left alone and refused."""
+    """Return the folder, emptied if it holds an earlier demo; raise UserError if it holds anything else."""
     folder = folder.absolute()
     if not folder.exists() or not any(folder.iterdir()):
         return folder
     known = wire.decode((folder / SPEC).read_bytes()) if (folder / SPEC).exists() else None
     if not isinstance(known, ClusterSpec) or known.name != NAME:
-        raise UserError(f"--state: {folder} holds something else than a demo; give an empty folder")
+        raise UserError(
+            f"--state: {folder} holds something other than a demo; name an empty folder"
+        )
     running = processes_of(known)
     if running:
         raise UserError(
             f"--state: a demo is still running in {folder} ({len(running)} processes); "
-            f"end it with `stoker shutdown --cluster {folder}`, or give another folder"
+            f"end it with `stoker shutdown --cluster {folder}`, or name another folder"
         )
     shutil.rmtree(folder)
     return folder

@@ -1,4 +1,4 @@
-"""Commands that change something: each is a request, answered by the supervisor. Only kill-supervisor acts by itself."""
+"""Commands that change runs: each is a request, answered by the supervisor. Only kill-supervisor acts by itself."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
             time.sleep(0.05)
         if leader_of(store).alive:
             raise TemporaryError(
-                f"the supervisor of cluster {cluster.name!r} is still there after {timeout_seconds:g} s; "
+                f"the supervisor of cluster {cluster.name!r} has not ended after {timeout_seconds:g} s; "
                 "wait longer with --timeout"
             )
     _finish(answer, as_json=as_json)
@@ -90,11 +90,11 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
     """Change a run's learning rate, and print the value that the trainer reports back.
 
     CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5). The run saves a
-    checkpoint, is launched again with the change, and the trainer tells what is in effect.
+    checkpoint, is launched again with the change, and the trainer reports what is in effect.
     """
     if len(words) > 2:
         raise UserError(
-            f"lr: {' '.join(words)!r} is too much; give a run and a change, such as `tiny x0.9`"
+            f"lr: {' '.join(words)!r} has too many parts; write a run and a change, such as `tiny x0.9`"
         )
     factor, peak = parse_lr(words[-1])
     cluster = find_cluster(where)
@@ -118,7 +118,7 @@ Drills:
   stop-rank        SIGSTOP to one: alive, but it does not move
   kill-node        SIGKILL to a node's agent, keeper and ranks at once, no clean-up
   kill-agent       SIGKILL to an agent alone; its ranks go on
-  kill-supervisor  SIGKILL to the supervisor; everything else goes on
+  kill-supervisor  SIGKILL to the supervisor; agents and ranks go on
 """
 )
 @click.argument("fault", type=click.Choice(DRILLS))
@@ -155,7 +155,7 @@ def drill(  # noqa: PLR0913 - click hands over each option
 def make_drill(
     fault: str, run: RunStatus, *, rank: int | None, node: str | None, num_ranks: int
 ) -> Drill:
-    """Build the request for a drill; refuse what does not go together."""
+    """Return the request for a drill; raise UserError if options contradict each other."""
     of_rank = fault.endswith("-rank")
     if of_rank and node is not None:
         raise UserError(f"--node: {fault} takes a rank, not a node; give --rank")
@@ -182,7 +182,7 @@ def make_drill(
 
 
 def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
-    """Send SIGKILL to whoever holds the lease, if it is that very process; return what was done."""
+    """Send SIGKILL to the lease's holder, if it is a process of this machine; return what was done."""
     from runner.supervisor.lease import holder_pid
 
     leader = require_leader(store, cluster)
@@ -196,10 +196,10 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
     try:
         if (
             holder_pid(leader.holder) != pid
-            # the pid may have passed to another process before we held it
+            # The pid may have been reused before the pidfd was open.
         ):
             raise UserError(
-                f"supervisor {leader.holder} ended by itself just now; see `stoker status`"
+                f"supervisor {leader.holder} has just ended by itself; see `stoker status`"
             )
         signal.pidfd_send_signal(handle, signal.SIGKILL)
     finally:
@@ -208,7 +208,7 @@ def kill_supervisor(store: Store, cluster: ClusterSpec) -> str:
 
 
 def _num_ranks(store: Store, cluster: ClusterSpec, run: RunStatus) -> int:
-    """Ranks of a run, as its nodes report them; 0 when they have not reported yet."""
+    """Return the number of ranks of a run, from its nodes' reports; 0 before the first report."""
     nodes = {node.node: node for node in require_status(store, cluster).nodes}
     alive = [rank for name in run.nodes if name in nodes for rank in nodes[name].ranks_alive]
     return max(alive, default=-1) + 1
@@ -219,7 +219,7 @@ def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus
     if run.state not in LIVE_STATES:
         why = f" ({run.reason})" if run.reason else ""
         raise UserError(
-            f"run {run.name!r} ({run.run}) is {run.state}{why}: there is nothing to change any more"
+            f"run {run.name!r} ({run.run}) is {run.state}{why}: it cannot be changed any more"
         )
     return run
 
@@ -227,15 +227,13 @@ def _live_run(store: Store, cluster: ClusterSpec, name: str | None) -> RunStatus
 def report(
     store: Store, cluster: ClusterSpec, request: Request, *, timeout_seconds: float, as_json: bool
 ) -> None:
-    """Ask, wait, print the answer, and end with the exit code that goes with it. Ctrl-C takes no request back."""
+    """Send a request, wait, print the answer, and exit accordingly. Ctrl-C does not withdraw the request."""
     try:
         answer = ask(
             store, cluster, request, timeout_seconds=timeout_seconds, on_accepted=_print_progress
         )
     except KeyboardInterrupt:
-        output.print_note(
-            f"request {request.id} stands, nobody waits for it now; see `stoker status`"
-        )
+        output.print_note(f"request {request.id} is not withdrawn; see `stoker status`")
         raise
     _finish(answer, as_json=as_json)
 
@@ -266,13 +264,13 @@ def parse_lr(text: str) -> tuple[float | None, float | None]:
         return _positive(float(factor.group(1)), text), None
     if not re.fullmatch(_NUMBER, text.strip()):
         raise UserError(
-            f"lr: {text!r} is no learning rate; write x0.9 to multiply the schedule by 0.9, "
+            f"lr: {text!r} is not a learning rate; write x0.9 to multiply the schedule by 0.9, "
             "or a new peak in exponent notation, such as 5.4e-5"
         )
     value = float(text)
     if "e" not in text.lower():
         raise UserError(
-            f"lr: {text!r} may mean two things; write x{text.strip()} to multiply the schedule by it, "
+            f"lr: {text!r} is ambiguous; write x{text.strip()} to multiply the schedule by it, "
             f"or {Decimal(text.strip()):e} for that as the new peak"
         )
     return None, _positive(value, text)
@@ -280,5 +278,7 @@ def parse_lr(text: str) -> tuple[float | None, float | None]:
 
 def _positive(value: float, text: str) -> float:
     if not 0 < value < float("inf"):
-        raise UserError(f"lr: {text!r} is not above zero; write something like x0.9 or 5.4e-5")
+        raise UserError(
+            f"lr: {text!r} is not a positive number; write something like x0.9 or 5.4e-5"
+        )
     return value

@@ -1,4 +1,4 @@
-"""`stoker run`: start a run and follow it to its end, or hand it over and leave."""
+"""`stoker run`: start a run and follow it to its end, or detach."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ CHECK_SECONDS = 60.0
 
 @click.command(
     epilog=examples(
-        "stoker run run.yaml                        a cluster of local nodes is made up for it",
-        "stoker run run.yaml --spares 1             with a node that stands by",
+        "stoker run run.yaml                        on a new cluster of local nodes",
+        "stoker run run.yaml --spares 1             with a spare node",
         "stoker run run.yaml --set optimizer.lr=1e-4 --set steps=500",
         "stoker run run.yaml --cluster cluster.yaml --detach",
     )
@@ -47,10 +47,10 @@ CHECK_SECONDS = 60.0
 @click.argument("file", metavar="RUN.yaml")
 @cluster_option
 @click.option(
-    "--spares", type=click.IntRange(min=0), help="Spare nodes of a made-up cluster. Default: 0."
+    "--spares", type=click.IntRange(min=0), help="Spare nodes of a new local cluster. Default: 0."
 )
 @click.option(
-    "--detach", is_flag=True, help="Leave once the run is admitted; it goes on by itself."
+    "--detach", is_flag=True, help="Return once the run is admitted; it goes on in the background."
 )
 @click.option(
     "--set",
@@ -71,8 +71,8 @@ def run(
 ) -> None:
     """Start the run that RUN.yaml describes and follow it to its end.
 
-    If nobody leads the cluster, a supervisor is started, and started again should it die. Ctrl-C stops the run at the next
-    step boundary, with a checkpoint if it can, and ends what was started; a second Ctrl-C kills at once.
+    If no supervisor holds the lease, one is started, and restarted if it dies. Ctrl-C stops the run at the next step boundary,
+    with a checkpoint if its ranks can save one, and ends what was started; a second Ctrl-C kills at once.
     """
     from runner.load.specs import load_run
 
@@ -89,19 +89,19 @@ def run(
 
 
 def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
-    """Write the cluster down for its agents, unless a supervisor is at work with what it wrote itself; return it, with its token.
+    """Write the cluster for its agents, unless a supervisor runs it already; return it, with its token.
 
-    Raises UserError when the cluster can never hold the run; a supervisor, which knows the nodes that joined, says so itself.
+    Raises UserError if the cluster can never hold the run; with a supervisor, which knows the joined nodes, that one refuses.
     """
     if has_leader(cluster):
         return cluster
     local = cluster.local
     is_small = spec.nodes > local.nodes + local.spares or spec.ranks_per_node > local.slots
-    # else nodes join by themselves
+    # Otherwise nodes join by themselves.
     if local.nodes > 0 and not cluster.store.address and is_small:
         raise UserError(
-            f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} asked for, but cluster {cluster.name!r} has "
-            f"{local.nodes + local.spares} nodes (spares counted) with {local.slots} slots each; ask for less, or raise "
+            f"nodes x ranks_per_node: {spec.nodes} x {spec.ranks_per_node} requested, but cluster {cluster.name!r} has "
+            f"{local.nodes + local.spares} nodes (spares counted) with {local.slots} slots each; request less, or raise "
             "`local.nodes` or `local.slots`"
         )
     cluster = with_token(cluster)
@@ -119,7 +119,7 @@ def _detached(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: boo
         )
         return
     output.print_text(
-        f"run {number} {spec.name} goes on by itself; see `stoker status`, end with `stoker shutdown`"
+        f"run {number} {spec.name} goes on in the background; see `stoker status`, end it with `stoker shutdown`"
     )
 
 
@@ -149,7 +149,7 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
                 end_cluster(store, cluster, child, interrupts=interrupts)
             raise
         except SupervisorLost:
-            output.print_note("what still runs: " + (", ".join(_names(cluster)) or "nothing"))
+            output.print_note("still running: " + (", ".join(_names(cluster)) or "nothing"))
             raise
         others = other_live_runs(view, number)
         if child.is_ours and not others:
@@ -159,7 +159,6 @@ def _foreground(store: Store, cluster: ClusterSpec, spec: RunSpec, *, as_json: b
                 f"the supervisor stays for {', '.join(others)}; end all with `stoker shutdown`"
             )
     ended = find_run(view, number)
-    # following it ended because it was there
     assert ended is not None
     report(summarize(view, ended), as_json=as_json)
     return exit_codes.INTERRUPTED if interrupts.count else exit_codes.of_run(ended.state)
@@ -184,14 +183,14 @@ def _ended(
         )
     if ending.left:
         output.print_note(
-            f"STILL THERE: {', '.join(f'{p.what} (pid {p.pid})' for p in ending.left)}"
+            f"STILL RUNNING: {', '.join(f'{p.what} (pid {p.pid})' for p in ending.left)}"
         )
 
 
 def _killed(cluster: ClusterSpec, child: SupervisorChild) -> int:
     left = kill_cluster(cluster, child)
     named = ", ".join(f"{process.what} (pid {process.pid})" for process in left)
-    output.print_note(f"killed; still there: {named}" if left else "killed; nothing is left")
+    output.print_note(f"killed; still running: {named}" if left else "killed; nothing is left")
     return exit_codes.INTERRUPTED
 
 

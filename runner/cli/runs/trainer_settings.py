@@ -13,12 +13,12 @@ from msgspec.structs import replace
 from runner.errors import SpecError, UserError
 from runner.facts.specs.run import RunSpec
 
-# for the trainer to judge its settings; chosen, not measured
+# For the trainer to check its settings. Chosen, not measured.
 CHECK_SECONDS = 60.0
 
 
 def apply_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
-    """Return the spec with `--set` changes in its trainer settings; raise UserError for what cannot be set."""
+    """Return the spec with `--set` changes in its trainer settings; raise UserError for a key that cannot be set."""
     if not changes:
         return spec
     if not spec.trainer:
@@ -29,17 +29,15 @@ def apply_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
     for change in changes:
         key, equals, value = change.partition("=")
         if not equals or not all(key.split(".")):
-            raise UserError(
-                f"--set: {change!r} is no change; write KEY=VALUE, such as optimizer.lr=1e-4"
-            )
+            raise UserError(f"--set: {change!r} is not KEY=VALUE, such as optimizer.lr=1e-4")
         _put(settings, key, _value(value))
     return replace(spec, trainer=settings)
 
 
 def check_trainer(spec: RunSpec) -> RunSpec:
-    """Have the built-in trainer judge its settings, without torch; raise SpecError with its verdict before anything starts.
+    """Let the built-in trainer check its settings, without torch; raise SpecError with its message before anything starts.
 
-    Returns the spec with the layout that the trainer will use, which placement goes by; a command's is as it says itself.
+    Returns the spec with the trainer's layout, which placement needs; a run with a command states its layout itself.
     """
     from runner.decide.placement.launch_plans import command_of
 
@@ -60,7 +58,9 @@ def check_trainer(spec: RunSpec) -> RunSpec:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise SpecError(f"trainer: its settings cannot be judged: {error}; see `python`") from error
+        raise SpecError(
+            f"trainer: its settings cannot be checked: {error}; see `python`"
+        ) from error
     if judged.returncode != 0:
         raise SpecError(f"trainer: {_verdict(judged.stdout, judged.stderr)}")
     _check_ranks(spec, judged.stdout)
@@ -68,7 +68,7 @@ def check_trainer(spec: RunSpec) -> RunSpec:
 
 
 def _verdict(output: str, errors: str) -> str:
-    """The trainer's own message: JSON with an error, or its last words."""
+    """Return the trainer's own message: the error in its JSON, or its last output."""
     try:
         plain = json.loads(output)
         said = plain.get("error") or plain.get("errors") or plain.get("problems")
@@ -77,12 +77,12 @@ def _verdict(output: str, errors: str) -> str:
     if isinstance(said, list):
         said = "\n  ".join(str(line) for line in said)
     return str(
-        said or errors.strip() or output.strip() or "its settings were refused without a word"
+        said or errors.strip() or output.strip() or "its settings were refused without a message"
     )
 
 
 def _check_ranks(spec: RunSpec, output: str) -> None:
-    """The layout must fill the ranks exactly."""
+    """Raise SpecError unless the layout fills the ranks exactly."""
     try:
         needed = json.loads(output).get("world_size")
     except (ValueError, AttributeError):
@@ -95,7 +95,7 @@ def _check_ranks(spec: RunSpec, output: str) -> None:
 
 
 def _with_layout(spec: RunSpec, output: str) -> RunSpec:
-    """Fill in the trainer's tensor and pipeline ranks; refuse a file that says something else itself."""
+    """Fill in the trainer's tensor and pipeline ranks; raise SpecError if the file contradicts them."""
     try:
         layout = json.loads(output).get("layout")
     except (ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""`stoker store accept`: a person's way out when the store came back with less than it acknowledged."""
+"""`stoker store accept`: accept a store that came back with less than it acknowledged."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 @click.command(
     epilog=examples(
-        "stoker store accept            show what would be lost, and ask",
-        "stoker store accept --yes      do it without asking",
+        "stoker store accept            show what is lost, and ask",
+        "stoker store accept --yes      without asking",
         "stoker store accept --json     only show it, for programs",
     )
 )
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 @cluster_option
 @json_option
 def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
-    """Take a store that came back with less than it acknowledged for the truth, as it is now.
+    """Accept a store that came back with less than it acknowledged, as it is now.
 
-    Until then nobody acts on such a store. If a newer copy of it exists, put that back instead: nothing is lost then. Accepting
-    gives up the entries that are missing, and raises the next epoch above every one that was seen. Afterwards start
-    `stoker supervise`. The page runbooks/store-forgot.md says more.
+    Until then no supervisor acts on it. If a newer copy of the store exists, restore that instead: nothing is lost then.
+    Accepting gives up the missing entries, and raises the next epoch above every known one. Afterwards start
+    `stoker supervise`. See runbooks/store-forgot.md.
     """
     from runner.signer import signer_of
     from runner.supervisor.lease import LeaseKeeper
@@ -50,7 +50,7 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
         if not known.is_any:
             raise UserError(
                 f"the store of cluster {cluster.name!r} has everything that it is known to have acknowledged "
-                f"({known.ends_at} entries): there is nothing to accept"
+                f"({known.ends_at} entries): nothing to accept"
             )
         if not as_json:
             output.print_text(_in_words(cluster, known))
@@ -68,14 +68,14 @@ def _in_words(cluster: ClusterSpec, known: RollbackLoss) -> str:
         else "how many are missing is not known"
     )
     lines = [
-        f"cluster {cluster.name}: {known.reason or 'agents know more than the journal'}",
+        f"cluster {cluster.name}: {known.reason or 'agents are ahead of the journal'}",
         f"the journal ends at entry {known.ends_at}; {lost}",
     ]
     if known.seen_epoch >= known.next_epoch:
         lines.append(
-            f"assignments up to epoch {known.seen_epoch} were given out, the journal knows those before {known.next_epoch}"
+            f"assignments up to epoch {known.seen_epoch} were issued, the journal knows those before {known.next_epoch}"
         )
-    lines.append("what was started, asked for or found out in between is given up for good")
+    lines.append("what happened after that entry is given up for good")
     return "\n".join(lines)
 
 
@@ -83,6 +83,6 @@ def _confirm(yes: bool) -> None:
     if yes:
         return
     if not sys.stdin.isatty():
-        raise UserError("store accept: nobody can be asked here; add --yes to do it")
-    if not click.confirm("Take the store as it is for the truth?", err=True):
+        raise UserError("store accept: there is no terminal to ask; confirm with --yes")
+    if not click.confirm("Accept the store as it is?", err=True):
         raise UserError("store accept: nothing was done")

@@ -1,4 +1,4 @@
-"""`stoker store`: looking after the store that a cluster stands on."""
+"""`stoker store`: the commands about a cluster's store."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NAME_WIDTH = 11
 
 @click.group(
     epilog=examples(
-        "stoker store doctor                      is the store fit to lead by?",
+        "stoker store doctor                      is the store fit for a supervisor?",
         "stoker store doctor --cluster c.yaml     before the first start, too",
     )
 )
@@ -41,10 +41,10 @@ def store() -> None:
 @json_option
 @cluster_option
 def doctor(*, where: str | None, as_json: bool) -> None:
-    """Look at the store from all sides: reach, TLS, rights, durability, disk, memory, clock, speed, contents.
+    """Examine the store: reach, TLS, rights, durability, disk, memory, clock, speed, contents.
 
-    One line per check: PASS, FAIL or UNKNOWN, with the way out. Nothing of the cluster's is changed; what is tried is tried on a
-    stream, a register and a lease named `doctor`. UNKNOWN is not healthy (exit code 4).
+    One line per check: PASS, FAIL or UNKNOWN, with the way out. Nothing of the cluster changes: tests use a stream, a register
+    and a lease named `doctor`. UNKNOWN is not healthy (exit code 4).
     """
     found: list[StoreCheck] = []
     for result in _results(find_cluster(where)):
@@ -69,7 +69,7 @@ def doctor(*, where: str | None, as_json: bool) -> None:
 
 def _results(cluster: ClusterSpec) -> Iterator[StoreCheck]:
     try:
-        # A server may be looked at before anybody leads by it; files are there once somebody did.
+        # A server can be examined before a supervisor used it; files exist only afterwards.
         opened = open_store(cluster, create=bool(cluster.store.address))
     except StokerError as error:
         yield StoreCheck(check="reach", outcome=FAIL, reason=str(error))

@@ -1,4 +1,4 @@
-"""`stoker token`: make the secret that a cluster's agents, supervisors and commands sign their words with."""
+"""`stoker token`: make the secret with which a cluster's agents, supervisors and commands sign messages."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from runner.store.registry import exists
 def token(*, where: str | None, as_json: bool) -> None:
     """Make the cluster's token, unless it exists; print its path, never its content.
 
-    Agents, supervisors and commands sign what they say with it, so that nobody who merely reaches the store can join or be
-    obeyed. It is the same on every machine: copy the file, and keep it readable by its owner only (mode 600). A cluster of one
-    machine makes its token by itself.
+    Agents, supervisors and commands sign messages with it, so that reaching the store is not enough to join or to be obeyed.
+    It is the same on every machine: copy the file, and keep it readable by its owner only (mode 600). A cluster of one machine
+    makes its token by itself.
     """
     cluster = find_cluster(where)
     token_file = cluster.token_file or default_token_file(cluster.state)
@@ -39,9 +39,9 @@ def token(*, where: str | None, as_json: bool) -> None:
             made = make_token(token_file)
         except OSError as error:
             raise UserError(
-                f"token_file: {token_file} cannot be written ({error.strerror}); name another place in cluster.yaml"
+                f"token_file: {token_file} cannot be written ({error.strerror}); choose another place in cluster.yaml"
             ) from error
-    # one that is there and will not do is said now, not by every agent
+    # Raises for a token that exists and is not valid.
     load_signer(token_file)
     if as_json:
         output.print_json({"token_file": token_file, "made": made})
@@ -50,12 +50,12 @@ def token(*, where: str | None, as_json: bool) -> None:
     output.print_note(
         "made; copy it to the same place on every machine of the cluster"
         if made
-        else "there is one already, which is left as it is"
+        else "it exists already and was not changed"
     )
 
 
 def _check_idle(cluster: ClusterSpec) -> None:
-    """Raise UserError while agents are at work that sign with no token, or with one that is gone: they would not be heard."""
+    """Raise UserError while agents run that sign with another token or none: their messages would be refused."""
     from runner.cli.foreground.leftovers import processes_of
 
     if cluster.store.address or not exists(cluster):
@@ -64,6 +64,6 @@ def _check_idle(cluster: ClusterSpec) -> None:
     if running or has_leader(cluster):
         names = ", ".join(running[:5]) + (", ..." if len(running) > 5 else "")
         raise UserError(
-            f"cluster {cluster.name!r} is at work without this token ({names or 'it is led'}), and would not hear its own agents "
-            "any more; end it first with `stoker shutdown`"
+            f"cluster {cluster.name!r} runs without this token ({names or 'it has a supervisor'}) and would refuse its own agents; "
+            "end it first with `stoker shutdown`"
         )
