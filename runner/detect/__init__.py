@@ -1,4 +1,5 @@
-"""Detect: volatile signals in, findings out. Soft state: after a restart it starts afresh and costs at most one limit's delay.
+"""Detect: volatile signals in, findings out. Soft state: a restart loses it, which delays a finding by one limit at most.
 
-Pure and told the time. A detector never decides; it says what it saw, for how long, and about whom.
+Pure: the caller passes the time. A detector never decides; it reports a fault, its duration, and the ranks or nodes concerned.
+Every module here that registers a class of `Detector` takes part (`detector`, `registry`).
 """

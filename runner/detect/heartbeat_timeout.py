@@ -13,7 +13,7 @@ from runner.facts.watch import WatchList
 # If more than this share of the nodes is silent at once, the store or the fabric is the suspect; chosen, not measured.
 CORRELATED_SHARE = 0.5
 # Fewer silent nodes are not correlated, unless they are all there are; chosen, not measured.
-MIN_CROWD = 3
+MIN_CORRELATED = 3
 
 
 @register
@@ -33,7 +33,7 @@ class HeartbeatTimeout(Detector):
         self._deferred: dict[str, float] = {}
         # Nodes whose next heartbeat, or silence, decides about the deferred ones.
         self._awaited: dict[str, bool] = {}
-        self._was_awaited_heard = False
+        self._has_awaited_resumed = False
         # While these nodes are watched, with these agents, and none is silent, none can be before then: `tick` skips a large
         # fleet.
         self._idle: tuple[object, object, float] = (None, None, 0.0)
@@ -49,7 +49,7 @@ class HeartbeatTimeout(Detector):
         self.silence.last_heartbeat[node] = self._newest_heartbeat = now
         was_silent = self.silence.silent_since.pop(node, None) is not None
         self._deferred.pop(node, None)
-        self._was_awaited_heard = self._was_awaited_heard or node in self._awaited
+        self._has_awaited_resumed = self._has_awaited_resumed or node in self._awaited
         if self._lost[0] is not watch:
             self._lost = (watch, dict.fromkeys(watch.lost))
         is_lost = node in self._lost[1] and (before is None or now - before < limit_seconds)
@@ -128,7 +128,7 @@ class HeartbeatTimeout(Detector):
         }
         self._deferred = {name: until for name, until in times.items() if now < until}
         self._awaited = assessment.awaited if self._deferred else {}
-        self._was_awaited_heard = False
+        self._has_awaited_resumed = False
 
     def _correlated_nodes(self, watch: WatchList, due: Iterable[str]) -> tuple[str, ...]:
         """Return the nodes of a correlated silence, or none. A node leaves it by a heartbeat, or by announcing its end.
@@ -156,7 +156,7 @@ class HeartbeatTimeout(Detector):
         """Give each node the whole limit again, as a new supervisor does: its heartbeats may have yet to arrive."""
         self.silence.last_heartbeat.clear()
         self._idle = (None, None, 0.0)
-        self._deferred, self._awaited, self._was_awaited_heard = {}, {}, False
+        self._deferred, self._awaited, self._has_awaited_resumed = {}, {}, False
 
     def due_at(self, watch: WatchList) -> float | None:
         """Return when the next node becomes silent, or is to be reported again; or a time before that.
@@ -168,7 +168,7 @@ class HeartbeatTimeout(Detector):
         return self._first_due(watch)
 
     def _first_due(self, watch: WatchList) -> float | None:
-        deferred = {} if self._was_awaited_heard else self._deferred
+        deferred = {} if self._has_awaited_resumed else self._deferred
         last = self.silence.last_heartbeat
         times = [
             deferred.get(name, self._due(name, last[name])) for name in watch.nodes if name in last
@@ -178,4 +178,6 @@ class HeartbeatTimeout(Detector):
 
 def _is_correlated(silent: int, watched: int) -> bool:
     """Whether so many are silent that neither nodes nor domains are named: most of them, or all."""
-    return silent == watched > 1 or (silent >= MIN_CROWD and silent > CORRELATED_SHARE * watched)
+    return silent == watched > 1 or (
+        silent >= MIN_CORRELATED and silent > CORRELATED_SHARE * watched
+    )

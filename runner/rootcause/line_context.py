@@ -19,17 +19,7 @@ _EXCEPTION = re.compile(r"\s*[\w.]*(?:Error|Exception|StopIteration)\b")
 # Words of paths, without digits at their ends.
 _CHECKPOINT_WORDS = ("checkpoint", "checkpoints", "ckpt", "ckpts", "states", "optim", "safetensors")
 _CONFIG_WORDS = (
-    "config",
-    "configs",
-    "conf",
-    "settings",
-    "yaml",
-    "yml",
-    "toml",
-    "cfg",
-    "ini",
-    "py",
-    "sh",
+    *("config", "configs", "conf", "settings", "yaml", "yml", "toml", "cfg", "ini", "py", "sh"),
 )
 _DATA_WORDS = (
     *("data", "dataset", "datasets", "shard", "shards", "token", "tokens", "tokenized", "corpus"),

@@ -87,7 +87,7 @@ def is_refused(state: State, hardware: str) -> bool:
 def recent_hardware_faults(known: Hardware, cluster: ClusterSpec, now: float) -> int:
     """Return how many of its faults are not older than `lemon_days`."""
     first = now - cluster.lemon_days * DAY_SECONDS
-    return sum(offence.at > first for offence in known.offences)
+    return sum(fault.at > first for fault in known.offences)
 
 
 def record_hardware_fault(

@@ -27,7 +27,7 @@ MAX_PROBES = 3
 # In a row that do not reach a node, before it is given up: by the second probe, nodes that fell silent with it are known.
 MIN_UNREACHABLE = 2
 # Fewer silent nodes no longer count as correlated; chosen, not measured.
-MIN_CROWD = 3
+MIN_CORRELATED = 3
 
 
 def on_node_silent(decision: Decision, finding: Finding) -> None:
@@ -131,11 +131,11 @@ def on_correlated_silence(decision: Decision, silence: CorrelatedSilence) -> Non
 
 
 def leave_correlated_silence(decision: Decision, node: Node) -> None:
-    """Remove a node from a correlated silence; below MIN_CROWD the rest no longer counts as one."""
+    """Remove a node from a correlated silence; below MIN_CORRELATED the rest no longer counts as one."""
     silent = decision.state.silent_en_masse
     if node.node in silent:
         rest = tuple(name for name in silent if name != node.node)
-        decision.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CROWD else ()))
+        decision.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CORRELATED else ()))
 
 
 def is_in_doubt(node: Node) -> bool:

@@ -191,9 +191,9 @@ def _may_keep(other: Run, *, against: Run) -> bool:
     From earlier ones of its own priority, too, unless it waits itself: else both would wait for each other's nodes.
     """
     attempt = other.attempt
-    lives = attempt is not None and attempt.state not in (*PLANNED, "ended")
+    is_running = attempt is not None and attempt.state not in (*PLANNED, "ended")
     equal = other.spec.priority == against.spec.priority and other.state == "active"
-    return lives or equal or _rank(other) < _rank(against)
+    return is_running or equal or _rank(other) < _rank(against)
 
 
 def holders_of_nodes(state: State, run: Run) -> str:

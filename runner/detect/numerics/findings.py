@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from runner.facts.faults import FAULTS, ActionClass, Fault
@@ -40,29 +40,20 @@ def number(value: float) -> str:
 
 def note(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
     """Make a finding that asks for no action."""
-    return NumericFinding(
-        fault=fault, onset_step=onset_step, detected_step=step, severity="note", evidence=evidence
-    )
+    return _finding(fault, onset_step, step, evidence)
 
 
 def incident(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
     """Make a finding that asks for an action."""
-    return NumericFinding(
-        fault=fault,
-        onset_step=onset_step,
-        detected_step=step,
-        severity="incident",
-        evidence=evidence,
-    )
+    return replace(_finding(fault, onset_step, step, evidence), severity="incident")
 
 
 def recovery(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
     """Make the finding that ends an earlier one."""
+    return replace(_finding(fault, onset_step, step, evidence), recovered=True)
+
+
+def _finding(fault: Fault, onset_step: int, step: int, evidence: str) -> NumericFinding:
     return NumericFinding(
-        fault=fault,
-        onset_step=onset_step,
-        detected_step=step,
-        severity="note",
-        evidence=evidence,
-        recovered=True,
+        fault=fault, onset_step=onset_step, detected_step=step, severity="note", evidence=evidence
     )

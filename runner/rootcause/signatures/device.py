@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from runner.rootcause.signatures.signature import Signature, any_of
+
+_consequence_gpu = partial(Signature, layer="consequence", scope="gpu")
+_device_gpu = partial(Signature, layer="device", scope="gpu")
+_device_node = partial(Signature, layer="device", scope="node")
+_link_gpu = partial(Signature, layer="link", scope="gpu")
 
 _GPU = r"(?P<gpu>[0-9a-fA-F]{2,8}:[0-9a-fA-F]{2}(?::[0-9a-fA-F]{2})?(?:\.[0-9a-fA-F])?)"
 _XID = rf"NVRM: Xid \((?:PCI:)?{_GPU}(?: GPU-I:\d+)?\): "
@@ -24,12 +31,10 @@ _AMD = "Linux, drivers/gpu/drm/amd/amdgpu"
 _PCI = "Linux, drivers/pci/pcie"
 
 DEVICE = (
-    Signature(
+    _device_gpu(
         name="xid-ecc",
         pattern=_XID + r"(?P<xid>48|64|95|140|171|172)\b",
         fault="gpu_ecc",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_XIDS,
         sample=(
@@ -38,18 +43,16 @@ DEVICE = (
         ),
         near="NVRM: Xid (PCI:0000:3b:00): 43, pid=4242, name=python3, Ch 00000010",
     ),
-    Signature(
+    _device_gpu(
         name="xid-ecc-contained",
         pattern=_XID + r"(?P<xid>63|92|94)\b",
         fault="gpu_ecc",
-        layer="device",
-        scope="gpu",
         source=_XIDS
         + ": contained, or repaired by a row remapping; the application restarts, the GPU stays",
         sample="NVRM: Xid (PCI:0000:5e:00): 94, pid=991, name=python, Contained: SM (0x1). RST: No, D-RST: No",
         near="NVRM: Xid (PCI:0000:5e:00): 9, pid=991, name=python, Driver error programming GPU",
     ),
-    Signature(
+    _device_gpu(
         name="ecc-uncorrectable",
         pattern=any_of(
             r"all reserved rows for bank are remapped",
@@ -63,14 +66,12 @@ DEVICE = (
             ignore_case=True,
         ),
         fault="gpu_ecc",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_CUDA + "; NVML, nvmlDeviceGetRemappedRows",
         sample="RuntimeError: CUDA error: uncorrectable ECC error encountered",
         near="ECC errors: corrected 3, uncorrected 0 since boot",
     ),
-    Signature(
+    _device_gpu(
         name="cuda-ecc",
         pattern=any_of(
             r"cudaErrorECCUncorrectable",
@@ -79,50 +80,42 @@ DEVICE = (
             r"hipErrorECCUncorrectable",
         ),
         fault="gpu_ecc",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_CUDA,
         sample="terminate called: cudaErrorECCUncorrectable while copying to the host",
         near="cudaErrorInvalidValue while copying to the host",
     ),
-    Signature(
+    _device_gpu(
         name="xid-lost",
         pattern=_XID + r"(?P<xid>79)\b",
         fault="gpu_lost",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_XIDS,
         sample="NVRM: Xid (PCI:0000:a1:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
         near="NVRM: Xid (PCI:0000:a1:00): 7, pid=12, name=x, Invalid or corrupted push buffer address",
     ),
-    Signature(
+    _device_gpu(
         name="gpu-off-the-bus",
         pattern=r"(?:NVRM: GPU (?:at )?(?:PCI:)?"
         + _GPU
         + r".*fallen off the bus|fallen off the bus and is not responding)",
         fault="gpu_lost",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source="NVIDIA kernel module, messages without an Xid",
         sample="NVRM: GPU 0000:4f:00.0: GPU has fallen off the bus.",
         near="NVRM: GPU 0000:4f:00.0: RmInitAdapter succeeded, the GPU is on the bus",
     ),
-    Signature(
+    _device_gpu(
         name="gpu-named-before-lost",
         role="names-gpu",
         pattern=r"NVRM: The NVIDIA GPU " + _GPU + r"[ \t\r]*$",
         fault="gpu_lost",
-        layer="device",
-        scope="gpu",
         weight="supports",
         source="NVIDIA kernel module: the first of three lines, which names the GPU",
         sample="NVRM: The NVIDIA GPU 0000:2a:00.0",
         near="NVRM: The NVIDIA GPU driver has been loaded",
     ),
-    Signature(
+    _device_gpu(
         name="gpu-is-lost",
         pattern=any_of(
             r"\bGPU is lost\b",
@@ -138,19 +131,15 @@ DEVICE = (
             ignore_case=True,
         ),
         fault="gpu_lost",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_CUDA + "; NVML, nvmlErrorString",
         sample="Unable to determine the device handle for GPU 0000:66:00.0: GPU is lost.  Reboot the system to recover this GPU",
         near="no loss of accuracy on GPU was detected; the CUDA-capable device is ready",
     ),
-    Signature(
+    _link_gpu(
         name="xid-nvlink",
         pattern=_XID + r"(?P<xid>74|136|144|145|146|147|148|149|150|155)\b",
         fault="nvlink_error",
-        layer="link",
-        scope="gpu",
         is_lasting=True,
         source=_XIDS,
         sample=(
@@ -159,18 +148,16 @@ DEVICE = (
         ),
         near="NVRM: Xid (PCI:0000:87:00): 32, pid=1201, Channel ID 00000012 intr0 00040000",
     ),
-    Signature(
+    _link_gpu(
         name="nvlink-5-nonfatal",
         pattern=r"NVRM: Xid \([^)]*\): (?:14[4-9]|150), \w+\s+Nonfatal\b",
         fault="",
-        layer="link",
-        scope="gpu",
         weight="excuses",
         source=_XIDS + ": not fatal",
         sample="NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Nonfatal XC0 i0 Link 05 (0x00000004 0x00000000 0x00000000)",
         near="NVRM: Xid (PCI:0003:01:00): 145, RLW_CTRL  Fatal XC0 i0 Link 05 (0x00000004 0x00000000 0x00000000)",
     ),
-    Signature(
+    _link_gpu(
         name="nvlink-uncorrectable",
         pattern=any_of(
             r"uncorrectable NVLink error",
@@ -182,8 +169,6 @@ DEVICE = (
             ignore_case=True,
         ),
         fault="nvlink_error",
-        layer="link",
-        scope="gpu",
         is_lasting=True,
         source=_CUDA,
         sample="CUDA error: uncorrectable NVLink error detected during the execution",
@@ -219,18 +204,16 @@ DEVICE = (
         sample="detected NVSwitch fatal error 20034 on fid 0 on NVSwitch pci 00000000:C5:00.0 physical id 9 port 41",
         near="detected NVSwitch non-fatal error 20001 on fid 0",
     ),
-    Signature(
+    _device_gpu(
         name="xid-power-thermal",
         pattern=_XID + r"(?P<xid>54|60|61)\b",
         fault="thermal_power",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_XIDS + " (54: auxiliary power not connected)",
         sample="NVRM: Xid (PCI:0000:17:00): 54, GPU is lacking auxiliary power",
         near="NVRM: Xid (PCI:0000:17:00): 45, pid=88, Ch 00000001",
     ),
-    Signature(
+    _device_node(
         name="thermal-slowdown",
         pattern=any_of(
             r"(?:hw|hardware) (?:thermal|power brake) slowdown\s*: active\b",
@@ -246,8 +229,6 @@ DEVICE = (
             ignore_case=True,
         ),
         fault="thermal_power",
-        layer="device",
-        scope="node",
         is_lasting=True,
         source="Linux, arch/x86/kernel/cpu/mce/therm_throt.c; NVML clock event reasons",
         sample="nvidia-smi: HW Thermal Slowdown : Active",
@@ -263,7 +244,7 @@ DEVICE = (
         sample="CPU17: Package temperature is above threshold, cpu clock is throttled (total events = 5213)",
         near="CPU17: Package temperature/speed normal",
     ),
-    Signature(
+    _device_node(
         name="power-supply",
         pattern=any_of(
             r"power supply \S+ (?:.*\b)?(?:fail(?:ed|ure)|lost|redundancy lost)",
@@ -271,20 +252,16 @@ DEVICE = (
             ignore_case=True,
         ),
         fault="thermal_power",
-        layer="device",
-        scope="node",
         is_lasting=True,
         source="IPMI sensor texts; Linux, mlx5_core",
         sample="ipmi: Power Supply 2 failed, input lost",
         near="power supply 1 input restored, redundancy regained",
     ),
-    Signature(
+    _device_gpu(
         name="xid-other",
         pattern=_XID
         + r"(?P<xid>46|56|57|58|62|65|68|69|73|8[0-9]|9[67]|109|11[0-9]|12[0-9]|13[0-57-9]|143|15[689]|16[789])\b",
         fault="gpu_xid_other",
-        layer="device",
-        scope="gpu",
         source=_XIDS,
         sample=(
             "NVRM: Xid (PCI:0000:e1:00): 119, pid=77, name=nvidia-smi, Timeout after 6s of "
@@ -292,12 +269,10 @@ DEVICE = (
         ),
         near="NVRM: Xid reporting is enabled on GPU7 GSP",
     ),
-    Signature(
+    _consequence_gpu(
         name="xid-of-programs",
         pattern=_XID + r"(?P<xid>8|11|13|25|31|32|39|4[0-4]|7[0-257-9]|99|10[0-8])\b",
         fault="gpu_xid_other",
-        layer="consequence",
-        scope="gpu",
         source=_XIDS + ": caused by programs as often as by hardware",
         sample=(
             "NVRM: Xid (PCI:0000:0f:00): 31, pid=5150, name=python3, Ch 00000008, intr 10000000. "
@@ -305,29 +280,25 @@ DEVICE = (
         ),
         near="NVRM: Xid (PCI:0000:0f:00): 310, an unlisted number",
     ),
-    Signature(
+    _consequence_gpu(
         name="xid-cleanup",
         pattern=_XID + r"(?P<xid>45|154)\b",
         fault="gpu_xid_other",
-        layer="consequence",
-        scope="gpu",
         weight="supports",
         source=_XIDS + ": follows another, or the end of a process",
         sample="NVRM: Xid (PCI:0000:0f:00): 45, pid=5150, name=python3, Ch 00000008",
         near="NVRM: Xid (PCI:0000:0f:00): 5, pid=5150, name=python3, Ch 00000008",
     ),
-    Signature(
+    _consequence_gpu(
         name="xid-recovery-wanted",
         pattern=_XID + r"(?P<xid>154), GPU recovery action changed from \S+ \([^)]*\) to 0x[1-9]",
         fault="gpu_xid_other",
-        layer="consequence",
-        scope="gpu",
         is_lasting=True,
         source=_XIDS + ": the driver's own verdict",
         sample="NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)",
         near="NVRM: Xid (PCI:0001:01:00): 154, GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)",
     ),
-    Signature(
+    _device_gpu(
         name="gpu-driver-fault",
         pattern=any_of(
             r"nouveau\s+\S+\s+(?:fifo|gr):.*(?:fault|killed)",
@@ -348,13 +319,11 @@ DEVICE = (
             ignore_case=True,
         ),
         fault="gpu_xid_other",
-        layer="device",
-        scope="gpu",
         source="Linux, drivers/gpu/drm/nouveau; NVIDIA kernel module",
         sample="NVRM: GPU 0000:66:00.0: RmInitAdapter failed! (0x62:0x55:2477)",
         near="nouveau 0000:01:00.0: fifo: 32 channels available",
     ),
-    Signature(
+    _consequence_gpu(
         name="cuda-unexplained",
         pattern=any_of(
             r"(?:CUDA|HIP) error: (?:unknown error|hardware stack error|the launch timed out and was terminate"
@@ -366,13 +335,11 @@ DEVICE = (
             r"CUDA unknown error",
         ),
         fault="gpu_xid_other",
-        layer="consequence",
-        scope="gpu",
         source=_CUDA,
         sample="RuntimeError: CUDA error: unknown error",
         near="CUDA error checks are enabled; an unknown option was ignored",
     ),
-    Signature(
+    _device_gpu(
         name="amd-uncorrectable",
         pattern=any_of(
             r"amdgpu.*\b[1-9]\d* (?:new )?uncorrectable hardware errors",
@@ -380,14 +347,12 @@ DEVICE = (
             r"amdgpu.*Saved bad pages \d+ reaches threshold",
         ),
         fault="gpu_ecc",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_AMD,
         sample="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 1 new uncorrectable hardware errors detected in umc block",
         near="amdgpu 0000:c1:00.0: amdgpu: socket: 3, die: 0, 0 new uncorrectable hardware errors detected in umc block",
     ),
-    Signature(
+    _device_gpu(
         name="amd-gpu-reset",
         pattern=any_of(
             r"amdgpu.*(?:GPU reset begin!|GPU reset\(\d+\) failed|Mode[12] reset failed|Fatal error during GPU"
@@ -395,13 +360,11 @@ DEVICE = (
             r"HW Exception by GPU node-\d+.*GPU Hang",
         ),
         fault="gpu_xid_other",
-        layer="device",
-        scope="gpu",
         source=_AMD + "; ROCr runtime",
         sample="amdgpu 0000:83:00.0: amdgpu: GPU reset begin!",
         near="amdgpu 0000:83:00.0: amdgpu: GPU recovery is enabled",
     ),
-    Signature(
+    _device_gpu(
         name="pcie-uncorrected",
         pattern=any_of(
             r"(?:nvidia|NVRM|amdgpu)\S* .*(?:AER: .*Uncorrect|PCIe Bus Error: severity=Uncorrect)",
@@ -409,14 +372,12 @@ DEVICE = (
             r"(?:nvidia|amdgpu).*device lost from bus",
         ),
         fault="gpu_lost",
-        layer="device",
-        scope="gpu",
         is_lasting=True,
         source=_PCI,
         sample="nvidia 0000:17:00.0: PCIe Bus Error: severity=Uncorrected (Fatal), type=Transaction Layer",
         near="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
     ),
-    Signature(
+    _device_node(
         name="pcie-uncorrected-elsewhere",
         pattern=any_of(
             r"AER: .*Uncorrect(?:ed|able) \((?:Non-)?Fatal\)",
@@ -426,15 +387,13 @@ DEVICE = (
             r"[Dd]etected insufficient power on the PCIe slot",
         ),
         fault="",
-        layer="device",
-        scope="node",
         weight="supports",
         source=_PCI
         + ": which device it is stands elsewhere; mlx5_core, at every boot of some machines",
         sample="pcieport 0000:15:01.0: AER: Uncorrected (Fatal) error received: 0000:15:01.0",
         near="pcieport 0000:15:01.0: AER: Corrected error received: 0000:16:00.0",
     ),
-    Signature(
+    _device_node(
         name="machine-check",
         pattern=any_of(
             r"mce: \[Hardware Error\]: CPU \d+: Machine Check",
@@ -443,55 +402,45 @@ DEVICE = (
             r"Uncorrected (?:hardware )?memory error",
         ),
         fault="unknown",
-        layer="device",
-        scope="node",
         is_lasting=True,
         source="Linux, arch/x86/kernel/cpu/mce; drivers/edac",
         sample="mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 7: be00000000800400",
         near="mce: CPU supports 22 MCE banks",
     ),
-    Signature(
+    _device_node(
         name="machine-check-logged",
         pattern=r"mce: \[Hardware Error\]: Machine check events logged",
         fault="",
-        layer="device",
-        scope="node",
         weight="supports",
         source="Linux, arch/x86/kernel/cpu/mce/core.c: the events, corrected ones too, are in another log",
         sample="mce: [Hardware Error]: Machine check events logged",
         near="mce: Machine check events are logged to mcelog",
     ),
-    Signature(
+    _device_node(
         name="memory-failure",
         pattern=r"Memory failure: 0x[0-9a-f]+: ",
         fault="",
-        layer="device",
-        scope="node",
         weight="supports",
         source="Linux, mm/memory-failure.c: a page with an uncorrected error was taken out of use",
         sample="Memory failure: 0x1f3a80: recovery action for dirty LRU page: Recovered",
         near="Memory failure recovery is enabled",
     ),
-    Signature(
+    _device_node(
         name="memory-corrected",
         pattern=any_of(
             r"EDAC MC\d+: \d+ CE\b",
             r"\[Hardware Error\]: event severity: corrected",
         ),
         fault="",
-        layer="device",
-        scope="node",
         weight="supports",
         source="Linux, drivers/edac/edac_mc.c; drivers/firmware/efi/cper.c",
         sample="EDAC MC1: 101 CE memory scrubbing error on CPU_SrcID#1_MC#0_Chan#0_DIMM#0",
         near="EDAC MC0: Giving out device to module skx_edac controller Skylake Socket#0 IMC#0",
     ),
-    Signature(
+    _consequence_gpu(
         name="xid-any",
         pattern=_XID + rf"(?P<xid>{_UNLISTED})\b",
         fault="gpu_xid_other",
-        layer="consequence",
-        scope="gpu",
         source=_XIDS + ": any number",
         sample="NVRM: Xid (PCI:0000:0f:00): 38, Driver firmware error",
         near="NVRM: Xid reporting is enabled",

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from runner.rootcause.signatures.signature import Signature, any_of
+
+_launcher_rank = partial(Signature, layer="launcher", scope="rank")
 
 _SLURM = "Slurm, slurmstepd and srun"
 
@@ -84,18 +88,16 @@ ENDING = (
         sample="torch.distributed.elastic.multiprocessing.api.SignalException: Process 51 got signal: 15",
         near="Sending process 44 closing signal SIGTERM",
     ),
-    Signature(
+    _launcher_rank(
         name="launcher-root-cause",
         role="root-cause",
         pattern=r"Root Cause \(first observed failure\)",
         fault="unknown",
-        layer="launcher",
-        scope="rank",
         source="torchrun",
         sample="Root Cause (first observed failure):",
         near="the first observed failure was no root cause",
     ),
-    Signature(
+    _launcher_rank(
         name="launcher-summary",
         role="death",
         pattern=any_of(
@@ -107,8 +109,6 @@ ENDING = (
             r"exited with (?:non-?zero )?(?:exit )?(?:code|status) -?[1-9]\d*",
         ),
         fault="unknown",
-        layer="launcher",
-        scope="rank",
         source="torchrun, DeepSpeed, srun",
         sample=(
             "torch.distributed.elastic.multiprocessing.api: failed (exitcode: 1) local_rank: 3 "
@@ -116,19 +116,17 @@ ENDING = (
         ),
         near="all 8 processes exited with code 0",
     ),
-    Signature(
+    _launcher_rank(
         name="summary-names-rank",
         role="names-rank",
         pattern=r"\brank\s+: (?P<rank>\d+) \(local_rank: \d+\)",
         fault="",
-        layer="launcher",
-        scope="rank",
         weight="supports",
         source="torchrun, its summary: the first failure that it saw",
         sample="  rank      : 12 (local_rank: 4)",
         near="  rank of the matrix: 12",
     ),
-    Signature(
+    _launcher_rank(
         name="died-by-signal",
         pattern=any_of(
             r"Segmentation fault(?: \(core dumped\))?",
@@ -141,8 +139,6 @@ ENDING = (
             r"exitcode\s*: -(?:4|6|7|8|11)\b",
         ),
         fault="unknown",
-        layer="launcher",
-        scope="rank",
         source="glibc, CPython, Open MPI: how it ended, not why",
         sample="Fatal Python error: Segmentation fault",
         near="fault handler is enabled for segmentation faults",

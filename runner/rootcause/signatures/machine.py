@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from runner.rootcause.signatures.signature import Signature, any_of
+
+_machine_node = partial(Signature, layer="machine", scope="node")
+_machine_storage = partial(Signature, layer="machine", scope="storage")
 
 _OOM = "Linux, mm/oom_kill.c"
 # Disks; loop devices, floppies and CD-ROMs report errors for harmless reasons.
@@ -10,7 +15,7 @@ _DISK = "(?:sd|nvme|dm-|md|vd|xvd|hd|mmcblk|nbd|rbd|drbd|pmem|bcache|zram|dasd)"
 _ERRNO = "errno(3), as Python and libc print it"
 
 MACHINE = (
-    Signature(
+    _machine_node(
         name="oom-kill",
         pattern=any_of(
             r"(?:Out of memory(?: \([^)]*\))?: Killed process|Memory cgroup out of memory: Killed process|oom-"
@@ -23,13 +28,11 @@ MACHINE = (
             r"Out of memory and no killable",
         ),
         fault="host_oom",
-        layer="machine",
-        scope="node",
         source=_OOM,
         sample="Memory cgroup out of memory: Killed process 31337 (python3) total-vm:912345kB, anon-rss:512345kB, file-rss:0kB",
         near="oom_score_adj of process 31337 (python3) was set to -900",
     ),
-    Signature(
+    _machine_node(
         name="oom-by-scheduler",
         pattern=any_of(
             r"Detected \d+ oom[-_ ]kill event",
@@ -48,13 +51,11 @@ MACHINE = (
             ignore_case=True,
         ),
         fault="host_oom",
-        layer="machine",
-        scope="node",
         source="Slurm, slurmstepd; Kubernetes, container status",
         sample="slurmstepd: error: Detected 3 oom-kill event(s) in StepId=881.0. Some of the step tasks have been OOM Killed.",
         near="slurmstepd: memory limit of the step is 480000 MB",
     ),
-    Signature(
+    _machine_node(
         name="host-allocation-failed",
         pattern=any_of(
             r"DefaultCPUAllocator: (?:can't|not enough)",
@@ -66,8 +67,6 @@ MACHINE = (
             r"^(?:\S+ )?MemoryError\b",
         ),
         fault="host_oom",
-        layer="machine",
-        scope="node",
         source=_ERRNO + "; PyTorch, c10/core/CPUAllocator.cpp; NumPy",
         sample=(
             "RuntimeError: [enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't "
@@ -75,12 +74,10 @@ MACHINE = (
         ),
         near="DefaultCPUAllocator was chosen for pinned memory",
     ),
-    Signature(
+    _machine_node(
         name="worker-killed",
         pattern=r"DataLoader worker \(pid(?:\(s\))? [\d, ]+\) is killed by signal: (?:Killed|9)",
         fault="host_oom",
-        layer="machine",
-        scope="node",
         source="PyTorch, torch/utils/data/_utils/signal_handling.py; SIGKILL of one worker is the kernel's",
         sample="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Killed.",
         near="RuntimeError: DataLoader worker (pid 20211) is killed by signal: Terminated.",
@@ -95,7 +92,7 @@ MACHINE = (
         sample="run.sh: line 7: 40112 Killed                  python train.py --config big.yaml",
         near="Killed by user request: no, still running",
     ),
-    Signature(
+    _machine_storage(
         name="file-system-error",
         pattern=any_of(
             r"EXT4-fs error",
@@ -125,14 +122,12 @@ MACHINE = (
             r"FAT-fs .*error",
         ),
         fault="filesystem",
-        layer="machine",
-        scope="storage",
         is_lasting=True,
         source="Linux, fs/ext4, fs/xfs, fs/btrfs, block, drivers/nvme, drivers/md",
         sample="EXT4-fs error (device sdb1): ext4_find_entry:1455: inode #2: comm python: reading directory lblock 0",
         near="EXT4-fs (sdb1): mounted filesystem with ordered data mode. Opts: errors=remount-ro",
     ),
-    Signature(
+    _machine_storage(
         name="network-file-system",
         pattern=any_of(
             r"nfs: server \S+ (?:not responding|error)",
@@ -158,25 +153,21 @@ MACHINE = (
             ignore_case=True,
         ),
         fault="filesystem",
-        layer="machine",
-        scope="storage",
         source="Linux, net/sunrpc, fs/nfs, fs/ceph; Lustre; Spectrum Scale",
         sample="nfs: server filer02 not responding, still trying",
         near="nfs: server filer02 OK",
     ),
-    Signature(
+    _machine_storage(
         name="task-blocked",
         pattern=any_of(
             r"INFO: task (?P<task>\S+):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds",
         ),
         fault="filesystem",
-        layer="machine",
-        scope="storage",
         source="Linux, kernel/hung_task.c: a task in uninterruptible sleep waits for a disk or a file server, as a rule",
         sample="INFO: task python3:8812 blocked for more than 120 seconds.",
         near='"echo 0 > /proc/sys/kernel/hung_task_timeout_secs" disables this message.',
     ),
-    Signature(
+    _machine_storage(
         name="storage-errno",
         pattern=any_of(
             r"\[Errno (?:5|30|107|112|116|121|122)\]",
@@ -188,24 +179,20 @@ MACHINE = (
             r"Remote I/O error",
         ),
         fault="filesystem",
-        layer="machine",
-        scope="storage",
         source=_ERRNO,
         sample="OSError: [Errno 116] Stale file handle: 'shard_00017.bin'",
         near="OSError: [Errno 13] Permission denied: 'shard_00017.bin'",
     ),
-    Signature(
+    _machine_storage(
         name="disk-full",
         role="disk-full",
         pattern=r"(?:\[Errno 28\]|No space left on device)",
         fault="filesystem",
-        layer="machine",
-        scope="storage",
         source=_ERRNO,
         sample="cp: error writing 'tokens.bin': No space left on device",
         near="1.2 TB of space left on device nvme1n1",
     ),
-    Signature(
+    _machine_node(
         name="host-limit",
         pattern=any_of(
             r"pthread_create(?:\(\))? failed",
@@ -217,13 +204,11 @@ MACHINE = (
             r"VFS: file-max limit \d+ reached",
         ),
         fault="unknown",
-        layer="machine",
-        scope="node",
         source="pthread_create(3), open(2): a limit of the host or of the user",
         sample="RuntimeError: can't start new thread",
         near="the thread pool starts a new thread for each worker",
     ),
-    Signature(
+    _machine_node(
         name="kernel-stopped",
         pattern=any_of(
             r"Kernel panic - not syncing",
@@ -233,13 +218,11 @@ MACHINE = (
             r"BUG: unable to handle (?:kernel|page fault)",
         ),
         fault="unknown",
-        layer="machine",
-        scope="node",
         source="Linux, kernel/watchdog.c, kernel/panic.c",
         sample="watchdog: BUG: soft lockup - CPU#23 stuck for 26s! [python3:5511]",
         near="watchdog: soft lockup detector is enabled on 128 CPUs",
     ),
-    Signature(
+    _machine_node(
         name="node-failed",
         pattern=any_of(
             r"DUE TO NODE FAILURE",
@@ -249,8 +232,6 @@ MACHINE = (
             ignore_case=True,
         ),
         fault="unknown",
-        layer="machine",
-        scope="node",
         is_lasting=True,
         source="Slurm, srun and slurmctld",
         sample="srun: error: Node failure on gpu-17",

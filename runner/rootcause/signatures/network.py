@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from runner.rootcause.signatures.signature import Signature, any_of
+
+_collective_rank = partial(Signature, layer="collective", scope="rank")
+_network_fabric = partial(Signature, layer="network", scope="fabric")
 
 _NCCL = "NCCL, transport and misc"
 _C10D = "PyTorch, torch/csrc/distributed/c10d"
 
 NETWORK = (
-    Signature(
+    _network_fabric(
         name="ib-completion-error",
         pattern=any_of(
             r"NET/IB ?: Got completion from peer (?P<peer>[\w.:\[\]-]+?)(?:<\d+>)? with (?:error|status=\S*?"
             r"\(?)\s*(?:12|10|9|4|13)\b",
         ),
         fault="nccl_network",
-        layer="network",
-        scope="fabric",
         source=_NCCL + ", net_ib.cc: retries were exhausted, or the peer is not there",
         sample="NCCL WARN NET/IB : Got completion from peer 10.9.8.7<41234> with error 12, opcode 0, len 0, vendor err 129",
         near="NCCL WARN NET/IB : Got completion from peer 10.9.8.7<41234> with error 5, opcode 0, len 0, vendor err 249",
     ),
-    Signature(
+    _network_fabric(
         name="ib-port-event",
         pattern=any_of(
             r"NET/IB ?: \S+:\d+ (?:async fatal event|Got async event ?: (?:port error|device fatal|local catas"
@@ -31,8 +34,6 @@ NETWORK = (
             r"ibv_\w+ failed with error",
         ),
         fault="nccl_network",
-        layer="network",
-        scope="fabric",
         source=_NCCL + ", ibvwrap.cc",
         sample="NCCL WARN Call to ibv_modify_qp failed with error Connection timed out",
         near="NCCL INFO NET/IB : Using [0]mlx5_0:1/IB [1]mlx5_1:1/IB; OOB eth0:10.0.0.4<0>",
@@ -78,7 +79,7 @@ NETWORK = (
         sample="mlx5_core 0000:c2:00.0 ens3f0np0: Link down",
         near="mlx5_core 0000:c2:00.0 ens3f0np0: Link up",
     ),
-    Signature(
+    _network_fabric(
         name="nccl-no-connection",
         pattern=any_of(
             r"NCCL WARN (?:NET/Socket|Call to (?:connect|recv|send|bind|accept)\w*).*(?:refused|timed out|No r"
@@ -92,13 +93,11 @@ NETWORK = (
             r"detected missing heartbeats",
         ),
         fault="nccl_network",
-        layer="network",
-        scope="fabric",
         source=_NCCL + ", socket.cc",
         sample="NCCL WARN Call to connect to 10.1.2.3<50213> failed : No route to host",
         near="NCCL INFO Call to connect returned Connection refused, retrying",
     ),
-    Signature(
+    _network_fabric(
         name="rendezvous-failed",
         pattern=any_of(
             r"\[c10d\].{0,40}(?:cannot be retrieved|has (?:timed out|failed to (?:connect|listen|bind))|failed"
@@ -129,8 +128,6 @@ NETWORK = (
             r"ssh: connect to host .*(?:refused|timed out)",
         ),
         fault="rendezvous",
-        layer="network",
-        scope="fabric",
         source=_C10D + ", socket.cpp, TCPStore; JAX, coordination service",
         sample=(
             "torch.distributed.DistNetworkError: The client socket has timed out after 600s "
@@ -141,7 +138,7 @@ NETWORK = (
 )
 
 COLLECTIVE = (
-    Signature(
+    _collective_rank(
         name="watchdog-timeout",
         role="waited-in-vain",
         pattern=any_of(
@@ -149,8 +146,6 @@ COLLECTIVE = (
             r"(?:SeqNum=(?P<sequence>\d+), )?OpType=(?P<operation>\w+)",
         ),
         fault="nccl_timeout",
-        layer="collective",
-        scope="rank",
         source=_C10D + ", ProcessGroupNCCL.cpp",
         sample=(
             "[Rank 6] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=88, "
@@ -159,17 +154,15 @@ COLLECTIVE = (
         ),
         near="[Rank 6] watchdog thread started, timeout 600000 ms",
     ),
-    Signature(
+    _collective_rank(
         name="desynchronised",
         pattern=r"\[(?P<late>\d+)\] finished collective #\d+, but didn't join collective #\d+",
         fault="nccl_timeout",
-        layer="collective",
-        scope="rank",
         source=_C10D + ", TraceUtils.h: names the ranks that did not come",
         sample="    [3] finished collective #41, but didn't join collective #42 (count from 1)",
         near="    [3] finished collective #41 and joined collective #42",
     ),
-    Signature(
+    _collective_rank(
         name="collective-timeout",
         pattern=any_of(
             r"Some NCCL operations have failed or timed out",
@@ -186,13 +179,11 @@ COLLECTIVE = (
             r"Termination timeout of \d+",
         ),
         fault="nccl_timeout",
-        layer="collective",
-        scope="rank",
         source=_C10D + "; gloo",
         sample="RuntimeError: [gloo] Timed out waiting 1800000ms for recv operation to complete",
         near="all NCCL operations are done; the limit is 1800000 ms",
     ),
-    Signature(
+    _collective_rank(
         name="hang-reported",
         pattern=any_of(
             r"\b(?:[Tt]raining|[Jj]ob|[Pp]rocess|[Ww]orker|[Rr]ank)s?(?: \d+)? (?:is |has been |seems |appears )?"
@@ -207,8 +198,6 @@ COLLECTIVE = (
             r"^Timeout \(\d+:\d\d:\d\d\)!",
         ),
         fault="hang_no_error",
-        layer="collective",
-        scope="rank",
         source="watchdogs of several launchers and trainers",
         sample="[monitor] training hung: no step since 1834 s, restarting",
         near="This can potentially cause a hang if this rank to GPU mapping is incorrect.",

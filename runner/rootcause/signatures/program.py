@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from runner.rootcause.signatures.signature import Signature, any_of
+
+_program_rank = partial(Signature, layer="program", scope="rank")
+_program_storage = partial(Signature, layer="program", scope="storage")
+_program_user = partial(Signature, layer="program", scope="user")
 
 _TORCH = "PyTorch"
 _PYTHON = "Python, built-in exceptions"
 
 PROGRAM = (
-    Signature(
+    _program_user(
         name="cuda-oom",
         pattern=any_of(
             r"(?:CUDA|HIP|XPU|NPU) out of memory",
@@ -24,13 +30,11 @@ PROGRAM = (
             r"RESOURCE_EXHAUSTED: Attempting to (?:reserve|allocate)",
         ),
         fault="cuda_oom",
-        layer="program",
-        scope="user",
         source=_TORCH + ", CUDACachingAllocator; XLA, BFC allocator; NCCL",
         sample="torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.25 GiB. GPU 1 has a total capacity of 79.15 GiB",
         near="to avoid running out of CUDA memory, a smaller micro-batch was chosen",
     ),
-    Signature(
+    _program_rank(
         name="cuda-illegal-access",
         pattern=any_of(
             r"(?:CUDA|HIP) error: (?:an illegal memory access|an illegal instruction|misaligned address|unspec"
@@ -49,13 +53,11 @@ PROGRAM = (
             r"HSA_STATUS_ERROR_(?:MEMORY_APERTURE_VIOLATION|ILLEGAL_INSTRUCTION)",
         ),
         fault="cuda_illegal_access",
-        layer="program",
-        scope="rank",
         source="CUDA runtime, cudaGetErrorString; ROCr runtime",
         sample="RuntimeError: CUDA error: an illegal memory access was encountered",
         near="CUDA error: invalid configuration argument",
     ),
-    Signature(
+    _program_user(
         name="wrong-build",
         pattern=any_of(
             r"no kernel image is available for execution",
@@ -73,14 +75,12 @@ PROGRAM = (
             r"Torch not compiled with CUDA enabled",
         ),
         fault="config_error",
-        layer="program",
-        scope="user",
         is_lasting=True,
         source="CUDA and HIP runtimes; ld.so",
         sample="ImportError: libcudart.so.12: cannot open shared object file: No such file or directory",
         near="shared object files of the build were opened; driver version is sufficient",
     ),
-    Signature(
+    _program_user(
         name="loss-scale-at-minimum",
         pattern=any_of(
             r"loss scale (?:is )?already at (?:its )?minimum",
@@ -91,13 +91,11 @@ PROGRAM = (
             ignore_case=True,
         ),
         fault="loss_scale_floor",
-        layer="program",
-        scope="user",
         source="DeepSpeed, loss_scaler; fairseq, DynamicLossScaler; Apex",
         sample="FloatingPointError: Minimum loss scale reached (0.0001). Your loss is probably exploding.",
         near="Attempted loss scale: 65536, reducing to 32768",
     ),
-    Signature(
+    _program_rank(
         name="not-finite",
         pattern=any_of(
             r"\b(?:encountered|found|detected|got|contains?|returned|produced)\b.{0,30}\b(?:nan|inf|non-?finit"
@@ -116,24 +114,20 @@ PROGRAM = (
             ignore_case=True,
         ),
         fault="nan_loss",
-        layer="program",
-        scope="rank",
         source="wording of several trainers; PyTorch, anomaly mode",
         sample="RuntimeError: Function 'SoftmaxBackward0' returned nan values in its 0th output.",
         near="NaN checks are enabled for every tensor",
     ),
-    Signature(
+    _program_rank(
         name="not-finite-flag",
         pattern=r"\b(?:inf|nan|Inf|NaN)(?:/(?:inf|nan))? (?:output|input|weight|bias|grad)\S*[ \t\r]*$",
         fault="nan_loss",
-        layer="program",
-        scope="rank",
         weight="supports",
         source="underflow and overflow reports of trainers",
         sample="0.00e+00      nan output[0]",
         near="0.00e+00 1.25e+03 output[0]",
     ),
-    Signature(
+    _program_rank(
         name="worker-failed",
         pattern=any_of(
             r"Caught \w+ in (?:DataLoader worker process|pin memory thread)",
@@ -144,13 +138,11 @@ PROGRAM = (
             r"Pin memory thread exited unexpectedly",
         ),
         fault="data_error",
-        layer="program",
-        scope="rank",
         source=_TORCH + ", torch/utils/data",
         sample="RuntimeError: DataLoader worker (pid(s) 6123, 6155) exited unexpectedly",
         near="DataLoader worker (pid 6123) was started for shard 4",
     ),
-    Signature(
+    _program_user(
         name="data-broken",
         pattern=any_of(
             r"json\.decoder\.JSONDecodeError",
@@ -172,14 +164,12 @@ PROGRAM = (
             r"Index file doesn't match expected format",
         ),
         fault="data_error",
-        layer="program",
-        scope="user",
         is_lasting=True,
         source="Python, Pillow, Arrow, TensorFlow, Megatron-LM readers",
         sample="tensorflow.python.framework.errors_impl.DataLossError: truncated record at 28311552",
         near="the dataset has 28311552 records; none was dropped",
     ),
-    Signature(
+    _program_storage(
         name="checkpoint-broken",
         pattern=any_of(
             r"PytorchStream(?:Reader|Writer) failed",
@@ -202,37 +192,31 @@ PROGRAM = (
             ignore_case=True,
         ),
         fault="checkpoint_io",
-        layer="program",
-        scope="storage",
         source=_TORCH + ", caffe2/serialize; safetensors; torch.distributed.checkpoint",
         sample="RuntimeError: PytorchStreamReader failed reading zip archive: failed finding central directory",
         near="successfully saved checkpoint at iteration 4000",
     ),
-    Signature(
+    _program_rank(
         name="traceback",
         role="traceback",
         pattern=r"Traceback \(most recent call last\)",
         fault="",
-        layer="program",
-        scope="rank",
         weight="supports",
         source=_PYTHON,
         sample="Traceback (most recent call last):",
         near="the most recent call is shown last",
     ),
-    Signature(
+    _program_user(
         name="frame-of-imports",
         role="frame-of-imports",
         pattern=r'File "(?:<frozen importlib\._bootstrap|[^"]*/importlib/__init__\.py)',
         fault="",
-        layer="program",
-        scope="user",
         weight="supports",
         source=_PYTHON,
         sample='  File "<frozen importlib._bootstrap>", line 1176, in _find_and_load',
         near='  File "train.py", line 3, in main',
     ),
-    Signature(
+    _program_user(
         name="frame-of-data",
         role="frame-of-data",
         pattern=any_of(
@@ -240,14 +224,12 @@ PROGRAM = (
             r'File "(?:[^"]*[/_])?(?:data_?load(?:er|ers|ing)|datasets?|data_utils|data_samplers?|tokenize\w*)\.py"',
         ),
         fault="",
-        layer="program",
-        scope="user",
         weight="supports",
         source=_PYTHON,
         sample='  File "/opt/job/data/indexed_dataset.py", line 210, in __getitem__',
         near='  File "/opt/job/model/attention.py", line 210, in forward',
     ),
-    Signature(
+    _program_storage(
         name="frame-of-checkpoints",
         role="frame-of-checkpoints",
         pattern=any_of(
@@ -256,14 +238,12 @@ PROGRAM = (
             r", in (?:\w*save\w*|_?load_checkpoint|load_state_dict)[ \t\r]*$",
         ),
         fault="",
-        layer="program",
-        scope="storage",
         weight="supports",
         source=_PYTHON,
         sample='  File "/opt/job/checkpointing.py", line 88, in save_checkpoint',
         near='  File "/opt/job/loop.py", line 88, in train_step',
     ),
-    Signature(
+    _program_user(
         name="settings-refused",
         pattern=any_of(
             r"error: (?:unrecognized arguments|the following arguments are required|argument \S+: )",
@@ -295,14 +275,12 @@ PROGRAM = (
             ignore_case=True,
         ),
         fault="config_error",
-        layer="program",
-        scope="user",
         is_lasting=True,
         source="argparse, Hydra, Megatron-LM, NCCL and PyTorch messages",
         sample="train.py: error: unrecognized arguments: --micro-batch 4",
         near="all arguments were recognized; batch 4 is divisible by 2",
     ),
-    Signature(
+    _program_user(
         name="exception-of-code",
         role="exception-of-code",
         pattern=any_of(
@@ -311,14 +289,12 @@ PROGRAM = (
             r"IndexError|RecursionError)(?::|[ \t\r]*$)",
         ),
         fault="config_error",
-        layer="program",
-        scope="user",
         is_lasting=True,
         source=_PYTHON,
         sample="AttributeError: 'GPTConfig' object has no attribute 'n_heads'",
         near="no TypeError was raised by the 12 checks",
     ),
-    Signature(
+    _program_user(
         name="file-missing",
         role="missing-file",
         pattern=any_of(
@@ -330,8 +306,6 @@ PROGRAM = (
             r"\[Errno 13\]",
         ),
         fault="config_error",
-        layer="program",
-        scope="user",
         is_lasting=True,
         source=_PYTHON,
         sample="FileNotFoundError: [Errno 2] No such file or directory: 'run.yaml'",
@@ -351,7 +325,7 @@ PROGRAM = (
         sample="ValueError: the schedule has no stage called 'cooldown'",
         near="a ValueError is raised when the schedule has no stages",
     ),
-    Signature(
+    _program_user(
         name="shapes-or-devices-wrong",
         pattern=any_of(
             r"mat1 and mat2 (?:shapes cannot be multiplied|must have the same dtype)",
@@ -365,14 +339,12 @@ PROGRAM = (
             r"[Ee]xpected (?:scalar|tensor|input) \S* ?(?:type|dtype)\S* \S+ but (?:got|found)",
         ),
         fault="config_error",
-        layer="program",
-        scope="user",
         is_lasting=True,
         source=_TORCH + ": the program, or its settings, cannot work",
         sample="RuntimeError: mat1 and mat2 shapes cannot be multiplied (8x512 and 768x512)",
         near="shapes of mat1 and mat2 were checked",
     ),
-    Signature(
+    _program_user(
         name="sample-unusable",
         pattern=any_of(
             r"stack expects each tensor to be equal size",
@@ -381,20 +353,16 @@ PROGRAM = (
             r"is not a file in the archive",
         ),
         fault="data_error",
-        layer="program",
-        scope="user",
         is_lasting=True,
         source=_TORCH + ", collate and embedding; HDF5",
         sample="RuntimeError: stack expects each tensor to be equal size, but got [12] at entry 0 and [9] at entry 3",
         near="the stack expects a tensor of size 12",
     ),
-    Signature(
+    _program_storage(
         name="frame-of-serialization",
         role="frame-of-serialization",
         pattern=r'File "[^"]*(?:/torch/serialization\.py|/pickle\.py|/numpy/lib/\w*npyio\w*\.py)',
         fault="",
-        layer="program",
-        scope="storage",
         weight="supports",
         source=_PYTHON + ": data are loaded so, and checkpoints",
         sample='  File "/usr/lib/python3/dist-packages/torch/serialization.py", line 1010, in load',
