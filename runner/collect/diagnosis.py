@@ -59,10 +59,7 @@ class Diagnosis:
     def log(self, name: str, *, rank: int | None = None) -> Log:
         """Begin another file. `rank`: its writer, where neither its lines nor its name state it."""
         scan = Scan(
-            name,
-            signatures=self._signatures,
-            own_format=self._own_format,
-            engine=self._engine,
+            name, signatures=self._signatures, own_format=self._own_format, engine=self._engine
         )
         self.logs.append(Log(name, scan, rank))
         return self.logs[-1]

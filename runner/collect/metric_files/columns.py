@@ -16,38 +16,32 @@ SKIPPED = "skipped"
 # It goes into `Sample.extra`.
 ACTIVATION_NORM = "activation_norm"
 # Names beyond those of metric lines, of exports and dashboards. In lower case, "_" for spaces.
-MORE_NAMES: Mapping[str, tuple[str, ...]] = {
-    "step": ("_step", "trainer/global_step", "train/global_step", "update", "updates", "n_iter"),
-    "loss": ("train/lm_loss", "train/loss_step", "lm-loss-training/lm_loss", "training/loss"),
-    "validation_loss": ("validation/lm_loss", "eval/lm_loss", "val/loss_epoch", "test_loss"),
+MORE_NAMES: Mapping[str, str] = {
+    "step": "_step trainer/global_step train/global_step update updates n_iter",
+    "loss": "train/lm_loss train/loss_step lm-loss-training/lm_loss training/loss",
+    "validation_loss": "validation/lm_loss eval/lm_loss val/loss_epoch test_loss",
     "grad_norm": (
-        *("train/gnorm", "train/grad_norm_step", "total_grad_norm", "train/global_grad_norm"),
-        *("grad_norm_total", "grads/total_norm", "grad-norm/grad-norm", "l2_norm/grad/global"),
+        "train/gnorm train/grad_norm_step total_grad_norm train/global_grad_norm grad_norm_total "
+        "grads/total_norm grad-norm/grad-norm l2_norm/grad/global"
     ),
-    "lr": ("lr-adamw", "train/learning_rate_step", "learning-rate/learning-rate", "scheduler/lr"),
-    "loss_scale": ("train/loss_scale", "scale", "grad_scale", "loss-scale/loss-scale", "scaler"),
-    "tokens_per_second": ("train/tokens_per_second", "train/tokens_per_sec", "throughput/tokens"),
-    "step_seconds_max": (
-        "step_seconds",
-        "seconds_per_step",
-        "train/step_time",
-        "step_time_seconds",
-    ),
-    PERPLEXITY: ("ppl", "perplexity", "train_ppl", "train/ppl", "train/perplexity"),
+    "lr": "lr-adamw train/learning_rate_step learning-rate/learning-rate scheduler/lr",
+    "loss_scale": "train/loss_scale scale grad_scale loss-scale/loss-scale scaler",
+    "tokens_per_second": "train/tokens_per_second train/tokens_per_sec throughput/tokens",
+    "step_seconds_max": "step_seconds seconds_per_step train/step_time step_time_seconds",
+    PERPLEXITY: "ppl perplexity train_ppl train/ppl train/perplexity",
     SKIPPED: (
-        *("skipped", "is_skipped", "skipped_iterations", "number_of_skipped_iterations"),
-        *("overflow", "train/skipped"),
+        "skipped is_skipped skipped_iterations number_of_skipped_iterations overflow train/skipped"
     ),
     ACTIVATION_NORM: (
-        *("activation_norm", "actv_norm", "activation_norms", "train/activation_norm"),
-        *("final_layer_activation_norm", "activation_norm_mean"),
+        "activation_norm actv_norm activation_norms train/activation_norm "
+        "final_layer_activation_norm activation_norm_mean"
     ),
 }
 # Name -> its field, its factor, and its rank among the names of that field: the lowest counts.
 _MEANINGS: dict[str, tuple[str, float, int]] = {
     name: (field_name, 1.0, 1000 + place)
     for field_name, names in MORE_NAMES.items()
-    for place, name in enumerate(names)
+    for place, name in enumerate(names.split())
 }
 _MEANINGS |= {
     name: (field_name, factor, place)

@@ -36,90 +36,79 @@ QUOTED = re.compile(
 SCALES = {"%": 0.01, "K": 1e3, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 SCALES |= {"ms": 1e-3, "us": 1e-6}
 
+
+def _same_unit(names: str, factor: float = 1.0) -> dict[str, float]:
+    return dict.fromkeys(names.split(), factor)
+
+
 # Field -> its names and the factor to its unit; of several names in a line the first one here
 # counts. In lower case, with "_" for spaces. Losses of a part (nll, moe, mtp, load balancing) are
 # left out.
 NAMES: Mapping[str, Mapping[str, float]] = {
-    "step": dict.fromkeys(
-        (
-            *("global_step", "global_steps", "global_step/max_steps", "global_iter"),
-            *("num_updates", "train_num_updates", "valid_num_updates", "current_steps"),
-            *(
-                "completed_step",
-                "training_step",
-                "training_steps",
-                "train_step",
-                "step_i",
-                "step",
-                "steps",
-            ),
-            *("training_iteration", "iteration", "iter"),
-        ),
-        1.0,
+    "step": _same_unit(
+        """
+        global_step global_steps global_step/max_steps global_iter num_updates
+        train_num_updates valid_num_updates current_steps completed_step training_step
+        training_steps train_step step_i step steps training_iteration iteration iter
+        """
     ),
-    "loss": dict.fromkeys(
-        (
-            *("loss", "lm_loss", "train/loss", "train_loss", "loss/train/total", "train/ce_loss"),
-            *("train/crossentropyloss", "training_loss", "reduced_train_loss", "loss_train"),
-            *("loss/train", "train/loss_step", "train_loss_step", "loss_step"),
-            *("train/total_loss", "total_loss", "step_loss", "avg_loss", "average_loss"),
-        ),
-        1.0,
+    "loss": _same_unit(
+        """
+        loss lm_loss train/loss train_loss loss/train/total train/ce_loss
+        train/crossentropyloss training_loss reduced_train_loss loss_train loss/train
+        train/loss_step train_loss_step loss_step train/total_loss total_loss step_loss
+        avg_loss average_loss
+        """
     ),
-    "validation_loss": dict.fromkeys(
-        (
-            *("validation_loss", "val_loss", "valid_loss", "eval_loss", "lm_loss_value"),
-            *("validation/loss", "val/loss", "valid/loss", "eval/loss", "val_loss_epoch"),
-            "metrics/eval/languagecrossentropy",
-        ),
-        1.0,
+    "validation_loss": _same_unit(
+        """
+        validation_loss val_loss valid_loss eval_loss lm_loss_value validation/loss val/loss
+        valid/loss eval/loss val_loss_epoch metrics/eval/languagecrossentropy
+        """
     ),
-    "grad_norm": dict.fromkeys(
-        (
-            *("grad_norm", "gnorm", "train_gnorm", "train/grad_norm", "global_grad_norm"),
-            *("gradient_norm", "grad-norm", "gradnorm", "optim/total_grad_norm", "global_norm"),
-        ),
-        1.0,
+    "grad_norm": _same_unit(
+        """
+        grad_norm gnorm train_gnorm train/grad_norm global_grad_norm gradient_norm grad-norm
+        gradnorm optim/total_grad_norm global_norm
+        """
     ),
-    "lr": dict.fromkeys(
-        (
-            *("lr", "learning_rate", "train_lr", "train/lr", "train/learning_rate"),
-            *("optim/lr", "optim/learning_rate_group0", "current_lr"),
-        ),
-        1.0,
+    "lr": _same_unit(
+        """
+        lr learning_rate train_lr train/lr train/learning_rate optim/lr
+        optim/learning_rate_group0 current_lr
+        """
     ),
-    "loss_scale": dict.fromkeys(("loss_scale", "train_loss_scale", "loss-scale"), 1.0),
-    "tokens_per_second": dict.fromkeys(
-        (
-            *("tokens_per_second", "tokens_per_sec", "tokens/s", "tokens/sec", "tok/s", "tok/sec"),
-            *("throughput/tokens_per_sec", "wps", "train_wps", "tps", "tokens/s/device"),
-            *("tokens_per_second_per_gpu", "tokens_per_sec_per_gpu", "tgs"),
-            *("tokens_per_gpu_per_second_(tgs)", "tgs_(tokens/gpu/second)"),
-            *("throughput/device/tokens_per_second", "throughput/device/tps"),
-        ),
-        1.0,
+    "loss_scale": _same_unit("loss_scale train_loss_scale loss-scale"),
+    "tokens_per_second": _same_unit(
+        """
+        tokens_per_second tokens_per_sec tokens/s tokens/sec tok/s tok/sec
+        throughput/tokens_per_sec wps train_wps tps tokens/s/device
+        tokens_per_second_per_gpu tokens_per_sec_per_gpu tgs tokens_per_gpu_per_second_(tgs)
+        tgs_(tokens/gpu/second) throughput/device/tokens_per_second throughput/device/tps
+        """
     ),
-    "model_tflops_per_second": dict.fromkeys(
-        (
-            *("model_tflops_per_gpu", "tflops", "tflops_per_gpu", "tflop/s/device"),
-            *("throughput_per_gpu_(tflop/s/gpu)", "approx_flops_per_gpu", "tflops/gpu"),
-        ),
-        1.0,
+    "model_tflops_per_second": _same_unit(
+        """
+        model_tflops_per_gpu tflops tflops_per_gpu tflop/s/device
+        throughput_per_gpu_(tflop/s/gpu) approx_flops_per_gpu tflops/gpu
+        """
     ),
     "mfu_ratio": {"mfu": 1.0, "mfu_(%)": 0.01, "mfu(%)": 0.01, "throughput/device/mfu": 0.01},
     "step_seconds_max": {
-        "elapsed_time_per_iteration_(ms)": 1e-3,
-        "elapsed_time_per_iteration_(s)": 1.0,
-        "elapsed_time_per_iteration_ms": 1e-3,
-        "time_per_iteration_ms": 1e-3,
-        "iteration_time_(ms)": 1e-3,
-        "iter_time_(s)": 1.0,
-        "iter_time_(ms)": 1e-3,
-        "train_step_timing_in_s": 1.0,
-        "ms/batch": 1e-3,
-        **dict.fromkeys(("iter_time", "step_time", "sec/step", "s/step"), 1.0),
-        **dict.fromkeys(("step_time_(s)", "step_time_s", "iteration_time"), 1.0),
-        **dict.fromkeys(("step_time_ms", "step_time_(ms)", "per_step_time"), 1e-3),
+        **_same_unit("elapsed_time_per_iteration_(ms)", 1e-3),
+        **_same_unit("elapsed_time_per_iteration_(s)"),
+        **_same_unit(
+            "elapsed_time_per_iteration_ms time_per_iteration_ms iteration_time_(ms)",
+            1e-3,
+        ),
+        **_same_unit("iter_time_(s)"),
+        **_same_unit("iter_time_(ms)", 1e-3),
+        **_same_unit("train_step_timing_in_s"),
+        **_same_unit("ms/batch", 1e-3),
+        **_same_unit(
+            "iter_time step_time sec/step s/step step_time_(s) step_time_s iteration_time",
+        ),
+        **_same_unit("step_time_ms step_time_(ms) per_step_time", 1e-3),
     },
 }
 # Of metrics, whose normal spelling is cached; chosen.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from runner.collect.lines import plain
 from runner.collect.step_formats.name_value_pairs import (
@@ -78,6 +79,18 @@ def _last(pattern: re.Pattern[str], text: str) -> int | None:
     for match in pattern.finditer(text):
         start = match.start()
     return start
+
+
+def pairs_format(
+    *,
+    mark: str,
+    scan: Callable[[str], Iterator[tuple[str, str]]] = pairs,
+    extra: Mapping[str, tuple[str, float]] | None = None,
+    unless: str = "",
+    **fields: Any,
+) -> Format:
+    """Make a format whose parser is `from_mark` of its own mark."""
+    return Format(mark=mark, parse=from_mark(mark, scan=scan, extra=extra, unless=unless), **fields)
 
 
 def validation(parse: Parse) -> Parse:
@@ -275,20 +288,9 @@ def _step_name(key: str) -> str:
 
 _STEPS = ("step", "iter", "iteration", "global_step")
 _OTHER_STEPS = (
-    *("val", "valid", "validate", "validation", "eval", "evaluation", "test", "micro", "max"),
-    *(
-        "total",
-        "warmup",
-        "per",
-        "at",
-        "from",
-        "save",
-        "checkpoint",
-        "decay",
-        "skip",
-        "accumulation",
-    ),
-)
+    "val valid validate validation eval evaluation test micro max total warmup per at from save "
+    "checkpoint decay skip accumulation"
+).split()
 _STEP_PAIR = (
     r"(?:step|Step|STEP|iter|Iter|iteration|Iteration|num_updates)s?(?:\s*[:=]\s*\[?\s*|\s+)\d"
 )
@@ -299,29 +301,13 @@ PAIRS = rf"{_STEP_PAIR}.*{_LOSS_PAIR}|{_LOSS_PAIR}.*{_STEP_PAIR}"
 _PAIRS = re.compile(PAIRS)
 
 _VALIDATION = r"valid(?:ation)? (?:loss|results) at iteration \d+"
-_NANOTRON = r"iteration: [\d.]+[KM]? / [\d.]+[KM]? \|"
-_RANK_STEP = r"step=\d+, skipped=\d+, lr=\["
 _THROUGHPUT = r"global_step=\d+, RunningAvgSamplesPerSec="
-_PIPE = r"steps: \d+ loss: .*iter time \(s\): "
-_JSON = rf'\{{(?:"[^{{}}]*,\s?)?"(?:{_LOSSES})"\s?:'
-_FAIRSEQ = r"(?:loss[= ]|\| loss ).*num_updates[= ]\d+"
 _FAIRSEQ_VALID = r"valid on '\w+' subset \|"
-_LIGHTNING = r"Epoch\s+\d+:\s[^\[]*\d+/\d+ \[[^\]]*[Ll]oss[\w/]*="
-_NEMO = r"Training epoch \d+, iteration \d+/\d+ \|"
 _TITAN = rf"step:\s*\d+{COLOURS}loss:"
-_TITAN_VALIDATION = rf"validate {COLOURS}step:\s*\d+{COLOURS}loss:"
-_NANOGPT = r"iter \d+: loss "
-_NANOGPT_VALIDATION = r"step \d+: train loss \S+, val loss "
 _BUILD = r"step\s+\d+ \| loss: .*\| dt: "
-_SPEEDRUN = r"step:\d+/\d+ (?:train|val)_loss:"
-_TOOK = r"step \d+: train loss \S+ \(took "
-_MAXTEXT = r"completed step: \d+, seconds: "
 _MAXTEXT_VALIDATION = r"eval metrics after step: \d+, loss="
-_TXL = r"epoch\s+\d+ step\s+\d+ \| batches\s+\d+ / \d+ \|"
 _TXL_VALIDATION = r"Eval\s+\d+ step\s+\d+ \| time:"
-_LITGPT = r"iter \d+ step \d+ ?[|:] loss"
 _LINGUA = r"step: \d+\s+acc: \d+\s+loss:"
-_DLLOGGER = r"Training Epoch: \d+ Training Iteration: \d+ "
 
 KNOWN: tuple[Format, ...] = (
     Format(
@@ -364,10 +350,9 @@ KNOWN: tuple[Format, ...] = (
         sample=" validation loss at iteration 400 | lm loss value: 3.210000E+00 | lm loss PPL: 2.477909E+01 | ",
         holds={"step": 400, "validation_loss": 3.21},
     ),
-    Format(
+    pairs_format(
         name="nanotron",
-        mark=_NANOTRON,
-        parse=from_mark(_NANOTRON),
+        mark=r"iteration: [\d.]+[KM]? / [\d.]+[KM]? \|",
         sample="01/02/2025 03:04:05 [INFO|DP=0|PP=0|TP=0|node7]: iteration: 40 / 900 | consumed_tokens: 2.62M | "
         "elapsed_time_per_iteration_ms: 1.32K | tokens_per_sec: 49.6K | tokens_per_sec_per_gpu: 6.2K | "
         "global_batch_size: 32 | lm_loss: 6.71 | lr: 0.00012 | model_tflops_per_gpu: 41.5 | "
@@ -383,18 +368,16 @@ KNOWN: tuple[Format, ...] = (
         },
         per_device=("model_tflops_per_second",),
     ),
-    Format(
+    pairs_format(
         name="deepspeed",
-        mark=_RANK_STEP,
-        parse=from_mark(_RANK_STEP),
+        mark=r"step=\d+, skipped=\d+, lr=\[",
         sample="[2025-01-02 03:04:05,678] [INFO] [logging.py:128:log_dist] [Rank 0] step=70, skipped=3, "
         "lr=[2.5e-05, 2.5e-05], mom=[(0.9, 0.95), (0.9, 0.95)]",
         holds={"step": 70, "lr": 2.5e-5},
     ),
-    Format(
+    pairs_format(
         name="deepspeed_pipeline",
-        mark=_PIPE,
-        parse=from_mark(_PIPE),
+        mark=r"steps: \d+ loss: .*iter time \(s\): ",
         sample="steps: 60 loss: 5.4321 iter time (s): 2.250 samples/sec: 28.444",
         holds={"step": 60, "loss": 5.4321, "step_seconds_max": 2.25},
     ),
@@ -415,11 +398,11 @@ KNOWN: tuple[Format, ...] = (
         holds={"step": 30, "loss": 2.345, "grad_norm": 1.25, "lr": 4.4e-5},
         bar=True,
     ),
-    Format(
+    pairs_format(
         # metaseq, fairseq, LLaMA-Factory, and others that print JSON
         name="json",
-        mark=_JSON,
-        parse=from_mark(_JSON, scan=quoted),
+        mark=rf'\{{(?:"[^{{}}]*,\s?)?"(?:{_LOSSES})"\s?:',
+        scan=quoted,
         sample='2025-01-02 03:04:05 | INFO | train_inner | {"epoch": 1, "update": 0.04, "loss": "8.125", "ppl": "279.2", '
         '"wps": "52000", "ups": "0.4", "num_updates": "250", "lr": "7.5e-05", "gnorm": "1.5", "loss_scale": "16"}',
         holds={
@@ -431,10 +414,10 @@ KNOWN: tuple[Format, ...] = (
             "loss_scale": 16.0,
         },
     ),
-    Format(
+    pairs_format(
         name="fairseq",
-        mark=_FAIRSEQ,
-        parse=from_mark(_FAIRSEQ, unless="valid on "),
+        mark=r"(?:loss[= ]|\| loss ).*num_updates[= ]\d+",
+        unless="valid on ",
         sample="2025-01-02 03:04:05 | INFO | train_inner | epoch 002:    120 / 3100 loss=7.25, nll_loss=6.5, ppl=90.5, "
         "wps=31000, ups=1.9, wpb=16384, bsz=64, num_updates=3220, lr=0.0004, gnorm=0.75, train_wall=60, wall=1700",
         holds={
@@ -453,10 +436,9 @@ KNOWN: tuple[Format, ...] = (
         "ppl 68.6 | wps 90000 | num_updates 6200 | best_loss 6.875",
         holds={"step": 6200, "validation_loss": 6.875},
     ),
-    Format(
+    pairs_format(
         name="lightning",
-        mark=_LIGHTNING,
-        parse=from_mark(_LIGHTNING),
+        mark=r"Epoch\s+\d+:\s[^\[]*\d+/\d+ \[[^\]]*[Ll]oss[\w/]*=",
         sample="Epoch 1:  40%|████      | 80/200 [00:40<01:00,  2.00it/s, loss=3.75, v_num=4, lr=0.0002, global_step=280.0]",
         holds={"step": 280, "loss": 3.75, "lr": 2e-4},
     ),
@@ -476,18 +458,17 @@ KNOWN: tuple[Format, ...] = (
         "grad-norm : 1.75",
         holds={"step": 17, "loss": 8.25, "lr": 3.4e-6, "grad_norm": 1.75},
     ),
-    Format(
+    pairs_format(
         name="nemo",
-        mark=_NEMO,
-        parse=from_mark(_NEMO),
+        mark=r"Training epoch \d+, iteration \d+/\d+ \|",
         sample="Training epoch 0, iteration 24/499 | lr: 3.6e-06 | global_batch_size: 64 | global_step: 24 | "
         "reduced_train_loss: 9.875 | train_step_timing in s: 1.75 | consumed_samples: 1600",
         holds={"step": 24, "lr": 3.6e-6, "loss": 9.875, "step_seconds_max": 1.75},
     ),
-    Format(
+    pairs_format(
         name="torchtitan",
         mark=_TITAN,
-        parse=from_mark(_TITAN, unless="validate"),
+        unless="validate",
         sample="[rank0]:[titan] 2025-01-02 03:04:05,678 - root - INFO - \x1b[31mstep: 40  \x1b[32mloss:  6.5432  "
         "\x1b[38;2;180;60;0mgrad_norm:  1.2500  \x1b[38;2;54;234;195mmemory: 40.12GiB(50.62%)  "
         "\x1b[34mtps: 5,120  \x1b[36mtflops: 300.25  \x1b[35mmfu: 30.25%\x1b[39m",
@@ -503,7 +484,7 @@ KNOWN: tuple[Format, ...] = (
     ),
     Format(
         name="torchtitan_validation",
-        mark=_TITAN_VALIDATION,
+        mark=rf"validate {COLOURS}step:\s*\d+{COLOURS}loss:",
         parse=validation(from_mark(_TITAN)),
         sample="[titan] 2025-01-02 03:04:05,678 - root - INFO - validate step: 100  loss:  5.5000  memory: 20.10GiB(25.12%)  "
         "tps: 20,480",
@@ -527,17 +508,16 @@ KNOWN: tuple[Format, ...] = (
         },
         per_device=("tokens_per_second",),
     ),
-    Format(
+    pairs_format(
         name="nanogpt",
-        mark=_NANOGPT,
-        parse=from_mark(_NANOGPT, extra={"time": ("step_seconds_max", 1.0)}),
+        mark=r"iter \d+: loss ",
+        extra={"time": ("step_seconds_max", 1.0)},
         sample="iter 170: loss 4.1250, time 320.50ms, mfu 28.50%",
         holds={"step": 170, "loss": 4.125, "step_seconds_max": 0.3205, "mfu_ratio": 0.285},
     ),
-    Format(
+    pairs_format(
         name="nanogpt_validation",
-        mark=_NANOGPT_VALIDATION,
-        parse=from_mark(_NANOGPT_VALIDATION),
+        mark=r"step \d+: train loss \S+, val loss ",
         sample="step 250: train loss 3.6250, val loss 3.7500",
         holds={"step": 250, "loss": 3.625, "validation_loss": 3.75},
     ),
@@ -557,11 +537,10 @@ KNOWN: tuple[Format, ...] = (
             "tokens_per_second": 1517000.25,
         },
     ),
-    Format(
+    pairs_format(
         # modded-nanogpt
         name="speedrun",
-        mark=_SPEEDRUN,
-        parse=from_mark(_SPEEDRUN),
+        mark=r"step:\d+/\d+ (?:train|val)_loss:",
         sample="step:375/4000 val_loss:4.1250 train_time:52000ms step_avg:138.70ms",
         holds={"step": 375, "validation_loss": 4.125},
     ),
@@ -581,10 +560,10 @@ KNOWN: tuple[Format, ...] = (
             "tokens_per_second": 279000.0,
         },
     ),
-    Format(
+    pairs_format(
         name="llm.c_cpu",
-        mark=_TOOK,
-        parse=from_mark(_TOOK, extra={"took": ("step_seconds_max", 1e-3)}),
+        mark=r"step \d+: train loss \S+ \(took ",
+        extra={"took": ("step_seconds_max", 1e-3)},
         sample="step 7: train loss 4.125000 (took 1325.500000 ms)",
         holds={"step": 7, "loss": 4.125, "step_seconds_max": 1.3255},
     ),
@@ -608,10 +587,10 @@ KNOWN: tuple[Format, ...] = (
         per_device=("tokens_per_second",),
         block=True,
     ),
-    Format(
+    pairs_format(
         name="maxtext",
-        mark=_MAXTEXT,
-        parse=from_mark(_MAXTEXT, extra={"seconds": ("step_seconds_max", 1.0)}),
+        mark=r"completed step: \d+, seconds: ",
+        extra={"seconds": ("step_seconds_max", 1.0)},
         sample="completed step: 14, seconds: 3.250, TFLOP/s/device: 205.500, Tokens/s/device: 12600.125, "
         "total_weights: 65536, loss: 8.250",
         holds={
@@ -632,10 +611,9 @@ KNOWN: tuple[Format, ...] = (
         sample="eval metrics after step: 99, loss=7.125, total_weights=65536.0",
         holds={"step": 99, "validation_loss": 7.125},
     ),
-    Format(
+    pairs_format(
         name="transformer_xl",
-        mark=_TXL,
-        parse=from_mark(_TXL),
+        mark=r"epoch\s+\d+ step\s+\d+ \| batches\s+\d+ / \d+ \|",
         sample="| epoch   2 step     4000 | batches     90 / 1950 | lr 8.500e-04 | ms/batch 210.5 | tok/s  240000 | "
         "loss  4.25 | ppl     70.11",
         holds={
@@ -653,10 +631,9 @@ KNOWN: tuple[Format, ...] = (
         sample="| Eval   3 step     6000 | time:  95.10s | valid loss  3.75 | valid ppl    42.521",
         holds={"step": 6000, "validation_loss": 3.75},
     ),
-    Format(
+    pairs_format(
         name="litgpt",
-        mark=_LITGPT,
-        parse=from_mark(_LITGPT),
+        mark=r"iter \d+ step \d+ ?[|:] loss",
         sample="Epoch 1 | iter 48 step 12 | loss train: 2.625, val: n/a | iter time: 410.50 ms (step)",
         holds={"step": 12, "loss": 2.625, "step_seconds_max": 0.4105},
     ),
@@ -681,10 +658,9 @@ KNOWN: tuple[Format, ...] = (
             "loss": 1.125,
         },
     ),
-    Format(
+    pairs_format(
         name="dllogger",
-        mark=_DLLOGGER,
-        parse=from_mark(_DLLOGGER),
+        mark=r"Training Epoch: \d+ Training Iteration: \d+ ",
         sample="DLL 2025-01-02 03:04:05.678901 - Training Epoch: 0 Training Iteration: 64  average_loss : 9.5  "
         "step_loss : 9.25  learning_rate : 0.0003",
         holds={"step": 64, "loss": 9.25, "lr": 3e-4},

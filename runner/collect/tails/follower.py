@@ -14,12 +14,7 @@ from msgspec.structs import replace
 
 from runner.collect.engines import Engine
 from runner.collect.scan import engine_for
-from runner.collect.tails.followed_logs import (
-    MAX_RECORDS,
-    MAX_TEXT,
-    FollowedKernel,
-    FollowedLog,
-)
+from runner.collect.tails.followed_logs import MAX_RECORDS, MAX_TEXT, FollowedKernel, FollowedLog
 from runner.collect.tails.wakeups import Wakeups
 from runner.facts.matches import Match
 from runner.facts.messages.log_search import FollowReport, FollowRequest, LogPosition
@@ -45,11 +40,7 @@ class Follower:
         paths = sorted(map(Path, request.files), key=lambda path: (path.suffix != ".err", path))
         self._logs = [
             FollowedLog(
-                path,
-                request.files[str(path)],
-                engine,
-                own_format,
-                request.places.get(str(path)),
+                path, request.files[str(path)], engine, own_format, request.places.get(str(path))
             )
             for path in paths
         ]
