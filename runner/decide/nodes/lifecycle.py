@@ -19,21 +19,6 @@ from runner.facts.messages import records as r
 # States in which nothing is due by itself.
 SETTLED = ("spare", "active", *GONE)
 
-# The node's life cycle, checked in tests against every NodeChanged that the scenarios make; ARCHITECTURE.md prints it.
-TRANSITIONS: dict[str, tuple[str, ...]] = {
-    "absent": ("joining", "checking", "spare", "lost", *OUT, "left"),
-    "joining": ("checking", "spare", "suspect", "lost", *OUT, "left"),
-    "checking": ("checking", "spare", "suspect", "lost", *OUT, "left"),
-    "spare": ("checking", "active", "suspect", "lost", *OUT, "left"),
-    "active": ("checking", "spare", "suspect", "lost", *OUT, "left"),
-    "suspect": ("checking", "spare", "active", "suspect", "lost", *OUT, "left"),
-    "lost": ("checking", "suspect", "spare", "active", *OUT, "left"),
-    "quarantined": ("checking", "spare", *OUT),
-    "repair": ("checking", "spare", *OUT),
-    "left": ("absent", "checking", "spare", "active", *OUT),
-    "retired": ("checking", "spare", "quarantined", "retired"),
-}
-
 
 def on_supervisor_started(decision: Decision, started: r.SupervisorStarted) -> None:
     """Expect the nodes that providers can start; a cluster that was shut down is open again."""
