@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from runner.decide.state.cluster_state import GONE, Incident, Node, RequestStatus, Run, State
+from runner.decide.state.cluster_state import (
+    GONE,
+    Attempt,
+    Incident,
+    Node,
+    RequestStatus,
+    Run,
+    State,
+)
 from runner.facts.actions import Action, ActionArgs, PageOperator
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -43,6 +51,24 @@ class Decision:
     def add(self, *records: object) -> None:
         """Put records into the decision, in order."""
         self.records.extend(records)
+
+    def move_node(self, node: str, state: r.NodeStateName, reason: str, **more: Any) -> None:
+        """Move a node in its life cycle; `more`: other fields of NodeChanged."""
+        self.add(r.NodeChanged(node=node, state=state, reason=reason, **more))
+
+    def move_attempt(
+        self, attempt: Attempt, state: r.AttemptStateName, reason: str = "", **more: Any
+    ) -> None:
+        """Move an attempt in its life cycle; `more`: other fields of AttemptChanged."""
+        self.add(r.AttemptChanged(attempt=attempt.attempt, state=state, reason=reason, **more))
+
+    def move_incident(self, incident: Incident, state: str, reason: str) -> None:
+        """Move an incident in its life cycle."""
+        self.add(r.IncidentChanged(incident=incident.incident, state=state, reason=reason))
+
+    def amend(self, incident: Incident, evidence: str, **more: Any) -> None:
+        """Add evidence to an incident; `more`: what it corrects, fields of IncidentAmended."""
+        self.add(r.IncidentAmended(incident=incident.incident, evidence=evidence, **more))
 
     def epoch(self) -> int:
         """Draw the next epoch."""

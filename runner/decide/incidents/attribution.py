@@ -14,7 +14,6 @@ from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident, Run
 from runner.facts.faults import awaits_probe
-from runner.facts.messages import records as r
 from runner.rootcause.fingerprints import fingerprint
 
 
@@ -41,9 +40,7 @@ def report_failure(
         and known.fingerprint == mark
         and best <= (known.step or 0)
     ):
-        decision.add(
-            r.IncidentAmended(incident=known.incident, evidence=evidence, attempt=attempt.attempt)
-        )
+        decision.amend(known, evidence, attempt=attempt.attempt)
         explain(decision, attempt, known, reached=best)
         reason = f"the same again ({mark}), no new step since step {known.step}"
         _answer(decision, run, attempt, known, reason=reason, reached=best)
@@ -74,13 +71,9 @@ def _amend_existing(
     """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
     node = who.get("node")
     if awaits_probe(fault) and not awaits_probe(known.fault):
-        decision.add(
-            r.IncidentAmended(
-                incident=known.incident, evidence=evidence, fault=fault, node=str(node), rank=None
-            )
-        )
+        decision.amend(known, evidence, fault=fault, node=str(node), rank=None)
     else:
-        decision.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
+        decision.amend(known, evidence)
 
 
 def _answer(

@@ -133,9 +133,7 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
         is_of_lines = known.watched and known.cause is not None and known.node == cause.node
         if is_of_lines and known.attempt == attempt.attempt and decision.is_live(known):
             reason = f"{incident.incident} came of it"
-            decision.add(
-                r.IncidentChanged(incident=known.incident, state="resolved", reason=reason)
-            )
+            decision.move_incident(known, "resolved", reason)
 
 
 def _may_explain(kept: PendingEvidence, incident: Incident, *, reached: int, now: float) -> bool:

@@ -8,7 +8,6 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt
-from runner.facts.messages import records as r
 from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, RankStack, merged
 from runner.facts.messages.signals import RanksTerminated
 from runner.rootcause.hang_analysis import find_missing_ranks
@@ -55,13 +54,11 @@ def amend_with_missing_ranks(
         return
     # A stopped or blocked rank is named without this, and stays named.
     is_unnamed = incident.fault == "no_progress" and incident.node is None
-    decision.add(
-        r.IncidentAmended(
-            incident=incident.incident,
-            evidence=missing.evidence,
-            node=missing.node if is_unnamed else None,
-            rank=missing.rank if is_unnamed else None,
-        )
+    decision.amend(
+        incident,
+        missing.evidence,
+        node=missing.node if is_unnamed else None,
+        rank=missing.rank if is_unnamed else None,
     )
 
 

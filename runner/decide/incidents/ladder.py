@@ -89,7 +89,7 @@ def _swap(decision: Decision, incident: Incident, reason: str) -> None:
     node = decision.state.nodes.get(incident.node or "")
     fault, name = incident.fault, incident.incident
     if node is not None and decision.is_in_service(node):
-        decision.add(r.NodeChanged(node=node.node, state="lost", reason=fault, incident=name))
+        decision.move_node(node.node, "lost", fault, incident=name)
         # An agent that hangs says nothing against its hardware.
         if incident.condition == "node_dead":
             record_hardware_fault(
@@ -121,7 +121,7 @@ RUNGS: dict[RungVerb, Callable[[Decision, Incident, str], None]] = {
 
 def give_up(decision: Decision, incident: Incident, *, reason: str) -> None:
     """End the incident without success, and its run with it: everything is kept, and an operator is paged."""
-    decision.add(r.IncidentChanged(incident=incident.incident, state="gave_up", reason=reason))
+    decision.move_incident(incident, "gave_up", reason)
     run = decision.state.runs.get(incident.run or 0)
     if run is not None and run.state in ("active", "waiting"):
         end_attempt(decision, run, incident=incident, outcome=fault_kind(incident.fault).outcome)
@@ -151,7 +151,7 @@ def end_run(
         if decision.is_live(incident) and incident.run == run.run:
             closing: str = "gave_up" if state == "failed" else "resolved"
             why = f"the run {'failed' if state == 'failed' else 'was ' + state if state == 'stopped' else state}"
-            decision.add(r.IncidentChanged(incident=incident.incident, state=closing, reason=why))
+            decision.move_incident(incident, closing, why)
     for request_id in (*run.stop_requests, *run.settings_requests):
         request = decision.state.requests[request_id]
         is_done = request.request == "stop_run" and state != "failed"
@@ -167,21 +167,15 @@ def end_attempt(
     if attempt is None or attempt.state in ("stopping", "ended"):
         return
     if attempt.state in ("preparing", "prepared"):
-        decision.add(
-            r.AttemptChanged(
-                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
-            )
-        )
+        decision.move_attempt(attempt, "ended", reason, outcome="withdrawn")
         return
     name = incident.incident if incident else None
-    decision.add(
-        r.AttemptChanged(
-            attempt=attempt.attempt,
-            state="stopping",
-            outcome=outcome,
-            reason=reason or (incident.fault if incident else ""),
-            incident=name,
-        )
+    decision.move_attempt(
+        attempt,
+        "stopping",
+        reason or (incident.fault if incident else ""),
+        outcome=outcome,
+        incident=name,
     )
     # Where ranks hang is known only as long as they live.
     stacks_seconds = decision.policy.cluster.stacks_seconds if outcome == "hung" else 0.0

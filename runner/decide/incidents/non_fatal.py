@@ -67,14 +67,12 @@ def _again(decision: Decision, known: Incident, attempt: Attempt, finding: Findi
     is_new = known.attempt != attempt.attempt
     if not (names_more or is_new or len(known.evidence) < MAX_EVIDENCE):
         return
-    decision.add(
-        r.IncidentAmended(
-            incident=known.incident,
-            evidence=finding.evidence,
-            node=finding.node if names_more else None,
-            rank=finding.rank if names_more else None,
-            attempt=attempt.attempt if is_new else None,
-        )
+    decision.amend(
+        known,
+        finding.evidence,
+        node=finding.node if names_more else None,
+        rank=finding.rank if names_more else None,
+        attempt=attempt.attempt if is_new else None,
     )
 
 
@@ -117,9 +115,7 @@ def open_watched(
         onset=finding.step,
     )
     respond(decision, incident, reason=finding.evidence)
-    decision.add(
-        r.IncidentChanged(incident=incident.incident, state="proving", reason="the run goes on")
-    )
+    decision.move_incident(incident, "proving", "the run goes on")
     return incident
 
 
@@ -146,7 +142,7 @@ def on_replicas(decision: Decision, said: ReplicasDisagree) -> None:
 
 
 def _resolve(decision: Decision, incident: Incident, reason: str) -> None:
-    decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+    decision.move_incident(incident, "resolved", reason)
 
 
 def _num_watched(decision: Decision, attempt: Attempt) -> int:

@@ -104,11 +104,7 @@ def _judge(
             return
         if known.fault == verdict.fault:
             evidence = f"{verdict.evidence[0].file}: {verdict.evidence[0].text}"[:300]
-            decision.add(
-                r.IncidentAmended(
-                    incident=known.incident, evidence=evidence, attempt=attempt.attempt
-                )
-            )
+            decision.amend(known, evidence, attempt=attempt.attempt)
             return
     finding = Finding(
         fault=verdict.fault,

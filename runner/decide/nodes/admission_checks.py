@@ -10,7 +10,6 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import Action, ActionResult, NodeTask
-from runner.facts.messages import records as r
 
 # At the same time: a fleet that joins at once is checked in turns, so that no result waits behind all others past its deadline;
 # chosen, not measured.
@@ -34,7 +33,7 @@ def settle(decision: Decision, node: Node) -> bool:
     checks = decision.policy.cluster.checks
     if not checks:
         reason = "the cluster wants no checks"
-        decision.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
+        decision.move_node(node.node, "spare", reason)
         return False
     state = decision.state
     if state.is_open("node_task", node.node, "check") or state.is_open("start_agent", node.node):
@@ -59,15 +58,15 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
     if outcome == "PASS":
         checks = ", ".join(work.args["checks"])
         reason = f"passed its checks ({checks})"
-        decision.add(r.NodeChanged(node=node.node, state="spare", reason=reason))
+        decision.move_node(node.node, "spare", reason)
     elif outcome == "FAIL":
         _failed(decision, node, summary(result))
     elif node.check_tries + 1 < MAX_TRIES:
         reason = f"no verdict ({summary(result)})"
-        decision.add(r.NodeChanged(node=node.node, state="checking", reason=reason))
+        decision.move_node(node.node, "checking", reason)
     else:
         reason = f"its checks gave no verdict {MAX_TRIES} times: {summary(result)}"
-        decision.add(r.NodeChanged(node=node.node, state="quarantined", reason=reason))
+        decision.move_node(node.node, "quarantined", reason)
         decision.page(
             f"{node.node} is quarantined: {reason}; unknown is not healthy, its hardware is not judged; "
             f"`stoker readmit {node.node}` checks it again"
@@ -83,11 +82,7 @@ def _failed(decision: Decision, node: Node, reason: str) -> None:
         respond(decision, incident, reason=evidence)
     else:
         outcome = "the node is kept out, its hardware is not judged"
-        decision.add(
-            r.NodeChanged(
-                node=node.node, state="quarantined", reason=evidence, incident=incident.incident
-            )
-        )
+        decision.move_node(node.node, "quarantined", evidence, incident=incident.incident)
         decision.page(
             f"{evidence}; it is kept out, but its hardware is not judged, since others were quarantined without a person "
             f"already: `stoker quarantine {node.node}` does it, `stoker readmit {node.node}` checks it again",
@@ -97,9 +92,7 @@ def _failed(decision: Decision, node: Node, reason: str) -> None:
         decision, node, fault="node_unfit", evidence=evidence, incident=incident.incident
     )
     if decision.is_live(incident):
-        decision.add(
-            r.IncidentChanged(incident=incident.incident, state="resolved", reason=outcome)
-        )
+        decision.move_incident(incident, "resolved", outcome)
 
 
 def summary(result: ActionResult) -> str:

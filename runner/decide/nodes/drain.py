@@ -197,7 +197,7 @@ def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
         text = f"{node.node} stays in service"
     elif node.state in OUT:
         back = free_state(decision.policy.cluster, unchecked=True)
-        decision.add(r.NodeChanged(node=node.node, state=back, reason=_reason(request)))
+        decision.move_node(node.node, back, _reason(request))
         _start(decision, node, request)
         then = "is checked, then it is a spare" if back == "checking" else "is a spare"
         text = f"{node.node} {then}"
@@ -262,9 +262,7 @@ def _complete(
 ) -> None:
     request = decision.state.requests.get(leaving.request or "")
     by = (request.by if request is not None else "") or OPERATOR
-    decision.add(
-        r.NodeChanged(node=node.node, state=leaving.to, reason=leaving.reason, ended=ended)
-    )
+    decision.move_node(node.node, leaving.to, leaving.reason, ended=ended)
     if leaving.to != "repair" and node.hardware:
         decision.add(
             r.HardwareJudged(
@@ -281,11 +279,9 @@ def agent_ended(decision: Decision, node: Node, *, reason: str) -> None:
     if node.leaving is not None:
         _complete(decision, node, node.leaving, ended=True)
     elif node.state in OUT:
-        decision.add(
-            r.NodeChanged(node=node.node, state=node.state, reason=node.reason, ended=True)
-        )
+        decision.move_node(node.node, node.state, node.reason, ended=True)
     else:
-        decision.add(r.NodeChanged(node=node.node, state="left", reason=reason))
+        decision.move_node(node.node, "left", reason)
 
 
 def _find(decision: Decision, request: NodeRequest, name: str) -> Node | None:

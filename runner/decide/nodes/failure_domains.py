@@ -41,7 +41,7 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
             detected_after_seconds=silence.silent_seconds,
         )
     else:
-        decision.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+        decision.amend(incident, evidence)
     decision.add(
         r.DomainStateRecorded(
             domain=silence.domain,
@@ -52,7 +52,7 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
     )
     for node in silent:
         if node.state != "suspect" or node.held:
-            decision.add(r.NodeChanged(node=node.node, state="suspect", reason=evidence))
+            decision.move_node(node.node, "suspect", evidence)
     return silent
 
 
@@ -69,30 +69,22 @@ def give_up(decision: Decision, node: Node, *, evidence: str) -> bool:
     incident = _incident_of(decision.state, domain)
     name = incident.incident if incident is not None else None
     if incident is not None:
-        decision.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+        decision.amend(incident, evidence)
         if incident.state == "open":
             count = len(decision.state.domains_down[domain])
             down = f"{domain} is down, with {count} nodes; none of them is blamed ({evidence})"
             respond(decision, replace(incident, condition="node_dead"), reason=down)
     reason = f"{domain} is down"
-    decision.add(
-        r.NodeChanged(node=node.node, state="lost", reason=reason, incident=name, domain=domain)
-    )
+    decision.move_node(node.node, "lost", reason, incident=name, domain=domain)
     for known in decision.state.incidents.values():
         if known.is_live and known.fault == "node_silent" and known.node == node.node:
-            decision.add(
-                r.IncidentChanged(incident=known.incident, state="resolved", reason=reason)
-            )
+            decision.move_incident(known, "resolved", reason)
     live = live_attempt(decision, node)
     if live is not None and live[1].state in LAUNCHED:
         run, attempt = live
         if incident is not None:
             ended = f"{attempt.attempt} has lost {node.node} with it"
-            decision.add(
-                r.IncidentAmended(
-                    incident=incident.incident, evidence=ended, attempt=attempt.attempt
-                )
-            )
+            decision.amend(incident, ended, attempt=attempt.attempt)
         outcome = attempt.outcome or "lost"
         end_attempt(decision, run, incident=incident, outcome=outcome, reason=reason)
     return True
@@ -115,13 +107,7 @@ def settle(decision: Decision) -> None:
                 decision, domain, reason=f"{reason}; still away: {', '.join(n.node for n in away)}"
             )
             for node in away:
-                decision.add(
-                    r.NodeChanged(
-                        node=node.node,
-                        state="suspect",
-                        reason=f"{reason}, {node.node} is not heard",
-                    )
-                )
+                decision.move_node(node.node, "suspect", f"{reason}, {node.node} is not heard")
         elif since is None and any(node not in away and is_up(node) for node in nodes):
             _record(decision, domain, nodes=tuple(names), back=True)
 
@@ -141,7 +127,7 @@ def _close(decision: Decision, domain: str, *, reason: str) -> None:
     _record(decision, domain)
     incident = _incident_of(decision.state, domain)
     if incident is not None:
-        decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+        decision.move_incident(incident, "resolved", reason)
 
 
 def _record(

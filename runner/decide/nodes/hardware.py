@@ -161,6 +161,4 @@ def quarantine(
         decision.add(
             r.HardwareJudged(hardware=node.hardware, verdict="quarantined", reason=reason, by=by)
         )
-    decision.add(
-        r.NodeChanged(node=node.node, state="quarantined", reason=reason, incident=incident)
-    )
+    decision.move_node(node.node, "quarantined", reason, incident=incident)

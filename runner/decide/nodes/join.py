@@ -153,7 +153,7 @@ def _quarantine(decision: Decision, node: Node | None, joined: NodeJoined, *, re
     """Quarantine a node whose hardware is refused, unless it is out of service already."""
     if node is not None and node.state in ("quarantined", "retired"):
         return
-    decision.add(r.NodeChanged(node=joined.node, state="quarantined", reason=reason))
+    decision.move_node(joined.node, "quarantined", reason)
     decision.page(f"{joined.node} is quarantined: {reason}")
 
 
@@ -162,9 +162,7 @@ def _set_state(
 ) -> None:
     """Set the state of the joined node: active with adopted ranks, or free; a gang whose ranks died fails."""
     if adopted:
-        decision.add(
-            r.NodeChanged(node=joined.node, state="active", reason="agent back, ranks adopted")
-        )
+        decision.move_node(joined.node, "active", "agent back, ranks adopted")
         return
     live = live_attempt(decision, node) if node is not None else None
     if live is not None and node is not None and node.attempt is not None:
@@ -172,7 +170,7 @@ def _set_state(
         if attempt.state in ("running", "launching") and node.node in attempt.launched:
             if node.state != "active":
                 reason = "agent back without its ranks"
-                decision.add(r.NodeChanged(node=node.node, state="active", reason=reason))
+                decision.move_node(node.node, "active", reason)
             evidence = f"{node.node} came back (incarnation {joined.incarnation}) without its ranks"
             report_failure(
                 decision, run, attempt, fault="rank_crash", evidence=evidence, node=node.node
@@ -183,7 +181,7 @@ def _set_state(
     free = free_state(decision.policy.cluster, unchecked=unchecked)
     if node is None or node.state != free:
         reason = f"joined, incarnation {joined.incarnation}"
-        decision.add(r.NodeChanged(node=joined.node, state=free, reason=reason))
+        decision.move_node(joined.node, free, reason)
 
 
 def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
@@ -193,9 +191,7 @@ def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
         answered = incident.fault == "node_silent" and incident.did[-1:] in ([], ["start_agent"])
         if about and answered and (adopted or incident.run is None):
             reason = "ranks adopted" if adopted else "joined again"
-            decision.add(
-                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
-            )
+            decision.move_incident(incident, "resolved", reason)
 
 
 def on_node_left(decision: Decision, left: NodeLeft) -> None:

@@ -12,7 +12,7 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import admission_checks, drain, spares
 from runner.decide.nodes.predicates import has_left
 from runner.decide.nodes.probes import incident_about, is_in_doubt, next_probe_at, probe
-from runner.decide.state.cluster_state import GONE, OUT, Node, State
+from runner.decide.state.cluster_state import GONE, Node, State
 from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
 from runner.facts.messages import records as r
 
@@ -27,7 +27,7 @@ def on_supervisor_started(decision: Decision, started: r.SupervisorStarted) -> N
         for node in decision.state.nodes.values():
             if node.state == "left":
                 reason = "the cluster is open again"
-                decision.add(r.NodeChanged(node=node.node, state="absent", reason=reason))
+                decision.move_node(node.node, "absent", reason)
     for name in started.nodes:
         if name not in decision.state.nodes:
             decision.add(r.NodeExpected(node=name))
@@ -112,13 +112,13 @@ def on_agent_started(decision: Decision, action: Action, result: ActionResult) -
         return
     if result.outcome == "done":
         if node.state == "absent":
-            decision.add(r.NodeChanged(node=node.node, state="joining", reason=result.message))
+            decision.move_node(node.node, "joining", result.message)
         return
     if node.state == "absent":
-        decision.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
+        decision.move_node(node.node, "lost", evidence)
         decision.page(f"{node.node}: {evidence}")
         return
     known = incident_about(decision, node, None)
     if known is not None:
-        decision.add(r.IncidentAmended(incident=known.incident, evidence=evidence))
+        decision.amend(known, evidence)
         respond(decision, known, reason=evidence)

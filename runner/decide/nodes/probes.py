@@ -35,7 +35,7 @@ def on_node_silent(decision: Decision, finding: Finding) -> None:
     node = decision.state.nodes.get(finding.node or "")
     if node is None or not (node.state in ("joining", "checking", "spare", "active") or node.held):
         return
-    decision.add(r.NodeChanged(node=node.node, state="suspect", reason=finding.evidence))
+    decision.move_node(node.node, "suspect", finding.evidence)
     live = live_attempt(decision, node)
     if live is not None and live[1].state in ("launching", "running"):
         report_failure(
@@ -88,13 +88,13 @@ def on_heartbeat_resumed(decision: Decision, resumed: HeartbeatResumed) -> None:
     clear = node.uncleared is None and node.attempt is None and not node.left_behind
     if node.state == "lost" and clear:
         free = free_state(cluster, unchecked=True)
-        decision.add(r.NodeChanged(node=node.node, state=free, reason="heard again, and clear"))
+        decision.move_node(node.node, free, "heard again, and clear")
     leave_correlated_silence(decision, node)
     if node.state != "suspect" or node.held:
         return
     free = free_state(cluster, unchecked=node.unchecked)
     state: r.NodeStateName = "active" if node.attempt is not None else free
-    decision.add(r.NodeChanged(node=node.node, state=state, reason="heard again"))
+    decision.move_node(node.node, state, "heard again")
     for incident in decision.state.incidents.values():
         if (
             incident.is_live
@@ -102,11 +102,7 @@ def on_heartbeat_resumed(decision: Decision, resumed: HeartbeatResumed) -> None:
             and incident.node == node.node
             and not incident.did
         ):
-            decision.add(
-                r.IncidentChanged(
-                    incident=incident.incident, state="resolved", reason="heard again"
-                )
-            )
+            decision.move_incident(incident, "resolved", "heard again")
 
 
 def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
@@ -115,7 +111,7 @@ def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
     if node is None or not node.held or released.incarnation != node.incarnation:
         return
     state: r.NodeStateName = "active" if node.attempt is not None else "spare"
-    decision.add(r.NodeChanged(node=node.node, state=state, reason="its devices are free again"))
+    decision.move_node(node.node, state, "its devices are free again")
 
 
 def on_correlated_silence(decision: Decision, silence: CorrelatedSilence) -> None:
@@ -173,7 +169,7 @@ def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
             return
         if is_in_doubt(node) and node.probes < MAX_PROBES:
             reason = "probe: agent alive but not heard"
-            decision.add(r.NodeChanged(node=node.node, state="suspect", reason=reason))
+            decision.move_node(node.node, "suspect", reason)
             return
     if (
         result.outcome == "done"
@@ -268,15 +264,13 @@ def _on_probe_verdict(decision: Decision, node: Node, *, condition: str, evidenc
         known = decision.open_incident(
             "node_silent", evidence, node=node.node, fingerprint=f"node_silent:{node.node}", **about
         )
-    decision.add(
-        r.IncidentAmended(
-            incident=known.incident,
-            evidence=evidence,
-            fault="node_silent",
-            node=node.node,
-            condition=condition,
-            fingerprint=f"node_silent:{node.node}",
-        )
+    decision.amend(
+        known,
+        evidence,
+        fault="node_silent",
+        node=node.node,
+        condition=condition,
+        fingerprint=f"node_silent:{node.node}",
     )
     # Each dead node is swapped by itself: others that died with it do not use up its tries.
     another = condition == "node_dead" and known.node != node.node
@@ -295,11 +289,7 @@ def _on_probe_verdict(decision: Decision, node: Node, *, condition: str, evidenc
     else:
         respond(decision, amended, reason=evidence)
     if amended.run is None and condition == "node_dead" and decision.is_live(amended):
-        decision.add(
-            r.IncidentChanged(
-                incident=amended.incident, state="resolved", reason="an idle node left the pool"
-            )
-        )
+        decision.move_incident(amended, "resolved", "an idle node left the pool")
 
 
 def incident_about(decision: Decision, node: Node, run: Run | None) -> Incident | None:

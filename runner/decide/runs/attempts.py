@@ -49,9 +49,7 @@ def on_ranks_started(decision: Decision, started: RanksStarted) -> None:
     cold = started.cold[:MAX_COLD]
     decision.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt, cold=cold))
     if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
-        decision.add(
-            r.AttemptChanged(attempt=attempt.attempt, state="running", reason="all ranks spawned")
-        )
+        decision.move_attempt(attempt, "running", "all ranks spawned")
         non_fatal.on_attempt_running(decision, attempt)
 
 
@@ -60,9 +58,7 @@ def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
     attempt = _current(decision, failed.attempt, failed.epoch)
     node = decision.state.nodes.get(failed.node)
     if failed.devices_held and attempt is not None and node is not None and node.state == "active":
-        decision.add(
-            r.NodeChanged(node=failed.node, state="suspect", reason=failed.reason, held=True)
-        )
+        decision.move_node(failed.node, "suspect", failed.reason, held=True)
         record_hardware_fault(decision, node, fault="devices_held", evidence=failed.reason)
     if attempt is None or attempt.state not in RUNNING:
         return
@@ -106,7 +102,7 @@ def fail_overdue_launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     are_at_fault = 2 * len(missing) <= len(attempt.nodes)
     for node in [decision.state.nodes[name] for name in missing if are_at_fault]:
         if node.state == "active":
-            decision.add(r.NodeChanged(node=node.node, state="lost", reason=evidence))
+            decision.move_node(node.node, "lost", evidence)
             record_hardware_fault(decision, node, fault="launch_failed", evidence=evidence)
     report_failure(
         decision,
@@ -157,9 +153,7 @@ def _advance(
         furthest = max(incident.step or 0, attempt.best_before)
         if proving and incident.attempt != attempt.attempt and step > furthest:
             reason = f"step {step} done, {furthest} had been reached before"
-            decision.add(
-                r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason)
-            )
+            decision.move_incident(incident, "resolved", reason)
 
 
 def on_gang_timed(decision: Decision, timed: GangStartTimed) -> None:
@@ -228,7 +222,7 @@ def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
         _advance(decision, attempt, gone.last_step)
     if gone.left_behind and node.state not in GONE:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
-        decision.add(r.NodeChanged(node=gone.node, state="lost", reason=reason))
+        decision.move_node(gone.node, "lost", reason)
         decision.page(f"{gone.node}: {reason}; the node is out until somebody looks")
         record_hardware_fault(decision, node, fault="rank_outlived_sigkill", evidence=reason)
     stands = own_rank_stacks(decision, attempt, gone) if attempt is not None else ()
@@ -261,7 +255,7 @@ def _record_stacks(decision: Decision, attempt: Attempt) -> None:
     run = decision.run_of(attempt.attempt)
     evidence = f"stacks in {output_folder(decision.policy.cluster, run, attempt.attempt)}/stacks"
     if incident is not None and evidence not in incident.evidence:
-        decision.add(r.IncidentAmended(incident=incident.incident, evidence=evidence))
+        decision.amend(incident, evidence)
 
 
 def on_settings(decision: Decision, settings: SettingsInEffect) -> None:
@@ -329,15 +323,7 @@ def on_prepared(decision: Decision, action: Action, result: ActionResult) -> Non
     run = decision.run_of(attempt.attempt)
     if result.outcome != "done" or "port" not in result.detail:
         reason = f"could not be prepared ({result.outcome}): {result.message}"
-        decision.add(
-            r.AttemptChanged(
-                attempt=attempt.attempt,
-                state="ended",
-                outcome="withdrawn",
-                reason=reason,
-                failed=True,
-            )
-        )
+        decision.move_attempt(attempt, "ended", reason, outcome="withdrawn", failed=True)
         if run.failed_preparations + 1 >= MAX_FAILED_PREPARATIONS:
             end_run(decision, run, state="failed", reason=reason)
             decision.page(f"run {run.spec.name}: {reason}", run=run.run)

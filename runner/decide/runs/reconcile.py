@@ -153,11 +153,7 @@ def _withdraw_for(decision: Decision, other: Run, run: Run) -> None:
     """Withdraw what a run planned and has not launched: its nodes go to one of higher priority."""
     assert other.attempt is not None
     reason = f"its nodes are needed by {called(run)}"
-    decision.add(
-        r.AttemptChanged(
-            attempt=other.attempt.attempt, state="ended", outcome="withdrawn", reason=reason
-        )
-    )
+    decision.move_attempt(other.attempt, "ended", reason, outcome="withdrawn")
 
 
 def _wait(decision: Decision, run: Run, choice: Allocation) -> None:
@@ -203,26 +199,16 @@ def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     ]
     if gone or run.stop_requests or decision.state.closing:
         reason = f"no longer usable: {', '.join(gone)}" if gone else "asked to stop"
-        decision.add(
-            r.AttemptChanged(
-                attempt=attempt.attempt, state="ended", outcome="withdrawn", reason=reason
-            )
-        )
+        decision.move_attempt(attempt, "ended", reason, outcome="withdrawn")
         return
-    decision.add(
-        r.AttemptChanged(attempt=attempt.attempt, state="launching", reason=attempt.reason)
-    )
+    decision.move_attempt(attempt, "launching", attempt.reason)
     for name in attempt.nodes:
         if decision.state.nodes[name].state != "active":
-            decision.add(r.NodeChanged(node=name, state="active", reason=str(attempt.attempt)))
+            decision.move_node(name, "active", str(attempt.attempt))
         decision.add(r.Assigned(node=name, epoch=attempt.epoch, attempt=attempt.attempt))
     incident = decision.state.incidents.get(run.incident or "")
     if incident is not None and incident.state in ("open", "acting"):
-        decision.add(
-            r.IncidentChanged(
-                incident=incident.incident, state="proving", reason=f"{attempt.attempt} launched"
-            )
-        )
+        decision.move_incident(incident, "proving", f"{attempt.attempt} launched")
 
 
 def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
@@ -292,16 +278,12 @@ def _settle_steady(decision: Decision, run: Run, attempt: Attempt) -> None:
         reason = (
             f"{attempt.attempt} has been up for {run.spec.steady_seconds:g} s (it reports no steps)"
         )
-        decision.add(r.IncidentChanged(incident=incident.incident, state="resolved", reason=reason))
+        decision.move_incident(incident, "resolved", reason)
 
 
 def _gang_ended(decision: Decision, run: Run, attempt: Attempt, *, finished: bool) -> None:
     outcome = "finished" if finished else attempt.outcome or "stopped"
-    decision.add(
-        r.AttemptChanged(
-            attempt=attempt.attempt, state="stopping", outcome=outcome, reason="all ranks ended"
-        )
-    )
+    decision.move_attempt(attempt, "stopping", "all ranks ended", outcome=outcome)
     idle(decision, attempt)
     if finished:
         reason = f"all {run.spec.world_size} ranks ended with 0"
@@ -319,9 +301,7 @@ def _ask_to_stop(decision: Decision, run: Run, attempt: Attempt, *, wanted: r.Ou
     by_channel = "stop" in attempt.requests and attempt.state == "running"
     reason = f"asked to stop ({wanted})"
     state: r.AttemptStateName = "asked" if by_channel else "stopping"
-    decision.add(
-        r.AttemptChanged(attempt=attempt.attempt, state=state, outcome=wanted, reason=reason)
-    )
+    decision.move_attempt(attempt, state, reason, outcome=wanted)
     if not by_channel:
         idle(decision, attempt, grace_seconds=_grace_seconds(decision, run, attempt))
         return
@@ -343,13 +323,11 @@ def _settle_stopping(decision: Decision, attempt: Attempt) -> None:
     uncleared = [nodes[name] for name in attempt.nodes if nodes[name].uncleared == ending]
     may_leave_lost = attempt.dead_rank_seen or decision.now >= since + cluster.hard_cap_seconds
     if all(node.state in GONE and may_leave_lost for node in uncleared):
-        decision.add(r.AttemptChanged(attempt=attempt.attempt, state="ended"))
+        decision.move_attempt(attempt, "ended")
         for name in attempt.nodes:
             node = state.nodes[name]
             if node.state == "active" and node.attempt is None and node.uncleared is None:
-                decision.add(
-                    r.NodeChanged(node=name, state="spare", reason=f"{attempt.attempt} ended")
-                )
+                decision.move_node(name, "spare", f"{attempt.attempt} ended")
         return
     if decision.now < since + 2 * cluster.kill_wait_seconds:
         # No node can be overdue yet; this runs after each signal of a large gang.
