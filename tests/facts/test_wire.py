@@ -222,9 +222,7 @@ def test_these_are_the_bytes(fact: object, data: bytes) -> None:
     assert wire.decode(data) == fact or b"NaN" in data
 
 
-def test_defaults_that_are_not_empty_are_always_written_and_empty_ones_of_state_too_where_they_are_floats() -> (
-    None
-):
+def test_defaults_that_are_not_empty_are_always_written_and_empty_floats_of_state_too() -> None:
     """A later release may choose another default; a state's 0.0 is written whoever set it."""
 
     class Some(Value):

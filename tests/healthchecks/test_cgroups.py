@@ -12,7 +12,7 @@ import pytest
 
 from healthchecks import cgroups
 from healthchecks.check import Outcome, from_plain
-from tests.healthchecks.rig import ROOT, child_command, named
+from tests.healthchecks.check_harness import ROOT, child_command, named
 
 GIB = 1 << 30
 

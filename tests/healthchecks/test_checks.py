@@ -18,7 +18,7 @@ from healthchecks.check import Outcome, Verdict, from_plain
 from healthchecks.checks import clock, loopback, memory, processes
 from healthchecks.checks.disk_space import wrong_bytes
 from healthchecks.limits import judge_of
-from tests.healthchecks.rig import (
+from tests.healthchecks.check_harness import (
     MIB,
     forked,
     named,
@@ -28,7 +28,7 @@ from tests.healthchecks.rig import (
 )
 
 # a user without processes, files or rights
-NOBODY = 54_321
+OTHER_USER = 54_321
 LENIENT = {"disk_space.free_bytes": 1, "disk_space.free_inodes": 1}
 
 
@@ -58,8 +58,8 @@ def test_disk_space_fails_on_full_and_read_only_file_systems(tmp_path: Path) -> 
         """,
     )
     folders = [f"--folder={tmp_path / name}" for name in ("full", "crowded", "fixed")]
-    code, said = program("--check=disk_space", *folders, within=mounts)
-    verdict = from_plain(said[0], check="disk_space")
+    code, lines = program("--check=disk_space", *folders, within=mounts)
+    verdict = from_plain(lines[0], check="disk_space")
     assert code == 1
     assert named(verdict, "free_bytes", str(tmp_path / "full")).outcome is Outcome.FAIL
     assert named(verdict, "free_inodes", str(tmp_path / "crowded")).value == 0
@@ -116,7 +116,7 @@ def test_shared_memory_passes_when_empty(shared_memory: Path) -> None:
 
 
 def test_shared_memory_fails_on_a_leftover(shared_memory: Path) -> None:
-    """An old file that nobody has open is found and named."""
+    """An old file that no process has open is found and named."""
     leave(shared_memory)
     verdict = verdict_of("shared_memory", shared_memory=str(shared_memory))
     left = named(verdict, "leftover_bytes")
@@ -141,19 +141,19 @@ def test_shared_memory_spares_what_is_new_or_in_use(shared_memory: Path) -> None
 def test_shared_memory_fails_when_small(tmp_path: Path) -> None:
     """The 64 MiB that containers get by default are too few."""
     small = namespaces("--mount", f"mount -t tmpfs -o size=64m none {tmp_path}")
-    code, said = program("--check=shared_memory", f"--shared-memory={tmp_path}", within=small)
+    code, lines = program("--check=shared_memory", f"--shared-memory={tmp_path}", within=small)
     assert code == 1
-    assert named(from_plain(said[0], check="shared_memory"), "free_bytes").value == 64 * MIB
+    assert named(from_plain(lines[0], check="shared_memory"), "free_bytes").value == 64 * MIB
 
 
 def test_shared_memory_does_not_know_what_it_may_not_see(
     shared_memory: Path, tmp_path: Path
 ) -> None:
-    """A missing folder is unknown, and so is a leftover that a process of somebody else's may be using."""
+    """A missing folder is unknown, and so is a leftover that another user's process may be using."""
     gone = verdict_of("shared_memory", shared_memory=str(tmp_path / "gone"))
     assert gone.outcome is Outcome.UNKNOWN
     leave(shared_memory, mode=0o644)
-    verdict = forked("shared_memory", user=NOBODY, shared_memory=str(shared_memory))
+    verdict = forked("shared_memory", user=OTHER_USER, shared_memory=str(shared_memory))
     assert verdict.outcome is Outcome.UNKNOWN
     assert "may not be inspected" in verdict.reason
 
@@ -171,7 +171,7 @@ def test_memory_passes_on_sound_memory() -> None:
 
 
 def test_memory_fails_when_little_is_left() -> None:
-    """Less than the limit is a failure, whatever the pattern test says."""
+    """Less than the limit is a failure, whatever the pattern test finds."""
     assert verdict_of("memory", {"memory.available_bytes": 1e15}).outcome is Outcome.FAIL
 
 
@@ -197,7 +197,7 @@ def flip(stretch: mmap.mmap, bit: int) -> None:
 
 
 def test_memory_finds_an_address_line_that_sticks() -> None:
-    """Where one block shows up in place of another, words that hold their own position tell."""
+    """Where one block shows up in place of another, words that hold their own position show it."""
     with mmap.mmap(-1, 2 * memory.BLOCK_BYTES) as stretch:
         memory.fill(stretch, memory.OWN_POSITION)
         stretch[memory.BLOCK_BYTES :] = stretch[: memory.BLOCK_BYTES]
@@ -255,7 +255,7 @@ def test_clock_fails_on_each_fault(name: str, after: clock.Reading) -> None:
 
 
 def test_clock_does_not_know_what_was_read_too_slowly() -> None:
-    """Readings torn apart by a pause tell neither steps nor slewing; so does a raw clock that stands still."""
+    """Readings torn apart by a pause show neither steps nor slewing; nor does a raw clock that stands still."""
     torn = judged(replace(LATER, spread=SECOND))
     assert torn.outcome is Outcome.UNKNOWN
     assert "read too slowly" in torn.reason
@@ -275,8 +275,8 @@ def test_loopback_passes_here() -> None:
 
 def test_loopback_fails_where_the_interface_is_down() -> None:
     """In a network namespace whose loopback was never brought up the exchange fails."""
-    code, said = program("--check=loopback", within=namespaces("--net"))
-    assert (code, said[0]["outcome"]) == (1, "FAIL"), said
+    code, lines = program("--check=loopback", within=namespaces("--net"))
+    assert (code, lines[0]["outcome"]) == (1, "FAIL"), lines
 
 
 def test_loopback_counts_wrong_bytes() -> None:
@@ -294,7 +294,7 @@ def test_loopback_counts_wrong_bytes() -> None:
 
 
 def test_loopback_does_not_know_without_descriptors() -> None:
-    """No descriptor left for a socket says nothing about the network."""
+    """No descriptor left for a socket proves nothing about the network."""
     verdict = forked("loopback", lower={resource.RLIMIT_NOFILE: 4})
     assert verdict.outcome is Outcome.UNKNOWN
     assert "Too many open files" in verdict.reason
@@ -323,7 +323,7 @@ def test_processes_fails_under_lowered_limits() -> None:
 def test_processes_fails_when_threads_run_out() -> None:
     """More threads than can be had are counted as far as they came."""
     assert processes.start_threads(8) == (8, "")
-    verdict = forked("processes", lower={resource.RLIMIT_NPROC: 8}, user=NOBODY)
+    verdict = forked("processes", lower={resource.RLIMIT_NPROC: 8}, user=OTHER_USER)
     assert named(verdict, "free_threads", "RLIMIT_NPROC").outcome is Outcome.FAIL
     assert named(verdict, "started_threads").outcome is Outcome.FAIL
 
@@ -331,7 +331,7 @@ def test_processes_fails_when_threads_run_out() -> None:
 def test_processes_does_not_know_limits_it_cannot_read() -> None:
     """Where /proc/sys is hidden the machine's limits are unknown, though all else is well."""
     hidden = namespaces("--mount", "mount -t tmpfs none /proc/sys")
-    code, said = program("--check=processes", within=hidden)
-    verdict = from_plain(said[0], check="processes")
+    code, lines = program("--check=processes", within=hidden)
+    verdict = from_plain(lines[0], check="processes")
     assert named(verdict, "free_files").outcome is Outcome.UNKNOWN
     assert (code, verdict.outcome) == (2, Outcome.UNKNOWN)

@@ -71,7 +71,7 @@ def test_every_limit_can_pass_and_fail(name: str) -> None:
 
 
 def test_a_limit_may_be_replaced() -> None:
-    """An override takes effect, and the evidence says where it came from."""
+    """An override takes effect, and the evidence names its source."""
     evidence = judge_of(LIMITS, parse_overrides(["memory.available_bytes=1e3"], LIMITS))(
         "memory.available_bytes", 2000
     )
@@ -138,7 +138,7 @@ def test_a_node_passes_with_all_required_checks_only() -> None:
 
 
 def test_a_check_that_is_not_required_still_counts() -> None:
-    """The kernel log may stay unknown, but what it says fails the node."""
+    """The kernel log may stay unknown, but its FAIL fails the node."""
     every = dict.fromkeys(REQUIRED, GOOD)
     unknown = overall(verdicts(**every, kernel_log=UNMEASURED), required=REQUIRED)
     assert (unknown["outcome"], unknown["unknown"]) == ("PASS", ["kernel_log"])
@@ -146,7 +146,7 @@ def test_a_check_that_is_not_required_still_counts() -> None:
 
 
 def test_a_named_check_is_required() -> None:
-    """Asking for some checks requires these, and the total says what of the minimum was left out."""
+    """Asking for some checks requires these, and the total names the required ones that were left out."""
     assert pick([]) == (tuple(CHECKS), REQUIRED)
     names, required = pick(["kernel_log", "clock"])
     assert names == required == ("clock", "kernel_log")

@@ -13,7 +13,7 @@ import pytest
 from healthchecks.check import NodeFacts, Outcome
 from healthchecks.child import run
 from healthchecks.deadline import run_check, run_until
-from tests.healthchecks.rig import ROOT, child_command
+from tests.healthchecks.check_harness import ROOT, child_command
 from tests.interpreter import shebang
 
 SLOW_CLOCK = NodeFacts(folders=(), clock_seconds=600.0)
@@ -44,7 +44,7 @@ def test_a_check_that_hangs_is_unknown_and_killed() -> None:
     assert 0.5 <= verdict.seconds <= time.monotonic() - began < 10
 
 
-def test_a_check_that_ends_in_time_is_heard() -> None:
+def test_the_verdict_of_a_check_that_ends_in_time_arrives() -> None:
     """The verdict of the child arrives with its evidence."""
     node = NodeFacts(folders=(), clock_seconds=0.01)
     verdict = run_check("clock", node, limits={"clock.latest_year": 1999})
@@ -108,8 +108,8 @@ def test_a_check_that_raises_is_unknown() -> None:
     assert run("no such check", asked).outcome is Outcome.UNKNOWN
 
 
-def test_a_check_dies_with_who_watches_it() -> None:
-    """When whoever would have killed a hung check is killed, the check goes too."""
+def test_a_check_dies_with_its_parent() -> None:
+    """A check ends with its parent, which would have killed it had it hung."""
     command = child_command("clock", clock_seconds=600.0)
     script = f"import subprocess, time; print(subprocess.Popen({command!r}).pid, flush=True); time.sleep(600)"
     with subprocess.Popen(

@@ -18,10 +18,10 @@ from healthchecks.checks.kernel_log import (
     parse,
     read_lines,
 )
-from tests.healthchecks.rig import named, verdict_of
+from tests.healthchecks.check_harness import named, verdict_of
 
 # Class -> lines of that class, as kernels print them.
-TELLING = {
+SAMPLES = {
     "machine check": [
         "mce: [Hardware Error]: Machine check events logged",
         "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 5: bea0000000000108",
@@ -90,11 +90,11 @@ def stamped(text: str, *, age_seconds: float = 0.0) -> str:
 
 def test_there_is_a_sample_for_every_signature() -> None:
     """No rule is without a line that makes it fire."""
-    assert list(TELLING) == [line_class.name for line_class in CLASSES]
+    assert list(SAMPLES) == [line_class.name for line_class in CLASSES]
 
 
 @pytest.mark.parametrize(
-    ("name", "line"), [(name, line) for name, lines in TELLING.items() for line in lines]
+    ("name", "line"), [(name, line) for name, lines in SAMPLES.items() for line in lines]
 )
 def test_a_signature_fires(tmp_path: Path, name: str, line: str) -> None:
     """Each line is put into its class; a fresh one fails the check, unless its class is only noted."""
@@ -131,8 +131,8 @@ def test_corrected_errors_are_counted_by_what_they_say(tmp_path: Path) -> None:
 
 
 def test_an_old_line_does_not_count(tmp_path: Path) -> None:
-    """What was said before the window is over; what bears no time might be new and counts."""
-    line = TELLING["machine check"][0]
+    """A line older than the window does not count; a line without a time may be recent and counts."""
+    line = SAMPLES["machine check"][0]
     boot = time.clock_gettime(time.CLOCK_BOOTTIME)
     at_boot = Now(boot_seconds=boot + 2 * WINDOW_SECONDS, wall=0.0)
     age = parse(f"[{boot:.6f}] {line}", at_boot).age_seconds

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from healthchecks.coverage import required_checks
 from healthchecks.registry import all_checks
 from runner.cli.main import cli
-from tests.healthchecks.rig import PROGRAM, ROOT, namespaces, program
+from tests.healthchecks.check_harness import PROGRAM, ROOT, namespaces, program
 
 FEW = ("disk_space.free_bytes=1", "memory.available_bytes=1", "shared_memory.leftover_bytes=1e15")
 LENIENT = [f"--limit={text}" for text in (*FEW, "shared_memory.free_bytes=1")]
@@ -35,8 +35,8 @@ def stoker(*arguments: str) -> Result:
 
 def test_all_checks_pass_here(tmp_path: Path, quiet_log: Path) -> None:
     """One line for each check in order, each with evidence, then PASS with the minimum it stands for; exit code 0."""
-    code, said = program(f"--folder={tmp_path}", f"--kernel-log={quiet_log}", *LENIENT)
-    *checks, total = said
+    code, lines = program(f"--folder={tmp_path}", f"--kernel-log={quiet_log}", *LENIENT)
+    *checks, total = lines
     assert [each["check"] for each in checks] == list(all_checks())
     assert all(each["evidence"] for each in checks)
     assert (code, total["outcome"]) == (0, "PASS"), checks
@@ -48,10 +48,10 @@ def test_one_failure_fails_the_node(tmp_path: Path) -> None:
     """A line of the kernel's is enough, though its check is not required; exit code 1."""
     log = tmp_path / "kern.log"
     log.write_text("mce: [Hardware Error]: Machine check events logged\n")
-    code, said = program("--check=kernel_log", "--check=clock", f"--kernel-log={log}")
+    code, lines = program("--check=kernel_log", "--check=clock", f"--kernel-log={log}")
     assert code == 1
-    assert (said[-1]["passed"], said[-1]["failed"]) == (["clock"], ["kernel_log"])
-    assert "Machine check events logged" in said[1]["reason"]
+    assert (lines[-1]["passed"], lines[-1]["failed"]) == (["clock"], ["kernel_log"])
+    assert "Machine check events logged" in lines[1]["reason"]
 
 
 def test_a_file_system_that_never_answers_is_unknown(tmp_path: Path) -> None:
@@ -67,10 +67,10 @@ def test_a_file_system_that_never_answers_is_unknown(tmp_path: Path) -> None:
     if subprocess.run([*mounts, "true"], capture_output=True, check=False).returncode != 0:
         pytest.skip("this machine allows no FUSE in user namespaces")
     names = ("--check=disk_space", "--check=clock")
-    code, said = program(*names, f"--folder={hung}", "--seconds=2", within=mounts)
+    code, lines = program(*names, f"--folder={hung}", "--seconds=2", within=mounts)
     assert code == 2
-    assert (said[-1]["passed"], said[-1]["unknown"]) == (["clock"], ["disk_space"])
-    assert "hung" in said[1]["reason"]
+    assert (lines[-1]["passed"], lines[-1]["unknown"]) == (["clock"], ["disk_space"])
+    assert "hung" in lines[1]["reason"]
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_bad_arguments_are_refused(argument: str, word: str) -> None:
 
 
 def test_a_reader_that_goes_away_ends_the_program() -> None:
-    """With nobody reading the program ends quietly, as UNKNOWN."""
+    """Without a reader the program ends quietly, as UNKNOWN."""
     with subprocess.Popen(
         [*PROGRAM, "--check=clock"], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as child:
@@ -134,7 +134,7 @@ def test_stoker_check_shows_a_table() -> None:
 
 
 def test_stoker_check_answers_programs(tmp_path: Path) -> None:
-    """`--json` prints one document; a check that could not tell gives exit code 4."""
+    """`--json` prints one document; an unknown outcome gives exit code 4."""
     unknown = stoker("--check", "disk_space", "--folder", str(tmp_path / "gone"), "--json")
     assert unknown.exit_code == 4
     answer = json.loads(unknown.stdout)

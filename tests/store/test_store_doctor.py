@@ -180,9 +180,20 @@ def test_the_command_prints_a_line_per_check_and_ends_with_the_worst(
         "unknown": [],
     }
     refused = subprocess.run(
-        [sys.executable, "-m", "runner.cli.main", "supervise", "--cluster", str(tmp_path / "cluster.yaml")],
-        cwd=ROOT, capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "runner.cli.main",
+            "supervise",
+            "--cluster",
+            tmp_path / "cluster.yaml",
+        ],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
     assert refused.returncode == 2
     assert "appendfsync: is no" in refused.stderr
     server.kill()

@@ -117,9 +117,7 @@ def test_heartbeats_of_a_large_fleet_are_read_in_a_rhythm_and_words_at_any_time(
     assert arrivals.next_read(CURSORS, LONG) == (CURSORS, LONG)
 
 
-def test_a_backlog_of_heartbeats_is_read_without_a_pause_and_silence_proves_nothing_until_it_is_taken() -> (
-    None
-):
+def test_a_backlog_of_heartbeats_is_read_at_once_and_until_then_silence_proves_nothing() -> None:
     """Nobody can tell how long ago anything was said until a read could hold all there was."""
     arrivals, lags = InboundQueue(SteppedClock()), list[float | None]()
     for more in (0, READ_LIMIT, 7):

@@ -157,7 +157,7 @@ def deliver(waiting: list[dict[str, Any]], ranks: list[Rank]) -> list[dict[str, 
         try:
             rank.channel.send(line.encode(), socket.MSG_NOSIGNAL)
         except OSError:
-            # it ended meanwhile; its exit code will say how
+            # It ended in the meantime; its exit code shows how.
             pass
     return left
 

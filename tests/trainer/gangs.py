@@ -1,4 +1,4 @@
-"""Launching gangs of ranks from tests, and reading what they said."""
+"""Launching gangs of ranks from tests, and reading their output."""
 
 from __future__ import annotations
 

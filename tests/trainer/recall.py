@@ -1,7 +1,7 @@
 """What a rank does instead of training when recall is measured: one planned fault after the other, and a look at each.
 
-Started by the fork server in place of `trainer.cli`. Each fault is undone before the next one comes. The variable FLIPS says how
-many flips each site gets, spread over all bits; with none, it is told what comparing costs.
+Started by the fork server in place of `trainer.cli`. Each fault is undone before the next one comes. The variable FLIPS is the
+number of flips for each site, spread over all bits; with none, it reports the cost of comparisons.
 """
 
 from __future__ import annotations

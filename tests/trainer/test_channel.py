@@ -1,4 +1,4 @@
-"""The rank's end of the channel: it never blocks, never raises, and what it sends is what the contract says."""
+"""The rank's end of the channel: it never blocks, never raises, and what it sends follows the contract."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_requests(ends: tuple[Channel, socket.socket]) -> None:
 
 
 def test_full_channel_drops(ends: tuple[Channel, socket.socket]) -> None:
-    """When nobody reads, reports are dropped and counted at once, and flow again when there is room."""
+    """Without a reader, reports are dropped and counted at once, and flow again when there is room."""
     channel, peer = ends
     for step in range(5000):
         channel.report("step", step=step)

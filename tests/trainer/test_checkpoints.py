@@ -1,4 +1,4 @@
-"""A checkpoint counts when every rank is done and nobody newer has begun, and only then."""
+"""A checkpoint counts when every rank is done and no newer attempt has begun, and only then."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def drill(gangs: Gangs, folder: Path, *, fault: str, rank: int, point: str) -> E
 
 
 def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
-    """A sealed checkpoint verifies, and its manifest tells run, attempt, epoch, data and recent steps."""
+    """A sealed checkpoint verifies, and its manifest has run, attempt, epoch, data and recent steps."""
     ended = gangs.run(
         SETTINGS,
         layout=LAYOUT,

@@ -79,7 +79,7 @@ def test_held_out_never_overlaps(tmp_path: Path) -> None:
 
 
 def test_nothing_held_out(tmp_path: Path) -> None:
-    """With a ratio of 0 all windows train, and asking for held-out ones says why there are none."""
+    """With a ratio of 0 all windows train, and a request for held-out ones raises an error that names the reason."""
     corpus = open_data(
         settings_for(tmp_path / "text", data={"validation_ratio": 0}, validate_every=0)
     )

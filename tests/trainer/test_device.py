@@ -54,7 +54,7 @@ def test_without_gpus_it_is_the_cpu(machine: Callable[..., None]) -> None:
 def test_a_gpu_that_does_not_answer_is_no_reason_for_the_cpu(
     machine: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A rank whose GPU has failed crashes, and says what is missing and what to do."""
+    """A rank whose GPU has failed crashes, and its error names what is missing and what to do."""
     machine("nvidia0")
     monkeypatch.setenv("LOCAL_RANK", "0")
     with pytest.raises(RuntimeError, match=r"local rank 0 .* CUDA finds 0 here: nvidia-smi"):

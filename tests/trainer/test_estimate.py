@@ -1,4 +1,4 @@
-"""`--check`: what settings would cost, against counts made in other ways, and what it says to a program."""
+"""`--check`: estimates against counts made in other ways, and the answer to a program."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planned faults happen as planned, and nobody but the trainer knows of them."""
+"""Planned faults happen as planned, and only the trainer knows of them."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def planned(folder: Path, *faults: dict[str, Any]) -> dict[str, str]:
     return {VARIABLE: str(path)}
 
 
-def said(ended: Ended) -> str:
-    """All that a gang has told anybody."""
+def output_of(ended: Ended) -> str:
+    """All output and reports of a gang."""
     texts = [path.read_text() for path in sorted(ended.output.glob("rank*"))]
     return "\n".join([*texts, json.dumps(ended.reports)])
 
@@ -126,7 +126,7 @@ def test_faults_of_data_gradients_and_time(gangs: Gangs, tmp_path: Path) -> None
     memory = [sick.values("peak_memory_bytes", rank) for rank in (0, 1)]
     assert memory[1][10] - memory[1][0] > 0.9 * HOARD_BYTES
     assert memory[0][10] - memory[0][0] < 0.5 * HOARD_BYTES
-    assert not NAMES.search(said(sick))
+    assert not NAMES.search(output_of(sick))
 
 
 @pytest.mark.trainer
@@ -163,7 +163,7 @@ def test_a_loader_dies(gangs: Gangs, tmp_path: Path) -> None:
     ended = gangs.run({**SMALL, "steps": 4}, layout=Layout(), environment=environment, expect=1)
     assert re.search(r"RuntimeError: DataLoader worker \(pid(\(s\))? \d+\) exited", ended.errors())
     assert list(ended.steps()) == [1]
-    assert not NAMES.search(said(ended))
+    assert not NAMES.search(output_of(ended))
 
 
 @contextmanager

@@ -56,7 +56,7 @@ def test_the_minority_is_odd(
 
 
 def test_tensor_ranks_that_drifted_apart() -> None:
-    """An odd master leads the copies of its own place on the tensor axis; where two sides are equal, nobody is named."""
+    """A wrong master leads the copies of its own index on the tensor axis; where two sides are equal, no rank is named."""
     side = [copy(0, GOOD), master(0, GOOD), copy(2, GOOD), copy(4, GOOD, 2), master(4, GOOD, 2)]
     odd = [copy(1, BAD, 1), copy(3, BAD, 1), master(1, BAD, 1)]
     assert verdicts_of([*side, *odd]) == [("master", (1,))]

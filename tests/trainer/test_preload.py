@@ -38,7 +38,7 @@ ONE_RANK = ("layout.tensor=1", "layout.pipeline=1", "steps=3", "checkpoint_every
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     """Import what is preloaded, then train three steps in the same process."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -60,14 +60,16 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
     return found
 
 
-def test_the_preload_can_be_forked_from(told: list[Any]) -> None:
+def test_the_preload_can_be_forked_from(preloaded: list[Any]) -> None:
     """Importing runs no tensor operation, starts no thread and does not touch CUDA."""
-    operations, num_threads, is_cuda_up, code, _ = told
+    operations, num_threads, is_cuda_up, code, _ = preloaded
     assert operations == []
     assert (num_threads, is_cuda_up, code) == (1, False, 0)
 
 
-def test_the_preload_leaves_nothing_to_import(told: list[Any]) -> None:
+def test_the_preload_leaves_nothing_to_import(preloaded: list[Any]) -> None:
     """Three steps and a checkpoint import nothing further from the libraries that take long."""
-    later = [name for name in told[-1] if name.partition(".")[0] in ("deepspeed", "numpy", "torch")]
+    later = [
+        name for name in preloaded[-1] if name.partition(".")[0] in ("deepspeed", "numpy", "torch")
+    ]
     assert later == []

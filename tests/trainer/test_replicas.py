@@ -68,7 +68,7 @@ def test_digests_see_every_bit_and_place(dtype: torch.dtype) -> None:
     ids=str,
 )
 def test_recall(gangs: Gangs, layout: Layout, dtype: str) -> None:
-    """What a comparison covers is found at every site, with the right rank; what nobody can see is found to be unseen.
+    """What a comparison covers is found at every site, with the right rank; what no comparison can see is confirmed as unseen.
 
     Never is a wrong rank named. A bf16 copy cannot show what is below its own precision in the master; the owner can.
     """
@@ -94,7 +94,7 @@ def test_recall(gangs: Gangs, layout: Layout, dtype: str) -> None:
     )
     if dtype == "bf16":
         assert 0 < table["master", "at_once"]["seen"] < FLIPS
-    # ZeRO-1 gathers the weights anew from the master: a step later all replicas agree on what is wrong.
+    # ZeRO-1 gathers the weights again from the master: a step later all replicas agree on what is wrong.
     for site in ("master", "exp_avg", "exp_avg_sq"):
         assert table[site, "uncovered"]["seen"] == 0
 
@@ -110,7 +110,7 @@ def test_comparing_changes_no_number(gangs: Gangs) -> None:
 
 
 def test_a_finding_is_reported_once(gangs: Gangs, tmp_path: Path) -> None:
-    """A weight that flips again and again is told once, by rank 0, in a report that the agent reads; training goes on."""
+    """A weight that flips again and again is reported once, by rank 0, in a report that the agent reads; training goes on."""
     plan = tmp_path / "plan.json"
     flip = {"kind": "flip", "rank": 3, "first": 3, "last": 6, "site": "weight", "bit": 20}
     plan.write_text(json.dumps({"faults": [flip]}))
@@ -118,11 +118,11 @@ def test_a_finding_is_reported_once(gangs: Gangs, tmp_path: Path) -> None:
     ended = gangs.run(
         settings, layout=Layout(pipeline=2, data=2), environment={VARIABLE: str(plan)}
     )
-    (told,) = ended.of_kind("replicas")
-    assert (told["step"], told["what"], told["ranks"]) == (2, "weight", [3])
+    (replicas,) = ended.of_kind("replicas")
+    assert (replicas["step"], replicas["what"], replicas["ranks"]) == (2, "weight", [3])
     assert not any(ended.of_kind("replicas", rank) for rank in (1, 2, 3))
-    (report,), junk = read_packet(json.dumps(told).encode())
-    assert not junk
+    (report,), malformed = read_packet(json.dumps(replicas).encode())
+    assert not malformed
     assert isinstance(report, ReplicasReport)
     assert report.ranks == (3,)
     output = (ended.output / "rank0.out").read_text()
@@ -144,6 +144,6 @@ def test_reports_beyond_their_bounds_are_junk(wrong: dict[str, Any]) -> None:
     """The agent takes no report of replicas that is out of bounds."""
     sound = {"kind": "replicas", "step": 2, "what": "weight", "ranks": [1], "detail": "head"}
     assert read_packet(json.dumps(sound).encode())[1] == []
-    reports, junk = read_packet(json.dumps({**sound, **wrong}).encode())
+    reports, malformed = read_packet(json.dumps({**sound, **wrong}).encode())
     assert reports == []
-    assert len(junk) == 1
+    assert len(malformed) == 1

@@ -1,4 +1,4 @@
-"""What ranks tell, and what they leave behind."""
+"""What ranks report, and what they leave behind."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_validation_disturbs_nothing(gangs: Gangs) -> None:
 
 
 def test_reporting_is_cheap(gangs: Gangs) -> None:
-    """The run says what reporting cost it per step."""
+    """The run logs what reporting cost per step."""
     ended = gangs.run(SETTINGS, layout=Layout())
     last = (ended.output / "rank0.out").read_text().splitlines()[-1]
     assert re.fullmatch(r"supervision took \d+ us of CPU a step on this rank", last)

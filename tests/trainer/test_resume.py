@@ -86,7 +86,7 @@ def test_same_layout_is_bit_exact(gangs: Gangs, tmp_path: Path, layout: Layout, 
 
 
 def test_settings_win_over_saved_ones(gangs: Gangs, three_d: tuple[Ended, Path]) -> None:
-    """A lower learning rate and other betas are in effect after a resume, as the optimizer says."""
+    """A lower learning rate and other betas are in effect after a resume, as read back from the optimizer."""
     whole, saved = three_d
     settings = {
         **SETTINGS,
@@ -108,7 +108,7 @@ def test_settings_win_over_saved_ones(gangs: Gangs, three_d: tuple[Ended, Path])
 
 
 def test_new_peak_replaces_the_old_one(gangs: Gangs, three_d: tuple[Ended, Path]) -> None:
-    """The remedy lr_peak sets the schedule's peak whatever the settings say."""
+    """The remedy lr_peak sets the schedule's peak whatever the settings are."""
     whole, saved = three_d
     peak = '{"lr_peak": 1e-4}'
     ended = resumed(gangs, saved, Layout(), STOKER_REMEDIES=peak)

@@ -1,4 +1,4 @@
-"""Settings: recipes, changes to them, and how what is wrong is told."""
+"""Settings: recipes, changes to them, and the errors about them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_without_recipe() -> None:
     ],
 )
 def test_wrong_values(mapping: dict[str, Any], overrides: list[str], expected: str) -> None:
-    """A wrong key or value is told in one line with its path, its value and what was expected."""
+    """A wrong key or value is reported in one line with its path, its value and what was expected."""
     lines = refusal(mapping, overrides)
     assert len(lines) == 1
     assert expected in lines[0]
@@ -178,7 +178,7 @@ NAMES = [*sorted(field.name for field in dataclasses.fields(Settings)), "tensor"
     st.lists(st.text(max_size=20), max_size=2),
 )
 def test_never_another_error(mapping: dict[str, Any], overrides: list[str]) -> None:
-    """Whatever is given, settings load or a SpecError says why not."""
+    """Whatever is given, settings load or a SpecError names the problem."""
     try:
         load_settings(mapping, overrides, world_size=1)
     except SpecError:
@@ -186,7 +186,7 @@ def test_never_another_error(mapping: dict[str, Any], overrides: list[str]) -> N
 
 
 def test_every_field_says_what_it_means() -> None:
-    """Each field carries its meaning, and the groups say theirs."""
+    """Each field carries its meaning, and so does each group."""
     groups = [
         Settings,
         *(hint for hint in get_type_hints(Settings).values() if dataclasses.is_dataclass(hint)),

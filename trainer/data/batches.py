@@ -1,7 +1,7 @@
 """Data as a pure function: the batch of a step depends on text, seed, step and skipped ranges only.
 
 No iterator, no state to save: a rank that was killed asks for step 801 and gets what it would have got. Every layout gets
-the same global batch. In each epoch every training window comes exactly once, in an order drawn anew.
+the same global batch. In each epoch every training window comes exactly once, in another order.
 """
 
 from __future__ import annotations

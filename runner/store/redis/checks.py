@@ -118,10 +118,11 @@ def _needed(cluster: str) -> Iterator[tuple[str, ...]]:
     key = keys.stream("doctor")
     for words in (
         "EVALSHA {sha} 1 {key}", "EVAL x 1 {key}", "EVALSHA_RO {sha} 1 {key}", "EVAL_RO x 1 {key}",
-        "XREAD COUNT 1 BLOCK 1 STREAMS {key} 0-0", "XADD {key} 1-0 f v", "XRANGE {key} - +", "XREVRANGE {key} + -",
-        "XTRIM {key} MINID 1-0", "XINFO STREAM {key}", "EXISTS {key}", "DEL {key}", "PEXPIRE {key} 1",
-        "HGET {key} f", "HMGET {key} f", "HSET {key} f v", "HSETNX {key} f v", "HINCRBY {key} f 1", "HDEL {key} f",
-        "ZADD {key} 0 m", "ZREM {key} m", "ZRANGEBYLEX {key} - +", "TIME", "INFO", "PING", "CONFIG GET appendonly",
+        "XREAD COUNT 1 BLOCK 1 STREAMS {key} 0-0", "XADD {key} 1-0 f v", "XRANGE {key} - +",
+        "XREVRANGE {key} + -", "XTRIM {key} MINID 1-0", "XINFO STREAM {key}", "EXISTS {key}",
+        "DEL {key}", "PEXPIRE {key} 1", "HGET {key} f", "HMGET {key} f", "HSET {key} f v",
+        "HSETNX {key} f v", "HINCRBY {key} f 1", "HDEL {key} f", "ZADD {key} 0 m", "ZREM {key} m",
+        "ZRANGEBYLEX {key} - +", "TIME", "INFO", "PING", "CONFIG GET appendonly",
     ):  # fmt: skip
         yield tuple(words.format(sha=APPEND.sha, key=key).split())
 

@@ -62,9 +62,9 @@ def forked(
             os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as answer:
-        said = answer.read()
+        data = answer.read()
     os.waitpid(pid, 0)
-    return from_plain(json.loads(said), check=name)
+    return from_plain(json.loads(data), check=name)
 
 
 def program(*arguments: str, within: Sequence[str] = ()) -> tuple[int, list[dict[str, Any]]]:
