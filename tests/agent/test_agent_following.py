@@ -18,7 +18,7 @@ from tests.memory_limit import memory_limit
 
 pytestmark = pytest.mark.e2e
 LIMIT_BYTES = 64 << 20
-# Rank 1 enters the group once its logs are followed, and takes memory until somebody ends it.
+# Rank 1 enters the group once its logs are followed, and takes memory until it is killed.
 HOARDER = """
 import json, os, sys, time
 do = json.loads(sys.argv[1])
@@ -91,7 +91,7 @@ def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> N
     node.start_agent()
     node.launch(node.plan(SPEAKER, {"pause": 0.05}), epoch=1)
     errors = node.state / "attempts" / "1.1.0" / "rank1.err"
-    write(errors, "a word that nobody knows")
+    write(errors, "a line of no signature")
     write(errors, f"{OOM} (1)")
     output = wait_for_line(node, "(1)")
     assert (output.living, output.epoch, [match.rank for match in output.matches]) == (True, 1, [1])

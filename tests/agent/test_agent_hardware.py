@@ -161,7 +161,7 @@ def test_an_agent_says_what_it_stands_on(node: Node) -> None:
     node.start_agent()
     serial = json.loads((node.folder / "hardware.json").read_text())["serial"]
     joined = node.signals("NodeJoined")
-    # said again as long as nobody answers
+    # Repeated until an assignment answers.
     own = f"file:{serial}"
     assert {(fact.hardware, fact.parts) for fact in joined} == {(own, (own,))}
     assert len({fact.life for fact in joined}) == 2

@@ -64,7 +64,7 @@ def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
 
 
 def test_the_keeper_takes_its_ranks_along(node: Node) -> None:
-    """SIGKILL of the keeper ends its ranks; the agent reports exits nobody saw, and has a keeper for the next attempt."""
+    """SIGKILL of the keeper ends its ranks; the agent reports unobserved exits, and has a keeper for the next attempt."""
     node.start_agent()
     pids = node.launch(node.plan(SPEAKER, {}), epoch=1)
     old = node.keeper
@@ -158,7 +158,7 @@ def test_a_keeper_without_agent_ends_ranks_that_stand_still(
 def test_two_clusters_of_one_name_do_not_sweep_each_other(
     make_node: Callable[..., Node], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Ranks below a living keeper are nobody else's, even if another cluster goes by the same name."""
+    """Ranks below a running keeper belong to its agent alone, even if another cluster has the same name."""
     first = make_node()
     first.start_agent()
     pids = first.launch(first.plan(SILENT), epoch=1)

@@ -34,7 +34,7 @@ class Board:
 
 
 def test_each_content_is_told_once(tmp_path: Path) -> None:
-    """A notice is told when it appears or says something else, not when it is only written again; gone and back, anew."""
+    """A notice is announced when it appears or changes, not when the same is written again; once removed and back, again."""
     board = Board(tmp_path / "notice.json")
     board.notices.poll()
     text = '{"kind": "maintenance", "reason": "new DIMMs", "deadline_seconds": 3600}'

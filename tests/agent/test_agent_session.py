@@ -214,7 +214,7 @@ def test_what_is_not_signed_is_not_obeyed(talk: Talk) -> None:
 
 
 def test_nothing_is_confirmed_by_what_cannot_be_believed(talk: Talk) -> None:
-    """While a forged assignment lies over the true one, reading it anew confirms nothing; the next true one does."""
+    """While a forged assignment lies over the true one, reading it again confirms nothing; the next true one does."""
     listener = RecordingListener()
     talk.put("", 1, signer=SIGNER)
     session = talk.session(listener, signer=SIGNER)
@@ -230,7 +230,7 @@ def test_nothing_is_confirmed_by_what_cannot_be_believed(talk: Talk) -> None:
 
 
 def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
-    """Until a register names this life, joining is due again, ever more seldom; another life's name answers nobody."""
+    """Until a register names this instance, joining is due again, ever more seldom; another instance's name is no answer."""
     listener = RecordingListener()
     session = talk.session(listener)
     # never said for the first time
@@ -242,7 +242,7 @@ def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
         pauses.append(next(pause for pause in range(1000) if session.wants_join(now + pause)))
         now += pauses[-1]
     assert pauses == [10, 20, 40, 80, 120, 120]
-    talk.put("somebody else", 1)
+    talk.put("another", 1)
     wait_until(lambda: len(listener.assignments) == 1, "an assignment of another life")
     assert session.wants_join(now)
     assert not session.is_mine(listener.assignments[0])

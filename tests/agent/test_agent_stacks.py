@@ -241,7 +241,7 @@ def test_whoever_has_the_pid_of_a_rank_by_now_is_let_be(
     assert f"Thread of {stays}" in output[3]
     assert state_of(stays) == "T"
     if stranger is None:
-        pytest.skip("pids cannot be chosen here, so that it was nobody's")
+        pytest.skip("pids cannot be chosen here, so that it was unused")
     assert state in ("S", "R")
 
 

@@ -1,4 +1,4 @@
-"""Whom an agent obeys: the cluster's token, its own life, and nobody who took its place or has not answered it."""
+"""An agent obeys assignments with the cluster's token that name its own instance, and no others."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 
 class SignedNode:
-    """A node of a cluster with a token, and somebody who has it."""
+    """A node of a cluster with a token, and a sender that has it."""
 
     def __init__(self, node: Node, token_file: str) -> None:
         self.node = node
@@ -88,10 +88,10 @@ def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node])
     life = node.wait_for("NodeJoined").life
     node.assign(node.plan(SILENT), epoch=1, life="another life")
     node.ask("ask_ranks", request="stop")
-    # nobody has answered it yet
+    # No assignment has answered it yet.
     node.wait_for("NodeJoined", lambda fact: fact.sequence > 1)
     assert not node.signals("RanksStarted")
-    # the task waits for whoever is named
+    # The task waits for the named instance.
     assert not node.signals("ActionResult")
     node.assign(node.plan(SILENT), epoch=1, life=life)
     assert node.wait_for("RanksStarted").life == life
@@ -100,7 +100,7 @@ def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node])
 
 
 def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]) -> None:
-    """An agent nobody has answered joins again, and tells what became of ranks it adopted, which it keeps."""
+    """An agent without an answer joins again, and reports the ranks that it adopted, which run on."""
     node = make_node(silence_seconds=0.5)
     node.start_agent()
     first = node.wait_for("NodeJoined").life
@@ -139,12 +139,12 @@ def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
     assert not any(is_alive(pid) for pid in pids)
     assert node.marked() == []
     assert "belongs to another agent now (the other" in node.log()
-    # the node has not left: it is somebody else's
+    # The node has not left: it belongs to another agent.
     assert not node.signals("NodeLeft")
 
 
 def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
-    """Ranks of an older epoch end, whomever the newer assignment names."""
+    """Ranks of an older epoch end, whichever instance the newer assignment names."""
     node.start_agent()
     pids = node.launch(node.plan(SILENT), epoch=1)
     node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2, life="another life")

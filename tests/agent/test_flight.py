@@ -109,7 +109,7 @@ def ask(
 def test_a_record_says_in_which_collectives_a_rank_waits(
     recorders: Recorders, tmp_path: Path
 ) -> None:
-    """Groups in which it waits come first; a rank that does not answer keeps nobody from being read."""
+    """Groups in which it waits come first; a rank that does not answer delays no other."""
 
     def slowly(path: Path) -> None:
         data = record(entry(1), entry(2), WAITS, entry(4, is_p2p=True))
@@ -126,7 +126,7 @@ def test_a_record_says_in_which_collectives_a_rank_waits(
 
 
 def test_without_a_recorder_nothing_is_waited_for(tmp_path: Path) -> None:
-    """Most ranks have none: no folder, no pipe, nobody who reads the pipe, a file in its place, a record that stayed."""
+    """Most ranks have none: no folder, no pipe, no reader of the pipe, a file in its place, a record that stayed."""
     begun = time.monotonic()
     assert ask(tmp_path, 0) == {}
     make_output_folder(tmp_path)
@@ -192,7 +192,7 @@ def test_a_child_that_cannot_be_started_costs_the_records_alone(
 
 
 def test_a_record_that_is_a_program_does_nothing(recorders: Recorders, tmp_path: Path) -> None:
-    """Whoever wrote it may be anybody's code, and the agent may be root."""
+    """Any code may have written it, and the agent may be root."""
     mark = tmp_path / "mark"
     data = pickle.dumps({"entries": [], "more": Evil(mark)})
     recorders.add(0, lambda path: path.write_bytes(data))
@@ -204,7 +204,7 @@ def test_a_record_that_is_a_program_does_nothing(recorders: Recorders, tmp_path:
 
 
 def test_a_record_that_is_no_file_is_left_alone(recorders: Recorders, tmp_path: Path) -> None:
-    """A link to somebody else's file, or a pipe that never ends."""
+    """A link to another user's file, or a pipe that never ends."""
     other = tmp_path / "other"
     other.write_bytes(record(WAITS))
     recorders.add(0, lambda path: path.symlink_to(other))
@@ -213,7 +213,7 @@ def test_a_record_that_is_no_file_is_left_alone(recorders: Recorders, tmp_path: 
 
 
 def test_pipes_are_removed_and_records_stay(recorders: Recorders, tmp_path: Path) -> None:
-    """Whoever opened one to read it would wait for ever."""
+    """A reader that opened one would wait for ever."""
     recorders.add(0, lambda path: path.write_bytes(record(WAITS)))
     assert ask(tmp_path, 0)
     for name in (

@@ -224,7 +224,7 @@ def test_the_first_line_is_told_whatever_a_flood_of_others_comes_with_it(reader:
 def test_what_stood_in_a_file_before_it_was_cut_is_no_context_for_what_stands_there_now(
     reader: Reader, tmp_path: Path
 ) -> None:
-    """Lines are counted from 1 again: an old line about exceptions that nobody minds says nothing of new ones."""
+    """Lines are counted from 1 again: an old line that excuses exceptions does not excuse new ones."""
     ignored = "Exception ignored in: <function Pool.__del__ at 0x7f>"
     filler = [f"line {number}" for number in range(1000)]
     reader.write("rank0.err", *filler, ignored)
@@ -295,7 +295,7 @@ def test_one_device_that_complains_all_the_time_keeps_no_other_from_being_heard(
 
 
 def test_another_log_tells_the_steps_when_the_first_has_fallen_silent(reader: Reader) -> None:
-    """A stray line that looks like a step silences nobody for ever."""
+    """A stray line that looks like a step does not hide another log's steps for ever."""
     reader.write("rank0.err", "iter 1: loss 4.2500, time 310.11ms, mfu 12.50%")
     reader.look()
     for step in range(2, 5):

@@ -95,7 +95,7 @@ def test_real_lines_say_what_people_read_in_them() -> None:
     """Every number that was written down for real lines of other people's logs is read from them."""
     path = REAL / "formats.jsonl"
     if not path.exists():
-        pytest.skip(f"{path} is not there: it belongs to whoever judges, not to the project")
+        pytest.skip(f"{path} is not there: it belongs to the reviewers, not to the project")
     for row in map(json.loads, path.read_text().splitlines()):
         metrics = MetricLines()
         readings = [found for line in row["lines"] if (found := metrics.parse(line))]

@@ -150,7 +150,7 @@ def test_ranks_of_real_logs() -> None:
     """In real logs every line that begins with [rankN] has that rank, and no ordinary log is taken for one of srun."""
     path = REAL / "cases.jsonl"
     if not path.exists():
-        pytest.skip(f"{path} is not there: it belongs to whoever judges, not to the project")
+        pytest.skip(f"{path} is not there: it belongs to the reviewers, not to the project")
     num_ranked = 0
     for case in map(json.loads, path.read_text().splitlines()):
         for line in case["log"].splitlines():

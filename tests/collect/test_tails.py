@@ -221,7 +221,7 @@ def test_a_copy_that_was_made_before_a_truncation_is_read_to_its_end(log: Path) 
 
 
 def test_an_older_file_that_begins_alike_is_no_copy(log: Path) -> None:
-    """A run that is started anew truncates its log; what an earlier one left, with the same first lines, is not read for it."""
+    """A run that starts again truncates its log; an earlier run's log with the same first lines is not read in its place."""
     add(log.with_name("train.log.1"), b"header\nan old error\n")
     # file systems note times in steps of some milliseconds
     time.sleep(0.02)
@@ -288,7 +288,7 @@ def test_a_new_reader_goes_on_where_the_old_one_stopped(log: Path) -> None:
 
 
 def test_a_position_that_is_nowhere_is_a_gap(log: Path) -> None:
-    """A file that is gone, or says something else now, is not believed: the log is read anew, and that is told."""
+    """A position in a file that is gone or changed is not used: the log is read from its start, and a gap is reported."""
     add(log, b"new\n")
     state = log.stat()
     for inode in (state.st_ino, state.st_ino + 1):
@@ -430,7 +430,7 @@ class World:
         """Go on with another reader, from the position of this one."""
         position = self.tail.position
         if position is None or position.offset == 0:
-            # of a log that nobody began to read nothing is known
+            # Nothing is known of a log that was never read.
             return
         self.tail.close()
         self.tail = Tail(self.log, position, limits=SMALL)

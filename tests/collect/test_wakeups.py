@@ -1,4 +1,4 @@
-"""The kernel tells of writes where logs lie; where it does not, nobody waits for it."""
+"""The kernel reports writes in the folders of logs; without its reports, logs are polled."""
 
 from __future__ import annotations
 

@@ -243,8 +243,8 @@ def _head(rank: int, pid: int, process: Process | None) -> str:
         stat = _text(task / str(tid) / "stat")
         name = stat[stat.find("(") + 1 : stat.rfind(")")]
         letter = stat[stat.rfind(")") + 2 :][:1]
-        waits_in = _text(task / str(tid) / "wchan").strip().strip("0")
-        lines.append(f"  thread {tid} {name!r} {letter}" + (f" in {waits_in}" if waits_in else ""))
+        wchan = _text(task / str(tid) / "wchan").strip().strip("0")
+        lines.append(f"  thread {tid} {name!r} {letter}" + (f" in {wchan}" if wchan else ""))
         if tid == pid or letter == "D":
             stack = _text(task / str(tid) / "stack").strip()
             lines += [f"    {line}" for line in stack.splitlines()]

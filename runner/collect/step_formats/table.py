@@ -287,27 +287,11 @@ def _step_name(key: str) -> str:
 
 
 _STEPS = ("step", "iter", "iteration", "global_step")
-_OTHER_STEPS = [
-    "val",
-    "valid",
-    "validate",
-    "validation",
-    "eval",
-    "evaluation",
-    "test",
-    "micro",
-    "max",
-    "total",
-    "warmup",
-    "per",
-    "at",
-    "from",
-    "save",
-    "checkpoint",
-    "decay",
-    "skip",
+_OTHER_STEPS = (
+    *("val", "valid", "validate", "validation", "eval", "evaluation", "test", "micro", "max"),
+    *("total", "warmup", "per", "at", "from", "save", "checkpoint", "decay", "skip"),
     "accumulation",
-]
+)
 _STEP_PAIR = (
     r"(?:step|Step|STEP|iter|Iter|iteration|Iteration|num_updates)s?(?:\s*[:=]\s*\[?\s*|\s+)\d"
 )
