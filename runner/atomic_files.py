@@ -1,4 +1,4 @@
-"""Small files that a power cut leaves whole: as they were, or as they are to be."""
+"""Small files that a power cut leaves whole: the old content or the new."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# of any disk: written whole or not at all
+# any disk writes a sector whole or not at all
 SECTOR_BYTES = 512
 
 
 def sector(plain: Mapping[str, Any]) -> bytes:
-    """Return a small fact as JSON that fills a sector."""
+    """Encode a small mapping as JSON that fills a sector."""
     data = json.dumps(plain).encode().ljust(SECTOR_BYTES - 1) + b"\n"
     assert len(data) == SECTOR_BYTES, f"{len(data)} bytes do not fit a sector"
     return data

@@ -1,9 +1,9 @@
-"""Signing: what crosses the store carries a code that only holders of the cluster's token can make.
+"""Signatures: messages in the store carry a code that only holders of the cluster's token can make.
 
-The store's own password keeps strangers out of the store; the token keeps those who merely reach it from being obeyed. Agents
-sign signals, commands sign requests, supervisors sign assignments and tasks. The code covers the place as well (a stream, or a
-register), so that words said in one place mean nothing in another. It does not hide anything, and does not stop a replay within
-its place: sequences and epochs do that.
+The store's password protects the store; the token protects against clients that reach the store without it. Agents sign
+signals, commands sign requests, supervisors sign assignments and tasks. The code covers the name of the stream or register,
+so that a message copied to another one is refused. It hides nothing, and does not stop a replay within one stream: sequences
+and epochs do that.
 """
 
 from __future__ import annotations
@@ -20,53 +20,53 @@ from runner.errors import Forged, UserError, WireError
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wire import decode
 
-# of randomness in a token that Stoker makes; chosen
+# random bytes of a token that Stoker makes; chosen
 TOKEN_BYTES = 32
-# of one that a person made; chosen
+# of a token that a person made; chosen
 MIN_TOKEN_CHARACTERS = 16
 TOKEN_NAME = "cluster.token"  # noqa: S105 - a file's name; in the state folder, unless the cluster names another file
-# in the state folder: the cluster as it is led; agents read it too
+# in the state folder: the spec that the supervisor leads by; agents read it too
 CLUSTER_NAME = "cluster.json"
 # HMAC-SHA256 in hexadecimal
 CODE_CHARACTERS = 64
-# what a signature adds to a message
+# added to a message
 SIGNATURE_BYTES = CODE_CHARACTERS + 1
 
 
 class Signer:
-    """Signs and verifies with one token. Without a token (None) nothing is signed, and everything is believed."""
+    """Signs and verifies with one token. Without a token (None) it signs nothing and accepts everything."""
 
     def __init__(self, token: bytes | None) -> None:
-        # Of the token alone: what every code begins with.
-        self._begun = None if token is None else hmac.new(token, digestmod="sha256")
+        # The state of the hash after the token, copied for each code.
+        self._keyed = None if token is None else hmac.new(token, digestmod="sha256")
 
     @property
     def is_active(self) -> bool:
         """Whether there is a token at all."""
-        return self._begun is not None
+        return self._keyed is not None
 
     def sign(self, place: str, message: bytes) -> bytes:
         """Return the message with its code; `place` is the stream or register it is written to."""
-        if self._begun is None:
+        if self._keyed is None:
             return message
         return message + b"\n" + self._code(place, message)
 
     def verify(self, place: str, data: bytes) -> bytes:
         """Return the message without its code; raise Forged if the code is missing, wrong, or for another place."""
-        if self._begun is None:
+        if self._keyed is None:
             return data
         message, newline, code = data.rpartition(b"\n")
         if not newline or len(code) != CODE_CHARACTERS:
-            raise Forged(f"{place}: {data[:80]!r} is not signed; who wrote it has no token")
+            raise Forged(f"{place}: {data[:80]!r} is not signed; its writer has no token")
         if not hmac.compare_digest(code, self._code(place, message)):
             raise Forged(
-                f"{place}: {data[:80]!r} is not signed with this cluster's token, or for another place"
+                f"{place}: {data[:80]!r} is signed with another token, or for another stream"
             )
         return message
 
     def _code(self, place: str, message: bytes) -> bytes:
-        assert self._begun is not None
-        code = self._begun.copy()
+        assert self._keyed is not None
+        code = self._keyed.copy()
         code.update(place.encode() + b"\n" + message)
         return code.hexdigest().encode()
 
@@ -122,10 +122,10 @@ def default_token_file(state: str) -> str:
 
 
 def settle_token(cluster: ClusterSpec) -> ClusterSpec:
-    """Return the cluster with the token file it goes by, or with none: then nothing is signed.
+    """Return the cluster with its token file; with none for an unsigned cluster.
 
-    Unsigned is a cluster of one machine that names no token file and never had one: an older release made it. A file that should
-    be there and is not is for whoever needs the token to complain of.
+    Unsigned is a cluster of one machine that names no token file and never had one: an older release made it. A missing file
+    is reported by `load_signer`.
     """
     default = default_token_file(cluster.state)
     named = cluster.token_file not in ("", default)
@@ -135,14 +135,14 @@ def settle_token(cluster: ClusterSpec) -> ClusterSpec:
 
 
 def signer_of(cluster: ClusterSpec) -> Signer:
-    """Return what the cluster's words are signed and verified with; raise UserError when its token cannot be read."""
+    """Return the cluster's signer; raise UserError when its token cannot be read."""
     return load_signer(settle_token(cluster).token_file)
 
 
 def _was_signed(state: str) -> bool:
-    """Whether a supervisor led this cluster with a token: then a missing file is a loss, and no reason to believe anybody."""
+    """Whether a supervisor led this cluster with a token: then a missing file is a loss, not an unsigned cluster."""
     try:
-        led = decode((Path(state) / CLUSTER_NAME).read_bytes())
+        spec = decode((Path(state) / CLUSTER_NAME).read_bytes())
     except (OSError, WireError):
         return False
-    return isinstance(led, ClusterSpec) and bool(led.token_file)
+    return isinstance(spec, ClusterSpec) and bool(spec.token_file)

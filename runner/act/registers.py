@@ -1,7 +1,7 @@
-"""Registers: what each node is to run and have warm, and the answers to people, written as the state wants them.
+"""Registers that the supervisor writes: each node's assignment, and answers to requests.
 
-Level-triggered: a register holds the state in full. What a node has warm may change while its assignment stays, when a run is
-admitted, planned or over; so what each was told last is remembered, and only nodes for which that changed are written again.
+A register holds its state in full. A node's preloaded run may change while its assignment stays, when a run is admitted,
+planned or over; so the preloaded run last written is remembered, and only nodes for which it changed are written again.
 """
 
 from __future__ import annotations
@@ -22,95 +22,89 @@ from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.store_names import answer_register, assignment_register
 from runner.signer import UNSIGNED, Signer
 
-# After these any node may be wanted warm for another run than before; after the others, their own node only.
-_CONCERN_ALL = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
-# Registers in one step: about 1 MB, so that agents' own writes need not wait long; chosen.
-MAX_AT_ONCE = 512
-_CONCERN_ONE = (r.NodeChanged,)
+# After these any node may have another preloaded run; after the others, their own node only.
+_CHANGE_ALL_NODES = (r.RunAdmitted, r.RunChanged, r.AttemptPlanned)
+# registers of one write, about 1 MB, so that agents' own writes need not wait long; chosen
+MAX_BATCH = 512
+_CHANGE_ONE_NODE = (r.NodeChanged,)
 
 
 class Registers:
-    """The registers of a cluster that are to be written: their newest value, whatever waited before is overtaken."""
+    """Pending writes of a cluster's registers; a newer value replaces an older one."""
 
     def __init__(self, cluster: ClusterSpec, signer: Signer = UNSIGNED) -> None:
-        """`signer` signs assignments: an agent obeys no other. Answers are for people, and are not signed."""
+        """`signer` signs assignments, since agents refuse unsigned ones. Answers are for people, and are not signed."""
         self._cluster, self._signer = cluster, signer
-        self._due: dict[str, bytes] = {}
-        # Node -> run that it is to be warm for; 0: none.
-        self._warm_for: dict[str, int] = {}
+        self._pending: dict[str, bytes] = {}
+        # node -> run that its last assignment preloads; 0: none
+        self._preloaded: dict[str, int] = {}
 
     @property
     def is_due(self) -> bool:
-        """Whether something is to be written."""
-        return bool(self._due)
+        """Whether a write is pending."""
+        return bool(self._pending)
 
-    def want_all(self, state: State) -> None:
-        """Mark every node's assignment as to be written: a new supervisor does not know what was."""
-        drawn = _Drawn(self._cluster, state)
+    def queue_all(self, state: State) -> None:
+        """Queue every node's assignment: a new supervisor does not know what the last one wrote."""
+        assignments = _Assignments(self._cluster, state)
         for name in state.nodes:
-            self._want(name, drawn)
+            self._queue(name, assignments)
 
-    def follow(self, records: Iterable[object], state: State) -> None:
-        """Want written what these records changed; `state` is as after them."""
-        drawn: _Drawn | None = None
-        # Nodes whose warm process may be another now.
-        asked = dict[str, None]()
+    def queue_changes(self, records: Iterable[object], state: State) -> None:
+        """Queue the registers that these records changed; `state` is as after them."""
+        assignments: _Assignments | None = None
+        # nodes whose preloaded run may have changed
+        affected = dict[str, None]()
         for record in records:
             if isinstance(record, r.RequestRecorded):
-                self._want_answer(record)
-            elif isinstance(
-                record,
-                r.Assigned | r.NodeRegistered,
-                # The register names who is to obey.
-            ):
-                drawn = drawn or _Drawn(self._cluster, state)
-                self._want(record.node, drawn)
-            elif isinstance(record, _CONCERN_ALL):
-                asked |= dict.fromkeys(state.nodes)
-            elif isinstance(record, _CONCERN_ONE):
-                asked[record.node] = None
-        for name in asked:
-            drawn = drawn or _Drawn(self._cluster, state)
-            if drawn.warm_for(name) != self._warm_for.get(name, 0):
-                self._want(name, drawn)
+                self._queue_answer(record)
+            elif isinstance(record, r.Assigned | r.NodeRegistered):
+                # An assignment names the agent that must obey it.
+                assignments = assignments or _Assignments(self._cluster, state)
+                self._queue(record.node, assignments)
+            elif isinstance(record, _CHANGE_ALL_NODES):
+                affected |= dict.fromkeys(state.nodes)
+            elif isinstance(record, _CHANGE_ONE_NODE):
+                affected[record.node] = None
+        for name in affected:
+            assignments = assignments or _Assignments(self._cluster, state)
+            if assignments.preloaded_run(name) != self._preloaded.get(name, 0):
+                self._queue(name, assignments)
 
     def write(self, put_many: Callable[[Mapping[str, bytes]], object]) -> None:
-        """Write what is due, many registers in one step of the store; what fails, and what comes after it, stays due.
+        """Write pending registers, many in one commit, for a gang to read together; a failed write stays pending."""
+        while self._pending:
+            batch = dict(islice(self._pending.items(), MAX_BATCH))
+            put_many(batch)
+            for name in batch:
+                del self._pending[name]
 
-        A gang of any size thus costs one commit, and its nodes learn of it together.
-        """
-        while self._due:
-            some = dict(islice(self._due.items(), MAX_AT_ONCE))
-            put_many(some)
-            for name in some:
-                del self._due[name]
-
-    def _want(self, name: str, drawn: _Drawn) -> None:
+    def _queue(self, name: str, assignments: _Assignments) -> None:
         register = assignment_register(name)
-        self._due[register] = self._signer.sign(register, drawn.encoded(name))
-        self._warm_for[name] = drawn.warm_for(name)
+        self._pending[register] = self._signer.sign(register, assignments.encoded(name))
+        self._preloaded[name] = assignments.preloaded_run(name)
 
-    def _want_answer(self, noted: r.RequestRecorded) -> None:
-        answer = Answer(id=noted.id, state=noted.state, message=noted.message, run=noted.run)
-        self._due[answer_register(noted.id)] = wire.encode(answer)
+    def _queue_answer(self, record: r.RequestRecorded) -> None:
+        answer = Answer(id=record.id, state=record.state, message=record.message, run=record.run)
+        self._pending[answer_register(record.id)] = wire.encode(answer)
 
 
-class _Drawn:
-    """Assignments of one state. What the nodes of a gang have in common is worked out, and turned into JSON, once."""
+class _Assignments:
+    """The assignments of one state. A gang's common plan is made and encoded once."""
 
     def __init__(self, cluster: ClusterSpec, state: State) -> None:
         self._cluster, self._state = cluster, state
         self._preloads, self._plans = Preloads(state), Plans(cluster)
-        # Plans as JSON can hold them.
+        # attempt -> its plan as JSON
         self._common: dict[AttemptId, dict[str, Any]] = {}
 
-    def warm_for(self, name: str) -> int:
-        """Return the run that a node is to be warm for; 0: none."""
+    def preloaded_run(self, name: str) -> int:
+        """Return the run that a node preloads; 0: none."""
         run = self._preloads.run_for(self._state.nodes[name])
         return run.run if run is not None else 0
 
     def encoded(self, name: str) -> bytes:
-        """Return what a node's register is to hold, not signed."""
+        """Return the payload of a node's register, unsigned."""
         assignment = assignment_of(
             self._state,
             self._cluster,

@@ -1,9 +1,8 @@
-"""The journal's past as files: segments of old entries, each sealed with its hash, which are read on like the store.
+"""Old entries of the journal as files: sealed segments, which are read like the store.
 
 A segment is `<first>-<last>.jsonl.gz`: a line with its seal, then the entries as the store had them, one a line (`zcat` shows
-them). It is written beside its place, made durable, renamed, and read back before anybody forgets what is in it. Which
-segments count is not said by the folder but by the register that the journal keeps, so that a file nobody named, half a file
-or one of another cluster's is never taken for the past.
+them). It is written beside its place, made durable, renamed and read back before the stream is trimmed. A segment counts only
+if the journal's register names it: half a file, a stray file or one of another cluster is never read.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from runner.facts.wire import Value
 
 # in one file: some 5 MB, 200 to 600 KB compressed; chosen
 SEGMENT_ENTRIES = 10_000
-# of entries in one file, which a reader holds at once; chosen
+# entries of one file, which a reader holds in memory; chosen
 SEGMENT_BYTES = 32 * 1024 * 1024
-# whose past a folder holds: without it, the folder is not the one
+# names the cluster of the folder; a folder without it is not mounted
 OWNER_FILE = "cluster"
-# for files of a past that a person gave up
+# for files of entries that a person gave up
 ASIDE_FOLDER = "forgotten"
-# of compression; gzip's own default
-_LEVEL = 6
+# gzip's own default
+_COMPRESSION_LEVEL = 6
 
 
 class Segment(Value):
@@ -40,7 +39,7 @@ class Segment(Value):
     count: int
     bytes: int
     sha256: str
-    # the controller's clock at its last entry
+    # controller's clock at its last entry
     ended: float = 0.0
 
     @property
@@ -66,7 +65,7 @@ class ArchiveIndex(Value, kind="archive_index"):
         return self.segments[-1].last if self.segments else 0
 
     def holding(self, number: int) -> Segment | None:
-        """Return the segment that an entry is in; None if it is in none."""
+        """Return the segment of an entry, or None."""
         low, high = 0, len(self.segments)
         while low < high:
             middle = (low + high) // 2
@@ -78,7 +77,7 @@ class ArchiveIndex(Value, kind="archive_index"):
         return found if found is not None and found.first <= number else None
 
     def since(self, moment: float) -> int:
-        """Return an entry from which on everything after `moment` is read, with the segment before it for its context."""
+        """Return an entry from which replay covers all after `moment`, with the segment before it for context."""
         later = [n for n, segment in enumerate(self.segments) if segment.ended >= moment]
         index = (later[0] if later else len(self.segments)) - 1
         return self.segments[index].first if index > 0 else 1
@@ -92,14 +91,14 @@ class Archive:
         self._cluster = cluster
 
     def is_here(self) -> bool:
-        """Whether this machine sees the folder: one that is missing or not mounted has no file that says whose it is."""
+        """Whether this machine sees the folder: one that is missing or not mounted has no owner file."""
         try:
             return (self.folder / OWNER_FILE).is_file()
         except OSError:
             return False
 
     def prepare(self) -> None:
-        """Make the folder ours; UserError if it is another cluster's, StoreUnavailable when it cannot be written now."""
+        """Claim the folder. Raises UserError if it is another cluster's, StoreUnavailable when it cannot be written."""
         owner = self.folder / OWNER_FILE
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -107,17 +106,19 @@ class Archive:
                 write_atomically(owner, self._cluster.encode() + b"\n")
             found = owner.read_text().strip()
         except OSError as error:
-            raise StoreUnavailable(f"journal folder {self.folder}: {error}; see to it") from error
+            raise StoreUnavailable(
+                f"journal folder {self.folder}: {error}; make it writable"
+            ) from error
         if found != self._cluster:
             raise UserError(
-                f"journal folder {self.folder} holds the past of cluster {found!r}, this is {self._cluster!r}; "
-                "give journal_folder another place"
+                f"journal folder {self.folder} belongs to cluster {found!r}, this is {self._cluster!r}; "
+                "name another journal_folder"
             )
 
     def write(self, first: int, payloads: Sequence[bytes], *, ended: float) -> Segment:
         """Make a file of entries `first`, `first` + 1, ..., durable and read back; return its seal.
 
-        Doing it again gives the same file. Raises StoreUnavailable when the disk does not take it.
+        Repeating it gives the same file. Raises StoreUnavailable when the disk fails.
         """
         self.prepare()
         body = b"".join(payload + b"\n" for payload in payloads)
@@ -132,9 +133,9 @@ class Archive:
         head = wire.encode(SegmentHead(seal=seal)) + b"\n"
         path = self.folder / seal.name
         try:
-            write_atomically(path, gzip.compress(head + body, _LEVEL, mtime=0))
+            write_atomically(path, gzip.compress(head + body, _COMPRESSION_LEVEL, mtime=0))
         except OSError as error:
-            raise StoreUnavailable(f"journal file {path}: {error}; see to its disk") from error
+            raise StoreUnavailable(f"journal file {path}: {error}; check its disk") from error
         try:
             self.read(seal)
         except StoreCorrupt as error:
@@ -142,7 +143,7 @@ class Archive:
         return seal
 
     def put_aside(self, last: int) -> None:
-        """Move files that hold entries past `last` out of the way: those numbers are about to be given out again."""
+        """Move files with entries past `last` away: those numbers are about to be reused."""
         if not self.is_here():
             return
         aside = self.folder / ASIDE_FOLDER
@@ -152,25 +153,25 @@ class Archive:
                 path.rename(aside / path.name)
 
     def read(self, seal: Segment) -> list[bytes]:
-        """Return the entries of a segment; StoreCorrupt, naming the file, for one that is not what was sealed.
+        """Return the entries of a segment; StoreCorrupt for a file that does not match its seal.
 
-        StoreUnavailable when the whole folder is not to be seen from here.
+        StoreUnavailable when this machine cannot see the folder.
         """
         path = self.folder / seal.name
         if not self.is_here():
             raise StoreUnavailable(
-                f"journal folder {self.folder} is not to be seen from here (no file {OWNER_FILE!r} in it): entries up to "
-                f"{seal.last} are there; mount it, or look where it is"
+                f"journal folder {self.folder} cannot be seen from here (no file {OWNER_FILE!r} in it) and holds entries up to "
+                f"{seal.last}; mount it, or run this on its machine"
             )
         try:
             plain = gzip.decompress(path.read_bytes())
         except FileNotFoundError:
             raise StoreCorrupt(
-                f"journal file {path} is missing: entries {seal.first} to {seal.last}; put back a copy"
+                f"journal file {path} is missing: entries {seal.first} to {seal.last}; restore a backup"
             ) from None
         except (OSError, EOFError, zlib.error) as error:
             raise StoreCorrupt(
-                f"journal file {path} cannot be read: {error}; put back a copy"
+                f"journal file {path} cannot be read: {error}; restore a backup"
             ) from error
         return _verified(plain, seal, path)
 
@@ -180,15 +181,15 @@ def _verified(plain: bytes, seal: Segment, path: Path) -> list[bytes]:
     sha256 = hashlib.sha256(body).hexdigest()
     if sha256 != seal.sha256 or len(body) != seal.bytes:
         raise StoreCorrupt(
-            f"journal file {path} is not what was sealed: {len(body)} bytes with sha256 {sha256[:16]}, sealed were "
-            f"{seal.bytes} with {seal.sha256[:16]}; put back a copy"
+            f"journal file {path} does not match its seal: {len(body)} bytes with sha256 {sha256[:16]}, sealed were "
+            f"{seal.bytes} with {seal.sha256[:16]}; restore a backup"
         )
     try:
         found = wire.decode(head)
     except WireError as error:
         raise StoreCorrupt(f"journal file {path}: its seal cannot be read: {error}") from error
     if not isinstance(found, SegmentHead) or found.seal != seal:
-        raise StoreCorrupt(f"journal file {path}: its own seal is another one than the register's")
+        raise StoreCorrupt(f"journal file {path}: its own seal differs from the register's")
     payloads = body.split(b"\n")[:-1]
     if len(payloads) != seal.count:
         raise StoreCorrupt(f"journal file {path} has {len(payloads)} entries, {seal.count} sealed")

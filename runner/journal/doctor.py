@@ -14,7 +14,7 @@ from functools import partial
 
 from runner.errors import StokerError
 from runner.facts.store_names import BEATS, JOURNAL, LEASE, REQUESTS, SIGNALS
-from runner.journal.snapshots import kept_snapshots
+from runner.journal.snapshots import good_snapshots
 from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, run_checks
 from runner.store.protocol import LeaseHeld, Store
 
@@ -54,7 +54,7 @@ def _use(store: Store) -> Finding:
     store.delete(SCRATCH)
     store.trim(SCRATCH, number)
     if len(batch.items.get(SCRATCH, ())) != 1 or SCRATCH not in names:
-        return FAIL, "what was written a moment ago is not there; is somebody else writing there?"
+        return FAIL, "a value just written is missing; does another program write there?"
     return PASS, "streams and registers take what they should"
 
 
@@ -75,43 +75,43 @@ def _append(store: Store) -> Finding:
     finally:
         store.release(lease)
     middle, worst = statistics.median(taken_seconds), max(taken_seconds)
-    said = f"{1000 * middle:.2f} ms in the middle, {1000 * worst:.2f} ms at worst, of {SAMPLES}"
+    summary = f"{1000 * middle:.2f} ms in the middle, {1000 * worst:.2f} ms at worst, of {SAMPLES}"
     if middle > MOST_APPEND_SECONDS:
         limit = f"{1000 * MOST_APPEND_SECONDS:.0f} ms"
         return (
             FAIL,
-            f"{said}; more than {limit} delays every decision: give it a faster disk or network",
+            f"{summary}; more than {limit} delays every decision: give it a faster disk or network",
         )
-    return PASS, said
+    return PASS, summary
 
 
 def _lease(store: Store) -> Finding:
     holder = store.lease_holder(LEASE)
     if holder is None:
-        return PASS, "nobody leads"
+        return PASS, "no supervisor leads"
     left = f"for {holder.expires_in_seconds:.1f} s more" if holder.expires_in_seconds else "no more"
     return PASS, f"{holder.holder} leads, {left}, with token {holder.token}"
 
 
 def _streams(store: Store) -> Finding:
-    said = []
+    summary = []
     for name in STREAMS:
         last = store.last(name)
         batch = store.read(streams={name: 0}, registers={}, timeout_seconds=0, limit=1)
         held = last - batch.items[name][0].number + 1 if name in batch.items else 0
-        said.append(f"{name} {held}" + (f" (to {last})" if last != held else ""))
-    return PASS, "items held: " + ", ".join(said)
+        summary.append(f"{name} {held}" + (f" (to {last})" if last != held else ""))
+    return PASS, "items held: " + ", ".join(summary)
 
 
 def _snapshots(store: Store) -> Finding:
-    kept, refused = kept_snapshots(store)
+    good, refused = good_snapshots(store)
     if refused:
         return FAIL, "; ".join(refused) + "; the next snapshot replaces it"
     last = store.last(JOURNAL)
-    if not kept:
+    if not good:
         return PASS, "none yet"
     ages = ", ".join(
         f"through entry {each.seal.through} ({last - each.seal.through} entries ago, {len(each.body) / 1e6:.1f} MB)"
-        for each in kept
+        for each in good
     )
     return PASS, ages

@@ -1,7 +1,7 @@
-"""The high-water mark: the newest entry that the store acknowledged, kept on the supervisor's own machine.
+"""The high-water mark: the newest entry that the store acknowledged, persisted on the supervisor's own machine.
 
-A store that comes back with less than it acknowledged cannot tell; somebody else must remember. The file is one sector, of its
-full size from the start and overwritten in place, like an agent's life: a disk writes it whole or not at all.
+A store that comes back with less than it acknowledged cannot notice it. The file is one sector, of its full size from the
+start and overwritten in place: a disk writes it whole or not at all.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ class HighWaterMark:
     """The newest acknowledged entry. 0: none was, as far as this machine knows."""
 
     sequence: int = 0
-    # of its bytes as the store got them
+    # of the entry's bytes
     sha256: str = ""
     # the controller's, after it
     next_epoch: int = 0
-    # how often a person had taken a store that forgot for the truth
+    # how often a person has accepted a rolled-back store
     accepted: int = 0
 
 
 class HighWaterFile:
-    """One supervisor's hand on the file; one thread at a time."""
+    """The file of one supervisor; one thread at a time."""
 
     def __init__(self, path: Path) -> None:
-        """Open it, making it if need be. Raises PermanentError when it holds something else."""
+        """Open or create it. Raises PermanentError when it holds something else."""
         self.path = path
         self.newest = read_high_water(path)
         try:
@@ -43,20 +43,24 @@ class HighWaterFile:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
             self._write(self.newest)
         except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be written: {error}; see to it") from error
+            raise StoreUnavailable(
+                f"{path} cannot be written: {error}; make it writable"
+            ) from error
 
-    def keep(self, newest: HighWaterMark) -> None:
-        """Remember this entry, durably. Raises StoreUnavailable when the disk does not take it."""
+    def persist(self, newest: HighWaterMark) -> None:
+        """Persist this entry. Raises StoreUnavailable when the disk fails."""
         if newest == self.newest:
             return
         try:
             self._write(newest)
         except OSError as error:
-            raise StoreUnavailable(f"{self.path} cannot be written: {error}; see to it") from error
+            raise StoreUnavailable(
+                f"{self.path} cannot be written: {error}; make it writable"
+            ) from error
         self.newest = newest
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         os.close(self._file)
 
     def _write(self, newest: HighWaterMark) -> None:
@@ -64,7 +68,7 @@ class HighWaterFile:
 
 
 def read_high_water(path: Path) -> HighWaterMark:
-    """Return what a mark says; nothing is known where there is no file. Raises PermanentError for one that is no mark."""
+    """Read a mark; a missing file reads as no entry. Raises PermanentError for a file that is not a mark."""
     try:
         text = path.read_text()
         plain = json.loads(text) if text.strip("\0 \n") else {}

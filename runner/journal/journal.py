@@ -1,12 +1,11 @@
-"""The journal: what the controller was told and what it decided, one entry per turn, and snapshots of its state.
+"""The journal: the controller's inputs and decisions, one entry per turn, and snapshots of its state.
 
-Entry N is item N of the stream `journal`, one wire message. Since an entry is appended at its own number, sending it again
-after a lost acknowledgment cannot double it. Snapshots take turns in two registers, each with its hash, so that there is one
-to fall back on. Entries that both of them contain move to files (`archive`), in this order: the file is durable and read back;
-the register `journal.archive` names it, under the lease; the stream is trimmed. Dying between any two of these leaves nothing to
-repair: the next move begins with the step that is missing. Replay reads files and stream as one.
+Entry N is item N of the stream `journal`, one wire message. It is appended at its own number, so sending it again after a
+lost acknowledgment cannot double it. Entries that both snapshots contain move to files (`archive`), in this order: the file
+is durable and read back; the register `journal.archive` names it, under the lease; the stream is trimmed. A crash between
+any two steps needs no repair: the next move begins with the missing step. Replay reads files and stream as one.
 
-A journal with a `mark` remembers on its own machine how far the store got, and refuses one that comes back with less.
+A journal with a high-water mark records on its own machine how far the store got, and refuses one that comes back with less.
 """
 
 from __future__ import annotations
@@ -24,9 +23,9 @@ from runner.journal.archive import SEGMENT_BYTES, SEGMENT_ENTRIES, Archive, Arch
 from runner.journal.high_water_mark import HighWaterFile, HighWaterMark
 from runner.journal.snapshots import (
     Snapshot,
-    kept_snapshots,
+    good_snapshots,
     latest_snapshot,
-    place_for,
+    register_for,
     sealed,
     sha256,
 )
@@ -38,8 +37,8 @@ _LOG = logging.getLogger("stoker")
 class Journal:
     """The journal of a store. With a lease, appends and snapshots are fenced by it; without, it can only be read.
 
-    `archive`: where old entries are; without it nothing is moved, and what was moved cannot be read. One thread appends;
-    snapshots and the archive may be seen to by another.
+    `archive`: where old entries are; without it no entry moves, and moved ones cannot be read. One thread appends; another may
+    write snapshots and archive.
     """
 
     def __init__(
@@ -56,16 +55,14 @@ class Journal:
         self._archive = archive
         self._mark = mark
         self._segment_entries = segment_entries
-        # acknowledged, and not marked yet
+        # acknowledged, and not persisted yet
         self._newest: HighWaterMark | None = None
-        # how often a person took a store that forgot for the truth
+        # how often a person accepted a rolled-back store
         self._num_accepted = 0
         # of entries appended or replayed here
         self.passed_bytes = 0
         # of the last snapshot written or read here
         self.snapshot_bytes = 0
-
-    # ---- entries ------------------------------------------------------------------------------------------------------
 
     def append(self, entry: JournalEntry) -> None:
         """Make an entry durable.
@@ -88,18 +85,18 @@ class Journal:
             self._newest = HighWaterMark(sequence=last, sha256=sha256(payloads[-1]))
 
     def persist_high_water(self, *, next_epoch: int) -> None:
-        """Remember the newest acknowledged entry on this machine, and the next epoch; nothing without a mark.
+        """Persist the newest acknowledged entry on this machine, and the next epoch; does nothing without a mark.
 
-        Raises StoreUnavailable when this machine's disk does not take it.
+        Raises StoreUnavailable when this machine's disk fails.
         """
         if self._mark is not None and self._newest is not None:
-            self._mark.keep(
+            self._mark.persist(
                 replace(self._newest, next_epoch=next_epoch, accepted=self._num_accepted)
             )
             self._newest = None
 
     def check_high_water(self) -> None:
-        """Raise StoreRolledBack if the journal ends before the mark of this machine, or has another entry at its number."""
+        """Raise StoreRolledBack if the journal ends before this machine's mark, or has another entry at its number."""
         if self._mark is None:
             return
         newest, last = self._mark.newest, self.last()
@@ -123,13 +120,13 @@ class Journal:
             )
 
     def accepted(self) -> AcceptedRollbacks:
-        """Return how often a person took this store for the truth although it had forgotten, and the entry that says so."""
+        """Return how often a person accepted this store after a rollback, and the entry of the last time."""
         register = self._store.get(ACCEPTED)
         found = wire.decode(register.payload) if register is not None else AcceptedRollbacks()
         return found if isinstance(found, AcceptedRollbacks) else AcceptedRollbacks()
 
     def accept(self, entry: JournalEntry, *, next_epoch: int) -> None:
-        """Append the entry by which a person takes the store as it is for the truth; marks of what is lost count no more."""
+        """Append the entry by which a person accepts a rolled-back store; older high-water marks lose their effect."""
         self.append(entry)
         marked = self._mark.newest.accepted if self._mark is not None else 0
         self._num_accepted = max(self.accepted().count, marked) + 1
@@ -147,20 +144,20 @@ class Journal:
         return batch.items[JOURNAL][0].number if batch else self.last() + 1
 
     def begins_at(self) -> int:
-        """Return from which entry on the journal can be read here: 1, or later where the folder of old ones is not to be seen."""
+        """Return the first entry that can be read here: 1, or later where the archive is out of reach."""
         first = self.first_stored()
         if first == 1 or (self._archive is not None and self._archive.is_here()):
             return 1
         return first
 
     def since(self, moment: float) -> int:
-        """Return an entry from which on all that was after `moment` is read, without reading all files before."""
+        """Return an entry from which replay covers all after `moment`, without the files before."""
         return max(self.index().since(moment), self.begins_at())
 
     def payload(self, number: int) -> bytes | None:
         """Return an entry's bytes; None when it was never written, or is in a file that cannot be read here.
 
-        Whoever led from another machine, without a folder that both see, has put it into a file of his own.
+        A supervisor on another machine, without a shared folder, archives to files of its own.
         """
         batch = self._store.read(
             streams={JOURNAL: min(number - 1, self.last())},
@@ -176,7 +173,7 @@ class Journal:
         try:
             return self._archive.read(segment)[number - segment.first]
         except (StoreCorrupt, StoreUnavailable) as error:
-            _LOG.warning("journal entry %d cannot be looked at: %s", number, error)
+            _LOG.warning("journal entry %d cannot be read: %s", number, error)
             return None
 
     def replay(self, from_number: int = 1) -> Iterator[JournalEntry]:
@@ -188,10 +185,8 @@ class Journal:
                 f"put back a newer copy"
             )
         while True:
-            last = (
-                self.last()
-                # before the look: what is appended after it is none that was trimmed
-            )
+            # Before the read: an entry appended after it was not trimmed.
+            last = self.last()
             batch = self._store.read(streams={JOURNAL: number}, registers={}, timeout_seconds=0)
             items = batch.items[JOURNAL] if batch else ()
             stored_from = items[0].number if items else last + 1
@@ -200,7 +195,7 @@ class Journal:
                     number = item.number
                     self.passed_bytes += len(item.payload)
                     yield decode_entry(item)
-                # meanwhile the stream may have been trimmed further
+                # The stream may have been trimmed further meanwhile.
                 continue
             if not items:
                 return
@@ -211,10 +206,8 @@ class Journal:
                 self.passed_bytes += len(item.payload)
                 yield decode_entry(item)
 
-    # ---- files --------------------------------------------------------------------------------------------------------
-
     def index(self) -> ArchiveIndex:
-        """Return which files hold the journal's past."""
+        """Return the files that hold old entries."""
         register = self._store.get(ARCHIVE_INDEX)
         if register is None:
             return ArchiveIndex()
@@ -227,21 +220,21 @@ class Journal:
         return found
 
     def archive(self) -> int:
-        """Move whole segments of entries that both snapshots contain to files; return how many entries the stream forgot.
+        """Move whole segments of entries that both snapshots contain to files; return the number of entries trimmed.
 
-        After StoreUnavailable, do it again. Entries are kept in the stream until they fill a segment.
+        After StoreUnavailable, do it again. Entries are good in the stream until they fill a segment.
         """
         if self._archive is None:
             return 0
         index, first = self.index(), self.first_stored()
-        # a move that was cut short
+        # Finishes a move that was interrupted.
         if first <= index.last:
             self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
         through = 0
-        # else reading snapshots is idle work
+        # Snapshots are read only when a segment is full.
         if self.last() - index.last >= self._segment_entries:
-            kept, _ = kept_snapshots(self._store)
-            through = kept[-1].seal.through if len(kept) == len(SNAPSHOTS) else 0
+            good, _ = good_snapshots(self._store)
+            through = good[-1].seal.through if len(good) == len(SNAPSHOTS) else 0
         while through - index.last >= self._segment_entries:
             payloads, ended = self._segment_after(index.last)
             seal = self._archive.write(index.last + 1, payloads, ended=ended)
@@ -250,8 +243,8 @@ class Journal:
             self._store.trim(JOURNAL, index.last, fence=self._writing_lease())
         return max(0, index.last + 1 - first)
 
-    def forget_words(self, cursors: Mapping[str, int]) -> None:
-        """Have the store forget words that the journal has taken in: nobody reads them again, and they fill its memory."""
+    def trim_inputs(self, cursors: Mapping[str, int]) -> None:
+        """Trim messages that the journal contains: no process reads them again, and they fill the store's memory."""
         for stream, through in cursors.items():
             self._store.trim(stream, through, fence=self._writing_lease())
 
@@ -284,36 +277,34 @@ class Journal:
         segment = self.index().holding(first)
         if segment is None:
             raise StoreCorrupt(
-                f"journal entry {first} is missing, {stored_from} follows; it was lost, or trimmed by somebody else"
+                f"journal entry {first} is missing, {stored_from} follows; it was lost, or trimmed by another program"
             )
         if self._archive is None:
             raise StoreUnavailable(
-                f"journal entry {first} is in file {segment.name} of the journal's folder, which is not to be seen from here"
+                f"journal entry {first} is in file {segment.name} of the journal's folder, which this machine cannot see"
             )
         payloads = self._archive.read(segment)
         for number in range(first, segment.last + 1):
             yield Item(number, payloads[number - segment.first])
 
-    # ---- snapshots ----------------------------------------------------------------------------------------------------
-
     def write_snapshot(self, state: object, through: int) -> None:
-        """Keep `state`, a registered message, as it is after entry `through`, beside the newest good snapshot.
+        """Write `state`, a registered message, as of entry `through`; the newest good snapshot stays.
 
         After StoreUnavailable, write the same snapshot again.
         """
         self.write_encoded_snapshot(wire.encode(state), through)
 
     def write_encoded_snapshot(self, body: bytes, through: int) -> None:
-        """Keep a state that was encoded already; see `write_snapshot`."""
-        kept, _ = kept_snapshots(self._store)
-        register = place_for(kept, through)
+        """Write a state that was encoded already; see `write_snapshot`."""
+        good, _ = good_snapshots(self._store)
+        register = register_for(good, through)
         self._store.put(register, sealed(body, through), fence=self._writing_lease())
         self.snapshot_bytes = len(body)
 
     def latest_snapshot(self, *, at_most: int | None = None) -> Snapshot:
         """Return the newest snapshot that verifies; entries after its `through` are still to be applied.
 
-        `at_most`: pass over those that contain later entries than this one.
+        `at_most`: skip those that contain later entries than this one.
         """
         found = latest_snapshot(self._store, at_most=at_most)
         self.snapshot_bytes = found.bytes
@@ -321,7 +312,7 @@ class Journal:
 
     def _writing_lease(self) -> Lease:
         if self._lease is None:
-            raise PermanentError("this journal was opened to be read; writing needs the lease")
+            raise PermanentError("this journal was opened for reading; writing needs the lease")
         return self._lease
 
 
@@ -334,5 +325,5 @@ def decode_entry(item: Item) -> JournalEntry:
     if not isinstance(entry, JournalEntry):
         raise StoreCorrupt(f"journal entry {item.number} is a {type(entry).__name__}, not an entry")
     if entry.sequence != item.number:
-        raise StoreCorrupt(f"journal entry {item.number} says it is entry {entry.sequence}")
+        raise StoreCorrupt(f"journal entry {item.number} has the number {entry.sequence}")
     return entry

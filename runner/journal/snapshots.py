@@ -1,4 +1,4 @@
-"""Snapshots: two registers that take turns, each with its hash, so that there is always one to fall back on."""
+"""Snapshots: two registers written in turn, each with its hash, so that one good snapshot always remains."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ class SnapshotSeal(Value, kind="snapshot_seal"):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """Where recovery starts: `state` as it was after entry `through`; None and 0 stand for the very beginning.
+    """Where recovery starts: `state` as of entry `through`; None and 0 stand for an empty journal.
 
-    `refused`: why each snapshot that did not verify was passed over.
+    `refused`: the reason for each snapshot that did not verify.
     """
 
     state: object | None = None
     through: int = 0
-    # of the state as it was stored
+    # of the encoded state
     bytes: int = 0
     refused: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class GoodSnapshot:
     """A snapshot whose hash is right."""
 
     register: str
@@ -45,37 +45,37 @@ class Kept:
 
 
 def sealed(body: bytes, through: int) -> bytes:
-    """Return what a register is to hold: the seal, and the encoded state as it is after entry `through`."""
+    """Return a register's payload: the seal, and the encoded state as of entry `through`."""
     seal = SnapshotSeal(through=through, bytes=len(body), sha256=sha256(body))
     return wire.encode(seal) + b"\n" + body
 
 
-def place_for(kept: list[Kept], through: int) -> str:
-    """Return the register of the next snapshot: never that of the newest good one, but for the very same, sent again."""
-    if not kept:
+def register_for(good: list[GoodSnapshot], through: int) -> str:
+    """Return the register of the next snapshot: not that of the newest good one, unless it is the same one, repeated."""
+    if not good:
         return SNAPSHOTS[0]
-    if kept[0].seal.through == through:
-        return kept[0].register
-    return next(name for name in SNAPSHOTS if name != kept[0].register)
+    if good[0].seal.through == through:
+        return good[0].register
+    return next(name for name in SNAPSHOTS if name != good[0].register)
 
 
-def kept_snapshots(store: Store) -> tuple[list[Kept], list[str]]:
+def good_snapshots(store: Store) -> tuple[list[GoodSnapshot], list[str]]:
     """Return the snapshots whose hash is right, newest first, and why others were refused."""
-    kept, refused = [], []
+    good, refused = [], []
     for name in SNAPSHOTS:
         try:
             register = store.get(name)
             if register is not None:
-                kept.append(_opened(name, register.payload))
+                good.append(_opened(name, register.payload))
         except (WireError, StoreCorrupt) as error:
             refused.append(f"{name} does not verify: {error}")
-    return sorted(kept, key=lambda each: each.seal.through, reverse=True), refused
+    return sorted(good, key=lambda each: each.seal.through, reverse=True), refused
 
 
 def latest_snapshot(store: Store, *, at_most: int | None = None) -> Snapshot:
     """Return the newest snapshot that verifies and can be read; of those through entry `at_most`, where that is given."""
-    kept, refused = kept_snapshots(store)
-    for candidate in kept:
+    good, refused = good_snapshots(store)
+    for candidate in good:
         if at_most is not None and candidate.seal.through > at_most:
             continue
         try:
@@ -92,7 +92,7 @@ def latest_snapshot(store: Store, *, at_most: int | None = None) -> Snapshot:
     return Snapshot(refused=tuple(refused))
 
 
-def _opened(register: str, payload: bytes) -> Kept:
+def _opened(register: str, payload: bytes) -> GoodSnapshot:
     """Check a snapshot's seal; raise WireError if it is not the one written."""
     head, _, body = payload.partition(b"\n")
     seal = wire.decode(head)
@@ -103,9 +103,9 @@ def _opened(register: str, payload: bytes) -> Kept:
         raise WireError(
             f"{len(body)} bytes with sha256 {found[:16]}, sealed were {seal.bytes} with {seal.sha256[:16]}"
         )
-    return Kept(register=register, seal=seal, body=body)
+    return GoodSnapshot(register=register, seal=seal, body=body)
 
 
 def sha256(data: bytes) -> str:
-    """Return the hash that seals and marks carry."""
+    """Return the hash of seals and high-water marks."""
     return hashlib.sha256(data).hexdigest()

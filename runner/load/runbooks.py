@@ -64,7 +64,7 @@ def load_runbook(path: Path) -> Runbook:
 
 
 def _check_watch(plain: dict[str, Any], problems: Problems) -> None:
-    """Refuse to watch what ends a gang: it would be left broken, and nobody would start it again."""
+    """Refuse `watch` for faults that end a gang: no rung would start it again."""
     watches = [
         index
         for index, rung in enumerate(plain["ladder"])

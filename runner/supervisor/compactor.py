@@ -82,7 +82,7 @@ class JournalCompactor:
     def _compact(self, image: StateImage) -> None:
         if image.through:
             self._journal.write_encoded_snapshot(image.body, image.through)
-            self._journal.forget_words(image.cursors)
+            self._journal.trim_inputs(image.cursors)
         num_moved = self._journal.archive()
         if num_moved:
             _LOG.info("%d journal entries were moved to files", num_moved)

@@ -89,7 +89,7 @@ class DecisionLoop:
         started = r.SupervisorStarted(holder=holder, token=token, version=version, nodes=nodes)
         open_before = [item.action for item in state.actions.values()]
         self.process(started)
-        self.registers.want_all(state)
+        self.registers.queue_all(state)
         self.write_registers()
         for action in open_before:
             if action.id in state.actions:
@@ -106,7 +106,7 @@ class DecisionLoop:
                 self._env.submit(record.action)
             elif isinstance(record, r.DecisionFailed):
                 _LOG.error("DECISION FAILED, the input was skipped: %s", record.error)
-        self.registers.follow(records, self.log.controller.state)
+        self.registers.queue_changes(records, self.log.controller.state)
         self.write_registers()
         if records:
             self._env.on_executed()

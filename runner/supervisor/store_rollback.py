@@ -27,7 +27,7 @@ from runner.facts.store_names import BEATS, STOPPED
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import MARK_FILE, HighWaterFile, read_high_water
 from runner.journal.journal import Journal
-from runner.journal.snapshots import kept_snapshots
+from runner.journal.snapshots import good_snapshots
 from runner.load.runbooks import load_runbooks
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
@@ -177,7 +177,7 @@ def accept_rollback(
     """
     mark = HighWaterFile(mark_path(cluster))
     journal = Journal(store, lease, archive=archive_of(cluster), mark=mark)
-    for kept in kept_snapshots(store)[0]:
+    for kept in good_snapshots(store)[0]:
         # A snapshot of entries that are lost.
         if kept.seal.through > journal.last():
             store.delete(kept.register, fence=lease)

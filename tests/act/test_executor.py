@@ -40,7 +40,7 @@ def test_one_after_the_other_takes_one_thread() -> None:
     assert len(used) == 1
 
 
-def test_actions_that_hang_keep_nobody_waiting() -> None:
+def test_actions_that_hang_block_no_other() -> None:
     """However many hang, the next one is performed; once they go on, all have been reported, and few threads stay."""
     go_on = threading.Event()
     reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
@@ -82,7 +82,7 @@ def test_threads_that_give_up_waiting_lose_no_action(monkeypatch: pytest.MonkeyP
 
 
 def test_what_goes_wrong_is_an_outcome() -> None:
-    """A kind nobody performs, a bug, a store that stays away beyond the deadline: said, and the thread lives on."""
+    """A kind without handler, a bug, a store away beyond the deadline: each is reported, and the thread lives on."""
     reports: queue.SimpleQueue[ActionResult] = queue.SimpleQueue()
 
     def fail(what: Action) -> Outcome:
@@ -91,12 +91,12 @@ def test_what_goes_wrong_is_an_outcome() -> None:
         raise StoreUnavailable("no answer", delay_seconds=0.01)
 
     performer = ActionExecutor({"page": fail}, reports.put)
-    said = []
+    reply = []
     for what in (action(0, "node_task"), action(1), action(2, seconds=0.1)):
         performer.submit(what)
         result = reports.get(timeout=WAIT_SECONDS)
         assert result.outcome == "failed"
-        said.append(result.message)
-    assert said[0] == "no handler for actions of kind 'node_task'"
-    assert said[1] == "bug: ZeroDivisionError: division by zero"
-    assert said[2].startswith("StoreUnavailable: no answer")
+        reply.append(result.message)
+    assert reply[0] == "no handler for actions of kind 'node_task'"
+    assert reply[1] == "bug: ZeroDivisionError: division by zero"
+    assert reply[2].startswith("StoreUnavailable: no answer")

@@ -58,7 +58,7 @@ def sealed(root: Path, step: int, *, attempt: AttemptId = ATTEMPT, epoch: int = 
 
 
 def newest_intact(root: Path) -> Path:
-    """Take the newest checkpoint that verifies, as whoever resumes does."""
+    """Take the newest checkpoint that verifies, as a resuming attempt does."""
     for folder in checkpoints.list_sealed(root):
         try:
             verify(folder)
@@ -250,7 +250,7 @@ def test_order(tmp_path: Path) -> None:
 
 
 def test_extra_files_are_ignored(tmp_path: Path) -> None:
-    """A file nobody listed does not cost a good checkpoint."""
+    """An unlisted file does not cost a good checkpoint."""
     folder = sealed(tmp_path, 5)
     (folder / ".nfs0001").write_bytes(b"left by a file system")
     assert verify(folder).step == 5

@@ -61,7 +61,7 @@ def launched() -> State:
 def test_what_a_register_holds_is_what_the_node_alone_would_be_assigned() -> None:
     """Each node of each gang, and a spare: the same fact, whether worked out for one node or written for all."""
     state, registers = launched(), Registers(CLUSTER)
-    registers.want_all(state)
+    registers.queue_all(state)
     written: dict[str, bytes] = {}
     registers.write(written.update)
     shared = Plans(CLUSTER)

@@ -291,10 +291,10 @@ def test_the_latest_value_of_a_register_is_what_is_written() -> None:
     """A value that could not be written yet is overtaken by the next one, and neither is lost nor written twice."""
     state = state_of(run(1), n1=2)
     registers = Registers(CLUSTER)
-    registers.want_all(state)
+    registers.queue_all(state)
     ended = r.RunChanged(run=1, state="finished")
     apply_record(state, ended)
-    registers.follow([ended], state)
+    registers.queue_changes([ended], state)
     written: list[dict[str, bytes]] = []
     registers.write(lambda values: written.append(dict(values)))
     expected = assignment_of(state, CLUSTER, state.nodes["n1"], preloads=Preloads(state))

@@ -12,7 +12,7 @@ from runner.store.protocol import Store
 from runner.store.redis.store import RedisStore
 from runner.store.sqlite.store import SqliteStore
 from tests.store.redis_server import CALL_SECONDS, NoRedis, RedisServer
-from tests.store.rig import Rig, SteppedClock
+from tests.store.store_harness import SteppedClock, StoreHarness
 
 _CLUSTERS = (f"c{number}" for number in itertools.count(1))
 
@@ -42,7 +42,7 @@ def secured_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisSe
 
 
 @pytest.fixture(params=["memory", "sqlite", "redis", "redis-tls-acl"])
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[StoreHarness]:
     """Give a store of each kind, and close its handles afterwards."""
     clock = SteppedClock()
     handles: list[Store] = []
@@ -52,7 +52,7 @@ def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
         return handles[-1]
 
     make = maker(request, tmp_path, clock)
-    yield Rig(open=opened, clock=clock)
+    yield StoreHarness(open=opened, clock=clock)
     for handle in handles:
         handle.close()
 
@@ -70,6 +70,6 @@ def maker(request: pytest.FixtureRequest, folder: Path, clock: SteppedClock) -> 
 
 
 @pytest.fixture
-def store(rig: Rig) -> Store:
+def store(harness: StoreHarness) -> Store:
     """Give one handle on a fresh store of each kind."""
-    return rig.open()
+    return harness.open()

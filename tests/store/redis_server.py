@@ -204,7 +204,7 @@ class RedisServer:
 
 
 def free_port(host: str) -> int:
-    """Return a port that nobody listens on."""
+    """Return a free port."""
     with socket.socket() as listener:
         try:
             listener.bind((host, 0))

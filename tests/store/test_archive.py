@@ -198,7 +198,7 @@ def test_where_the_folder_is_not_seen_only_the_past_is_missing(tmp_path: Path) -
         assert begin == 26
         assert numbers(journal, begin) == list(range(26, 33))
         assert journal.latest_snapshot().through == 30
-        with pytest.raises(StoreUnavailable, match="not to be seen from here"):
+        with pytest.raises(StoreUnavailable, match="this machine cannot see"):
             numbers(journal)
         assert journal.since(0.0) == 26
 
@@ -207,7 +207,7 @@ def test_a_folder_of_another_cluster_is_refused(tmp_path: Path) -> None:
     """Two clusters never mix their past."""
     Archive(tmp_path, "other").prepare()
     store = MemoryStore()
-    with pytest.raises(UserError, match="past of cluster 'other', this is 'c'"):
+    with pytest.raises(UserError, match="belongs to cluster 'other', this is 'c'"):
         written(store, tmp_path, 32)
     assert stored(store)[0] == 1
 
@@ -301,7 +301,7 @@ def insist(write: Callable[[], T]) -> T:
 
 
 def test_no_fault_of_the_store_loses_an_entry_on_its_way_to_a_file(tmp_path: Path) -> None:
-    """Every single fault at every operation: the journal is whole for whoever looks, then and after the next life."""
+    """Every single fault at every operation: the journal is whole for every reader, then and after a restart."""
     total = 9
     calm = MemoryStore()
     persist(calm, tmp_path / "calm", "a", total)
@@ -332,7 +332,7 @@ def test_no_fault_of_the_store_loses_an_entry_on_its_way_to_a_file(tmp_path: Pat
 
 @pytest.mark.parametrize("left", ["nothing", "half a file beside its place", "the whole file"])
 def test_dying_while_a_file_is_written_leaves_nothing_to_repair(tmp_path: Path, left: str) -> None:
-    """Whatever of a file is there, it does not count before the register names it, and is made anew."""
+    """Whatever of a file is there, it does not count before the register names it, and is made again."""
     store = MemoryStore(faults=Faults())
     journal = leading(store, tmp_path)
     for sequence in range(1, 13):

@@ -93,7 +93,7 @@ def test_replay_crosses_the_limit_of_one_read(store: Store) -> None:
 
 
 class _WrittenBetween(MemoryStore):
-    """A store on which somebody else appends entry 3 in the instant after each look that found nothing."""
+    """A store on which another program appends entry 3 in the instant after each look that found nothing."""
 
     def read(self, **what: Any) -> Batch:
         batch = super().read(**what)
@@ -150,7 +150,7 @@ def test_an_entry_out_of_turn_is_refused(store: Store) -> None:
         (b"{torn", "entry 2 cannot be read"),
         (b'{"v":1,"kind":"nonsense"}', "entry 2 cannot be read"),
         (wire.encode(CorrelatedSilenceRecorded()), "entry 2 is a CorrelatedSilenceRecorded"),
-        (wire.encode(entry(7)), "entry 2 says it is entry 7"),
+        (wire.encode(entry(7)), "entry 2 has the number 7"),
     ],
 )
 def test_an_entry_that_is_none_is_named(store: Store, payload: bytes, reason: str) -> None:
@@ -163,7 +163,7 @@ def test_an_entry_that_is_none_is_named(store: Store, payload: bytes, reason: st
         next(replay)
 
 
-def test_a_beginning_that_somebody_trimmed_is_a_gap(store: Store) -> None:
+def test_a_beginning_that_was_trimmed_is_a_gap(store: Store) -> None:
     """Replaying from an entry that is in no file and was trimmed says which one is missing."""
     journal = leading(store)
     for sequence in range(1, 5):

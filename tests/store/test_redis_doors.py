@@ -11,7 +11,7 @@ from runner.facts.specs.cluster import ClusterSpec, StoreSpec
 from runner.store.redis.store import RedisStore
 from runner.store.registry import check_durable, exists, open_store
 from tests.store.redis_server import PASSWORD, RedisServer, free_port, write_secret
-from tests.store.rig import payloads
+from tests.store.store_harness import payloads
 
 
 def refusal(spec: StoreSpec, cluster: str = "doors") -> str:
@@ -31,7 +31,7 @@ def own_server(tmp_path: Path) -> Iterator[RedisServer]:
 # ---- passwords
 
 
-def test_a_wrong_password_is_refused_and_told_to_nobody(
+def test_a_wrong_password_is_refused_and_never_shown(
     secured_server: RedisServer, tmp_path: Path
 ) -> None:
     """The setting is named and the password is not, neither in the message nor in anything it is printed with."""
@@ -47,7 +47,7 @@ def test_a_wrong_password_is_refused_and_told_to_nobody(
 
 
 def test_no_password_where_one_is_needed(secured_server: RedisServer) -> None:
-    """Whoever gives none is told where to name one."""
+    """Without one, the error says where to name it."""
     assert "store.password_file" in refusal(secured_server.spec(password_file="", user=""))
 
 
@@ -114,7 +114,7 @@ def test_the_deployed_users_have_all_rights_that_are_needed_and_no_others(
 
 
 def test_a_right_taken_away_is_an_outage_until_it_is_back(own_server: RedisServer) -> None:
-    """In the middle of a run it is for an administrator to repair; nobody is ended for it."""
+    """In the middle of a run it is for an operator to repair; no process ends for it."""
     store = RedisStore(own_server.spec(), "doors")
     admin = own_server.client()
     admin.execute_command(  # type: ignore[no-untyped-call]
@@ -208,7 +208,7 @@ def test_tls_on_one_side_only_is_named(
 
 
 def test_what_is_no_redis_is_named(tmp_path: Path) -> None:
-    """A port where somebody else answers."""
+    """A port where another program answers."""
     import http.server
     import threading
 
@@ -230,7 +230,7 @@ def test_a_redis_cluster_is_refused(tmp_path: Path) -> None:
         assert "runs as 'cluster'" in refusal(server.spec())
 
 
-def test_a_store_that_nobody_started_is_not_made_by_looking(redis_server: RedisServer) -> None:
+def test_a_store_never_started_is_not_made_by_looking(redis_server: RedisServer) -> None:
     """Opened without `create`, the server is left as it is."""
     with pytest.raises(UserError, match="cluster 'unheard-of' was never started"):
         RedisStore(redis_server.spec(), "unheard-of", create=False)
@@ -252,7 +252,7 @@ def test_another_database_is_another_store(redis_server: RedisServer) -> None:
 
 
 def test_a_name_that_cannot_be_resolved_takes_no_longer_than_the_deadline() -> None:
-    """Opening goes through, calls say what is wrong; nobody waits for a resolver."""
+    """Opening goes through, calls say what is wrong; no call waits for a resolver."""
     started = time.monotonic()
     store = RedisStore(StoreSpec(address="no-such-host.invalid:6379"), "doors")
     with pytest.raises(StoreUnavailable, match="no address is known for the name 'no-such-host"):
@@ -300,7 +300,7 @@ def test_a_server_that_would_forget_is_refused(
     store.close()
 
 
-def test_settings_that_nobody_tells_are_not_believed(own_server: RedisServer) -> None:
+def test_settings_that_cannot_be_read_are_not_trusted(own_server: RedisServer) -> None:
     """Unknown is not healthy."""
     own_server.client().execute_command(  # type: ignore[no-untyped-call]
         "ACL", "SETUSER", "stoker", "-config|get"

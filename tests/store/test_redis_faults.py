@@ -21,9 +21,9 @@ from runner.store.redis.store import RedisStore
 from runner.store.redis.thread_connection import evaluate
 from tests.small_disk import small_disk
 from tests.store.redis_server import CALL_SECONDS, RedisServer
-from tests.store.rig import payloads, start_player
+from tests.store.store_harness import payloads, start_player
 
-# nobody here waits that long
+# no test waits that long
 LONG_SECONDS = 60.0
 
 
@@ -56,7 +56,7 @@ def where(server: RedisServer, cluster: str = "fire") -> str:
 
 
 def wait_until_blocked(server: RedisServer) -> None:
-    """Wait until somebody waits at the server."""
+    """Wait until a client blocks at the server."""
     until = time.monotonic() + LONG_SECONDS
     while not any("b" in client["flags"] for client in server.client().client_list()):
         assert time.monotonic() < until
@@ -84,13 +84,13 @@ def test_tokens_never_fall_while_processes_fight_for_a_lease(
 ) -> None:
     """Holders whose lease runs out while they sleep are fenced: the appended tokens never go back."""
     players = [start_player("lead", where(server), "300") for _ in range(4)]
-    said = [player.communicate(timeout=100)[0] for player in players]
+    reply = [player.communicate(timeout=100)[0] for player in players]
     assert [player.returncode for player in players] == [0] * 4
     tokens = [int(token) for token in payloads(store, "tokens")]
     assert len(tokens) >= 300
     assert tokens == sorted(tokens)
     assert len(set(tokens)) > 10
-    assert sum(text.count("fenced") for text in said) > 0
+    assert sum(text.count("fenced") for text in reply) > 0
 
 
 # ---- a server that dies
@@ -126,7 +126,7 @@ def test_nothing_acknowledged_is_lost_when_the_server_is_killed(
 
 
 def test_a_blocked_read_ends_with_the_server(server: RedisServer, store: RedisStore) -> None:
-    """Whoever waits is told at once that the server is gone, and sees what came meanwhile when it is back."""
+    """A blocked reader learns at once that the server is gone, and reads what came meanwhile when it is back."""
     store.append("inbox", b"a")
     failure: list[Exception] = []
 
@@ -160,7 +160,7 @@ def test_a_call_after_a_restart_is_not_lost(server: RedisServer, store: RedisSto
 # ---- a server that stands still
 
 
-def test_a_paused_server_keeps_nobody(
+def test_a_paused_server_blocks_no_caller(
     server: RedisServer, impatient: RedisStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Calls and blocked reads, of threads that are connected and of new ones, end as unavailable; then all is as before."""
@@ -262,7 +262,7 @@ def test_a_server_that_comes_back_empty_is_not_believed(
     assert server.client().keys("*") == []
 
 
-def test_a_handle_told_to_forget_takes_the_store_as_it_is(
+def test_a_handle_accepts_a_rolled_back_store_on_request(
     server: RedisServer, store: RedisStore
 ) -> None:
     """An agent, which other numbers protect, goes on with a server that came back empty."""
@@ -337,7 +337,7 @@ def test_missing_and_changed_entries_are_named(server: RedisServer, store: Redis
 # ---- strangers' words
 
 
-def test_junk_from_a_stranger_is_handed_on_and_pushes_nothing_aside(
+def test_foreign_entries_are_returned_and_push_nothing_aside(
     server: RedisServer, store: RedisStore
 ) -> None:
     """Entries of every shape in a stream: readers get bytes that are no message, and all that was written by the store."""
@@ -371,10 +371,10 @@ def test_junk_from_a_stranger_is_handed_on_and_pushes_nothing_aside(
     assert again == found
 
 
-def test_junk_in_a_register_does_not_keep_it_from_being_put(
+def test_a_foreign_value_in_a_register_does_not_keep_it_from_being_put(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """Whatever a stranger left there, the next put replaces it, and readers see it."""
+    """Whatever a client left there, the next put replaces it, and readers see it."""
     version = store.put("assignment/n1", b"a")
     admin = server.client()
     for shape in ("stream", "text"):
@@ -404,16 +404,16 @@ def test_a_large_payload_is_refused_by_the_server_itself(server: RedisServer) ->
     keys = keys_of("fire")
     head = ("signals", 0, 0, 65536, "", "", "", 1, 1, 1, "crc:00000000")
     address = ("127.0.0.1", server.port)
-    stranger = connected(address, resolver=HostResolver(), tls=None, timeout_seconds=5.0)
-    said = evaluate(
-        stranger, APPEND, (keys.stream("signals"), keys.trims, keys.meta), *head, b"x" * 65537
+    client = connected(address, resolver=HostResolver(), tls=None, timeout_seconds=5.0)
+    reply = evaluate(
+        client, APPEND, (keys.stream("signals"), keys.trims, keys.meta), *head, b"x" * 65537
     )
-    assert said == [b"large", 65537]
+    assert reply == [b"large", 65537]
     with pytest.raises((ErrorReply, ConnectionLost)):
         evaluate(
-            stranger, APPEND, (keys.stream("signals"), keys.trims, keys.meta), *head, b"x" * 10**8
+            client, APPEND, (keys.stream("signals"), keys.trims, keys.meta), *head, b"x" * 10**8
         )
-    stranger.close()
+    client.close()
     assert server.client().exists("stoker:fire:s:signals") == 0
     assert server.client().info("memory")["used_memory_peak"] < 64e6
 
@@ -447,7 +447,7 @@ def test_volatile_writes_leave_no_trace_on_the_disk(server: RedisServer, store: 
 
 
 @pytest.mark.parametrize("rewritten", [False, True])
-def test_what_is_volatile_begins_anew_with_the_server(
+def test_what_is_volatile_restarts_with_the_server(
     server: RedisServer, store: RedisStore, rewritten: bool
 ) -> None:
     """Old heartbeats and Views do not come back, not even by a rewritten file; who waits for new ones gets them all."""
@@ -520,7 +520,7 @@ def test_a_clock_put_forward_costs_a_lease_and_nothing_else(
 def test_a_restarted_server_gives_the_holder_time_to_come_back(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """Nobody takes over because the store was away: a lease lasts one time to live from the restart."""
+    """No holder takes over because the store was away: a lease lasts one time to live from the restart."""
     lease = store.acquire_lease("lead", "a", ttl_seconds=0.3)
     server.kill()
     time.sleep(0.4)
@@ -547,7 +547,7 @@ def test_who_only_looks_at_a_lease_sees_it_run_out_after_a_restart(
 def test_who_only_looks_at_a_lease_sees_it_run_out_after_a_clock_was_put_back(
     server: RedisServer, store: RedisStore
 ) -> None:
-    """Looking again and again does not begin the time to live anew."""
+    """Looking again and again does not restart the time to live."""
     store.acquire_lease("lead", "a", ttl_seconds=0.3)
     set_expiry(server, 3600)
     assert await_end(store, "lead").holder == "a"
@@ -568,7 +568,7 @@ def await_end(store: RedisStore, name: str) -> LeaseHolder:
 # ---- memory, disk, forks
 
 
-def test_a_server_without_memory_says_what_to_do(server: RedisServer, store: RedisStore) -> None:
+def test_a_server_without_memory_names_the_way_out(server: RedisServer, store: RedisStore) -> None:
     """Nothing is evicted; with more memory it goes on."""
     store.append("inbox", b"x")
     server.client().config_set("maxmemory", 1)
@@ -649,11 +649,11 @@ def test_writers_killed_in_the_middle_leave_whole_entries(
     for round_number in range(10):
         with start_player("append", where(server), "journal") as player:
             assert player.stdout is not None
-            said = [player.stdout.readline()]
+            reply = [player.stdout.readline()]
             time.sleep(0.003 * round_number)
             os.kill(player.pid, signal.SIGKILL)
-            said += player.stdout.read().rpartition("\n")[0].splitlines()
-        acknowledged = max(acknowledged, *map(int, said))
+            reply += player.stdout.read().rpartition("\n")[0].splitlines()
+        acknowledged = max(acknowledged, *map(int, reply))
         found = payloads(store, "journal")
         assert found == [b"%d" % number for number in range(1, len(found) + 1)]
         assert acknowledged <= len(found) <= acknowledged + 1

@@ -16,7 +16,7 @@ from runner.store.protocol import (
     Register,
     Store,
 )
-from tests.store.rig import Rig, payloads
+from tests.store.store_harness import StoreHarness, payloads
 
 
 def take(store: Store, holder: str = "a", ttl_seconds: float = 5.0) -> Lease:
@@ -36,9 +36,9 @@ def test_items_are_numbered_from_one_per_stream(store: Store, stream: str) -> No
     assert batch.items == {stream: (Item(2, b"1"), Item(3, b"2"))}
 
 
-def test_another_handle_sees_what_was_appended(rig: Rig) -> None:
+def test_another_handle_sees_what_was_appended(harness: StoreHarness) -> None:
     """What one handle appended, another handle reads and continues."""
-    first, second = rig.open(), rig.open()
+    first, second = harness.open(), harness.open()
     first.append("inbox", b"a")
     assert second.append("inbox", b"b") == 2
     assert payloads(first, "inbox") == [b"a", b"b"]
@@ -69,7 +69,7 @@ def test_append_many_appends_all_in_order(store: Store) -> None:
 
 
 def test_last_is_zero_before_the_first_item(store: Store) -> None:
-    """A stream that nobody wrote to ends at 0 and reads as empty."""
+    """A stream without writes ends at 0 and reads as empty."""
     assert store.last("inbox") == 0
     assert payloads(store, "inbox") == []
 
@@ -126,7 +126,7 @@ def test_a_name_that_cannot_be_printed_is_refused(store: Store, name: str) -> No
             attempt()
 
 
-def test_trimming_forgets_items_and_never_reuses_numbers(store: Store) -> None:
+def test_trimming_drops_items_and_never_reuses_numbers(store: Store) -> None:
     """After a trim the numbers go on, also when the stream was emptied or asked to forget more than it has."""
     store.append_many("inbox", [b"a", b"b", b"c"])
     store.trim("inbox", 2)
@@ -140,7 +140,7 @@ def test_trimming_forgets_items_and_never_reuses_numbers(store: Store) -> None:
 
 
 def test_a_volatile_stream_bounds_itself(store: Store) -> None:
-    """Nobody has to trim heartbeats: at least the newest VOLATILE_KEEP stay, and not many more."""
+    """Heartbeats need no reader to trim them: at least the newest VOLATILE_KEEP stay, and not many more."""
     total = VOLATILE_KEEP + 3 * VOLATILE_SLACK + 17
     for _ in range(total // 100 + 1):
         store.append_many("beats", [b"."] * 100)
@@ -175,7 +175,7 @@ def test_a_read_is_bounded_in_bytes_and_always_advances(store: Store) -> None:
 
 
 def test_a_cursor_past_the_end_means_lost_items(store: Store) -> None:
-    """What a reader says it has read must be there in a durable stream; a volatile one has begun anew."""
+    """What a reader says it has read must be there in a durable stream; a volatile one has restarted."""
     store.append("inbox", b"x")
     store.append("beats", b"x")
     with pytest.raises(StoreCorrupt, match="'inbox' ends at 1, but 2 was seen before"):
@@ -212,9 +212,11 @@ def test_versions_rise_across_a_delete(store: Store, name: str) -> None:
 
 
 @pytest.mark.parametrize("names", [("assignment/n1", "assignment/n2"), ("view", "view.n1")])
-def test_put_many_sets_all_registers_in_one_step(rig: Rig, names: tuple[str, str]) -> None:
+def test_put_many_sets_all_registers_in_one_step(
+    harness: StoreHarness, names: tuple[str, str]
+) -> None:
     """Each gets its value and a version of its own, above all before; the newest is returned, and a reader of any is shown it."""
-    store, other = rig.open(), rig.open()
+    store, other = harness.open(), harness.open()
     before = store.put(names[0], b"old")
     newest = store.put_many({names[0]: b"a", names[1]: b"b"})
     found = [other.get(name) for name in names]
@@ -272,11 +274,11 @@ def test_a_read_returns_only_newer_registers(store: Store) -> None:
 # ---- leases
 
 
-def test_a_lease_has_one_holder_at_a_time(rig: Rig) -> None:
-    """Whoever comes second is told who holds it and for how long."""
-    first, second = rig.open(), rig.open()
+def test_a_lease_has_one_holder_at_a_time(harness: StoreHarness) -> None:
+    """The second caller learns who holds it and for how long."""
+    first, second = harness.open(), harness.open()
     lease = take(first, "a", ttl_seconds=5.0)
-    rig.clock.seconds += 2.0
+    harness.clock.seconds += 2.0
     with pytest.raises(LeaseHeld, match=r"'lead' is held by 'a' for another 3\.0 s") as held:
         take(second, "b")
     assert (held.value.holder, held.value.expires_in_seconds) == ("a", 3.0)
@@ -286,11 +288,11 @@ def test_a_lease_has_one_holder_at_a_time(rig: Rig) -> None:
     assert second.acquire_lease("other", "b", ttl_seconds=5.0).token == 1
 
 
-def test_a_lease_that_ran_out_can_be_taken_and_fences_its_old_holder(rig: Rig) -> None:
+def test_a_lease_that_ran_out_can_be_taken_and_fences_its_old_holder(harness: StoreHarness) -> None:
     """Taking over raises the token; the old holder can neither write nor renew, the new one can."""
-    first, second = rig.open(), rig.open()
+    first, second = harness.open(), harness.open()
     old = take(first, "a", ttl_seconds=5.0)
-    rig.clock.seconds += 5.0
+    harness.clock.seconds += 5.0
     holder = second.lease_holder("lead")
     assert holder is not None
     assert holder.expires_in_seconds == 0.0
@@ -335,16 +337,16 @@ def test_a_lease_never_acquired_fences(store: Store) -> None:
         store.append("inbox", b"x", fence=made_up)
 
 
-def test_renewing_holds_a_lease_for_its_full_time_again(rig: Rig) -> None:
-    """A renewal counts from now, and comes in time as long as nobody else has taken the lease."""
-    store = rig.open()
+def test_renewing_holds_a_lease_for_its_full_time_again(harness: StoreHarness) -> None:
+    """A renewal counts from now, and comes in time as long as no other holder has the lease."""
+    store = harness.open()
     lease = take(store, "a", ttl_seconds=5.0)
-    rig.clock.seconds += 4.0
+    harness.clock.seconds += 4.0
     store.renew(lease)
-    rig.clock.seconds += 4.0
+    harness.clock.seconds += 4.0
     with pytest.raises(LeaseHeld):
         take(store, "b")
-    rig.clock.seconds += 60.0
+    harness.clock.seconds += 60.0
     store.renew(lease)
     with pytest.raises(LeaseHeld):
         take(store, "b")
@@ -374,7 +376,7 @@ def test_a_released_lease_is_free_at_once(store: Store) -> None:
 
 
 def test_breaking_a_lease_names_the_dead_holder(store: Store) -> None:
-    """Only the holder named loses it: breaking the lease of somebody long replaced does nothing."""
+    """Only the holder named loses it: breaking the lease of a replaced holder does nothing."""
     assert not store.break_lease("lead", "a")
     take(store, "a")
     assert not store.break_lease("lead", "b")
@@ -387,9 +389,9 @@ def test_breaking_a_lease_names_the_dead_holder(store: Store) -> None:
 # ---- the handle
 
 
-def test_a_closed_handle_refuses_and_others_go_on(rig: Rig) -> None:
+def test_a_closed_handle_refuses_and_others_go_on(harness: StoreHarness) -> None:
     """After close every call says so; other handles on the same store are not concerned."""
-    first, second = rig.open(), rig.open()
+    first, second = harness.open(), harness.open()
     first.append("inbox", b"a")
     first.close()
     first.close()

@@ -206,7 +206,7 @@ def test_the_command_prints_a_line_per_check_and_ends_with_the_worst(
         assert "Traceback" not in ended.stderr
 
 
-def test_a_supervisor_leads_by_a_store_that_would_forget_if_told_to(
+def test_a_supervisor_leads_by_a_volatile_store_on_request(
     server: RedisServer, tmp_path: Path
 ) -> None:
     """With `--volatile-store` it starts, and leads until it is stopped."""

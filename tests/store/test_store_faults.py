@@ -7,7 +7,7 @@ import pytest
 from runner.errors import StoreUnavailable
 from runner.store.memory.faults import Crash, Faults, StoreFault, single_faults
 from runner.store.memory.store import MemoryStore
-from tests.store.rig import payloads
+from tests.store.store_harness import payloads
 
 
 def test_operations_that_change_something_are_counted() -> None:
@@ -46,7 +46,7 @@ def test_operations_that_change_something_are_counted() -> None:
         (StoreFault.CRASH_AFTER, Crash, True),
     ],
 )
-def test_each_fault_does_what_it_says(
+def test_each_fault_does_what_it_promises(
     fault: StoreFault, error: type[BaseException], is_done: bool
 ) -> None:
     """The second operation fails, done or not; the contents as another handle sees them tell."""

@@ -22,7 +22,7 @@ from runner.store.protocol import Item, Lease, LeaseHeld, Store, is_volatile_reg
 from runner.store.redis.store import RedisStore
 from runner.store.sqlite.store import SqliteStore
 from tests.store.redis_server import CALL_SECONDS, RedisServer
-from tests.store.rig import SteppedClock
+from tests.store.store_harness import SteppedClock
 
 ALL_STREAMS = ("inbox", "journal", "beats.n1", "beats")
 STREAMS = st.sampled_from(ALL_STREAMS)
@@ -95,7 +95,7 @@ class StoreMachine(RuleBasedStateMachine):
         offset=st.integers(-3, 3),
     )
     def append_many_at(self, stream: str, payloads: list[bytes], offset: int) -> None:
-        """Append several at a number around the next one: all of them anew, or all of them there."""
+        """Append several at a number around the next one: all of them new, or all of them there."""
         at = max(self.ends.get(stream, 0) + offset, 1)
         end = at + len(payloads) - 1
         there = {item.number: item.payload for item in self.items.get(stream, [])}

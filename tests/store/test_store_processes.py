@@ -13,7 +13,7 @@ import pytest
 
 import runner.store.sqlite.store
 from runner.store.sqlite.store import SqliteStore
-from tests.store.rig import payloads, start_player
+from tests.store.store_harness import payloads, start_player
 
 
 def lines(text: str | None) -> list[str]:
@@ -42,11 +42,11 @@ def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None:
     for round_number in range(15):
         with start_player("append", tmp_path, "journal") as player:
             assert player.stdout is not None
-            said = [player.stdout.readline()]
+            reply = [player.stdout.readline()]
             time.sleep(0.003 * round_number)
             player.kill()
-            said += lines(player.stdout.read())
-        acknowledged = max(acknowledged, *map(int, said))
+            reply += lines(player.stdout.read())
+        acknowledged = max(acknowledged, *map(int, reply))
         store = SqliteStore(tmp_path)
         found = payloads(store, "journal")
         store.close()
@@ -59,7 +59,7 @@ def test_every_acknowledged_append_survives_kill_9(tmp_path: Path) -> None:
 def test_tokens_never_fall_while_processes_fight_for_a_lease(tmp_path: Path) -> None:
     """Holders whose lease runs out while they sleep are fenced: the appended tokens never go back."""
     players = [start_player("lead", tmp_path, "300") for _ in range(4)]
-    said = [player.communicate(timeout=100)[0] for player in players]
+    reply = [player.communicate(timeout=100)[0] for player in players]
     assert [player.returncode for player in players] == [0] * 4
     store = SqliteStore(tmp_path)
     tokens = [int(token) for token in payloads(store, "tokens")]
@@ -67,7 +67,7 @@ def test_tokens_never_fall_while_processes_fight_for_a_lease(tmp_path: Path) -> 
     assert len(tokens) >= 300
     assert tokens == sorted(tokens)
     assert len(set(tokens)) > 10
-    assert sum(text.count("fenced") for text in said) > 0
+    assert sum(text.count("fenced") for text in reply) > 0
 
 
 def listeners(folder: Path) -> list[tuple[str, str]]:

@@ -20,7 +20,7 @@ from runner.errors import PermanentError, StokerError, StoreCorrupt, StoreUnavai
 from runner.store.protocol import LeaseHeld
 from runner.store.sqlite.store import SqliteStore
 from tests.small_disk import small_disk
-from tests.store.rig import SteppedClock, payloads
+from tests.store.store_harness import SteppedClock, payloads
 
 
 def filled(folder: Path, num_items: int = 50) -> None:
@@ -53,7 +53,7 @@ def use(folder: Path) -> None:
 
 
 def test_a_locked_store_is_unavailable_after_the_deadline(tmp_path: Path) -> None:
-    """Somebody else's lock is waited for as long as the deadline allows; reading goes on, and nothing is lost."""
+    """Another process's lock is waited for as long as the deadline allows; reading goes on, and nothing is lost."""
     store = SqliteStore(tmp_path, deadline_seconds=0.05)
     store.append("inbox", b"a")
     with closing(sqlite3.connect(tmp_path / "store.db", isolation_level=None)) as other:
@@ -88,7 +88,7 @@ def test_busy_writers_do_not_starve_each_other(tmp_path: Path) -> None:
     assert failures == []
 
 
-def test_a_write_is_acknowledged_even_if_nobody_can_be_rung(tmp_path: Path) -> None:
+def test_a_write_is_acknowledged_even_if_no_reader_can_be_notified(tmp_path: Path) -> None:
     """Bells are a courtesy: what is committed is reported as committed though the list of listeners is locked."""
     store = SqliteStore(tmp_path, deadline_seconds=0.05)
     (volatile,) = tmp_path.glob("volatile-*.db")
@@ -115,7 +115,7 @@ def test_many_may_open_a_new_store_at_once(tmp_path: Path) -> None:
         handle.close()
 
 
-def test_whoever_only_looks_makes_no_store(tmp_path: Path) -> None:
+def test_a_reader_makes_no_store(tmp_path: Path) -> None:
     """Opened without `create`, a folder without a store stays as it is and is named."""
     with pytest.raises(PermanentError, match=r"there is no store in .*nowhere"):
         SqliteStore(tmp_path / "nowhere", create=False)
@@ -141,7 +141,7 @@ def test_a_folder_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "file" / "store")
 
 
-def test_a_file_of_somebody_else_is_refused(tmp_path: Path) -> None:
+def test_a_foreign_file_is_refused(tmp_path: Path) -> None:
     """Neither a text nor another program's database is written to."""
     (tmp_path / "store.db").write_text("this is no database, but a text of some length" * 100)
     with pytest.raises(StoreCorrupt, match="not a store of Stoker"):

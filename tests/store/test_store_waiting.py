@@ -10,9 +10,9 @@ import pytest
 import runner.store.redis.store
 import runner.store.sqlite.store
 from runner.store.protocol import Batch, Store
-from tests.store.rig import Rig
+from tests.store.store_harness import StoreHarness
 
-# nobody here waits that long: a wake-up that is lost fails the test by its time-out
+# no test waits that long: a wake-up that is lost fails the test by its time-out
 LONG_SECONDS = 60.0
 
 
@@ -43,9 +43,11 @@ def reading(store: Store, timeout_seconds: float = LONG_SECONDS) -> Callable[[],
 
 
 @pytest.mark.parametrize("name", ["inbox", "beats", "assignment", "view"])
-def test_a_blocked_read_returns_what_another_handle_writes(rig: Rig, name: str) -> None:
+def test_a_blocked_read_returns_what_another_handle_writes(
+    harness: StoreHarness, name: str
+) -> None:
     """Durable or volatile, stream or register: the write itself wakes the reader."""
-    reader, writer = rig.open(), rig.open()
+    reader, writer = harness.open(), harness.open()
     result, thread = blocked(reading(reader))
     if name in ("inbox", "beats"):
         writer.append(name, b"news")
@@ -58,9 +60,9 @@ def test_a_blocked_read_returns_what_another_handle_writes(rig: Rig, name: str) 
     assert set(found.items) | set(found.registers) == {name}
 
 
-def test_a_read_times_out_empty(rig: Rig) -> None:
+def test_a_read_times_out_empty(harness: StoreHarness) -> None:
     """Nothing new within the time means an empty batch, and other names do not count as news."""
-    reader, writer = rig.open(), rig.open()
+    reader, writer = harness.open(), harness.open()
     result, thread = blocked(reading(reader, 0.5))
     writer.append("outbox", b"x")
     writer.put("other", b"x")
@@ -75,19 +77,19 @@ def test_what_is_there_already_is_returned_at_once(store: Store) -> None:
     assert not store.read(streams={"inbox": 1}, registers={}, timeout_seconds=0)
 
 
-def test_one_write_wakes_all_who_wait_for_it(rig: Rig) -> None:
+def test_one_write_wakes_all_who_wait_for_it(harness: StoreHarness) -> None:
     """Readers do not take each other's news, in one handle or in several."""
-    handle, writer = rig.open(), rig.open()
-    readers = [blocked(reading(store)) for store in (handle, handle, rig.open())]
+    handle, writer = harness.open(), harness.open()
+    readers = [blocked(reading(store)) for store in (handle, handle, harness.open())]
     writer.append("inbox", b"x")
     for result, thread in readers:
         thread.join(LONG_SECONDS)
         assert result.result(0).items["inbox"][0].payload == b"x"
 
 
-def test_wake_ends_the_blocked_reads_of_its_handle_only(rig: Rig) -> None:
+def test_wake_ends_the_blocked_reads_of_its_handle_only(harness: StoreHarness) -> None:
     """`wake` is how a blocked thread is told to look around; it comes back with nothing."""
-    first, second = rig.open(), rig.open()
+    first, second = harness.open(), harness.open()
     mine, my_thread = blocked(reading(first))
     other, other_thread = blocked(reading(second))
     first.wake()
@@ -115,13 +117,13 @@ def test_close_ends_a_blocked_read(store: Store) -> None:
     assert result.result(0) == Batch()
 
 
-def test_no_write_slips_between_looking_and_waiting(rig: Rig) -> None:
+def test_no_write_slips_between_looking_and_waiting(harness: StoreHarness) -> None:
     """Writers and a reader that go on without pause: the reader gets every item, in order, without one time-out."""
     num_writers, num_items = 3, 150
-    reader = rig.open()
+    reader = harness.open()
 
     def write(writer: int) -> None:
-        store = rig.open()
+        store = harness.open()
         for number in range(num_items):
             store.append(f"s{writer}", b"%d" % number)
 

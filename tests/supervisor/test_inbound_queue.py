@@ -14,7 +14,7 @@ from runner.supervisor.inbound_queue import (
     InboundQueue,
     Message,
 )
-from tests.store.rig import SteppedClock
+from tests.store.store_harness import SteppedClock
 
 CURSORS = {"signals": 3, "requests": 4, BEATS: 5}
 WORDS = {"signals": 3, "requests": 4}

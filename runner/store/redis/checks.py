@@ -91,13 +91,13 @@ def _rights(handle: ServerHandle) -> Finding:
     user = who.decode()
     missing = []
     for words in _needed(handle.cluster):
-        said = handle.command("ACL", "DRYRUN", user, *words)
-        if isinstance(said, ErrorReply):
+        summary = handle.command("ACL", "DRYRUN", user, *words)
+        if isinstance(summary, ErrorReply):
             return (
                 UNKNOWN,
                 f"the server does not say what {user!r} may do; allow `+acl|dryrun`, as in deploy/users.acl",
             )
-        if said != b"OK":
+        if summary != b"OK":
             missing.append(" ".join(words[:2] if words[0] in ("CONFIG", "XINFO") else words[:1]))
     if missing:
         return (
@@ -145,14 +145,14 @@ def _limits(handle: ServerHandle) -> Finding:
         size = int(found[BULK]) >> 20
         return (
             FAIL,
-            f"{BULK} is {size} MB: anybody may fill its memory; set it to 32mb in redis.conf",
+            f"{BULK} is {size} MB: one client may fill its memory; set it to 32mb in redis.conf",
         )
     if found.get("timeout", "0") != "0":
         return (
             FAIL,
-            f"timeout is {found['timeout']}: agents that wait are cut off; set `timeout 0` in redis.conf",
+            f"timeout is {found['timeout']}: it disconnects waiting agents; set `timeout 0` in redis.conf",
         )
-    return PASS, f"payloads up to {int(found[BULK]) >> 20} MB, nobody cut off for waiting"
+    return PASS, f"payloads up to {int(found[BULK]) >> 20} MB, no time-out for blocked clients"
 
 
 def _disk(handle: ServerHandle) -> Finding:
@@ -168,12 +168,12 @@ def _disk(handle: ServerHandle) -> Finding:
     ]
     size = int(found.get("aof_current_size", 0)) / 1e6
     base = int(found.get("aof_base_size", 0)) / 1e6
-    said = f"append-only file {size:.1f} MB, {base:.1f} MB when last rewritten"
+    summary = f"append-only file {size:.1f} MB, {base:.1f} MB when last rewritten"
     rewrite = int(found.get("aof_last_rewrite_time_sec", -1))
-    said += f" (which took {rewrite} s)" if rewrite >= 0 else " (never since it started)"
+    summary += f" (which took {rewrite} s)" if rewrite >= 0 else " (never since it started)"
     if wrong:
-        return FAIL, f"{said}; {', '.join(wrong)} failed: see its log, make room on its disk"
-    return PASS, said
+        return FAIL, f"{summary}; {', '.join(wrong)} failed: see its log, make room on its disk"
+    return PASS, summary
 
 
 def _memory(handle: ServerHandle) -> Finding:
@@ -183,13 +183,13 @@ def _memory(handle: ServerHandle) -> Finding:
     used, limit = int(found["used_memory"]), int(found.get("maxmemory", 0))
     bound = limit or int(found.get("total_system_memory", 0))
     of_what = "maxmemory" if limit else "its machine's memory"
-    said = f"{used / 1e6:.0f} MB used, {100 * used / max(bound, 1):.1f} % of {of_what}"
+    summary = f"{used / 1e6:.0f} MB used, {100 * used / max(bound, 1):.1f} % of {of_what}"
     if bound and used > MOST_MEMORY_SHARE * bound:
         return (
             FAIL,
-            f"{said}; writes are refused when it is full: give it more, or see what else it keeps",
+            f"{summary}; writes are refused when it is full: give it more, or see what else it keeps",
         )
-    return PASS, said
+    return PASS, summary
 
 
 def _clients(handle: ServerHandle) -> Finding:
@@ -212,10 +212,10 @@ def _clock(handle: ServerHandle) -> Finding:
     if isinstance(reply, ErrorReply):
         return UNKNOWN, "the server does not tell the time; allow `+time`"
     offset = int(reply[0]) + int(reply[1]) / 1e6 - (before + after) / 2
-    said = f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} ours"
+    summary = f"the server's is {abs(offset):.3f} s {'ahead of' if offset > 0 else 'behind'} ours"
     if abs(offset) > MOST_OFFSET_SECONDS:
-        return FAIL, f"{said}; let both follow NTP"
-    return PASS, said
+        return FAIL, f"{summary}; let both follow NTP"
+    return PASS, summary
 
 
 def _is_loopback(handle: ServerHandle) -> bool:

@@ -39,9 +39,9 @@ local function now(given)
 end
 """
 
-# What is left of a lease's time, in us; `row`: its expires, ttl and life. A server that was started anew gives the holder one time
-# to live to come back; a clock that was put back does not make a lease last longer than it ever could. Either is written down when
-# it is first seen, by whoever looks: else each look would begin the time anew, and one who only looks would wait for ever.
+# The lease's time left, in us; `row`: its expires, ttl and life. A restarted server grants the holder one time to live to come
+# back; a clock set back prolongs a lease by no more than that. The first call that sees either records it, so that later
+# calls do not start the time again.
 _LEFT = """
 local function left_of(lease, expires, ttl, began, life, time)
   local left = tonumber(expires) - time
@@ -171,7 +171,7 @@ local function size_of(entry)
   return bytes
 end
 
--- A few at a time, as many as their sizes so far allow: nobody knows how large the next ones are.
+-- A few at a time, as many as their sizes so far allow: the sizes of the next ones are unknown.
 local function entries_after(stream, number)
   local found, from, largest = {}, string.format('(%.0f-18446744073709551615', number), 0
   while #found < limit do
@@ -216,7 +216,7 @@ return {'done', versions, streams, registers}
 )
 
 # KEYS: meta, names, lease, then the registers. ARGV: seen, base of versions, '1' if volatile, holder, token, limit, expiry in ms;
-# then name, field and payload of each register. A register is made anew each time, whatever stood there.
+# then name, field and payload of each register. A register's key is replaced each time, whatever it held.
 PUT = _script(
     """
 local lost = fenced(KEYS[3], ARGV[4], ARGV[5])

@@ -46,7 +46,7 @@ def test_the_users_of_the_cluster_may_do_what_the_scripts_do() -> None:
         assert re.search(rf" \+{name.lower()}[ |]", rights), name
 
 
-def test_secrets_stand_in_no_unit_and_on_no_command_line() -> None:
+def test_secrets_are_in_no_unit_and_on_no_command_line() -> None:
     """What is deployed names files, never a password."""
     for path in sorted((ROOT / "deploy").iterdir()):
         assert not re.search(r"--pass|-a \S+|requirepass", path.read_text()), path

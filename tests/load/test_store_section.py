@@ -24,7 +24,7 @@ def loaded(folder: Path, section: str) -> StoreSpec:
 
 
 def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
-    """All that can be said of a server is taken, with absolute paths."""
+    """All that can be reply of a server is taken, with absolute paths."""
     spec = loaded(
         tmp_path,
         "{address: 'redis.example:6379', database: 3, user: stoker, password_file: secret, tls: true, ca_file: ca, "

@@ -43,13 +43,13 @@ def test_a_mark_is_one_sector_that_is_overwritten(tmp_path: Path) -> None:
     assert path.stat().st_size == 512
     inode = path.stat().st_ino
     for sequence in range(1, 1001):
-        mark.keep(HighWaterMark(sequence=sequence, sha256="f" * 64, next_epoch=10**12))
+        mark.persist(HighWaterMark(sequence=sequence, sha256="f" * 64, next_epoch=10**12))
     assert (path.stat().st_size, path.stat().st_ino) == (512, inode)
     assert read_high_water(path).sequence == 1000
     assert HighWaterFile(path).newest == read_high_water(path)
 
 
-def test_a_mark_that_is_none_is_refused_and_one_never_written_says_nothing(tmp_path: Path) -> None:
+def test_a_mark_that_is_none_is_refused_and_one_never_written_is_empty(tmp_path: Path) -> None:
     """A machine that died between making the file and writing it knows nothing; anything else is not passed over."""
     (tmp_path / "mark").write_bytes(b"")
     assert read_high_water(tmp_path / "mark") == HighWaterMark()
@@ -82,7 +82,7 @@ def test_a_journal_that_ends_before_the_mark_is_refused(tmp_path: Path) -> None:
         beginning(shorter, tmp_path / "mark")
 
 
-def test_a_journal_that_was_written_on_after_it_forgot_is_refused(tmp_path: Path) -> None:
+def test_a_journal_written_on_after_a_rollback_is_refused(tmp_path: Path) -> None:
     """It may be longer than the mark by now: the entry at the mark's number is another one."""
     written(MemoryStore(), tmp_path / "mark", 5)
     other = MemoryStore()
@@ -107,12 +107,12 @@ def test_a_mark_whose_entry_is_in_a_file_is_compared_there(tmp_path: Path) -> No
         reader = Journal(store, archive=Archive(where, "c"), mark=HighWaterFile(tmp_path / "mark"))
         reader.check_high_water()
     mark = HighWaterFile(tmp_path / "mark")
-    mark.keep(HighWaterMark(sequence=4, sha256="0" * 64))
+    mark.persist(HighWaterMark(sequence=4, sha256="0" * 64))
     with pytest.raises(StoreRolledBack, match="entry 4 is another one"):
         Journal(store, archive=archive, mark=mark).check_high_water()
 
 
-def test_a_mark_whose_entry_is_in_a_file_of_another_machine_keeps_nobody_from_leading(
+def test_a_mark_whose_entry_is_in_a_file_of_another_machine_does_not_keep_a_supervisor_from_leading(
     tmp_path: Path,
 ) -> None:
     """Two machines with a folder each: what the other one moved out of the store is no sign of a store that forgot."""
@@ -141,7 +141,7 @@ def test_what_was_not_acknowledged_is_not_marked(tmp_path: Path) -> None:
     assert read_high_water(tmp_path / "mark").sequence == 3
 
 
-def test_an_append_to_a_store_that_forgot_says_so(tmp_path: Path) -> None:
+def test_an_append_to_a_store_rolled_back_is_refused(tmp_path: Path) -> None:
     """To the supervisor that still lives, a store that lost its tail has no place for the next entry."""
     store = MemoryStore()
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
@@ -149,7 +149,7 @@ def test_an_append_to_a_store_that_forgot_says_so(tmp_path: Path) -> None:
         Journal(store, lease).append(entry(4))
 
 
-def test_a_lease_whose_token_fell_says_that_the_store_forgot(tmp_path: Path) -> None:
+def test_a_lease_whose_token_fell_means_a_rollback(tmp_path: Path) -> None:
     """A token never falls: one that is lower than ours belongs to a store that was not there when we got it."""
     store, older = MemoryStore(), MemoryStore()
     for _ in range(3):

@@ -21,7 +21,7 @@ class SteppedClock:
 
 
 @dataclass
-class Rig:
+class StoreHarness:
     """One store: `open` makes a further handle on it, as another process would have."""
 
     open: Callable[[], Store]

@@ -282,7 +282,7 @@ def test_a_bad_cluster_is_refused_in_one_message(
     assert all(part in message for part in parts), message
 
 
-def test_all_problems_are_told_at_once(tmp_path: Path) -> None:
+def test_all_problems_are_reported_at_once(tmp_path: Path) -> None:
     """One message lists every problem, in the order of the file, so that one repair is enough."""
     message = run_problem(
         tmp_path, "nmae: a\nnodes: 0\nranks_per_node: many\nmode: x\nstart_seconds: -3\nname: B\n"
@@ -326,7 +326,7 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, name: str) -> Non
 
 def test_a_folder_that_cannot_be_written_is_refused() -> None:
     """Checkpoints that could never be written are refused before anything starts."""
-    # Root may write everywhere, so a child that is nobody loads the file, from a folder that nobody may enter.
+    # Root may write everywhere, so a child without root loads the file, from a folder that it may not enter.
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         closed = Path(folder, "closed")
@@ -499,7 +499,7 @@ def test_a_folder_without_runbooks_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(PAGES))
 def test_the_documented_fields_are_those_of_the_code(name: str) -> None:
-    """The committed page is what the specs print; `make docs` writes it anew."""
+    """The committed page is what the specs print; `make docs` rewrites it."""
     assert (DOCS / name).read_text(encoding="utf-8") == PAGES[name]()
 
 
