@@ -68,9 +68,7 @@ def test_the_wheel_holds_pages_and_recipes(wheel: Path) -> None:
 def test_an_installed_wheel_finds_its_runbooks(wheel: Path, tmp_path: Path) -> None:
     """Installed, far from its sources, Stoker loads the same ladders as in the tree."""
     zipfile.ZipFile(wheel).extractall(tmp_path / "site")
-    show = (
-        "import runner.load, sys; print(sorted(runner.load.load_runbooks()), runner.load.__file__)"
-    )
+    show = "import runner.load.runbooks as m, runner; print(sorted(m.load_runbooks()), runner.load.__file__)"
     shown = subprocess.run(
         [sys.executable, "-P", "-c", show],
         check=True,

@@ -281,7 +281,7 @@ class Journal:
             )
         if self._archive is None:
             raise StoreUnavailable(
-                f"journal entry {first} is in file {segment.name} of the journal's folder, which this machine cannot see"
+                f"journal entry {first} is in file {segment.name} of the journal's folder, which cannot be seen from here"
             )
         payloads = self._archive.read(segment)
         for number in range(first, segment.last + 1):

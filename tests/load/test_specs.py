@@ -25,7 +25,7 @@ from runner.load.runbooks import load_runbooks
 from runner.load.specs import load_cluster, load_run
 from tests.plans import launch_plan
 
-DOCS = Path(__file__).parent.parent / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def write(folder: Path, text: str, name: str = "run.yaml") -> Path:

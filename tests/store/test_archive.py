@@ -198,7 +198,7 @@ def test_where_the_folder_is_not_seen_only_the_past_is_missing(tmp_path: Path) -
         assert begin == 26
         assert numbers(journal, begin) == list(range(26, 33))
         assert journal.latest_snapshot().through == 30
-        with pytest.raises(StoreUnavailable, match="this machine cannot see"):
+        with pytest.raises(StoreUnavailable, match="cannot be seen from here"):
             numbers(journal)
         assert journal.since(0.0) == 26
 

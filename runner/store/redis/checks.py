@@ -116,7 +116,7 @@ def _needed(cluster: str) -> Iterator[tuple[str, ...]]:
     """Yield a sample of every command that a store, its scripts included, sends."""
     keys = keys_of(cluster)
     key = keys.stream("doctor")
-    for words in (
+    for command in (
         "EVALSHA {sha} 1 {key}", "EVAL x 1 {key}", "EVALSHA_RO {sha} 1 {key}", "EVAL_RO x 1 {key}",
         "XREAD COUNT 1 BLOCK 1 STREAMS {key} 0-0", "XADD {key} 1-0 f v", "XRANGE {key} - +",
         "XREVRANGE {key} + -", "XTRIM {key} MINID 1-0", "XINFO STREAM {key}", "EXISTS {key}",
@@ -124,7 +124,7 @@ def _needed(cluster: str) -> Iterator[tuple[str, ...]]:
         "HSETNX {key} f v", "HINCRBY {key} f 1", "HDEL {key} f", "ZADD {key} 0 m", "ZREM {key} m",
         "ZRANGEBYLEX {key} - +", "TIME", "INFO", "PING", "CONFIG GET appendonly",
     ):  # fmt: skip
-        yield tuple(words.format(sha=APPEND.sha, key=key).split())
+        yield tuple(command.format(sha=APPEND.sha, key=key).split())
 
 
 def _durable(handle: ServerHandle) -> Finding:
