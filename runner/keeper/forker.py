@@ -36,13 +36,8 @@ class Forker:
         self._job: ForkJob | None = None
 
     @property
-    def is_busy(self) -> bool:
-        """Whether ranks wait to be forked."""
-        return self._job is not None
-
-    @property
     def deadline(self) -> float | None:
-        """Monotonic seconds until which the job must be done; None without one."""
+        """Monotonic seconds until which the current job must be done; None without a job."""
         return self._job.deadline if self._job is not None else None
 
     @property

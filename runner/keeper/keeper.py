@@ -189,7 +189,7 @@ class Keeper:
         self._forker.preload(request["request"])
 
     def _on_spawn(self, request: Message) -> None:
-        if self._ranks or self._kill_sequence is not None or self._forker.is_busy:
+        if self._ranks or self._kill_sequence is not None or self._forker.deadline is not None:
             attempt = self._gang.get("attempt")
             reason = f"the keeper still holds ranks of attempt {attempt}; end them first"
             self._emit({"kind": "failed", "reason": reason})
@@ -291,7 +291,6 @@ class Keeper:
     def _on_exit(self, rank: Rank, exit_code: int) -> None:
         rank.exit_code = exit_code
         self._selector.unregister(rank.pidfd)
-        rank.close_pidfd()
         if self._ranks.get(rank.number) is rank:
             self._emit({"kind": "exited", "epoch": self._gang["epoch"], **rank.as_message()})
         else:

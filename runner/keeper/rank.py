@@ -86,16 +86,10 @@ class Rank:
                 pass
         send_signal([self.pid], signal.SIGKILL)
 
-    def close_pidfd(self) -> None:
-        """Close the descriptor of its process."""
-        if self.pidfd >= 0:
-            os.close(self.pidfd)
-            self.pidfd = -1
-
     def close(self) -> None:
         """Close the channel and the descriptor of its process."""
         self.channel.close()
-        self.close_pidfd()
+        os.close(self.pidfd)
 
 
 def _size(path: str) -> int:

@@ -109,7 +109,9 @@ def test_an_older_epoch_is_ignored(node: Node) -> None:
     node.start_agent()
     pids = node.launch(node.plan(SILENT), epoch=7)
     node.assign(None, epoch=6)
-    wait_until(lambda: "ignored an assignment of epoch 6" in node.log(), "the agent to say so")
+    wait_until(
+        lambda: "ignored an assignment of the older epoch 6" in node.log(), "the agent to say so"
+    )
     node.kill_agent()
     node.start_agent()
     wait_until(lambda: node.log().count("ignored an assignment") == 2, "the second life too")
