@@ -11,9 +11,9 @@ from typing import Literal, get_args
 
 from runner.decide.decision import Decision
 from runner.decide.nodes.hardware import is_refused
-from runner.decide.nodes.predicates import free_state, run_served
+from runner.decide.nodes.predicates import free_state, is_suspect, run_served
 from runner.decide.placement.launch_plans import is_usable
-from runner.decide.state.cluster_state import OUT, Hardware, Node, PendingDrain, RequestStatus, Run
+from runner.decide.state.cluster_state import OUT, Hardware, Node, PendingDrain, Run
 from runner.facts.actions import StartAgent, StopAgent
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
@@ -252,9 +252,8 @@ def settle(decision: Decision, node: Node) -> None:
 def _is_given_up(decision: Decision, node: Node, run: Run) -> bool:
     """Whether an operator gave up a node of a correlated silence: only that lets its ending gang end."""
     by_person = node.leaving is not None and node.leaving.request is not None
-    is_silent = node.state == "suspect" and not node.held
     ending = run.attempt is not None and run.attempt.state == "stopping"
-    return by_person and is_silent and ending and node.node in decision.state.silent_en_masse
+    return by_person and is_suspect(node) and ending and node.node in decision.state.silent_en_masse
 
 
 def _complete(
@@ -315,10 +314,7 @@ def _answer(
 
 def _answer_all(decision: Decision, node: Node, state: r.RequestStateName, message: str) -> None:
     """Answer all open requests to take this node out of service."""
+    ways_out = ("swap_node", "drain_node", "quarantine_node", "retire_node")
     for status in decision.state.requests.values():
-        if status.state == "open" and status.node == node.node and _is_way_out(status):
+        if status.state == "open" and status.node == node.node and status.request in ways_out:
             decision.answer(status, state, message)
-
-
-def _is_way_out(status: RequestStatus) -> bool:
-    return status.request in ("swap_node", "drain_node", "quarantine_node", "retire_node")

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import end_attempt, respond
-from runner.decide.nodes.predicates import is_up, live_attempt
+from runner.decide.nodes.predicates import is_suspect, is_up, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, State
 from runner.facts.faults import DomainSilence
 from runner.facts.messages import records as r
@@ -119,8 +119,7 @@ def recovery_deadlines(state: State) -> list[float]:
 
 def _is_away(node: Node, domain: str) -> bool:
     """Whether a node is still missing from its silent domain: given up with it, or still suspected."""
-    is_suspect = node.state == "suspect" and not node.held
-    return is_suspect or (node.state == "lost" and node.domain_down == domain)
+    return is_suspect(node) or (node.state == "lost" and node.domain_down == domain)
 
 
 def _close(decision: Decision, domain: str, *, reason: str) -> None:

@@ -10,8 +10,8 @@ from runner.decide.decision import Decision
 from runner.decide.incidents import non_fatal
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import admission_checks, drain, spares
-from runner.decide.nodes.predicates import has_left
-from runner.decide.nodes.probes import incident_about, is_in_doubt, next_probe_at, probe
+from runner.decide.nodes.predicates import has_left, is_suspect
+from runner.decide.nodes.probes import incident_about, next_probe_at, probe
 from runner.decide.state.cluster_state import GONE, Node, State
 from runner.facts.actions import Action, ActionResult, StartAgent, StopAgent
 from runner.facts.messages import records as r
@@ -49,7 +49,7 @@ def settle(decision: Decision) -> None:
                 room -= admission_checks.settle(decision, node)
         elif node.state == "absent" and not state.closing:
             _start(decision, node)
-        if is_in_doubt(node) and decision.now >= next_probe_at(node, cluster):
+        if is_suspect(node) and decision.now >= next_probe_at(node, cluster):
             probe(decision, node, reason="still suspect")
     if not decision.records:
         spares.settle(decision)

@@ -22,6 +22,11 @@ def is_up(node: Node) -> bool:
     return not node.ended and (node.state in ("spare", "active", "checking") or node.held)
 
 
+def is_suspect(node: Node) -> bool:
+    """Whether a node is suspected of silence, so that probes are due. One that only lacks its devices sends heartbeats."""
+    return node.state == "suspect" and not node.held
+
+
 def has_left(node: Node) -> bool:
     """Whether neither agent nor ranks run on the node any more; it may be out of service as well."""
     return node.state == "left" or (node.state in OUT and node.ended)

@@ -8,7 +8,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.attribution import report_failure, respond_or_stop
 from runner.decide.incidents.ladder import respond
 from runner.decide.nodes import failure_domains
-from runner.decide.nodes.predicates import free_state, live_attempt
+from runner.decide.nodes.predicates import free_state, is_suspect, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, Run
 from runner.facts.actions import Action, ActionResult, ProbeNode, StartAgent
 from runner.facts.faults import (
@@ -67,7 +67,7 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> None:
 def on_gang_still_stepping(decision: Decision, finding: GangStillStepping) -> None:
     """Record that silent nodes have live ranks: a probe that does not reach them does not give them up."""
     nodes = [decision.state.nodes[name] for name in finding.nodes if name in decision.state.nodes]
-    named = [n.node for n in nodes if is_in_doubt(n) and n.attempt == finding.attempt]
+    named = [n.node for n in nodes if is_suspect(n) and n.attempt == finding.attempt]
     if named:
         decision.add(
             r.GangSteppedOn(
@@ -134,11 +134,6 @@ def leave_correlated_silence(decision: Decision, node: Node) -> None:
         decision.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CORRELATED else ()))
 
 
-def is_in_doubt(node: Node) -> bool:
-    """Whether a node is suspected of silence, so that probes are due. One that only lacks its devices sends heartbeats."""
-    return node.state == "suspect" and not node.held
-
-
 def next_probe_at(node: Node, cluster: ClusterSpec) -> float:
     """Return when a suspect node is to be probed again: soon after the first probe that did not reach it."""
     first = 0 < node.unreachable < MIN_UNREACHABLE
@@ -158,16 +153,16 @@ def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
     if node is None or node.state in GONE:
         return
     clearing_since = _clearing_since(decision, node)
-    if not is_in_doubt(node) and clearing_since is None:
+    if not is_suspect(node) and clearing_since is None:
         # It was heard meanwhile, or has joined again: the result is stale.
         return
     detail = result.detail
     if result.outcome == "done" and detail.get("agent") == "alive":
         patience = MAX_PROBES * decision.policy.cluster.silence_seconds
-        if not is_in_doubt(node) and decision.now < (clearing_since or 0.0) + patience:
+        if not is_suspect(node) and decision.now < (clearing_since or 0.0) + patience:
             # It may still be ending its ranks.
             return
-        if is_in_doubt(node) and node.probes < MAX_PROBES:
+        if is_suspect(node) and node.probes < MAX_PROBES:
             reason = "probe: agent alive but not heard"
             decision.move_node(node.node, "suspect", reason)
             return
@@ -210,7 +205,7 @@ def _gang_still_steps(decision: Decision, node: Node) -> bool:
     Long steps are no evidence either way, so an observation counts for two more of them.
     """
     attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
-    if node.gang_advanced_at is None or attempt is None or not is_in_doubt(node):
+    if node.gang_advanced_at is None or attempt is None or not is_suspect(node):
         return False
     limit = 2 * (decision.policy.cluster.silence_seconds + node.gang_step_seconds)
     is_up = attempt.state in LAUNCHED

@@ -135,7 +135,7 @@ class _Allocator:
             return []
         before = other.attempt.nodes if other.attempt is not None else []
         serving = [name for name in before if self._may_serve_on(name, other)]
-        sure = [name for name in serving if not self._is_in_doubt(name, other)]
+        sure = [name for name in serving if not self._may_be_lost(name, other)]
         if len(sure) == other.spec.nodes:
             return []
         free = [name for name in self.usable(other.spec) if name not in without]
@@ -155,7 +155,7 @@ class _Allocator:
         fits = node.leaving is None and node.slots >= other.spec.ranks_per_node
         return fits and not node.held and node.state in ("spare", "active", "suspect")
 
-    def _is_in_doubt(self, name: str, other: Run) -> bool:
+    def _may_be_lost(self, name: str, other: Run) -> bool:
         """Whether a node may be lost: it is silent alone, or has yet to confirm that it is clear."""
         node, attempt = self._state.nodes[name], other.attempt
         owes = attempt is not None and attempt.state == "stopping" and node.uncleared is not None

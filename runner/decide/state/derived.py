@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from runner.decide.incidents import pending_evidence
 from runner.decide.nodes import failure_domains, probes
+from runner.decide.nodes.predicates import is_suspect
 from runner.decide.runs import attempts
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Attempt, Run, State
 from runner.facts.ids import AttemptId
@@ -100,7 +101,7 @@ class DerivedState:
             elif attempt.state == "asked":
                 times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
         for node in self._state.nodes.values():
-            if probes.is_in_doubt(node):
+            if is_suspect(node):
                 times.append(probes.next_probe_at(node, cluster))
             if node.leaving is not None and node.leaving.by_time is not None:
                 times.append(node.leaving.by_time)
