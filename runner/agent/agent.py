@@ -1,8 +1,7 @@
 """The agent: reads its node's assignment, reconciles the node with it, and reports what it observes.
 
 One owner thread (`EventLoop`) holds all state. The two threads of the `StoreClient` talk to the
-store and only post. Blocking work on file systems runs on short-lived threads that post their
-result.
+store and only post. Blocking file system calls run on short-lived threads that post.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ class Fence:
         `lost_since`: since when the store has not answered, None while it does. `progress_at`: last
         step, or last activity of ranks that report none. `resumed_at`: when the agent last noticed
         that it had been stopped itself: it saw no step meanwhile, so the wait for one begins again,
-        while the cap does not.
+        but not that of the cap.
         """
         if lost_since is None:
             return ""

@@ -43,8 +43,7 @@ class Unwritable(PermanentError):
 class Identity:
     """One agent's claim on a node's folder. Raises UserError when another agent holds it.
 
-    A change that the disk refuses still holds in this instance, and is written with the next
-    change.
+    A change that the disk refuses still holds in this instance, and is written with the next.
     """
 
     def __init__(self, node: str, folder: Path) -> None:
@@ -87,8 +86,7 @@ class Identity:
             try:
                 self._save()
             except Unwritable:
-                # `_save` has logged it. Ranks must still end, and none start before the state is
-                # written.
+                # `_save` has logged it. Ranks must still end; none start until it is written.
                 pass
 
     def record_launch(self, epoch: int, attempt: AttemptId) -> None:

@@ -40,8 +40,7 @@ from runner.facts.wire import from_message, from_plain, to_message, to_plain
 
 log = logging.getLogger("stoker.agent")
 
-# Finished, stopped on request, settings refused (docs/contract.md): the other ranks may yet end the
-# same way.
+# Finished, stopped on request, settings refused (docs/contract.md): others may yet end so, too.
 ORDERLY_EXITS = (0, 75, 78)
 
 
@@ -135,8 +134,7 @@ class Reconciler:
     def assign(self, assignment: Assignment, *, is_mine: bool) -> None:
         """Handle the register's assignment, unless its epoch is older than one accepted before.
 
-        An assignment that is not meant for this instance ends ranks of older epochs, and starts
-        none.
+        An assignment for another instance ends ranks of older epochs, and starts none.
         """
         if assignment.epoch < self._identity.epoch:
             log.info("ignored an assignment of the older epoch %d", assignment.epoch)
@@ -287,8 +285,7 @@ class Reconciler:
         is_ending = self._terminator.current is not None
         if not is_ending and not message["end_requested"]:
             if message["exit_code"] not in ORDERLY_EXITS:
-                # The gang is broken and has nothing to save, so the agent need not wait for the
-                # supervisor.
+                # The gang is broken and has nothing to save: no need to ask the supervisor.
                 self._terminator.begin(gang, grace_seconds=0.0)
         elif is_ending and not gang.alive:
             # Kill the processes that the ranks left behind.

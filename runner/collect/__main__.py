@@ -27,13 +27,11 @@ from runner.facts.messages.log_search import (
     SearchResult,
 )
 
-# Shortest time between two polls of the logs; chosen: a line reaches the journal within a tenth of
-# a second.
+# Shortest time between two polls; chosen: a line reaches the journal within 0.1 s.
 POLL_SECONDS = 0.05
 # Of the end of each file; chosen: a cause stands near the end.
 MAX_FILE_BYTES = 4 * 1024 * 1024
-# Matches in a result, and characters of each, since thousands of nodes may report one failure;
-# chosen.
+# Matches in a result, and characters of each: thousands of nodes may report at once; chosen.
 MAX_MATCHES, MAX_TEXT = 10, 300
 # Of a message, for the fields around the matches.
 SPARE_BYTES = 8 * 1024

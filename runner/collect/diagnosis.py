@@ -1,7 +1,7 @@
 """Diagnosis: the logs of one run, read from their start, become verdicts. A command does so offline, an agent part by part.
 
-Memory does not grow with the logs: matches beyond a limit are counted (`scan`), and of steps only
-the furthest is stored.
+Memory does not grow with the logs: matches beyond a limit are counted (`scan`), and only the last
+step is stored.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class Engine(Protocol):
     def search(self, block: bytes, on_match: Callable[[int, int], None]) -> None:
         """Call `on_match(index of the pattern, offset at which a match ends)` for matches in `block`, in any order.
 
-        Several matches of a pattern in a line may come once or more often. `^` and `$` are the ends
-        of lines.
+        Several matches of a pattern in a line may come once only. `^` and `$` are the ends of
+        lines.
         """
 
 

@@ -28,8 +28,7 @@ from runner.rootcause.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, parse_k
 
 DEVICE = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-# CPUs do not agree to the microsecond; a clock that falls back further was reset by a boot; chosen,
-# not measured.
+# CPUs do not agree to the microsecond; a clock that falls back further was reset by a boot; chosen.
 FALL_BACK_MICROSECONDS = 10_000_000
 # How far the kernel's clock, which is never adjusted, may be ahead of ours; chosen.
 SLACK_MICROSECONDS, SLACK_SHARE = 10_000_000, 1e-3

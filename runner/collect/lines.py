@@ -6,8 +6,7 @@ other, the outermost first. Only an unambiguous prefix counts as one. A bare num
 lines, and the caller passes its answer to `unwrapped`.
 
 A number of torchrun ("[default3]:", "[3]:") counts ranks on one node: it is `local_rank`. Times
-without a zone are of this machine's zone; times without a year, or since boot, are removed and give
-no `at`.
+without a zone are of this machine's zone; times without a year, or since boot, give no `at`.
 """
 
 from __future__ import annotations

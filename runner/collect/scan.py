@@ -35,8 +35,7 @@ SHOWN_BYTES = 2048
 MAX_METRIC_BYTES = 64 * 1024
 # At the start of a log, by which the prefix of its lines is recognised; chosen.
 PREFIX_BYTES = 64 * 1024
-# Of one signature in one log; later ones are only counted, since a diagnosis needs the first ones;
-# chosen.
+# Of one signature in one log; later ones are only counted: the first ones matter; chosen.
 MAX_MATCHES = 1000
 
 

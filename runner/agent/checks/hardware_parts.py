@@ -6,8 +6,7 @@
     MACs of physical interfaces                     /sys/class/net; not of bridges, containers, or made up by software
 
 The strongest of these is the node's hardware, all of them are its parts. Makers of boards and
-firmware leave placeholders such as "Default string"; those, and one repeated character, identify
-nothing.
+firmware leave placeholders such as "Default string"; those, and repeated characters, do not count.
 """
 
 from __future__ import annotations
@@ -33,8 +32,7 @@ MAX_PARTS = 64
 MAX_PART = 200
 # Characters of a board's serial; chosen.
 MIN_SERIAL = 4
-# Seen on boards; compared in lower case, letters and digits only. The UUIDs are defaults of AMI's
-# and others' firmware.
+# Seen on boards; compared in lower case, letters and digits only. The UUIDs are defaults of firmware.
 _PLACEHOLDERS = frozenset(
     [
         "tobefilledbyoem",
@@ -84,8 +82,8 @@ def find(
 ) -> HardwareIdentity:
     """Return the hardware of the node with this folder. Raises PermanentError for a file that cannot be read or written.
 
-    `shares_machine`: a file is written at the first start. `gpus` returns UUIDs; `root` holds the
-    machine's `sys`.
+    `shares_machine`: a file is written at the first start. `gpus` returns UUIDs; `root` holds
+    `sys`.
     """
     path = folder / HARDWARE_NAME
     if path.exists() or shares_machine:

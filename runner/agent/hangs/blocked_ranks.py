@@ -1,8 +1,7 @@
 """Blocked ranks: ranks with a thread in state D, which cannot be killed and whose stacks show nothing.
 
 State D is normal while files are written. So threads are polled only while no step is made, and a
-rank is reported only after a thread of it was in that state at every poll for BLOCKED_SECONDS;
-detectors judge it.
+rank is reported only after a thread of it was in that state at every poll for so long.
 """
 
 from __future__ import annotations

@@ -36,8 +36,7 @@ log = logging.getLogger("stoker.agent")
 # Variables without which a Python other than the system's may not start.
 PYTHON_VARIABLES = ("LD_LIBRARY_PATH", "PYTHONHOME")
 MAX_SEQUENCE = 2**62
-# Share of the budget, which stacks need too, and its maximum, since torch polls once a second;
-# chosen.
+# Share of the budget, which stacks need too, and its maximum: torch polls once a second; chosen.
 SHARE, MAX_SECONDS = 0.5, 2.0
 # For the child to end; chosen.
 REAP_SECONDS = 0.05
@@ -49,8 +48,7 @@ CollectivesByRank = Mapping[int, tuple[Collective, ...]]
 def recorder_folder(output_folder: str, user: RankUser | None) -> str:
     """Return the folder for pipes and records; "" where ranks that run as `user` cannot make a pipe. May block.
 
-    It may be missing, belong to a supervisor of another user, or lie below a folder that is closed
-    to them.
+    It may be missing, belong to a supervisor of another user, or lie below a closed folder.
     """
     folder = Path(output_folder, FLIGHT).absolute()
     uid = os.geteuid() if user is None else user.uid

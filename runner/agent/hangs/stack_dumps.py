@@ -10,8 +10,8 @@ already come first. As many ranks are read at a time as there are processors, so
 gives some stacks rather than none. py-spy must not pause the process itself: it would wait for ever
 for one that cannot be paused. It takes 8 ms of CPU for a rank with torch (measured).
 
-A slow folder may answer after the ranks are gone and their pids reused, so a process is identified
-by its start time, too.
+A slow folder may answer after the ranks are gone and their pids reused, so start times are
+compared.
 """
 
 from __future__ import annotations
@@ -131,8 +131,7 @@ class _Readers:
         return True
 
     def _start(self, pid: int, file: BinaryIO) -> subprocess.Popen[bytes]:
-        # An environment of its own: the keeper kills processes that carry the variables of an
-        # attempt.
+        # An environment of its own: the keeper kills processes with an attempt's variables.
         return subprocess.Popen(
             [str(self._program), "dump", "--pid", str(pid), "--nonblocking"],
             stdin=subprocess.DEVNULL,

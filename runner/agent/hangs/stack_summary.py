@@ -1,7 +1,7 @@
 """Stack summaries: from the file of a rank's stack dump to the few frames that a signal carries.
 
-Ranks choose names of functions, files and threads in these files, so the text is hostile: it is cut
-and made printable.
+Ranks choose names of functions, files and threads in these files, so the text is cut and made
+printable.
 """
 
 from __future__ import annotations

@@ -22,8 +22,7 @@ from runner.facts import wire
 
 log = logging.getLogger("stoker.agent")
 
-# For one search, for accepting a request, and between two messages; far above what they take;
-# chosen.
+# For one search, for accepting a request, and between two messages: far above the usual; chosen.
 LIMIT_SECONDS = 30.0
 # Between two tries to write a request; chosen.
 PUSH_SECONDS = 0.05

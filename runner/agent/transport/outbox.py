@@ -38,8 +38,7 @@ MAX_LOGGED = 300
 class Outbox:
     """Signals on their way to the store. `on_acknowledged(facts)` is called on the writer's thread.
 
-    Signals are signed when they are written, so that those of an earlier instance carry the present
-    token's signature.
+    Signals are signed when they are written, so an earlier instance's carry the present signature.
     """
 
     def __init__(
@@ -168,8 +167,7 @@ class Outbox:
             delay_seconds = min(error.delay_seconds, MAX_DELAY_SECONDS)
             self._warn(f"cannot append to {stream}, trying again: {error}")
         except StoreRolledBack as error:
-            # The supervisor and the operator deal with what was lost; the agent's own signals still
-            # have to arrive.
+            # The supervisor deals with what was lost; the agent's signals must arrive.
             delay_seconds = 0.0
             self._warn(f"continuing on a rolled-back store: {error}")
             store.accept_rollback()

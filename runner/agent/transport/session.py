@@ -96,8 +96,7 @@ class AgentSession:
             on_confirmed=listener.on_confirmed,
             on_malformed=listener.on_malformed,
         )
-        # The register's newest version that named this instance (0: none has), and the highest
-        # epoch of one that did.
+        # Newest version (0: none) and highest epoch of the register that named this instance.
         self._own_version = self._own_epoch = 0
         # Instances that the register named before it named this one.
         self._earlier_instances = set[str]()

@@ -41,9 +41,8 @@ def _same_unit(names: str, factor: float = 1.0) -> dict[str, float]:
     return dict.fromkeys(names.split(), factor)
 
 
-# Field -> its names and the factor to its unit; of several names in a line the first one here
-# counts. In lower case, with "_" for spaces. Losses of a part (nll, moe, mtp, load balancing) are
-# left out.
+# Field -> its names and the factor to its unit; of several names in a line the first counts. In
+# lower case, with "_" for spaces. Losses of a part (nll, moe, mtp, load balancing) are left out.
 NAMES: Mapping[str, Mapping[str, float]] = {
     "step": _same_unit(
         """

@@ -24,16 +24,14 @@ from runner.facts.messages.signals import StepRecord
 from runner.rootcause.line_context import in_context
 
 LIMITS = ReadLimits(poll_bytes=8 << 20, behind_bytes=64 << 20, partial_seconds=0.5)
-# Matches of one signature in one log within REPEAT_SECONDS: about one process or device, and in
-# all; chosen.
+# Of one signature in one log, within REPEAT_SECONDS: about one subject, and in all; chosen.
 MAX_REPEATS, MAX_REPEATS_IN_ALL = 2, 20
 REPEAT_SECONDS = 3600.0
 # Characters of each named group of a match; chosen.
 MAX_NAMED = 100
 # Matches of a log that give the next ones their context; chosen.
 MAX_CONTEXT = 60
-# Between two polls of a log that has not changed in size or time, since it may have been replaced;
-# chosen.
+# Between two polls of a log of unchanged size and time: it may have been replaced; chosen.
 UNCHANGED_SECONDS = 1.0
 # The kernel log's file name in matches.
 KERNEL = "kernel"

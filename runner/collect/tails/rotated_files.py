@@ -18,8 +18,7 @@ from runner.facts.messages.log_search import LogPosition
 
 # Bytes before the offset that must not have changed; chosen, not measured.
 MARK_BYTES = 256
-# Bytes read last, by which the position is found in a copy that starts elsewhere; chosen, not
-# measured.
+# Bytes read last, to find the position in a copy that starts elsewhere; chosen, not measured.
 KEPT_BYTES = 1024
 # Bytes of a copy that are searched for them; chosen, not measured.
 MAX_SEARCHED_BYTES = 256 << 20
@@ -144,8 +143,7 @@ class RotatedFile:
 def rotated_files(log: Path) -> list[RotatedFile]:
     """Return the rotated and copied files of a log, oldest first, without the log itself and compressed files.
 
-    The file changed earlier is older; of files changed in the same moment, the one with the higher
-    number.
+    The file changed earlier is older; of files changed at once, the one with the higher number.
     """
     dated = re.compile(
         rf"{re.escape(log.stem)}[.\-_]\d[\w.:\-]{{5,}}{re.escape(log.suffix)}"
@@ -198,8 +196,7 @@ def open_at_copy(path: Path, lost: LogFile) -> LogFile | None:
     """Open a copy of a truncated file at the offset where reading stopped; None: it is no copy of it.
 
     A whole copy has the same bytes before the same offset. A copy that begins elsewhere contains
-    the bytes read last; their last occurrence counts, so that a line may be missed but none is read
-    twice.
+    the bytes read last; their last occurrence counts, so no line is read twice.
     """
     copy = open_log(path)
     if copy is None:

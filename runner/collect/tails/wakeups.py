@@ -1,7 +1,6 @@
 """Wakeups: the kernel reports writes in the folders of logs (inotify), so that unchanged logs cost nothing.
 
-Without it (another system, its limits, a file system that other machines write to), logs are polled
-more often.
+Without it (another system, its limits, a shared file system), logs are polled more often.
 """
 
 from __future__ import annotations
