@@ -58,23 +58,23 @@ def story(
     """Tell what happened: all of it, or what concerns one run or one incident, from `since` (controller's clock) on."""
     threads, lines = _Threads(), list[TimelineLine]()
     for entry in entries:
-        told = [
+        texts = [
             (words, thread)
             for words, thread in threads.follow(entry)
             if (run is None or thread.run == run)
             and (incident is None or thread.incident == incident)
         ]
         speaks = isinstance(entry.input, _SELF_SPEAKING) and run is None and incident is None
-        if not (told or speaks) or (since is not None and entry.now < since):
+        if not (texts or speaks) or (since is not None and entry.now < since):
             continue
         line = TimelineLine(
             sequence=entry.sequence,
             now=entry.now,
             offset_seconds=entry.now - lines[0].now if lines else 0.0,
             heard=input_phrase(entry.input) + threads.name_of(entry.input),
-            decided=tuple(words for words, _ in told),
-            incidents=tuple(dict.fromkeys(t.incident for _, t in told if t.incident is not None)),
-            run=next((thread.run for _, thread in told if thread.run is not None), None),
+            decided=tuple(words for words, _ in texts),
+            incidents=tuple(dict.fromkeys(t.incident for _, t in texts if t.incident is not None)),
+            run=next((thread.run for _, thread in texts if thread.run is not None), None),
         )
         if lines and isinstance(entry.input, r.Settle) and entry.now == lines[-1].now:
             lines[-1] = _joined(lines[-1], line)
@@ -128,14 +128,14 @@ class _Threads:
     cold: AttemptId | None = None
 
     def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
-        """Return the phrases of an entry's records, each with what it belongs to."""
+        """Return the texts of an entry's records, each with what it belongs to."""
         for record in entry.records:
             self._note(record)
         idle = [d.node for d in entry.records if isinstance(d, r.Assigned) and d.attempt is None]
         evidence = [
             d.evidence for d in entry.records if isinstance(d, r.IncidentOpened | r.IncidentAmended)
         ]
-        told: list[tuple[str, _Thread]] = []
+        texts: list[tuple[str, _Thread]] = []
         for record in entry.records:
             shown = record
             if isinstance(record, r.RungTaken) and record.reason in evidence:
@@ -143,10 +143,10 @@ class _Threads:
                 shown = replace(record, reason="")
             words = self._words(shown, entry, idle=idle)
             if words:
-                told.append((words, self._thread(record, entry.input)))
+                texts.append((words, self._thread(record, entry.input)))
         for record in entry.records:
             self._forget(record)
-        return told
+        return texts
 
     def name_of(self, fact: object) -> str:
         """Return the kind of the action whose result this is: its id alone says nothing."""
@@ -228,12 +228,12 @@ class _Threads:
 
     def _hardware_seen(self, record: r.HardwareSeen) -> str:
         """A node seen for the first time is routine; another name, or other hardware, is not."""
-        stood = self.stands.get(record.node, record.hardware)
+        earlier = self.stands.get(record.node, record.hardware)
         was = self.called.get(record.hardware, record.node)
         self.stands[record.node], self.called[record.hardware] = record.hardware, record.node
-        told = f", which was {was} before" if was != record.node else ""
-        told += f"; until now it was {hardware_name(stood)}" if stood != record.hardware else ""
-        return f"{record_phrase(record)}{told}" if told else ""
+        news = f", which was {was} before" if was != record.node else ""
+        news += f"; until now it was {hardware_name(earlier)}" if earlier != record.hardware else ""
+        return f"{record_phrase(record)}{news}" if news else ""
 
     def _first_step(self, record: r.StepsAdvanced, now: float) -> str:
         first = record.attempt not in self.stepped

@@ -155,8 +155,8 @@ def end_run(
     for request_id in (*run.stop_requests, *run.settings_requests):
         request = decision.state.requests[request_id]
         is_done = request.request == "stop_run" and state != "failed"
-        said = message or f"the run {state}: {reason}"
-        decision.answer(request, "done" if is_done else "failed", said)
+        text = message or f"the run {state}: {reason}"
+        decision.answer(request, "done" if is_done else "failed", text)
 
 
 def end_attempt(

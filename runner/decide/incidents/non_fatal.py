@@ -57,8 +57,8 @@ def _is_same_place(incident: Incident, finding: Finding) -> bool:
     if incident.attempt != finding.attempt and incident.node is not None:
         return (incident.node, incident.rank) == place or finding.is_over
     return all(
-        None in (said, known) or said == known
-        for said, known in zip(place, (incident.node, incident.rank), strict=True)
+        None in (new, known) or new == known
+        for new, known in zip(place, (incident.node, incident.rank), strict=True)
     )
 
 
@@ -119,24 +119,26 @@ def open_watched(
     return incident
 
 
-def on_replicas(decision: Decision, said: ReplicasDisagree) -> None:
+def on_replicas(decision: Decision, report: ReplicasDisagree) -> None:
     """Handle the ranks' report that copies differ: it names the rank if one differs, and the node if all of them are on one."""
-    attempt = decision.state.attempt_of(said.attempt)
+    attempt = decision.state.attempt_of(report.attempt)
     if attempt is None:
         return
-    size = decision.run_of(said.attempt).spec.ranks_per_node
-    ranks = [rank for rank in said.ranks if 0 <= rank < size * len(attempt.nodes)]
+    size = decision.run_of(report.attempt).spec.ranks_per_node
+    ranks = [rank for rank in report.ranks if 0 <= rank < size * len(attempt.nodes)]
     nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
-    odd = f"ranks {ranks} differ from their peers" if ranks else "nobody can say who is wrong"
+    who = f"ranks {ranks} differ from their peers" if ranks else "nobody can say who is wrong"
     on_finding(
         decision,
         Finding(
             fault="replicas_disagree",
-            evidence=f"step {said.step}, {said.what}: {odd}; {said.detail}".rstrip("; ")[:300],
-            attempt=said.attempt,
+            evidence=f"step {report.step}, {report.what}: {who}; {report.detail}".rstrip("; ")[
+                :300
+            ],
+            attempt=report.attempt,
             node=nodes[0] if len(nodes) == 1 else None,
             rank=ranks[0] if len(ranks) == 1 else None,
-            step=said.step,
+            step=report.step,
         ),
     )
 

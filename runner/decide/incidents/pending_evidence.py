@@ -32,11 +32,11 @@ def on_pending_lines(decision: Decision, lines_read: LinesMatched) -> None:
     attempt = decision.state.attempt_of(lines_read.attempt)
     if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != lines_read.epoch:
         return
-    told = {diagnosis.place_of(kept.match) for kept in attempt.kept}
+    known = {diagnosis.place_of(kept.match) for kept in attempt.kept}
     new = tuple(
         match
         for match in (replace(match, node=lines_read.node) for match in lines_read.matches)
-        if diagnosis.place_of(match) not in told
+        if diagnosis.place_of(match) not in known
     )
     if not new:
         return

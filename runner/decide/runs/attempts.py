@@ -64,8 +64,7 @@ def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
         return
     fault = "devices_held" if failed.devices_held else "launch_failed"
     # The list of held devices differs between nodes and between two examinations of one node.
-    said = "" if failed.devices_held else failed.reason
-    mark = fingerprint(fault, stderr_tail=said)
+    mark = fingerprint(fault, stderr_tail="" if failed.devices_held else failed.reason)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
     run = decision.run_of(attempt.attempt)
     report_failure(
@@ -201,9 +200,9 @@ def on_rank_exited(decision: Decision, exited: RankExited) -> None:
 
 def _evidence(exited: RankExited) -> str:
     lines = [line.strip() for line in exited.stderr_tail.splitlines() if line.strip()]
-    said = f": {lines[-1][:300]}" if lines else ""
+    last = f": {lines[-1][:300]}" if lines else ""
     at = f" after step {exited.last_step}" if exited.last_step is not None else ""
-    return f"rank {exited.rank} on {exited.node} ended with {_ended_by(exited.exit_code)}{at}{said}"
+    return f"rank {exited.rank} on {exited.node} ended with {_ended_by(exited.exit_code)}{at}{last}"
 
 
 def _ended_by(exit_code: int | None) -> str:
