@@ -18,7 +18,7 @@ LEFT_SECONDS = 10.0
 
 @contextmanager
 def memory_limit(num_bytes: int) -> Iterator[Path]:
-    """Make a group, give the file to which whoever joins writes its pid, and remove the group.
+    """Make a control group, yield the file into which a process writes its pid to join, and remove the group.
 
     Skips the test where no group can be had, or the kernel's log cannot be read.
     """

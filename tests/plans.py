@@ -1,4 +1,4 @@
-"""Launch plans for tests: of one node with two ranks, unless they say otherwise."""
+"""Launch plans for tests: of one node with two ranks by default."""
 
 from __future__ import annotations
 

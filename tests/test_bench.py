@@ -133,7 +133,7 @@ def test_step_time_runs_both_sides(tmp_path: Path) -> None:
 # it trains for a while; a loaded machine takes its time
 @pytest.mark.timeout(300)
 def test_supervision_weighs_every_process() -> None:
-    """Supervisor, agents, keepers and readers are weighed, together and each, and a rank of the trainer tells its own cost."""
+    """Supervisor, agents, keepers and readers are measured, together and each, and a rank of the trainer reports its own cost."""
     figures = run_bench("supervision", "--seconds", "2", "--steps", "5")
     cpu = [
         f"CPU, {kind}" for kind in ("supervisor", "agents", "keepers", "readers", "all together")

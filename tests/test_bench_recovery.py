@@ -83,7 +83,7 @@ def test_phases_follow_one_another_and_starting_is_not_before_the_start() -> Non
 
 
 def test_a_node_that_confirms_nothing_leaves_its_time_to_the_next_phase() -> None:
-    """A lost node tells of no end; the spare's part counts, and the phases still add up."""
+    """A lost node reports no end; the spare's part counts, and the phases still add up."""
     seen = a_kill(lost="b")
     assert seen.is_started()
     taken_ms = split_ms(seen)
@@ -203,7 +203,7 @@ def test_the_plot_shows_every_round_and_every_limit() -> None:
 
 
 def test_all_that_the_peer_gets_is_pinned() -> None:
-    """What constraints.txt does not pin, the list itself does; torch is not in it, so that it is not fetched anew."""
+    """What constraints.txt does not pin, the list itself does; torch is not in it, so that it is not downloaded again."""
     pinned = {
         Requirement(line).name.lower()
         for line in (ROOT / "constraints.txt").read_text().splitlines()
@@ -219,7 +219,7 @@ def test_all_that_the_peer_gets_is_pinned() -> None:
 def test_a_peer_that_cannot_be_installed_is_a_miss(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without the peer nothing is compared, and nobody can take that for a pass."""
+    """Without the peer nothing is compared, and the result is no pass."""
     # without constraints.txt, which ends the real pip
     monkeypatch.setattr(peer, "ROOT", tmp_path)
     report = Report("title", "how")

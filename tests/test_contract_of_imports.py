@@ -1,4 +1,4 @@
-"""The core stays pure: told the time, told the news, and the same in every process."""
+"""The core stays pure: time and messages are its arguments, and it decides the same in every process."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def core_files() -> list[Path]:
 
 
 def forbidden_imports(tree: ast.Module) -> Iterator[str]:
-    """Yield imports of modules that look at the world, and calls of the built-ins that do."""
+    """Yield imports of modules that read the outside world, and calls of built-ins that do."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             suspects = [alias.name for alias in node.names]

@@ -12,7 +12,7 @@ from runner.facts.messages.cluster_status import ClusterStatus
 
 
 def false_alarms(view: ClusterStatus | None, state: Path) -> list[str]:
-    """Diagnose the output of all ranks of a cluster that had no incident and whose runs all finished; say what is found."""
+    """Diagnose the output of all ranks of a cluster that had no incident and whose runs all finished; return what is found."""
     if view is None or view.incidents or not view.runs:
         return []
     if any(run.state != "finished" for run in view.runs):

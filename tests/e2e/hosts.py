@@ -41,7 +41,7 @@ while True:
 
 
 def why_not() -> str:
-    """Say why there can be no hosts here; empty when there can."""
+    """Return why there can be no hosts here; empty when there can."""
     missing = [name for name in TOOLS if shutil.which(name) is None]
     if missing:
         return f"no {', '.join(missing)} on this machine; {INSTALL}"

@@ -1,8 +1,8 @@
-"""An observer outside Stoker: it sees in /proc which ranks live, and knows nothing of what Stoker says about them.
+"""An observer outside Stoker: it reads in /proc which ranks live, and uses no report of Stoker's.
 
-Ranks are told by the marks of the contract in their environment, and from what they start in turn by leading a session.
-About a hundred times a second every process is looked at; what it notes are facts of the kernel: pid, start time, state.
-`check` says whether two gangs of a run ever lived at once.
+It recognises ranks by the contract's variables in their environment, and, unlike what they start in turn, as leaders of a session.
+It reads every process about a hundred times a second and records facts of the kernel: pid, start time, state.
+`check` finds out whether two gangs of a run ever lived at once.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from runner.errors import StokerError
 from runner.facts.ids import AttemptId
 
 PAUSE_SECONDS = 0.01
-# how long a process that is no rank of ours is not looked at again
+# How long a process that is no rank is not read again.
 FOREIGN_SECONDS = 0.2
 MARKS = ("STOKER_ATTEMPT", "STOKER_EPOCH", "STOKER_RUN", "RANK", "WORLD_SIZE")
 
 
 @dataclass(slots=True, kw_only=True)
 class RankSeen:
-    """One process that is a rank. Times are monotonic seconds of the first and last look at it alive."""
+    """One process that is a rank. Times are monotonic seconds of its first and last reading alive."""
 
     pid: int
     start_ticks: int
@@ -114,7 +114,7 @@ class Observer:
         return living if len(living) == newest[0].world_size else {}
 
     def resumes(self) -> dict[str, str]:
-        """Return what each attempt was told to resume from: a folder's name, "" for nothing."""
+        """Return what each attempt had to resume from: a folder's name, "" for nothing."""
         return {str(rank.attempt): Path(rank.resume).name for rank in list(self.seen)}
 
     def is_gone(self, attempt: AttemptId) -> bool:
@@ -147,7 +147,7 @@ class Observer:
                 last = now
                 self._sweep(now)
                 self.num_sweeps += 1
-        except Exception as error:  # noqa: BLE001 - told by `check`; dying silently would prove nothing
+        except Exception as error:  # noqa: BLE001 - `check` raises it; a silent end would prove nothing
             self._error = error
 
     def _sweep(self, now: float) -> None:
@@ -166,7 +166,7 @@ class Observer:
     def _look_at(self, pid: int, now: float) -> None:
         environment = environment_of(pid)
         if environment.get("STOKER_CLUSTER") != self.cluster:
-            # Nothing to read yet means that it is just being started: it is looked at again at once.
+            # An empty file means that the process is just starting: it is read again at once.
             self._foreign[pid] = now + FOREIGN_SECONDS if environment else 0.0
             return
         if any(mark not in environment for mark in MARKS):

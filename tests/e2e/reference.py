@@ -42,8 +42,8 @@ def undisturbed_run(folder: Path) -> Reference:
     with harness.observer:
         prepare(harness)
         try:
-            code, said = harness.finish(harness.start("run", "run.yaml"))
-            assert code == 0, said
+            code, output = harness.finish(harness.start("run", "run.yaml"))
+            assert code == 0, output
             ended = outcome_of(harness)
             assert harness.observer.starts() == {"1.1.0": NODES * RANKS}
         finally:

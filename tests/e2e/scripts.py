@@ -13,13 +13,13 @@ rank = os.environ["RANK"]
 channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
 channel.setblocking(False)
 
-def say(**fields):
+def report(**fields):
     try:
         channel.send(json.dumps(fields).encode())
     except BlockingIOError:
         pass
 
-say(kind="hello", requests=[], remedies=[])
+report(kind="hello", requests=[], remedies=[])
 with open(f"steps.{rank}", "a+") as steps:
     steps.seek(0)
     step = sum(1 for _ in steps)
@@ -28,7 +28,7 @@ with open(f"steps.{rank}", "a+") as steps:
         step += 1
         steps.write(f"{os.environ['STOKER_ATTEMPT']} {os.getpid()} {step}\\n")
         steps.flush()
-        say(kind="step", step=step, loss=1.0 / step)
+        report(kind="step", step=step, loss=1.0 / step)
 """
 
 # The same without a word to Stoker: lines on standard output are all there is to go by. In its first attempt it falls silent
@@ -88,7 +88,7 @@ if rank == 0:
 dist.destroy_process_group()
 """
 
-# Sleeps, then ends as told.
+# Sleeps, then ends as its arguments say.
 ENDING = """
 import sys, time
 time.sleep(float(sys.argv[2]))

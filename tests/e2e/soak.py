@@ -25,7 +25,7 @@ rank, attempt = int(os.environ["RANK"]), os.environ["STOKER_ATTEMPT"]
 channel = socket.socket(fileno=int(os.environ["STOKER_CHANNEL"]))
 channel.setblocking(False)
 
-def say(**fields):
+def report(**fields):
     try:
         channel.send(json.dumps(fields).encode())
     except BlockingIOError:
@@ -53,7 +53,7 @@ def exchange(mine):
         theirs += part
     return theirs
 
-say(kind="hello", requests=[], remedies=[])
+report(kind="hello", requests=[], remedies=[])
 other = peer()
 other.settimeout(60)
 step, state = 0, "begin"
@@ -80,10 +80,10 @@ with open(f"chain.{rank}", "a") as chain:
         chain.flush()
         if rank == 0 and step % 5 == 0:
             to_save = [step, state]
-        say(kind="step", step=step, loss=int(state[:8], 16) / 2**32)
+        report(kind="step", step=step, loss=int(state[:8], 16) / 2**32)
         time.sleep(0.01)
 """
-# How often each is struck in one pack of rounds: ranks often, what has to be started anew as a whole program less so; chosen.
+# How often each is killed in one pack of rounds: ranks often, whole programs less so. Chosen, not measured.
 TARGETS: Mapping[str, int] = {
     "rank": 4,
     "stop": 3,
@@ -151,7 +151,7 @@ class Books:
     held: dict[tuple[str, int], list[Holding]] = field(default_factory=dict)
 
     def note(self, harness: ClusterHarness) -> None:
-        """Look at every process."""
+        """Read every process."""
         for process in harness.processes():
             kind = kind_of(process)
             if kind != "rank":
@@ -180,7 +180,7 @@ def holding_of(pid: int) -> Holding:
 
 
 def kind_of(process: Process) -> str:
-    """Say what a process of a harness is."""
+    """Return what a process of a harness is."""
     if "RANK" in environment_of(process.pid):
         return "rank"
     for part, kind in (
