@@ -51,7 +51,7 @@ def split_command(command: Any, problems: Problems) -> Any:
                 for wrong in wrong_braces(argument):
                     problems.add(("command", index), wrong)
         if command and command[0] == "":
-            problems.add(("command", 0), "'' is no program; name one")
+            problems.add(("command", 0), "'' is not a program; name one")
     return command
 
 

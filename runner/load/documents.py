@@ -53,7 +53,7 @@ def read_text(path: Path) -> str:
             f"{path}: cannot be read ({reason}); give the path of a YAML file"
         ) from error
     if len(data) > MAX_FILE_BYTES:
-        raise SpecError(f"{path}: larger than {MAX_FILE_BYTES} bytes; this is no file of settings")
+        raise SpecError(f"{path}: larger than {MAX_FILE_BYTES} bytes; this is not a settings file")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -170,9 +170,9 @@ class _Builder:
         try:
             value = _SCALARS[kind](text)
         except (ValueError, KeyError):
-            return self.refuse(where, f"{text[:60]!r} is no {kind}; write a plain value")
+            return self.refuse(where, f"{text[:60]!r} is not a valid {kind}; write a plain value")
         if isinstance(value, float) and not math.isfinite(value):
-            return self.refuse(where, f"{text!r} is no finite number; give one")
+            return self.refuse(where, f"{text!r} is not a finite number; give one")
         return value
 
     def line_of(self, node: yaml.Node) -> int:

@@ -97,7 +97,7 @@ def check_limits(cls: type, plain: dict[str, Any], problems: Problems, where: Wh
             if limit:
                 unit = f" {field.setting.unit}" if field.setting.unit else ""
                 problems.add(
-                    (*where, field.name), f"{shown(value)}{unit} will not do; give {limit}"
+                    (*where, field.name), f"{shown(value)}{unit} is not valid; give {limit}"
                 )
 
 

@@ -53,7 +53,7 @@ def domains(given: Any, problems: Problems) -> Any:
 def _check_label(label: str, what: str, where: Where, problems: Problems) -> None:
     if not _LABEL.fullmatch(label):
         way_out = "give 1 to 40 characters of A-Z, a-z, 0-9, ., _ and -"
-        problems.add(where, f"{shown(label)} will not do as the name of {what}; {way_out}")
+        problems.add(where, f"{shown(label)} is not a valid name of {what}; {way_out}")
 
 
 def _members(given: Any, owners: dict[str, str], where: Where, problems: Problems) -> list[str]:
@@ -102,7 +102,9 @@ def _check_owners(
 def _expanded(item: Any) -> list[str]:
     """Return the names that one item stands for; raise _Refused."""
     if not isinstance(item, str):
-        raise _Refused(f"{shown(item)} is no name of a node; write it as text, such as n1 or n1-n8")
+        raise _Refused(
+            f"{shown(item)} is not the name of a node; write it as text, such as n1 or n1-n8"
+        )
     nodes: list[str] = []
     for part in (part.strip() for part in _COMMA.split(item)):
         if not part:
@@ -169,7 +171,7 @@ def _numbers_from(first: str, last: str, text: str) -> list[str]:
 def _checked(name: str) -> str:
     if not _NODE.fullmatch(name):
         way_out = "letters, digits, ., _ and -, such as n1; a range is n1-n8 or n[1-8]"
-        raise _Refused(f"{shown(name)} is no name of a node; use {way_out}")
+        raise _Refused(f"{shown(name)} is not the name of a node; use {way_out}")
     return name
 
 
@@ -186,7 +188,7 @@ def checks(given: Any, problems: Problems) -> Any:
             continue
         if name not in known:
             problems.add(
-                where, f"{shown(name)} is no check; {known_words(name, known, most=len(known))}"
+                where, f"{shown(name)} is not a check; {known_words(name, known, most=len(known))}"
             )
         elif name in names[:index]:
             problems.add(where, f"{shown(name)} is named twice; remove one")

@@ -50,7 +50,7 @@ def _entry(given: Any, where: Where, problems: Problems) -> Any:
         kinds = "lr, data, nodes, batch, sequence_length, or other words"
         problems.add(
             (*where, "what"),
-            f"{shown(what)} will not do; say in 1 to {MAX_WHAT} characters what changes: {kinds}",
+            f"{shown(what)} is not valid; describe in 1 to {MAX_WHAT} characters what changes: {kinds}",
         )
     return entry
 

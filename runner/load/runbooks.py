@@ -99,7 +99,7 @@ def _rung(rung: object, index: int, problems: Problems) -> object:
     check_limits(Rung, known, problems, where)
     tries = known.get("tries")
     if isinstance(tries, int) and not isinstance(tries, bool) and tries < 1:
-        problems.add((*where, "tries"), f"{tries} tries will not do; give 1 or more")
+        problems.add((*where, "tries"), f"{tries} tries is not valid; give 1 or more")
     return known
 
 

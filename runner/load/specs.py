@@ -83,7 +83,7 @@ def _check_name(plain: dict[str, Any], problems: Problems) -> None:
     name = plain.get("name")
     if isinstance(name, str) and not _NAME.fullmatch(name):
         problems.add(
-            ("name",), f"{shown(name)} will not do; give 1 to 40 characters of a-z, 0-9 and -"
+            ("name",), f"{shown(name)} is not valid; give 1 to 40 characters of a-z, 0-9 and -"
         )
 
 
@@ -132,7 +132,7 @@ def _environment(given: Any, document: Document, problems: Problems) -> Any:
         where = ("environment", name)
         if not _VARIABLE.fullmatch(name):
             problems.add(
-                where, f"{shown(name)} is no name of a variable; use letters, digits and _"
+                where, f"{shown(name)} is not the name of a variable; use letters, digits and _"
             )
         elif _OWN_VARIABLES.fullmatch(name):
             problems.add(where, f"{name} is set by Stoker for every rank; remove it here")
@@ -155,7 +155,7 @@ def _working_directory(plain: dict[str, Any], folder: Path, problems: Problems) 
     if not os.path.isdir(path):
         problems.add(
             ("working_directory",),
-            f"{shown(given)} is no folder (looked at {path}); make it, or name one that exists",
+            f"{shown(given)} is not a folder (looked at {path}); make it, or name one that exists",
         )
     return path
 
@@ -175,7 +175,7 @@ def _python(plain: dict[str, Any], folder: Path, problems: Problems) -> Any:
         looked = f"looked at {path}" if named_by_path else "looked on PATH"
         problems.add(
             ("python",),
-            f"{shown(name)} is no program that can be started ({looked}); name an interpreter",
+            f"{shown(name)} is not an executable program ({looked}); name an interpreter",
         )
     return ""
 
@@ -199,7 +199,7 @@ def _preload(plain: dict[str, Any], problems: Problems) -> Any:
             continue
         if not _MODULE.fullmatch(name):
             way_out = "write it as `import` would, such as torch or torch.distributed, each as an item of a list"
-            problems.add(where, f"{shown(name)} is no name of a module; {way_out}")
+            problems.add(where, f"{shown(name)} is not the name of a module; {way_out}")
         elif name in names[:index]:
             problems.add(where, f"{shown(name)} is named twice; remove one")
     return names
@@ -218,7 +218,7 @@ def _folder_to_write(plain: dict[str, Any], name: str, folder: Path, problems: P
     while not os.path.lexists(existing) and existing != "/":
         existing = os.path.dirname(existing)
     if not os.path.isdir(existing):
-        problems.add((name,), f"{shown(given)}: {existing} is no folder; choose another path")
+        problems.add((name,), f"{shown(given)}: {existing} is not a folder; choose another path")
     elif not os.access(existing, os.W_OK | os.X_OK):
         problems.add(
             (name,),

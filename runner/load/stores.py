@@ -16,7 +16,7 @@ _NEED_TLS = ("ca_file", "certificate_file", "key_file")
 
 
 def store(given: Any, folder: Path, problems: Problems) -> Any:
-    """Return the section with every path absolute, and note what will not do."""
+    """Return the section with every path absolute, and note what is not valid."""
     if not isinstance(given, dict):
         return given
     plain = dict(given)
@@ -24,7 +24,7 @@ def store(given: Any, folder: Path, problems: Problems) -> Any:
     if isinstance(address, str) and address and split_address(address) is None:
         problems.add(
             ("store", "address"),
-            f"{shown(address)} is no HOST:PORT; write it as redis.example:6379, or [::1]:6379",
+            f"{shown(address)} is not HOST:PORT; write it as redis.example:6379, or [::1]:6379",
         )
     for name in _FILES:
         if isinstance(plain.get(name), str) and plain[name]:
@@ -42,7 +42,7 @@ def _check_file(name: str, given: str, path: str, problems: Problems) -> None:
         problems.add(where, f"{shown(given)}: {path} cannot be read: {error.strerror}; name a file")
         return
     if not stat.S_ISREG(mode) or not os.access(path, os.R_OK):
-        problems.add(where, f"{shown(given)}: {path} is no file that can be read; name another")
+        problems.add(where, f"{shown(given)}: {path} is not a readable file; name another")
     elif name in _SECRETS and mode & (stat.S_IRWXG | stat.S_IRWXO):
         problems.add(
             where,

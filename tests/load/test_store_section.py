@@ -43,11 +43,11 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("section", "words"),
     [
-        ("{address: redis}", "store.address.*no HOST:PORT"),
-        ("{address: 'redis:70000'}", "store.address.*no HOST:PORT"),
-        ("{address: '::1:6379'}", "store.address.*no HOST:PORT"),
+        ("{address: redis}", "store.address.*not HOST:PORT"),
+        ("{address: 'redis:70000'}", "store.address.*not HOST:PORT"),
+        ("{address: '::1:6379'}", "store.address.*not HOST:PORT"),
         ("{address: 'a:1', password_file: none}", "store.password_file.*cannot be read"),
-        ("{address: 'a:1', password_file: .}", "store.password_file.*no file"),
+        ("{address: 'a:1', password_file: .}", "store.password_file.*not a readable file"),
         ("{address: 'a:1', password_file: open}", "store.password_file.*mode 644.*chmod 600"),
         ("{address: 'a:1', tls: true, certificate_file: crt, key_file: open}", "key_file.*mode 644"),
         ("{address: 'a:1', tls: true, key_file: secret}", "key_file.*without store.certificate_file"),

@@ -56,7 +56,7 @@ class RedisAddress:
         endpoint = split_address(self.spec.address)
         if endpoint is None:
             raise UserError(
-                f"store.address: {self.spec.address!r} is no HOST:PORT; write it as redis.example:6379"
+                f"store.address: {self.spec.address!r} is not HOST:PORT; write it as redis.example:6379"
             )
         return endpoint
 
