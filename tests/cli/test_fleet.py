@@ -94,7 +94,7 @@ def test_a_large_fleet_is_shown_by_what_is_unusual_in_it(cluster: Cluster) -> No
     assert told[1].startswith("1997 active and spare nodes are not shown")
     assert [line.split()[0] for line in told[3:]] == ["node", "n3", "n5", "n7"]
     assert "switch s1" in told[5]
-    assert "leaves for repair since 100.0 s, n20 takes its place: loud fans" in told[6]
+    assert "leaves for repair since 100.0 s, n20 replaces it: loud fans" in told[6]
     assert len(stoker("nodes", "--all").stdout.splitlines()) > 2000
     spares = stoker("nodes", "--state", "spare", "--state", "lost").stdout.splitlines()
     assert len([line for line in spares if line.startswith("n")]) == 1 + 100 + 1
