@@ -55,7 +55,8 @@ LAST_WORDS_BYTES = 2000
 def check(*, as_json: bool, **asked: Any) -> None:
     """Check this machine: disk, memory, clock, loopback, limits of processes, kernel log.
 
-    PASS needs every required check to pass; a check without a result is UNKNOWN, which is not healthy (exit code 4).
+    PASS needs every required check to pass; a check without a result is UNKNOWN, which is not
+    healthy (exit code 4).
     """
     with tempfile.TemporaryFile() as errors:
         child = subprocess.Popen(

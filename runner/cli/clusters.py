@@ -44,8 +44,9 @@ class Leader:
 def find_cluster(where: str | None) -> ClusterSpec:
     """Return the cluster meant by `--cluster`: a file, a state folder, or the name of one in `.stoker`.
 
-    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one with a supervisor, if there
-    are several). Its token file is settled: "" means that the cluster does not sign. Raises UserError with the choices.
+    Without it: `cluster.yaml` in the working directory, else the one cluster in `.stoker` (the one
+    with a supervisor, if there are several). Its token file is settled: "" means that the cluster
+    does not sign. Raises UserError with the choices.
     """
     return settle_token(_found(where))
 

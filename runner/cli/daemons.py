@@ -43,9 +43,9 @@ _NODE = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,59}")
 def supervise(*, standby: bool, volatile_store: bool, where: str | None) -> None:
     """Supervise a cluster until `stoker shutdown`: start its agents, watch its runs, repair faults.
 
-    Only one supervisor leads a cluster. When it dies, agents and ranks go on, and the next one continues from the journal. A
-    --standby, on this or another machine that reaches the store, takes over within `lease_seconds`. It ends by Ctrl-C, or when
-    the cluster shuts down.
+    Only one supervisor leads a cluster. When it dies, agents and ranks go on, and the next one
+    continues from the journal. A --standby, on this or another machine that reaches the store,
+    takes over within `lease_seconds`. It ends by Ctrl-C, or when the cluster shuts down.
     """
     from runner.serve.metrics import serving_metrics
     from runner.supervisor.main import run
@@ -89,8 +89,9 @@ def agent(
 ) -> None:
     """Run one node's agent until SIGTERM, or until the cluster shuts down.
 
-    Supervisors start the agents of local nodes by themselves; this is for nodes on other machines. It needs only cluster.yaml
-    there, and the files that it names: the cluster's token, and the store's password.
+    Supervisors start the agents of local nodes by themselves; this is for nodes on other machines.
+    It needs only cluster.yaml there, and the files that it names: the cluster's token, and the
+    store's password.
     """
     from runner.agent.__main__ import main as run_agent
     from runner.atomic_files import write_atomically
@@ -152,7 +153,8 @@ def address_towards(store: str) -> str:
 def metrics(*, port: int | None, where: str | None) -> None:
     """Print the cluster's metrics in Prometheus' text format, or serve them.
 
-    They are read from the store, not from the supervisor: with a dead supervisor they are served with their age.
+    They are read from the store, not from the supervisor: with a dead supervisor they are served
+    with their age.
     """
     from runner.serve.metrics import MetricsServer, metrics_of
 

@@ -13,7 +13,8 @@ from runner.cli.options import examples
 from runner.errors import StokerError
 from runner.facts.wording import known_words
 
-# Name -> module in `runner.cli`, first sentence of its help: a page of help imports no command. In the order of that page.
+# Name -> module in `runner.cli`, first sentence of its help: a page of help imports no command. In
+# the order of that page.
 COMMANDS: dict[str, tuple[str, str]] = {
     "run": ("runs.run", "Start the run that RUN.yaml describes and follow it to its end."),
     "demo": (

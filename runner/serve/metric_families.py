@@ -1,6 +1,7 @@
 """Families of metrics of the cluster, its store, nodes, runs and incidents; each name has its unit.
 
-`stoker_node_state` has one row a node, for its present state only, so that fleets of thousands can be scraped.
+`stoker_node_state` has one row a node, for its present state only, so that fleets of thousands can
+be scraped.
 """
 
 from __future__ import annotations

@@ -11,7 +11,8 @@ from runner.facts.messages.cluster_status import ClusterStatus, StandbyStatus
 from runner.facts.store_names import LEASE, STANDBY_PREFIX, STATUS
 from runner.store.protocol import MAX_LARGE_BYTES, Store
 
-# A standby without an announcement for so long is gone; it announces itself every second. Chosen, not measured.
+# A standby without an announcement for so long is gone; it announces itself every second. Chosen,
+# not measured.
 STANDBY_GONE_SECONDS = 10.0
 
 

@@ -94,12 +94,7 @@ class SimActions:
             folder.epoch = max(folder.epoch, work.epoch)
             chosen, refused = folder.survey(list(work.refused))
         self._port += 1
-        detail = {
-            "chosen": chosen,
-            "refused": refused,
-            "address": work.address,
-            "port": self._port,
-        }
+        detail = {"chosen": chosen, "refused": refused, "address": work.address, "port": self._port}
         return Outcome(seconds=PREPARE_SECONDS, detail=detail)
 
     def _verify(self, action: Action) -> Outcome:

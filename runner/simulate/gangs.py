@@ -144,11 +144,7 @@ class SimGangs:
 
     def _source(self, gang: SimGang) -> dict[str, Any]:
         leader = self._leader(gang)
-        return {
-            "node": leader.name,
-            "incarnation": leader.incarnation,
-            "attempt": gang.attempt,
-        }
+        return {"node": leader.name, "incarnation": leader.incarnation, "attempt": gang.attempt}
 
     def _report_ready(self, gang: SimGang) -> None:
         if not gang.training.reports or not self._is_whole(gang):

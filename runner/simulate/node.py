@@ -197,13 +197,13 @@ class SimNode:
         """Cut off the node, and its ranks from their peers."""
         self.partitioned = self.isolated = True
         if self.share is not None:
-            self._world.on_rank_died(self.share.plan.attempt)
+            self._world.gangs.on_rank_died(self.share.plan.attempt)
 
     def _lose_ranks(self) -> None:
         share = self.share
         if share is not None:
             share.ranks = {}
-            self._world.on_rank_died(share.plan.attempt)
+            self._world.gangs.on_rank_died(share.plan.attempt)
 
     # ---- the link ---------------------------------------------------------------------------------------------------
 
@@ -245,7 +245,7 @@ class SimNode:
         if not self.agent or self.agent_hung:
             return
         share, now = self.share, self._world.agenda.now
-        step = self._world.last_step(share.plan.attempt) if share else None
+        step = self._world.gangs.last_step(share.plan.attempt) if share else None
         if step != self._progress[0]:
             self._progress = (step, now)
         if not self.is_reachable:
@@ -258,10 +258,10 @@ class SimNode:
                     self._end(share, grace_seconds=0.0, fenced=True)
             return
         ranks = share.ranks if share else {}
-        phase = self._world.phase(share.plan.attempt) if share else ""
+        phase = self._world.gangs.phase(share.plan.attempt) if share else ""
         writes, every_seconds = 0, 0.0
         if share is not None and 0 in ranks:
-            writes, every_seconds = self._world.writes(share.plan.attempt)
+            writes, every_seconds = self._world.gangs.writes(share.plan.attempt)
         self._world.send_heartbeat(
             s.Heartbeat(
                 **self._header(),
@@ -274,7 +274,7 @@ class SimNode:
                 writing_seconds=every_seconds * max(0, writes - 1),
                 longest_quiet_seconds=every_seconds if writes > 1 else 0.0,
                 phases={str(rank): phase for rank in ranks} if phase else {},
-                start=self._world.start(share.plan.attempt, tuple(ranks)) if share else {},
+                start=self._world.gangs.start(share.plan.attempt, tuple(ranks)) if share else {},
                 warm=self.cold or "ready" if self._assignment and self._assignment.warm else "",
             )
         )
@@ -416,14 +416,14 @@ class SimNode:
     def _term(self, share: SimShare) -> None:
         """End the ranks that SIGTERM ends: all that are not stopped."""
         share.ranks = {rank: how for rank, how in share.ranks.items() if how == "stopped"}
-        self._world.on_rank_died(share.plan.attempt)
+        self._world.gangs.on_rank_died(share.plan.attempt)
         if not share.ranks:
             self._kill(share)
 
     def _kill(self, share: SimShare) -> None:
         if self.share is share:
             share.ranks = {}
-            self._world.on_rank_died(share.plan.attempt)
+            self._world.gangs.on_rank_died(share.plan.attempt)
             wait = self._world.cluster.kill_wait_seconds if self.unkillable else KILL_SECONDS
             self._world.agenda.after(wait, lambda: self._on_terminated(share))
 
@@ -436,7 +436,7 @@ class SimNode:
                 **self._header(),
                 epoch=share.epoch,
                 attempt=share.plan.attempt,
-                last_step=self._world.last_step(share.plan.attempt),
+                last_step=self._world.gangs.last_step(share.plan.attempt),
                 left_behind=self.unkillable,
                 fenced=share.fenced,
                 stacks=share.stacks,
@@ -456,7 +456,7 @@ class SimNode:
             self._emit_exited(share, rank, code, words)
         else:
             self._pending_exits.append((rank, code))
-        self._world.on_rank_died(share.plan.attempt)
+        self._world.gangs.on_rank_died(share.plan.attempt)
 
     def stop_rank(self, rank: int) -> None:
         """SIGSTOP a rank: it is alive and does not move."""
@@ -480,7 +480,7 @@ class SimNode:
                 attempt=share.plan.attempt,
                 rank=rank,
                 exit_code=code,
-                last_step=self._world.last_step(share.plan.attempt),
+                last_step=self._world.gangs.last_step(share.plan.attempt),
                 stderr_tail=words,
             )
         )
@@ -524,7 +524,9 @@ class SimNode:
             self.flush()
             self._world.inject_fault(fault, self.name, rank)
         else:
-            understood = self._world.request_gang(share.plan.attempt, task.id, dict(task.args))
+            understood = self._world.gangs.submit_request(
+                share.plan.attempt, task.id, dict(task.args)
+            )
             said = "asked" if understood else "the ranks said hello to no request"
             outcome: Literal["done", "failed"] = "done" if understood else "failed"
             self.emit(ActionResult(id=task.id, outcome=outcome, message=said))

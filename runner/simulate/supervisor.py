@@ -1,6 +1,7 @@
 """The supervisor in virtual time, process after process. It can be killed around each append, action and outcome.
 
-A model of `runner.supervisor.loop`'s threads; its decision loop, controller, journal and detectors are the real ones.
+A model of `runner.supervisor.loop`'s threads; its decision loop, controller, journal and detectors
+are the real ones.
 """
 
 from __future__ import annotations
@@ -42,23 +43,18 @@ class SupervisorEnv(Protocol):
     @property
     def nodes(self) -> tuple[str, ...]:
         """Nodes whose agents can be started."""
-        ...
 
     def perform(self, action: Action, report: Callable[[ActionResult], None]) -> None:
         """Start an action; `report` gets its outcome."""
-        ...
 
     def on_written(self, node: str) -> None:
         """React to a node's assignment, or a task for it, having been written."""
-        ...
 
     def on_recovered(self, before: State | None, after: State) -> None:
         """React to a take-over: `before` is the state that the previous supervisor had when it ended."""
-        ...
 
     def on_entry(self, entry: r.JournalEntry) -> None:
         """React to an entry that is durable and applied, for the first time."""
-        ...
 
 
 class SimSupervisor:
@@ -147,10 +143,7 @@ class SimSupervisor:
         self._lease = self._store.acquire_lease(LEASE, holder, ttl_seconds=1e9)
         self.controller = Controller(self.policy)
         self.loop = DecisionLoop(
-            self.controller,
-            Journal(self._store, self._lease),
-            Registers(self.policy.cluster),
-            self,
+            self.controller, Journal(self._store, self._lease), Registers(self.policy.cluster), self
         )
         self.loop.log.recover()
         self._env.on_recovered(self._before, self.controller.state)

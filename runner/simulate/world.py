@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Protocol
+from typing import Protocol
 
 from runner.decide.decision import Policy
 from runner.decide.state.cluster_state import State
@@ -21,7 +21,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.assignments import Assignment, LaunchPlan, Task
 from runner.facts.messages.requests import Request
-from runner.facts.messages.signals import Heartbeat, StartPhase
+from runner.facts.messages.signals import Heartbeat
 from runner.facts.store_names import REQUESTS, SIGNALS, assignment_register, task_stream
 from runner.simulate.action_outcomes import SimActions
 from runner.simulate.gangs import SimGangs
@@ -40,15 +40,12 @@ class WorldObserver(Protocol):
 
     def on_entry(self, world: World, entry: r.JournalEntry) -> None:
         """An entry became durable and was applied, for the first time."""
-        ...
 
     def on_event(self, world: World) -> None:
         """An event happened."""
-        ...
 
     def on_recovered(self, world: World, before: State | None, after: State) -> None:
         """A supervisor has applied the journal and leads."""
-        ...
 
 
 class World:
@@ -222,30 +219,6 @@ class World:
         )
         self.launches.append((self.now, node, plan.attempt))
         self.gangs.on_ranks_started(plan, epoch)
-
-    def on_rank_died(self, attempt: AttemptId) -> None:
-        """Let its peers notice."""
-        self.gangs.on_rank_died(attempt)
-
-    def request_gang(self, attempt: AttemptId, request_id: str, request: dict[str, Any]) -> bool:
-        """Pass a request to the ranks."""
-        return self.gangs.submit_request(attempt, request_id, request)
-
-    def last_step(self, attempt: AttemptId) -> int | None:
-        """Return the last step a gang has reported."""
-        return self.gangs.last_step(attempt)
-
-    def phase(self, attempt: AttemptId) -> str:
-        """Return the phase that a gang reports."""
-        return self.gangs.phase(attempt)
-
-    def writes(self, attempt: AttemptId) -> tuple[int, float]:
-        """Return how many lines a script's rank 0 has written, and the seconds between two."""
-        return self.gangs.writes(attempt)
-
-    def start(self, attempt: AttemptId, ranks: tuple[int, ...]) -> dict[str, StartPhase]:
-        """Return the slowest of some ranks in each phase of the start."""
-        return self.gangs.start(attempt, ranks)
 
     def inject_fault(self, fault: str, node: str, rank: int | None) -> None:
         """Carry out a drill."""

@@ -1,7 +1,8 @@
 """The journal's compactor: a thread that writes snapshots and moves old entries to files, so that no decision waits for it.
 
-The thread that owns the state encodes it between two decisions; hashing, the store and the disk are this thread's work.
-It has one job at a time and accepts none while busy: a late snapshot only makes the next take-over read more entries.
+The thread that owns the state encodes it between two decisions; hashing, the store and the disk are
+this thread's work. It has one job at a time and accepts none while busy: a late snapshot only makes
+the next take-over read more entries.
 """
 
 from __future__ import annotations

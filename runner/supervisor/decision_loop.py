@@ -1,6 +1,7 @@
 """What the loop around the controller does with inputs, records and store outages; the supervisor and the simulator share it.
 
-They differ in where inputs come from, how they wait for the store, and how actions are executed (`LoopEnv`).
+They differ in where inputs come from, how they wait for the store, and how actions are executed
+(`LoopEnv`).
 """
 
 from __future__ import annotations
@@ -30,35 +31,27 @@ class LoopEnv(Protocol):
 
     def now(self) -> float:
         """Return the time."""
-        ...
 
     def submit(self, action: Action) -> None:
         """Start an action; its outcome comes back as an input."""
-        ...
 
     def put_many(self, values: Mapping[str, bytes]) -> None:
         """Write registers under the lease."""
-        ...
 
     def probe_store(self) -> None:
         """Raise StoreUnavailable unless the store accepts writes."""
-        ...
 
     def wait_for_store(self, error: StoreUnavailable) -> float:
         """Wait before a retry; return how long, in seconds. May raise to end the loop."""
-        ...
 
     def on_entry(self, entry: r.JournalEntry) -> None:
         """React to an entry that is durable and applied, replayed ones included."""
-        ...
 
     def on_executed(self) -> None:
         """React to records whose effects were started."""
-        ...
 
     def on_unwritten(self, error: StoreUnavailable) -> None:
         """React to registers that could not be written and stay due."""
-        ...
 
 
 class DecisionLoop:
@@ -77,7 +70,8 @@ class DecisionLoop:
         self._outage_seconds = 0.0
         # The last probe failed.
         self.is_store_suspect = False
-        # The entry after which the controller was asked what to watch and when to wake, and its answer.
+        # The entry after which the controller was asked what to watch and when to wake, and its
+        # answer.
         self._refreshed_at, self._wake_at = -1, math.inf
 
     def take_over(self, holder: str, token: int, version: str, nodes: tuple[str, ...]) -> None:
@@ -160,7 +154,8 @@ class DecisionLoop:
     ) -> None:
         """Run the detectors on what was observed so far, and the controller's deadlines.
 
-        `observed_until`: all that nodes sent before was processed; None: unknown, so nodes are not judged now.
+        `observed_until`: all that nodes sent before was processed; None: unknown, so nodes are not
+        judged now.
         """
         self.refresh()
         until = observed_until()
@@ -183,7 +178,8 @@ class DecisionLoop:
     def _confirm_store(self) -> None:
         """Before declaring nodes silent, check that the store accepts writes.
 
-        If it does not, heartbeats could not have arrived either. Their timeouts restart once a probe succeeds again.
+        If it does not, heartbeats could not have arrived either. Their timeouts restart once a
+        probe succeeds again.
         """
         try:
             self._env.probe_store()

@@ -1,8 +1,9 @@
 """The decision log: the one way in which an input becomes a journal entry, a new state, and records to act on.
 
-decide -> apply -> append (fenced, durable) -> return the records. Inputs of one batch are appended in one step, and no
-effect starts before that: a state that never became durable dies with its process. Only the supervisor and the simulator
-call a controller and write the journal, and both do it here.
+decide -> apply -> append (fenced, durable) -> return the records. Inputs of one batch are appended
+in one step, and no effect starts before that: a state that never became durable dies with its
+process. Only the supervisor and the simulator call a controller and write the journal, and both do
+it here.
 """
 
 from __future__ import annotations
@@ -28,11 +29,13 @@ from runner.supervisor.compactor import StateImage
 # An input that leads to more is an endless loop in the decisions. Chosen, not measured.
 MAX_SETTLE_ROUNDS = 1000
 
-# Journalled even without records. A Tick moves the state's clock past its deadline, so that it is not due again.
+# Journalled even without records. A Tick moves the state's clock past its deadline, so that it is
+# not due again.
 _ALWAYS_JOURNALLED = (r.SupervisorStarted, r.SupervisorPaused, r.Tick, r.MessageUnreadable)
 
-# A snapshot is due once the entries after the last one are this many times its size, which bounds both what a take-over
-# reads and what snapshots cost; never before SNAPSHOT_ENTRIES. Chosen, not measured.
+# A snapshot is due once the entries after the last one are this many times its size, which bounds
+# both what a take-over reads and what snapshots cost; never before SNAPSHOT_ENTRIES. Chosen, not
+# measured.
 SNAPSHOT_SHARE = 2.0
 # The same while inputs wait for a decision. Chosen, not measured.
 OVERDUE_SHARE = 4.0
@@ -67,7 +70,8 @@ class DecisionLog:
         self._journal = journal
         self._on_entry = on_entry
         self._on_outage = on_outage
-        # The entry of the last state image, and the bytes of entries that this process saw until then.
+        # The entry of the last state image, and the bytes of entries that this process saw until
+        # then.
         self._imaged, self._imaged_bytes = 0, 0
         self._is_mark_failing = False
         # Applied, not durable yet; None outside a batch.
@@ -77,8 +81,9 @@ class DecisionLog:
     def batch(self) -> Iterator[Callable[[], None]]:
         """Append the inputs processed inside in few steps of the store: at the end, and when the yielded function is called.
 
-        Their records may be acted on only after that. Each input is decided on the state after the one before it. If an
-        input raises, the rest is not appended: the state is then ahead of the journal, and the process must end.
+        Their records may be acted on only after that. Each input is decided on the state after the
+        one before it. If an input raises, the rest is not appended: the state is then ahead of the
+        journal, and the process must end.
         """
         self._pending = []
         yield self._commit
@@ -99,8 +104,9 @@ class DecisionLog:
     def recover(self, *, at_most: int | None = None) -> int:
         """Bring the controller to the journal's end, by applying alone; return the number of entries applied.
 
-        A controller without any entry starts from a snapshot, any other from its own state: called repeatedly, this follows a
-        journal that another process writes. `at_most`: skip snapshots that contain later entries.
+        A controller without any entry starts from a snapshot, any other from its own state: called
+        repeatedly, this follows a journal that another process writes. `at_most`: skip snapshots
+        that contain later entries.
         """
         at_the_beginning = self.controller.state.sequence == 0
         snapshot = Snapshot()
@@ -126,8 +132,8 @@ class DecisionLog:
     ) -> list[object]:
         """Decide on one input, and on what follows from the state after it; return all records, to be acted on in order.
 
-        They are appended in one step: here, or with the `batch` that is open. An item at or before its stream's cursor was
-        processed before and leads to nothing.
+        They are appended in one step: here, or with the `batch` that is open. An item at or before
+        its stream's cursor was processed before and leads to nothing.
         """
         if stream and cursor <= self.controller.state.cursors.get(stream, 0):
             return []
@@ -199,7 +205,8 @@ class DecisionLog:
                 self._journal.append_many(entries)
                 break
             except StoreUnavailable as error:
-                # The append may have succeeded without an acknowledgement; appending the same entries again is idempotent.
+                # The append may have succeeded without an acknowledgement; appending the same
+                # entries again is idempotent.
                 self._on_outage(error)
         for entry in entries:
             self._on_durable(entry)
@@ -211,7 +218,8 @@ class DecisionLog:
     def is_snapshot_due(self, *, is_quiet: bool) -> bool:
         """Whether a take-over would have to read too many entries after the last snapshot.
 
-        Copying the state of a large fleet takes a tenth of a second: it is put off while inputs wait for a decision.
+        Copying the state of a large fleet takes a tenth of a second: it is put off while inputs
+        wait for a decision.
         """
         if self.controller.state.sequence - self._imaged < SNAPSHOT_ENTRIES:
             return False

@@ -1,8 +1,9 @@
 """Messages that the store's streams brought and that were not processed yet. Heartbeats wait behind everything else.
 
-A large fleet sends thousands of messages a second, so heartbeats are read once in a while, not one by one. Signals and requests
-are processed for a moment, then heartbeats, a few at a time between signals that arrive meanwhile: a long queue of signals does
-not make nodes look silent. Heartbeats in the queue were not observed yet: silence is judged up to `lag_seconds` ago.
+A large fleet sends thousands of messages a second, so heartbeats are read once in a while, not one
+by one. Signals and requests are processed for a moment, then heartbeats, a few at a time between
+signals that arrive meanwhile: a long queue of signals does not make nodes look silent. Heartbeats
+in the queue were not observed yet: silence is judged up to `lag_seconds` ago.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from runner.store.protocol import READ_LIMIT, Batch
 SIGNALS_SECONDS = 0.05
 # Heartbeats that wait before no more are read; the rest stays in the store. Chosen.
 MAX_BEATS = 2 * READ_LIMIT
-# Between two reads of heartbeats: this long for each node, and at most so long in all. Chosen: a fleet of four is read at
-# once, one of 2,000 four times a second, so that one wake-up serves many heartbeats (bench/fleet).
+# Between two reads of heartbeats: this long for each node, and at most so long in all. Chosen: a
+# fleet of four is read at once, one of 2,000 four times a second, so that one wake-up serves many
+# heartbeats (bench/fleet).
 SECONDS_PER_NODE = 0.000125
 LONGEST_SECONDS = 0.25
-# That signals wait without a break, before deadlines are extended: an awaited answer may be among them. Chosen.
+# That signals wait without a break, before deadlines are extended: an awaited answer may be among
+# them. Chosen.
 QUEUED_SECONDS = 1.0
-# Messages of one group: signals whose records are appended together, heartbeats between two looks for signals. Chosen.
+# Messages of one group: signals whose records are appended together, heartbeats between two looks
+# for signals. Chosen.
 MAX_GROUP = 16
 # Between two looks for room in the queue. Chosen.
 ROOM_POLL_SECONDS = 0.02
@@ -51,7 +55,8 @@ class InboundQueue:
         self._last_read_at = 0.0
         # Heartbeats since the start.
         self._num_added = self._num_processed = 0
-        # Reads that held all heartbeats there were: how many had been added by then, and when the read began.
+        # Reads that held all heartbeats there were: how many had been added by then, and when the
+        # read began.
         self._complete_reads: deque[tuple[int, float]] = deque()
         self._observed_until = clock()
 
@@ -119,7 +124,8 @@ class InboundQueue:
     def batches(self) -> Iterator[list[Message]]:
         """Yield signals for a moment, at least one group; then the heartbeats that wait by now. No group mixes the two.
 
-        Signals that arrive meanwhile go before the next heartbeats while that moment lasts, then for as long as heartbeats took.
+        Signals that arrive meanwhile go before the next heartbeats while that moment lasts, then
+        for as long as heartbeats took.
         """
         left_seconds = yield from self._signal_groups(SIGNALS_SECONDS)
         num_beats = len(self._beats)

@@ -1,6 +1,7 @@
 """The one lease of a cluster: acquired, renewed by a thread of its own, and released.
 
-Only its holder may act. Every append checks the lease's token, so that a supervisor that lost the lease unnoticed writes nothing.
+Only its holder may act. Every append checks the lease's token, so that a supervisor that lost the
+lease unnoticed writes nothing.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class LeaseKeeper:
             try:
                 self._store.renew(self.lease)
             except StoreUnavailable:
-                # An expired lease is still ours until another supervisor acquires it; its token protects the journal.
+                # An expired lease is still ours until another supervisor acquires it; its token
+                # protects the journal.
                 continue
             except (Fenced, StoreRolledBack) as error:
                 self.is_lost = True

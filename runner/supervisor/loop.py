@@ -1,8 +1,9 @@
 """The supervisor: the loop around the controller. One thread owns controller and journal; other threads reach it by one queue.
 
-One thread blocks in reads of the store, one renews the lease, and each action runs in its own. Whatever they report is
-processed as an input; the records that come out are acted on: registers written, actions started, requests answered. When
-the supervisor dies, agents and ranks go on; the next supervisor applies the journal and continues.
+One thread blocks in reads of the store, one renews the lease, and each action runs in its own.
+Whatever they report is processed as an input; the records that come out are acted on: registers
+written, actions started, requests answered. When the supervisor dies, agents and ranks go on; the
+next supervisor applies the journal and continues.
 """
 
 from __future__ import annotations
@@ -50,13 +51,15 @@ from runner.supervisor.store_rollback import (
 
 _LOG = logging.getLogger("stoker")
 
-# Reports of threads that wait for the loop; a full inbox makes the threads wait. Chosen, not measured.
+# Reports of threads that wait for the loop; a full inbox makes the threads wait. Chosen, not
+# measured.
 INBOX_SIZE = 10_000
 # Until a thread has ended. Chosen, not measured.
 JOIN_SECONDS = 5.0
 # One blocking read of the store; it only bounds how long a lost wake-up can last.
 READ_SECONDS = 60.0
-# A loop that is this late was stopped itself: at most this long, or this share of the heartbeat timeout. Chosen.
+# A loop that is this late was stopped itself: at most this long, or this share of the heartbeat
+# timeout. Chosen.
 STALL_SECONDS = 2.0
 STALL_SHARE = 0.25
 # Between two rounds of the loop while the store is unreachable. Chosen.
@@ -94,10 +97,7 @@ class Supervisor:
         self._status_writer = StatusWriter(store, lease, self._inbox.put)
         self._publisher = StatusPublisher(cluster, self._status_writer, self._own_status)
         self._loop = DecisionLoop(
-            Controller(policy_of(cluster)),
-            self._journal,
-            Registers(cluster, signer),
-            self,
+            Controller(policy_of(cluster)), self._journal, Registers(cluster, signer), self
         )
         self._log, self._detectors = self._loop.log, self._loop.detectors
         if standby_log is not None:
@@ -118,7 +118,8 @@ class Supervisor:
     def run(self) -> None:
         """Take over, then loop until the cluster has closed. Raises Fenced when another supervisor took over.
 
-        Raises StoreCorrupt when the store lost or damaged entries: then nothing may be decided or written any more.
+        Raises StoreCorrupt when the store lost or damaged entries: then nothing may be decided or
+        written any more.
         """
         check_not_rolled_back(self._store, self._journal)
         self._log.recover()

@@ -1,7 +1,7 @@
 """The supervisor process from start to end: it takes the lease, at once or as a standby, and leads the cluster.
 
-Its exit code: 0 the cluster was shut down, or the process was told to end; 1 another supervisor leads; 5 the store was rolled
-back or damaged (`runner.supervisor.store_rollback`).
+Its exit code: 0 the cluster was shut down, or the process was told to end; 1 another supervisor
+leads; 5 the store was rolled back or damaged (`runner.supervisor.store_rollback`).
 """
 
 from __future__ import annotations
@@ -33,11 +33,13 @@ from runner.supervisor.loop import Supervisor, policy_of
 from runner.supervisor.standby import Standby
 from runner.supervisor.store_rollback import EXIT_CODE, stop_all_action
 
-# Allocations until a collection of young objects, and collections until one of older objects. A fleet's heartbeats are
-# thousands of objects a second that live for a second and form no cycles: they are gone before. Chosen; bench/fleet.
+# Allocations until a collection of young objects, and collections until one of older objects. A
+# fleet's heartbeats are thousands of objects a second that live for a second and form no cycles:
+# they are gone before. Chosen; bench/fleet.
 GC_THRESHOLDS = (50_000, 20, 50)
-# For which a thread keeps the interpreter while others wait. With Python's default of 5 ms, answers of the store wait that
-# long, several times a decision, while the status is encoded. Chosen; bench/fleet.
+# For which a thread keeps the interpreter while others wait. With Python's default of 5 ms, answers
+# of the store wait that long, several times a decision, while the status is encoded. Chosen;
+# bench/fleet.
 SWITCH_SECONDS = 0.0005
 
 _LOG = logging.getLogger("stoker")
@@ -79,8 +81,9 @@ def run(
 ) -> int:
     """Lead this cluster until it is shut down or another supervisor leads; return the exit code.
 
-    `standby`: wait until no other supervisor leads. `serving` is entered while this one leads. Raises UserError when another
-    supervisor leads already, or when the cluster cannot be led from this machine.
+    `standby`: wait until no other supervisor leads. `serving` is entered while this one leads.
+    Raises UserError when another supervisor leads already, or when the cluster cannot be led from
+    this machine.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     Path(cluster.state).mkdir(parents=True, exist_ok=True)

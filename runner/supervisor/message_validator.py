@@ -1,8 +1,9 @@
 """Validation of messages: an item of a stream becomes a fact, or is refused and counted.
 
-Any process that reaches the store can write to its streams. A message is accepted only if it is signed with the cluster's token
-for its stream, is of a kind that belongs there, comes from the registered agent of its node, and is newer than what that agent
-sent before. A cluster without a token (one machine, made by an older release) accepts unsigned messages.
+Any process that reaches the store can write to its streams. A message is accepted only if it is
+signed with the cluster's token for its stream, is of a kind that belongs there, comes from the
+registered agent of its node, and is newer than what that agent sent before. A cluster without a
+token (one machine, made by an older release) accepts unsigned messages.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from runner.facts.messages.signals import Heartbeat, NodeJoined, Signal
 from runner.facts.store_names import BEATS, REQUESTS, SIGNALS
 from runner.signer import Signer
 
-# What each stream may hold: agents send no requests, and no stream holds records of the supervisor itself.
+# What each stream may hold: agents send no requests, and no stream holds records of the supervisor
+# itself.
 KINDS: dict[str, tuple[type, ...]] = {
     SIGNALS: (Signal, ActionResult),
     REQUESTS: (Request,),
@@ -29,7 +31,8 @@ KINDS: dict[str, tuple[type, ...]] = {
 # These name the assignment that their node obeys.
 NAME_ASSIGNMENT = (Heartbeat, NodeJoined)
 Reason = Literal["unsigned", "junk", "uncounted", "replayed", "stranger"]
-# Reasons worth a journal entry. The others are routine: an acknowledgement is lost, an agent was displaced.
+# Reasons worth a journal entry. The others are routine: an acknowledgement is lost, an agent was
+# displaced.
 JOURNALLED: tuple[Reason, ...] = ("unsigned", "junk", "uncounted")
 
 
@@ -53,8 +56,8 @@ class MessageValidator:
     def validate(self, stream: str, payload: bytes, state: State) -> object:
         """Decode a payload of this stream and return the fact; raise MessageRefused with the reason if it must not be processed.
 
-        `state` holds the registered agents and what was processed of them. Raises StoreRolledBack for an agent that obeys an
-        assignment newer than any in the journal.
+        `state` holds the registered agents and what was processed of them. Raises StoreRolledBack
+        for an agent that obeys an assignment newer than any in the journal.
         """
         try:
             fact = self._decode(stream, payload)
@@ -131,8 +134,8 @@ class MessageValidator:
     def _newest_accepted(self, stream: str, signal: Signal, state: State) -> tuple[int, int] | None:
         """Return incarnation and sequence of the newest accepted signal of this agent instance; None without any.
 
-        Heartbeats have a stream of their own and may lag behind signals: they are compared with each other, and only the
-        first one that this supervisor processes with the signals.
+        Heartbeats have a stream of their own and may lag behind signals: they are compared with
+        each other, and only the first one that this supervisor processes with the signals.
         """
         if stream == BEATS and signal.node in self._beats:
             life, *known = self._beats[signal.node]

@@ -1,7 +1,7 @@
 """Standby: a supervisor that does not lead yet. It applies the journal to a controller of its own until it gets the lease.
 
-A take-over therefore costs the rest of the leader's lease and the last few entries. A standby decides nothing, and writes only
-one volatile register that announces it.
+A take-over therefore costs the rest of the leader's lease and the last few entries. A standby
+decides nothing, and writes only one volatile register that announces it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _LOG = logging.getLogger("stoker")
 
 # Between two announcements. Chosen, not measured.
 ANNOUNCE_SECONDS = 1.0
-# Between two polls of the lease at most, as a share of its term and in seconds: its release notifies no one. Chosen.
+# Between two polls of the lease at most, as a share of its term and in seconds: its release
+# notifies no one. Chosen.
 POLL_SHARE = 0.2
 POLL_SECONDS = 1.0
 # After new entries, so that a busy journal is read in batches. Chosen, not measured.
@@ -112,7 +113,8 @@ class Standby:
         except StoreRolledBack:
             raise
         except (StoreUnavailable, StoreCorrupt):
-            # The journal was trimmed past our last entry, and its files are not visible here: start from a snapshot.
+            # The journal was trimmed past our last entry, and its files are not visible here: start
+            # from a snapshot.
             if self._journal.first_stored() <= self.log.controller.state.sequence + 1:
                 raise
             _LOG.warning("standby: entries were moved to files; restarting from a snapshot")

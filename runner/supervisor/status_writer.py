@@ -1,6 +1,7 @@
 """The writer of the cluster's status: a thread that encodes and writes the newest one, so that no decision waits for it.
 
-The larger the fleet, the more a status costs and the less often it is built: once per `period`, plus the time to write it.
+The larger the fleet, the more a status costs and the less often it is built: once per `period`,
+plus the time to write it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from runner.store.protocol import Lease, Store
 
 # A ClusterStatus, as `wire.to_message` makes it.
 Message = Mapping[str, Any]
-# Between two builds at least, for each node, and at most: below the age at which `stoker status` warns. Chosen.
+# Between two builds at least, for each node, and at most: below the age at which `stoker status`
+# warns. Chosen.
 SHORTEST_SECONDS = 0.5
 SECONDS_PER_NODE = 0.0019
 LONGEST_SECONDS = 4.0

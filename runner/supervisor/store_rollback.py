@@ -1,8 +1,9 @@
 """A store that came back with less than it acknowledged: how it is detected, how all action stops, and the way out.
 
-Two supervisors that act on different journals would launch a gang twice. On evidence of a rollback the supervisor decides and
-writes nothing more, except one register that tells the next supervisor; it pages a person and ends with an exit code on which
-no service manager restarts it. Ranks go on training. A person then restores a newer copy, or accepts the store as it is.
+Two supervisors that act on different journals would launch a gang twice. On evidence of a rollback
+the supervisor decides and writes nothing more, except one register that tells the next supervisor;
+it pages a person and ends with an exit code on which no service manager restarts it. Ranks go on
+training. A person then restores a newer copy, or accepts the store as it is.
 """
 
 from __future__ import annotations
@@ -37,8 +38,9 @@ _LOG = logging.getLogger("stoker")
 
 # Of a supervisor that must not be restarted automatically.
 EXIT_CODE = 5
-# Added to the newest known epoch: agents that are cut off may have obeyed a later one. Far more than a cluster uses up while
-# a copy of the store ages (780 failures in 60 days at 2,000 nodes take 1,560). Chosen.
+# Added to the newest known epoch: agents that are cut off may have obeyed a later one. Far more
+# than a cluster uses up while a copy of the store ages (780 failures in 60 days at 2,000 nodes take
+# 1,560). Chosen.
 EPOCH_LEAP = 100_000
 # The newest heartbeats that are searched for epochs. Chosen.
 BEATS_READ = 5000
@@ -78,7 +80,8 @@ def stop_all_action(
 ) -> None:
     """Record a rollback for the next supervisor, if the store accepts the write, and page a person once.
 
-    A store that is damaged, or written by a later release, is only logged: a process that can read it may act on it.
+    A store that is damaged, or written by a later release, is only logged: a process that can read
+    it may act on it.
     """
     _LOG.critical("%s", error)
     if not isinstance(error, StoreRolledBack) or _has_stop_notice(store):

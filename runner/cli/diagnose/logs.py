@@ -69,7 +69,8 @@ def diagnose(
 ) -> None:
     """Find the root cause in logs of a run, and show the lines behind it. Several FILES are the ranks of one run.
 
-    A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1. `-` reads standard input.
+    A healthy log prints nothing with --json, and ends with 0; with an incident the exit code is 1.
+    `-` reads standard input.
     """
     run = None
     if run_file is not None:

@@ -43,7 +43,8 @@ def processes_of(cluster: ClusterSpec) -> list[Leftover]:
 def kill_all(cluster: ClusterSpec) -> list[Leftover]:
     """SIGKILL every process of the cluster, supervisor first, until none is found; return those that survive.
 
-    Resource trackers, which remove the ranks' shared memory, are killed last, if they do not end by themselves.
+    Resource trackers, which remove the ranks' shared memory, are killed last, if they do not end by
+    themselves.
     """
     deadline = time.monotonic() + GONE_SECONDS
     left = processes_of(cluster)

@@ -137,7 +137,8 @@ class Foreground:
             )
         elif now - self._stop_asked_at < ASK_AGAIN_SECONDS:
             return
-        # Repeated while the run goes on: a supervisor may have died before it processed the first request.
+        # Repeated while the run goes on: a supervisor may have died before it processed the first
+        # request.
         self._stop_asked_at = now
         request = StopRun(id=new_request_id(), by=requester(), run=str(self.run))
         with contextlib.suppress(TemporaryError):

@@ -42,7 +42,6 @@ class Screen(Protocol):
 
     def __enter__(self) -> Self:
         """Start."""
-        ...
 
     def __exit__(
         self,
@@ -51,15 +50,12 @@ class Screen(Protocol):
         trace: TracebackType | None,
     ) -> None:
         """Leave the terminal as it was."""
-        ...
 
     def update(self, view: ClusterStatus) -> None:
         """Show a newer status."""
-        ...
 
     def log(self, text: str) -> None:
         """Add a line to the log."""
-        ...
 
 
 def screen_for(run: int, *, as_json: bool = False) -> Screen:

@@ -75,8 +75,8 @@ class SupervisorChild:
     def start(self) -> None:
         """Start a supervisor if none holds the lease, and wait until it does.
 
-        Raises SupervisorRefused with its message if it refuses the cluster's settings, SupervisorLost if it fails to
-        start for another reason.
+        Raises SupervisorRefused with its message if it refuses the cluster's settings,
+        SupervisorLost if it fails to start for another reason.
         """
         from runner.supervisor.lease import holder_pid
 

@@ -49,16 +49,12 @@ NODE_STATES: tuple[str, ...] = get_args(NodeStateName)
 @cluster_option
 @json_option
 def nodes(
-    node: str | None,
-    *,
-    states: tuple[str, ...],
-    everything: bool,
-    where: str | None,
-    as_json: bool,
+    node: str | None, *, states: tuple[str, ...], everything: bool, where: str | None, as_json: bool
 ) -> None:
     """List the nodes: state, attempt, last heartbeat, and how many spares there are.
 
-    Of a large fleet only nodes that need attention are listed. With NODE: everything about that node.
+    Of a large fleet only nodes that need attention are listed. With NODE: everything about that
+    node.
     """
     if node is not None and (states or everything):
         raise UserError(f"nodes: --state and --all do not go with a node ({node!r}); omit them")
@@ -95,8 +91,9 @@ def nodes(
 def hardware(name: str | None, *, everything: bool, where: str | None, as_json: bool) -> None:
     """List all hardware ever seen: its node names, faults, and whether it may serve.
 
-    A machine is identified by its parts (board serial, GPUs, network cards), not by its node name: a bad one that returns under
-    another name is refused. `stoker readmit NODE` lets it return. Faults count for `lemon_days`.
+    A machine is identified by its parts (board serial, GPUs, network cards), not by its node name:
+    a bad one that returns under another name is refused. `stoker readmit NODE` lets it return.
+    Faults count for `lemon_days`.
     """
     cluster = find_cluster(where)
     with store_of(cluster) as store:

@@ -67,8 +67,9 @@ def swap(
 ) -> None:
     """Replace a node by a spare at the next checkpoint, which is requested now.
 
-    The run continues from that checkpoint, so no step is lost. The node is in repair until `stoker readmit`. Without a fitting
-    spare the swap is refused; `stoker drain` takes the node out in any case. Done when the node is out of service.
+    The run continues from that checkpoint, so no step is lost. The node is in repair until `stoker
+    readmit`. Without a fitting spare the swap is refused; `stoker drain` takes the node out in any
+    case. Done when the node is out of service.
     """
     request = SwapNode(
         id=new_request_id(), by=requester(), node=node, spare=spare, reason=_reason(reason)
@@ -88,8 +89,8 @@ def drain(
 ) -> None:
     """Take a node out of service at the next checkpoint, with or without a spare.
 
-    With a spare the run continues there; without one it waits, and a person is paged. The node is in repair until
-    `stoker readmit`. Its hardware is not blamed.
+    With a spare the run continues there; without one it waits, and a person is paged. The node is
+    in repair until `stoker readmit`. Its hardware is not blamed.
     """
     request = DrainNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)
@@ -131,20 +132,13 @@ def readmit(
 
 @click.command(
     epilog=examples(
-        'stoker retire n7 --reason "sent back"',
-        "stoker retire n7 --yes              in a script",
+        'stoker retire n7 --reason "sent back"', "stoker retire n7 --yes              in a script"
     )
 )
 @click.option("--yes", is_flag=True, help="Do not ask for confirmation.")
 @_node_options
 def retire(
-    node: str,
-    *,
-    yes: bool,
-    reason: str,
-    timeout_seconds: float,
-    where: str | None,
-    as_json: bool,
+    node: str, *, yes: bool, reason: str, timeout_seconds: float, where: str | None, as_json: bool
 ) -> None:
     """Take a node out of service for good; its hardware is never used again.
 

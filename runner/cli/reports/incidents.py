@@ -5,9 +5,7 @@ from __future__ import annotations
 import click
 
 from runner.cli import output
-from runner.cli.clusters import (
-    pick_run,
-)
+from runner.cli.clusters import pick_run
 from runner.cli.options import cluster_option, examples, json_option
 from runner.cli.reports.status import read_cluster_status
 from runner.cli.reports.tables import explanation, incidents_table
@@ -15,12 +13,7 @@ from runner.errors import UserError
 from runner.facts.wording import known_words
 
 
-@click.command(
-    epilog=examples(
-        "stoker incidents",
-        "stoker incidents tiny --json",
-    )
-)
+@click.command(epilog=examples("stoker incidents", "stoker incidents tiny --json"))
 @click.argument("run", required=False)
 @cluster_option
 @json_option
@@ -37,12 +30,7 @@ def incidents(run: str | None, where: str | None, *, as_json: bool) -> None:
         output.print_text(incidents_table(found) if found else "no incident")
 
 
-@click.command(
-    epilog=examples(
-        "stoker explain i1",
-        "stoker explain i1 --json | jq .cause.lines",
-    )
-)
+@click.command(epilog=examples("stoker explain i1", "stoker explain i1 --json | jq .cause.lines"))
 @click.argument("incident")
 @cluster_option
 @json_option

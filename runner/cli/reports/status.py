@@ -29,8 +29,7 @@ STALE_SECONDS = 5.0
 
 @click.command(
     epilog=examples(
-        "stoker status",
-        "stoker status --cluster big.yaml --json | jq .view.runs[0].step",
+        "stoker status", "stoker status --cluster big.yaml --json | jq .view.runs[0].step"
     )
 )
 @cluster_option
@@ -75,10 +74,7 @@ def status(where: str | None, *, as_json: bool) -> None:
 
 
 @click.command(
-    epilog=examples(
-        "stoker runs",
-        "stoker runs --json | jq -r '.[] | [.name, .ettr_ratio] | @tsv'",
-    )
+    epilog=examples("stoker runs", "stoker runs --json | jq -r '.[] | [.name, .ettr_ratio] | @tsv'")
 )
 @cluster_option
 @json_option

@@ -9,13 +9,7 @@ from collections.abc import Iterator
 import click
 
 from runner.cli import output
-from runner.cli.clusters import (
-    find_cluster,
-    pick_run,
-    require_status,
-    status_age_seconds,
-    store_of,
-)
+from runner.cli.clusters import find_cluster, pick_run, require_status, status_age_seconds, store_of
 from runner.cli.options import cluster_option, examples, json_option
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import ClusterStatus
@@ -26,18 +20,11 @@ from runner.serve.status_reader import read_status
 from runner.store.protocol import Store
 
 
-@click.command(
-    epilog=examples(
-        "stoker story i1",
-        "stoker story --run tiny --since 15m",
-    )
-)
+@click.command(epilog=examples("stoker story i1", "stoker story --run tiny --since 15m"))
 @click.argument("incident", required=False)
 @click.option("--run", "run_name", metavar="RUN", help="Only this run.")
 @click.option(
-    "--since",
-    metavar="AGE",
-    help="Only this long ago and later, such as 90s, 15m, 3h or 2d.",
+    "--since", metavar="AGE", help="Only this long ago and later, such as 90s, 15m, 3h or 2d."
 )
 @cluster_option
 @json_option
@@ -87,10 +74,7 @@ def story(
 
 
 @click.command(
-    epilog=examples(
-        "stoker lineage tiny",
-        "stoker lineage --json | jq '.[-1].remedies'",
-    )
+    epilog=examples("stoker lineage tiny", "stoker lineage --json | jq '.[-1].remedies'")
 )
 @click.argument("run", required=False)
 @cluster_option

@@ -148,8 +148,9 @@ class DrillDirector:
 def demo(*, state: str | None, steps: int, as_json: bool) -> None:
     """Train a small model, kill a rank and a node, and watch the run recover from both.
 
-    The text is the source of Python's own standard library; nothing is downloaded. Takes under three minutes on two cores.
-    Exit code 0 only if the run recovered from both faults and reached its last step, and no process is left behind.
+    The text is the source of Python's own standard library; nothing is downloaded. Takes under
+    three minutes on two cores. Exit code 0 only if the run recovered from both faults and reached
+    its last step, and no process is left behind.
     """
     folder = _fresh_folder(Path(state) if state is not None else Path(".stoker") / NAME)
     spec = make_run(steps)

@@ -89,8 +89,9 @@ def shutdown(*, timeout_seconds: float, where: str | None, as_json: bool) -> Non
 def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_json: bool) -> None:
     """Change a run's learning rate, and print the value that the trainer reports back.
 
-    CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5). The run saves a
-    checkpoint, is launched again with the change, and the trainer reports what is in effect.
+    CHANGE is a factor for the whole schedule (x0.9) or a new peak in exponent notation (5.4e-5).
+    The run saves a checkpoint, is launched again with the change, and the trainer reports what is
+    in effect.
     """
     if len(words) > 2:
         raise UserError(

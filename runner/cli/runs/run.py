@@ -71,8 +71,9 @@ def run(
 ) -> None:
     """Start the run that RUN.yaml describes and follow it to its end.
 
-    If no supervisor holds the lease, one is started, and restarted if it dies. Ctrl-C stops the run at the next step boundary,
-    with a checkpoint if its ranks can save one, and ends what was started; a second Ctrl-C kills at once.
+    If no supervisor holds the lease, one is started, and restarted if it dies. Ctrl-C stops the run
+    at the next step boundary, with a checkpoint if its ranks can save one, and ends what was
+    started; a second Ctrl-C kills at once.
     """
     from runner.load.specs import load_run
 
@@ -91,7 +92,8 @@ def run(
 def prepare_cluster(cluster: ClusterSpec, spec: RunSpec) -> ClusterSpec:
     """Write the cluster for its agents, unless a supervisor runs it already; return it, with its token.
 
-    Raises UserError if the cluster can never hold the run; with a supervisor, which knows the joined nodes, that one refuses.
+    Raises UserError if the cluster can never hold the run; with a supervisor, which knows the
+    joined nodes, that one refuses.
     """
     if has_leader(cluster):
         return cluster

@@ -37,7 +37,8 @@ def apply_changes(spec: RunSpec, changes: Sequence[str]) -> RunSpec:
 def check_trainer(spec: RunSpec) -> RunSpec:
     """Let the built-in trainer check its settings, without torch; raise SpecError with its message before anything starts.
 
-    Returns the spec with the trainer's layout, which placement needs; a run with a command states its layout itself.
+    Returns the spec with the trainer's layout, which placement needs; a run with a command states
+    its layout itself.
     """
     from runner.decide.placement.launch_plans import command_of
 

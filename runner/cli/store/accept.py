@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
     """Accept a store that came back with less than it acknowledged, as it is now.
 
-    Until then no supervisor acts on it. If a newer copy of the store exists, restore that instead: nothing is lost then.
-    Accepting gives up the missing entries, and raises the next epoch above every known one. Afterwards start
-    `stoker supervise`. See runbooks/store-forgot.md.
+    Until then no supervisor acts on it. If a newer copy of the store exists, restore that instead:
+    nothing is lost then. Accepting gives up the missing entries, and raises the next epoch above
+    every known one. Afterwards start `stoker supervise`. See runbooks/store-forgot.md.
     """
     from runner.signer import signer_of
     from runner.supervisor.lease import LeaseKeeper

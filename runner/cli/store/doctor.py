@@ -34,8 +34,7 @@ def store() -> None:
 
 @store.command(
     epilog=examples(
-        "stoker store doctor",
-        "stoker store doctor --cluster cluster.yaml --json    for programs",
+        "stoker store doctor", "stoker store doctor --cluster cluster.yaml --json    for programs"
     )
 )
 @json_option
@@ -43,8 +42,8 @@ def store() -> None:
 def doctor(*, where: str | None, as_json: bool) -> None:
     """Examine the store: reach, TLS, rights, durability, disk, memory, clock, speed, contents.
 
-    One line per check: PASS, FAIL or UNKNOWN, with the way out. Nothing of the cluster changes: tests use a stream, a register
-    and a lease named `doctor`. UNKNOWN is not healthy (exit code 4).
+    One line per check: PASS, FAIL or UNKNOWN, with the way out. Nothing of the cluster changes:
+    tests use a stream, a register and a lease named `doctor`. UNKNOWN is not healthy (exit code 4).
     """
     found: list[StoreCheck] = []
     for result in _results(find_cluster(where)):

@@ -26,9 +26,9 @@ from runner.store.registry import exists
 def token(*, where: str | None, as_json: bool) -> None:
     """Make the cluster's token, unless it exists; print its path, never its content.
 
-    Agents, supervisors and commands sign messages with it, so that reaching the store is not enough to join or to be obeyed.
-    It is the same on every machine: copy the file, and keep it readable by its owner only (mode 600). A cluster of one machine
-    makes its token by itself.
+    Agents, supervisors and commands sign messages with it, so that reaching the store is not enough
+    to join or to be obeyed. It is the same on every machine: copy the file, and keep it readable by
+    its owner only (mode 600). A cluster of one machine makes its token by itself.
     """
     cluster = find_cluster(where)
     token_file = cluster.token_file or default_token_file(cluster.state)
