@@ -153,9 +153,9 @@ class LiveNumerics(Detector):
     def _to_findings(self, run: _Run, one: NumericFinding, now: float) -> list[Finding]:
         if one.fault == "throughput_drop":
             if one.recovered:
-                was_told = run.slow is None
+                was_reported = run.slow is None
                 run.slow = None
-                return [_finding(run, one)] if was_told else []
+                return [_finding(run, one)] if was_reported else []
             if one.severity == "incident":
                 run.slow = (now, one)
             return []

@@ -9,10 +9,10 @@ not logged.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
 from runner.detect.numerics.metric_detector import (
+    Extra,
     MetricDetector,
     NumericSettings,
     Peers,
@@ -79,9 +79,7 @@ class FiniteDetector(MetricDetector):
         self._loss.begin_attempt()
         self._norm.begin_attempt()
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge loss and gradient norm; a NaN loss beside a validation loss alone means "not measured"."""
         findings: list[NumericFinding] = []
         is_missing = record.validation_loss is not None and record.grad_norm is None

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Self
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number
 from runner.detect.numerics.metric_detector import (
+    Extra,
     MetricDetector,
     NumericSettings,
     Peers,
@@ -94,9 +94,7 @@ class GradientDetector(MetricDetector):
         rise = math.log(norm) - self._level.median
         return rise > max(math.log(BACKING_FACTOR), BACKING_SPREADS * self._level.spread)
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge a finite sample and learn from it, unless it is zero. While a loss spike is reported, a jump is no news."""
         norm = finite(record.grad_norm)
         if norm is None or norm <= 0:

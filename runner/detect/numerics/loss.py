@@ -17,7 +17,7 @@ from __future__ import annotations
 import copy
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -25,6 +25,7 @@ from runner.detect.numerics.drift import LossDrift
 from runner.detect.numerics.findings import NumericFinding, incident, note, recovery
 from runner.detect.numerics.gradient import GradientDetector
 from runner.detect.numerics.metric_detector import (
+    Extra,
     MetricDetector,
     NumericSettings,
     Peers,
@@ -137,9 +138,7 @@ class LossDetector(MetricDetector):
         if loss is not None:
             self._learn(self._scaled(loss))
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge a finite loss and learn from it; the gradient norm of the same record may confirm a jump."""
         loss, step = finite(record.loss), record.step
         if loss is None:

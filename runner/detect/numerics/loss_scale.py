@@ -8,10 +8,10 @@ scale that never moves is no scaling at all (bf16 logs it as 1).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
 from runner.detect.numerics.metric_detector import (
+    Extra,
     MetricDetector,
     NumericSettings,
     Peers,
@@ -69,9 +69,7 @@ class LossScaleDetector(MetricDetector):
         self._scales.clear()
         self._num_skipped, self._num_at_floor = 0, 0
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge the loss scale, if it is logged, and count skipped steps."""
         step, scale = record.step, record.loss_scale
         findings = self._count_skipped(step) if record.skipped else self._end_skipped(step)

@@ -20,6 +20,10 @@ class NumericSettings:
     loss_scale_floor: float | None = None
 
 
+# Metrics of a record that it has no field for, by name.
+Extra: TypeAlias = Mapping[str, float]
+
+
 class MetricDetector:
     """Judges one kind of trouble in a run's records. A detector overrides what it needs, and is `register_metric`ed.
 
@@ -36,10 +40,8 @@ class MetricDetector:
     def __init__(self, settings: NumericSettings) -> None:
         self.settings = settings
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
-        """Judge a record and learn from it. `extra`: metrics it has no field for; `peers`: all detectors of the run."""
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
+        """Judge a record and learn from it; `peers` are all detectors of the run."""
         raise NotImplementedError
 
     def judges(self, record: StepRecord, *, is_late: bool, expected: Collection[Metric]) -> bool:

@@ -10,7 +10,7 @@ step or two that come late (from another rank, another file) teach nothing and a
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 
 import runner.detect.numerics
@@ -19,6 +19,7 @@ from runner.detect.numerics.baseline import Baseline
 from runner.detect.numerics.findings import ALL_METRICS, Metric, NumericFinding, PlannedChange
 from runner.detect.numerics.metric_detector import (
     METRIC_DETECTORS,
+    Extra,
     MetricDetector,
     NumericSettings,
 )
@@ -33,7 +34,7 @@ MAX_MEMORIES = 16
 # Without a metric, before a warning; chosen.
 MISSING_SAMPLES = 64
 
-NO_EXTRA: Mapping[str, float] = MappingProxyType({})
+NO_EXTRA: Extra = MappingProxyType({})
 
 import_modules(runner.detect.numerics)
 _KINDS = sorted(METRIC_DETECTORS, key=lambda kind: kind.order)
@@ -75,9 +76,7 @@ class Numerics:
         for detector in self._detectors.values():
             detector.begin_attempt()
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float] = NO_EXTRA
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra = NO_EXTRA) -> list[NumericFinding]:
         """Judge one record in order of arrival; `extra` holds metrics that a record has no field for."""
         is_late = self._is_late(record.step)
         self._count(record)

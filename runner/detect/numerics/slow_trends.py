@@ -5,12 +5,12 @@ from __future__ import annotations
 import copy
 import itertools
 import math
-from collections.abc import Mapping
 from typing import Self
 
 from runner.detect.numerics.findings import NumericFinding, incident, note, number, recovery
 from runner.detect.numerics.loss import LossDetector
 from runner.detect.numerics.metric_detector import (
+    Extra,
     MetricDetector,
     NumericSettings,
     Peers,
@@ -65,9 +65,7 @@ class ValidationDetector(MetricDetector):
         other._num_above, other._onset = dict(self._num_above), dict(self._onset)
         return other
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge one finite evaluation."""
         loss, step = record.validation_loss, record.step
         if loss is None or not math.isfinite(loss):
@@ -120,9 +118,7 @@ class ActivationDetector(MetricDetector):
         other._level = self._level.copy()
         return other
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge one finite norm."""
         norm, step = finite(extra.get(ACTIVATION_NORM)), record.step
         if norm is None:
@@ -168,9 +164,7 @@ class PlateauDetector(MetricDetector):
         other._block, other._points = self._block.copy(), self._points.copy()
         return other
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge a healthy loss; after a jump the fall is measured from the start."""
         loss, step = finite(record.loss), record.step
         if loss is None:

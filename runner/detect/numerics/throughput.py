@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Mapping
 from typing import Self
 
 from runner.detect.numerics.baseline import LEARNED_SAMPLES
 from runner.detect.numerics.findings import NumericFinding, incident, number, recovery
 from runner.detect.numerics.metric_detector import (
+    Extra,
     MetricDetector,
     NumericSettings,
     Peers,
@@ -69,9 +69,7 @@ class ThroughputDetector(MetricDetector):
         self.baseline.throughput = None
         return self
 
-    def judge(
-        self, record: StepRecord, extra: Mapping[str, float], peers: Peers
-    ) -> list[NumericFinding]:
+    def judge(self, record: StepRecord, extra: Extra, peers: Peers) -> list[NumericFinding]:
         """Judge the throughput, or the inverse of the step time, and learn from it."""
         value = self._read(record)
         if value is None or self._num_start:
