@@ -21,23 +21,18 @@ class CompositeProvider:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """See `NodeProvider`."""
         return self._nodes
 
     def on_signal(self, signal: Signal) -> None:
-        """See `NodeProvider`."""
         self._of(signal.node).on_signal(signal)
 
     def start_agent(self, node: str) -> Outcome:
-        """See `NodeProvider`."""
         return self._of(node).start_agent(node)
 
     def stop_agent(self, node: str) -> Outcome:
-        """See `NodeProvider`."""
         return self._of(node).stop_agent(node)
 
     def probe_node(self, node: str) -> Outcome:
-        """See `NodeProvider`."""
         return self._of(node).probe_node(node)
 
     def _of(self, node: str) -> NodeProvider:

@@ -46,7 +46,6 @@ class SelfJoinedProvider:
         return ()
 
     def on_signal(self, signal: Signal) -> None:
-        """See `NodeProvider`."""
         now = time.monotonic()
         if isinstance(signal, Heartbeat):
             self._heartbeats[signal.node] = (now, signal)

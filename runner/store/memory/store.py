@@ -106,7 +106,6 @@ class MemoryStore:
     def append(
         self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
     ) -> int:
-        """Append one payload; see `Store.append`."""
         return self._append("append", stream, (payload,), fence=fence, at=at)
 
     def append_many(
@@ -117,7 +116,6 @@ class MemoryStore:
         fence: Lease | None = None,
         at: int | None = None,
     ) -> int:
-        """Append all payloads or none; see `Store.append_many`."""
         return self._append(
             "append_many", stream, payloads, fence=fence, at=at if payloads else None
         )
@@ -144,17 +142,14 @@ class MemoryStore:
             return rows.last
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
-        """Forget old items; see `Store.trim`."""
         with self._changing("trim", stream, fence) as contents:
             _cut(contents.streams.setdefault(stream, _Stream()), through)
 
     def last(self, stream: str) -> int:
-        """Return the number of the newest item; see `Store.last`."""
         with self._reading() as contents:
             return contents.streams.get(stream, _Stream()).last
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
-        """Set a register; see `Store.put`."""
         check_value(check_name(name), payload)
         with self._changing("put", name, fence) as contents:
             contents.version += 1
@@ -162,7 +157,6 @@ class MemoryStore:
             return contents.version
 
     def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
-        """Set all registers or none; see `Store.put_many`."""
         check_values(values)
         with self._changing("put_many", ",".join(values), fence) as contents:
             for name, payload in values.items():
@@ -171,18 +165,15 @@ class MemoryStore:
             return contents.version
 
     def get(self, name: str) -> Register | None:
-        """Return a register; see `Store.get`."""
         with self._reading() as contents:
             return contents.registers.get(name)
 
     def registers(self, prefix: str) -> dict[str, Register]:
-        """Return the registers whose name starts with `prefix`; see `Store.registers`."""
         with self._reading() as contents:
             found = sorted(contents.registers.items())
         return {name: register for name, register in found if name.startswith(prefix)}
 
     def delete(self, name: str, *, fence: Lease | None = None) -> None:
-        """Remove a register; see `Store.delete`."""
         with self._changing("delete", name, fence) as contents:
             contents.registers.pop(name, None)
 
@@ -194,7 +185,6 @@ class MemoryStore:
         timeout_seconds: float,
         limit: int = READ_LIMIT,
     ) -> Batch:
-        """Block until something named is new; see `Store.read`."""
         deadline = time.monotonic() + timeout_seconds
         with self._reading() as contents:
             while True:
@@ -208,17 +198,14 @@ class MemoryStore:
                 self._check_usable()
 
     def accept_rollback(self) -> None:
-        """Believe the store as it is from now on; see `Store.accept_rollback`."""
         return
 
     def wake(self) -> None:
-        """End blocked reads of this handle; see `Store.wake`."""
         with self._contents.changed:
             self._num_wakes += 1
             self._contents.changed.notify_all()
 
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
-        """Take a lease; see `Store.acquire_lease`."""
         check_name(name)
         check_name(holder)
         with self._changing("acquire_lease", name) as contents:
@@ -231,19 +218,16 @@ class MemoryStore:
             return Lease(name=name, holder=holder, token=row.token, ttl_seconds=ttl_seconds)
 
     def renew(self, lease: Lease) -> None:
-        """Hold the lease for longer; see `Store.renew`."""
         with self._changing("renew", lease.name, lease) as contents:
             contents.leases[lease.name].expires_seconds = self._clock() + lease.ttl_seconds
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back; see `Store.release`."""
         with self._changing("release", lease.name) as contents:
             row = contents.leases.get(lease.name, _LeaseRow())
             if (row.holder, row.token) == (lease.holder, lease.token):
                 row.holder = None
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
-        """Return who holds the lease; see `Store.lease_holder`."""
         with self._reading() as contents:
             row = contents.leases.get(name, _LeaseRow())
             if row.holder is None:
@@ -252,7 +236,6 @@ class MemoryStore:
             return LeaseHolder(holder=row.holder, token=row.token, expires_in_seconds=left_seconds)
 
     def break_lease(self, name: str, holder: str) -> bool:
-        """Take the lease away from a dead holder; see `Store.break_lease`."""
         with self._changing("break_lease", name) as contents:
             row = contents.leases.get(name, _LeaseRow())
             if row.holder != holder:
@@ -269,7 +252,6 @@ class MemoryStore:
         return ()
 
     def close(self) -> None:
-        """Let go of everything; see `Store.close`."""
         with self._contents.changed:
             self._is_closed = True
             self._contents.changed.notify_all()

@@ -127,7 +127,6 @@ class RedisStore:
     def append(
         self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
     ) -> int:
-        """Append one payload; see `Store.append`."""
         return self._append(stream, (payload,), fence=fence, at=at)
 
     def append_many(
@@ -138,7 +137,6 @@ class RedisStore:
         fence: Lease | None = None,
         at: int | None = None,
     ) -> int:
-        """Append all payloads or none; see `Store.append_many`."""
         return self._append(stream, payloads, fence=fence, at=at if payloads else None)
 
     def _append(
@@ -168,7 +166,6 @@ class RedisStore:
         return number
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
-        """Forget old items; see `Store.trim`."""
         volatile = is_volatile_stream(stream)
         with self._connection() as connection:
             keys = self._keys_of(connection, volatile)
@@ -180,18 +177,15 @@ class RedisStore:
         _check(reply, fence, f"stream {stream!r}")
 
     def last(self, stream: str) -> int:
-        """Return the number of the newest item; see `Store.last`."""
         with self._connection() as connection:
             return self._poll(connection, {stream: 0}, {}, limit=0)[1][stream]
 
     # ---- registers
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
-        """Set a register; see `Store.put`."""
         return self.put_many({name: payload}, fence=fence)
 
     def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
-        """Set all registers or none; see `Store.put_many`."""
         volatile = check_values(values)
         seen = self._watermarks.version(volatile)
         entries = [word for name in values for word in (name, field_of(values[name]), values[name])]
@@ -210,12 +204,10 @@ class RedisStore:
         return version
 
     def get(self, name: str) -> Register | None:
-        """Return a register; see `Store.get`."""
         with self._connection() as connection:
             return self._poll(connection, {}, {name: 0}, limit=0)[0].registers.get(name)
 
     def registers(self, prefix: str) -> dict[str, Register]:
-        """Return the registers whose name starts with `prefix`; see `Store.registers`."""
         found: dict[str, Register] = {}
         with self._connection() as connection:
             for volatile in (False, True):
@@ -230,7 +222,6 @@ class RedisStore:
         return dict(sorted(found.items()))
 
     def delete(self, name: str, *, fence: Lease | None = None) -> None:
-        """Remove a register; see `Store.delete`."""
         volatile = is_volatile_register(name)
         with self._connection() as connection:
             keys = self._keys_of(connection, volatile)
@@ -251,7 +242,6 @@ class RedisStore:
         timeout_seconds: float,
         limit: int = READ_LIMIT,
     ) -> Batch:
-        """Block until something named is new; see `Store.read`."""
         until = time.monotonic() + timeout_seconds
         while True:
             with self._connection() as connection:
@@ -273,14 +263,12 @@ class RedisStore:
                 return batch
 
     def accept_rollback(self) -> None:
-        """Believe the store as it is from now on; see `Store.accept_rollback`."""
         self._watermarks.reset()
         self._handshake.reset()
         for connection in self._connections.of_process():
             connection.cursors = None
 
     def wake(self) -> None:
-        """End blocked reads of this handle; see `Store.wake`."""
         self._num_wakes += 1
         for connection in self._connections.of_process():
             connection.wake()
@@ -427,7 +415,6 @@ class RedisStore:
     # ---- leases
 
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
-        """Take a lease; see `Store.acquire_lease`."""
         check_name(name)
         check_name(holder)
         with self._connection() as connection:
@@ -441,7 +428,6 @@ class RedisStore:
         return Lease(name=name, holder=holder, token=reply[1], ttl_seconds=ttl_seconds)
 
     def renew(self, lease: Lease) -> None:
-        """Hold the lease for longer; see `Store.renew`."""
         with self._connection() as connection:
             reply = connection.run(
                 scripts.RENEW,
@@ -451,12 +437,10 @@ class RedisStore:
         _check(reply, lease, f"lease {lease.name!r}")
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back; see `Store.release`."""
         with self._connection() as connection:
             connection.run(scripts.FREE, (self._keys.lease(lease),), *_fence(lease))
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
-        """Return who holds the lease; see `Store.lease_holder`."""
         with self._connection() as connection:
             reply = connection.run(
                 scripts.HOLDER, (self._keys.lease(name), self._keys.meta), self._now()
@@ -468,7 +452,6 @@ class RedisStore:
         )
 
     def break_lease(self, name: str, holder: str) -> bool:
-        """Take the lease away from a dead holder; see `Store.break_lease`."""
         with self._connection() as connection:
             return bool(connection.run(scripts.FREE, (self._keys.lease(name),), holder, "")[1])
 
@@ -483,15 +466,12 @@ class RedisStore:
             return connection.command(*words)
 
     def examine(self) -> Iterator[StoreCheck]:
-        """Check the server; see `Store.examine`."""
         return examine_server(self)
 
     def durability(self) -> tuple[StoreCheck, ...]:
-        """Check the server's settings; see `Store.durability`."""
         return check_durability(self)
 
     def close(self) -> None:
-        """Let go of everything; see `Store.close`."""
         self._is_closed = True
         self.wake()
         for connection in self._connections.of_process():

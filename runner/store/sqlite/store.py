@@ -100,7 +100,6 @@ class SqliteStore:
     def append(
         self, stream: str, payload: bytes, *, fence: Lease | None = None, at: int | None = None
     ) -> int:
-        """Append one payload; see `Store.append`."""
         return self._append(stream, (payload,), fence=fence, at=at)
 
     def append_many(
@@ -111,7 +110,6 @@ class SqliteStore:
         fence: Lease | None = None,
         at: int | None = None,
     ) -> int:
-        """Append all payloads or none; see `Store.append_many`."""
         return self._append(stream, payloads, fence=fence, at=at if payloads else None)
 
     def _append(
@@ -127,7 +125,6 @@ class SqliteStore:
         return number
 
     def trim(self, stream: str, through: int, *, fence: Lease | None = None) -> None:
-        """Forget old items; see `Store.trim`."""
         volatile = is_volatile_stream(stream)
         with (
             self._connection() as connection,
@@ -136,7 +133,6 @@ class SqliteStore:
             tables.trim(rows, stream, through)
 
     def last(self, stream: str) -> int:
-        """Return the number of the newest item; see `Store.last`."""
         seen = self._watermarks.end(stream)
         with (
             self._connection() as connection,
@@ -147,11 +143,9 @@ class SqliteStore:
         return number
 
     def put(self, name: str, payload: bytes, *, fence: Lease | None = None) -> int:
-        """Set a register; see `Store.put`."""
         return self.put_many({name: payload}, fence=fence)
 
     def put_many(self, values: Mapping[str, bytes], *, fence: Lease | None = None) -> int:
-        """Set all registers or none; see `Store.put_many`."""
         volatile = check_values(values)
         seen = self._watermarks.version(volatile)
         with self._connection() as connection:
@@ -165,12 +159,10 @@ class SqliteStore:
         return version
 
     def get(self, name: str) -> Register | None:
-        """Return a register; see `Store.get`."""
         with self._connection() as connection:
             return self._poll(connection, {}, {name: 0}, limit=0).registers.get(name)
 
     def registers(self, prefix: str) -> dict[str, Register]:
-        """Return the registers whose name starts with `prefix`; see `Store.registers`."""
         found: dict[str, Register] = {}
         with self._connection() as connection:
             for volatile in (False, True):
@@ -181,7 +173,6 @@ class SqliteStore:
         return dict(sorted(found.items()))
 
     def delete(self, name: str, *, fence: Lease | None = None) -> None:
-        """Remove a register; see `Store.delete`."""
         volatile = is_volatile_register(name)
         with (
             self._connection() as connection,
@@ -197,7 +188,6 @@ class SqliteStore:
         timeout_seconds: float,
         limit: int = READ_LIMIT,
     ) -> Batch:
-        """Block until something named is new; see `Store.read`."""
         deadline = time.monotonic() + timeout_seconds
         names = {_of_stream(name) for name in streams} | {_of_register(name) for name in registers}
         while True:
@@ -215,11 +205,9 @@ class SqliteStore:
                 return Batch()
 
     def accept_rollback(self) -> None:
-        """Believe the store as it is from now on; see `Store.accept_rollback`."""
         self._watermarks.reset()
 
     def wake(self) -> None:
-        """End blocked reads of this handle; see `Store.wake`."""
         self._num_wakes += 1
         addresses = [
             connection.wakeup.address
@@ -270,7 +258,6 @@ class SqliteStore:
         return Batch(items=items, registers=values)
 
     def acquire_lease(self, name: str, holder: str, *, ttl_seconds: float) -> Lease:
-        """Take a lease; see `Store.acquire_lease`."""
         check_name(name)
         check_name(holder)
         with self._connection() as connection, connection.writing(volatile=False) as rows:
@@ -279,7 +266,6 @@ class SqliteStore:
             )
 
     def renew(self, lease: Lease) -> None:
-        """Hold the lease for longer; see `Store.renew`."""
         with (
             self._connection() as connection,
             connection.writing(volatile=False, fence=lease) as rows,
@@ -287,22 +273,18 @@ class SqliteStore:
             tables.extend_lease(rows, lease, self._now())
 
     def release(self, lease: Lease) -> None:
-        """Give the lease back; see `Store.release`."""
         with self._connection() as connection, connection.writing(volatile=False) as rows:
             tables.free_lease(rows, lease.name, lease.holder, token=lease.token)
 
     def lease_holder(self, name: str) -> LeaseHolder | None:
-        """Return who holds the lease; see `Store.lease_holder`."""
         with self._connection() as connection, connection.reading(volatile=False) as rows:
             return tables.lease_holder(rows, name, self._now())
 
     def break_lease(self, name: str, holder: str) -> bool:
-        """Take the lease away from a dead holder; see `Store.break_lease`."""
         with self._connection() as connection, connection.writing(volatile=False) as rows:
             return tables.free_lease(rows, name, holder)
 
     def examine(self) -> Iterator[StoreCheck]:
-        """Check the files; see `Store.examine`."""
         return examine_files(self.folder)
 
     def durability(self) -> tuple[StoreCheck, ...]:
@@ -310,7 +292,6 @@ class SqliteStore:
         return ()
 
     def close(self) -> None:
-        """Let go of everything; see `Store.close`."""
         self._is_closed = True
         self.wake()
         for connection in self._connections.of_process():
