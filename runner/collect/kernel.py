@@ -44,7 +44,7 @@ _TIMES = re.compile(
 class KernelRecord:
     """One record. `microseconds` since boot, or Unix seconds `at`, or neither; `level` 0 (emergency) to 7 (debug).
 
-    `num_alike`: how many records of this poll it stands for, the last one at `last_microseconds`.
+    `num_repeats`: how many records of this poll it stands for, the last one at `last_microseconds`.
     `num_lost_before`: records between the one before and this one that were overwritten.
     """
 
@@ -53,7 +53,7 @@ class KernelRecord:
     at: float | None = None
     level: int | None = None
     sequence: int | None = None
-    num_alike: int = 1
+    num_repeats: int = 1
     last_microseconds: int | None = None
     num_lost_before: int = 0
     is_from_kernel: bool = True
@@ -230,7 +230,7 @@ def merge(records: Iterable[KernelRecord]) -> list[KernelRecord]:
         else:
             merged[key] = replace(
                 first,
-                num_alike=first.num_alike + 1,
+                num_repeats=first.num_repeats + 1,
                 last_microseconds=record.microseconds or first.last_microseconds,
                 num_lost_before=first.num_lost_before + record.num_lost_before,
             )

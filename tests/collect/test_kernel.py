@@ -141,12 +141,12 @@ def test_the_same_word_again_is_folded(tmp_path: Path) -> None:
     )
     log = KernelLog(path, BOOT)
     down, up = log.poll(LATE)
-    assert (down.num_alike, down.microseconds, down.last_microseconds) == (
+    assert (down.num_repeats, down.microseconds, down.last_microseconds) == (
         40,
         11_000_000,
         50_000_000,
     )
-    assert (up.text, up.num_alike) == ("link up", 1)
+    assert (up.text, up.num_repeats) == ("link up", 1)
     log.close()
 
 
@@ -200,4 +200,4 @@ def test_the_device_of_this_machine() -> None:
 def test_any_line_is_survived(text: str) -> None:
     """Hostile text never raises, and folding keeps the count of what was said."""
     records = [record for line in text.splitlines() if (record := parse(line))]
-    assert sum(record.num_alike for record in merge(records)) == len(records)
+    assert sum(record.num_repeats for record in merge(records)) == len(records)
