@@ -1,4 +1,4 @@
-"""What ranks report over their channel, as dataclasses. The text is not trusted: what does not fit is malformed, never an error."""
+"""What ranks report over their channel, as values. The text is not trusted: what does not fit is malformed, never an error."""
 
 from __future__ import annotations
 
