@@ -80,7 +80,7 @@ def test_ranges_are_those_of_people_and_of_slurm(
         ("domains: {rack: {r1: ['n1,,n2']}}", ["a node without a name"]),
         ("domains: {rack: {r1: [7]}}", ["7 is not the name of a node", "as text"]),
         ("domains: {rack: {r 1: [n1]}}", ["'r 1' is not a valid name of a rack"]),
-        ("domains: {my rack: {r1: [n1]}}", ["'my rack' is not valid"]),
+        ("domains: {my rack: {r1: [n1]}}", ["'my rack' is not a valid name"]),
         ("domains: [n1]", ["domains: "]),
         ("checks: [disk_spaec]", ["'disk_spaec' is not a check", "did you mean 'disk_space'?"]),
         ("checks: [clock, clock]", ["'clock' is named twice"]),
