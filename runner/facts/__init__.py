@@ -1,5 +1,5 @@
-"""Facts: the frozen words that stages exchange. Standard library only, no clock, no I/O, no logic beyond their own form.
+"""Facts: the frozen values that stages exchange. No clock, no I/O, no logic beyond their own form.
 
-Everybody may import facts; facts import nothing but each other. What crosses a stage, the store or the journal is one of
-the values defined here, and `wire` is the only place that knows how they look as bytes.
+Every room may import facts; facts import each other, msgspec and the standard library. What crosses a stage, the store or the
+journal is one of the values defined here, and `wire` alone knows their bytes.
 """
