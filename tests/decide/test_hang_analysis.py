@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -221,6 +221,8 @@ frames = st.lists(
 )
 
 
+# The first text that is drawn takes seconds on a busy machine.
+@settings(suppress_health_check=[HealthCheck.too_slow])
 @given(
     places=st.dictionaries(
         st.integers(-1, 9), st.tuples(frames, st.sampled_from("RSDTtZ?")), max_size=9
