@@ -215,7 +215,7 @@ def _timed(record: r.StartTimed) -> str:
 def _issued(record: r.ActionIssued) -> str:
     action = record.action
     if action.action == "page":
-        return f"PAGE {action.args['message'][:90]}"
+        return f"PAGE {action.args['message']}"
     if action.action == "node_task":
         asked = action.args["args"]
         what = asked.get("request") or asked.get("fault") or action.args["task"]
@@ -252,7 +252,7 @@ def _domain(record: r.DomainStateRecorded) -> str:
 
 
 def _noted(record: r.RequestRecorded) -> str:
-    return f"{record.id} {record.state}: {record.message[:110]}"
+    return f"{record.id} {record.state}: {record.message}"
 
 
 def _leaving(record: r.NodeDraining) -> str:
@@ -279,7 +279,7 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     ),
     r.NodeLaunched: lambda x: f"{x.node} fresh: {x.cold}" if x.cold else "",
     r.RunAdmitted: lambda x: f"run {x.run} admitted",
-    r.RunChanged: lambda x: f"run {x.run} {x.state}: {x.reason[:100]}",
+    r.RunChanged: lambda x: f"run {x.run} {x.state}: {x.reason}",
     r.AttemptPlanned: lambda x: f"plan {x.attempt} on {' '.join(x.nodes)}",
     r.AttemptChanged: _attempt,
     r.StartTimed: _timed,
