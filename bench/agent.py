@@ -72,7 +72,7 @@ def main() -> int:
             agent = node.start_agent().pid
             rounds = [one_round(node, number) for number in range(1, NUM_ROUNDS + 1)]
             plan = node.plan(SPEAKER, {"pause": 1.0}, attempt=AttemptId(1, 2, 0))
-            node.launch(plan, epoch=NUM_ROUNDS + 1)
+            node.launch(plan, generation=NUM_ROUNDS + 1)
             keeper = node.keeper
             time.sleep(2.0)
             before = cpu_seconds(agent), cpu_seconds(keeper)

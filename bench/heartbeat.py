@@ -52,16 +52,18 @@ def full_heartbeat() -> Heartbeat:
         node="n2",
         incarnation=1,
         sequence=1300,
-        life="0123456789abcdef",
-        epoch=7,
+        instance_id="0123456789abcdef",
+        generation=7,
         attempt=AttemptId(12, 45, 2),
         ranks_alive=tuple(ranks),
         phases={str(rank): "step" for rank in ranks},
         steps=(step,),
         last_step=1200,
-        start={phase: StartPhase(seconds=seconds, rank=8) for phase, seconds in phases},
-        computed=tuple(RankCompute(rank=r, seconds=0.7 + 0.001 * r, stage=r % 4) for r in ranks),
-        holdings=tuple(
+        start_phases={phase: StartPhase(seconds=seconds, rank=8) for phase, seconds in phases},
+        rank_computes=tuple(
+            RankCompute(rank=r, seconds=0.7 + 0.001 * r, stage=r % 4) for r in ranks
+        ),
+        rank_resources=tuple(
             RankResources(
                 rank=rank,
                 memory_bytes=4_000_000_000 + 4096 * rank,
@@ -92,16 +94,16 @@ def microseconds(call: Callable[[], object]) -> list[float]:
 
 def measure(name: str) -> None:
     """Print what this process's codec takes."""
-    beat = full_heartbeat()
-    data = wire.encode(beat)
-    assert wire.decode(data) == beat
+    heartbeat = full_heartbeat()
+    data = wire.encode(heartbeat)
+    assert wire.decode(data) == heartbeat
     report = Report(
         f"full heartbeat, {name}",
         f"{len(data)} bytes, 8 ranks; median of {ROUNDS} rounds of {NUM_CALLS} calls each (least to most), after one to warm up",
     )
-    report.figure_of("encode", microseconds(lambda: wire.encode(beat)), "us")
+    report.figure_of("encode", microseconds(lambda: wire.encode(heartbeat)), "us")
     report.figure_of("decode", microseconds(lambda: wire.decode(data)), "us")
-    both = microseconds(lambda: wire.decode(wire.encode(beat)))
+    both = microseconds(lambda: wire.decode(wire.encode(heartbeat)))
     report.figure_of("encode and decode", both, "us")
 
 

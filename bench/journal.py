@@ -65,7 +65,7 @@ def main(parent: str | None = None) -> int:
         store = SqliteStore(folder / "store")
         journal = Journal(store, store.acquire_lease("lead", "bench", ttl_seconds=3600))
         append_ms = timed_ms(lambda number: journal.append(entry(number)))
-        volatile_ms = timed_ms(lambda _number: store.append("beats", b"x" * 500))
+        volatile_ms = timed_ms(lambda _number: store.append("heartbeats", b"x" * 500))
         store.close()
         after_ms = floor_ms(folder)
     report = Report(

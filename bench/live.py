@@ -99,7 +99,7 @@ def measure_cost(report: Report, seconds: float) -> None:
 
 def measure_delay(report: Report) -> None:
     """Write a line that each signature knows, one after the other, and see when the journal has it."""
-    known = [one for one in SIGNATURES if one.weight == "names" and one.fault]
+    known = [one for one in SIGNATURES if one.weight == "primary" and one.fault]
     with running(Shape(nodes=1, spares=0), command=["{python}", "-c", SILENT]) as harness:
         view = harness.wait(up, "the ranks")
         run = newest_run(view)
@@ -150,13 +150,13 @@ def measure_flood(report: Report) -> None:
         written = sum(path.stat().st_size for path in harness.state.rglob("rank*.out"))
         wall_seconds = time.monotonic() - begun
         memory = memory_mb(team_of(harness, view).readers["n1"])[0]
-        beats = harness.store.read(
-            streams={"beats": max(0, harness.store.last("beats") - 1)},
+        heartbeats = harness.store.read(
+            streams={"heartbeats": max(0, harness.store.last("heartbeats") - 1)},
             registers={},
             timeout_seconds=3.0,
         )
-        beat = wire.decode(beats.items["beats"][-1].payload.split(b"\n")[0])
-    skipped = getattr(beat, "log_bytes_skipped", 0)
+        heartbeat = wire.decode(heartbeats.items["heartbeats"][-1].payload.split(b"\n")[0])
+    skipped = getattr(heartbeat, "log_bytes_skipped", 0)
     report.figure("flood, all ranks together", written / wall_seconds / 1e6, "MB/s")
     report.figure("of it skipped, and counted", 100 * skipped / written, "%")
     report.figure(

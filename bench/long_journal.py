@@ -40,7 +40,7 @@ class LongJournal:
     now: float = START
     _sequence: int = 0
     _cursor: int = 0
-    _epoch: int = 0
+    _generation: int = 0
     _actions: int = 0
     _incidents: int = 0
     _step: int = 0
@@ -61,8 +61,8 @@ class LongJournal:
         incident = ""
         while True:
             yield from self._launch(attempt, gang, incident)
-            life = chance.expovariate(FAILURES_PER_NODE_DAY * self.nodes) * DAY_SECONDS
-            yield from self._train(attempt, min(life, end - self.now))
+            instance_id = chance.expovariate(FAILURES_PER_NODE_DAY * self.nodes) * DAY_SECONDS
+            yield from self._train(attempt, min(instance_id, end - self.now))
             if self.now >= end:
                 return
             self._incidents += 1
@@ -104,7 +104,7 @@ class LongJournal:
         yield self._entry(request, r.RunAdmitted(run=1, spec=spec), done, after=1.0)
 
     def _join(self, name: str) -> r.JournalEntry:
-        node, incarnation, sequence, life = self._source(name)
+        node, incarnation, sequence, instance_id = self._source(name)
         serial = f"board:{name}-serial"
         parts = (serial, *(f"gpu:GPU-{name}-{index}" for index in range(8)), f"mac:02:00:{name}")
         address = "10.0.0.1"
@@ -112,7 +112,7 @@ class LongJournal:
             node=node,
             incarnation=incarnation,
             sequence=sequence,
-            life=life,
+            instance_id=instance_id,
             hardware=serial,
             slots=8,
             address=address,
@@ -127,7 +127,7 @@ class LongJournal:
             address=address,
             pid=4711,
             parts=parts,
-            life=life,
+            instance_id=instance_id,
         )
         return self._entry(
             joined,
@@ -158,10 +158,10 @@ class LongJournal:
     def _launch(
         self, attempt: AttemptId, gang: list[str], incident: str
     ) -> Iterator[r.JournalEntry]:
-        self._epoch += 1
+        self._generation += 1
         planned = r.AttemptPlanned(
             attempt=attempt,
-            epoch=self._epoch,
+            generation=self._generation,
             nodes=tuple(gang),
             reason="the next attempt",
             incident=incident or None,
@@ -178,7 +178,9 @@ class LongJournal:
             master_port=29_500,
         )
         yield self._ended(prepare, prepared, after=2.0)
-        assigned = [r.Assigned(node=name, epoch=self._epoch, attempt=attempt) for name in gang]
+        assigned = [
+            r.Assigned(node=name, generation=self._generation, attempt=attempt) for name in gang
+        ]
         active = [
             r.NodeChanged(node=name, state="active", reason="it was assigned an attempt")
             for name in (gang if not incident else gang[:1])
@@ -186,13 +188,13 @@ class LongJournal:
         launching = r.AttemptChanged(attempt=attempt, state="launching")
         yield self._entry(r.Settle(), *assigned, *active, launching, after=0.01)
         for name in gang:
-            node, incarnation, sequence, life = self._source(name)
+            node, incarnation, sequence, instance_id = self._source(name)
             started = s.RanksStarted(
                 node=node,
                 incarnation=incarnation,
                 sequence=sequence,
-                life=life,
-                epoch=self._epoch,
+                instance_id=instance_id,
+                generation=self._generation,
                 attempt=attempt,
                 pids={str(rank): 5000 + rank for rank in range(8)},
             )
@@ -204,12 +206,12 @@ class LongJournal:
         is_first = True
         while self.now + self.mark_seconds < end:
             self._step += max(1, round(self.mark_seconds / STEP_SECONDS))
-            node, incarnation, sequence, life = self._source("n1")
+            node, incarnation, sequence, instance_id = self._source("n1")
             progress = s.Progress(
                 node=node,
                 incarnation=incarnation,
                 sequence=sequence,
-                life=life,
+                instance_id=instance_id,
                 attempt=attempt,
                 step=self._step,
                 loss=2.5,
@@ -231,12 +233,12 @@ class LongJournal:
 
     def _seal(self, attempt: AttemptId) -> Iterator[r.JournalEntry]:
         path = f"/checkpoints/large/{attempt}-{self._step}"
-        node, incarnation, sequence, life = self._source("n1")
+        node, incarnation, sequence, instance_id = self._source("n1")
         sealed = s.CheckpointSealed(
             node=node,
             incarnation=incarnation,
             sequence=sequence,
-            life=life,
+            instance_id=instance_id,
             attempt=attempt,
             step=self._step,
             path=path,
@@ -273,19 +275,19 @@ class LongJournal:
             incident=incident, runbook="node-silent", rung=1, do="swap", try_number=1
         )
         lost = r.NodeChanged(node=bad, state="lost", reason="its machine is dead")
-        offence = r.HardwareFaultRecorded(
+        hardware_fault = r.HardwareFaultRecorded(
             hardware=f"board:{bad}-serial", node=bad, fault="node_dead", evidence=evidence
         )
         stopping = r.AttemptChanged(
             attempt=attempt, state="stopping", outcome="lost", incident=incident
         )
-        self._epoch += 1
-        idle = [r.Assigned(node=name, epoch=self._epoch) for name in gang]
-        yield self._ended(probe, rung, lost, offence, stopping, *idle, after=1.0)
+        self._generation += 1
+        idle = [r.Assigned(node=name, generation=self._generation) for name in gang]
+        yield self._ended(probe, rung, lost, hardware_fault, stopping, *idle, after=1.0)
         for name in gang:
             if name != bad:
                 yield self._gone(name, attempt)
-        cleared = r.NodeCleared(node=bad, attempt=attempt, seen_by="probe")
+        cleared = r.NodeCleared(node=bad, attempt=attempt, confirmed_by="probe")
         ended = r.AttemptChanged(attempt=attempt, state="ended")
         yield self._entry(r.Settle(), cleared, ended, after=0.1)
         self._in_repair.append((self.now + REPAIR_SECONDS, bad))
@@ -294,13 +296,13 @@ class LongJournal:
             yield self._join(self._spares[0])
 
     def _gone(self, name: str, attempt: AttemptId) -> r.JournalEntry:
-        node, incarnation, sequence, life = self._source(name)
+        node, incarnation, sequence, instance_id = self._source(name)
         gone = s.RanksTerminated(
             node=node,
             incarnation=incarnation,
             sequence=sequence,
-            life=life,
-            epoch=self._epoch - 1,
+            instance_id=instance_id,
+            generation=self._generation - 1,
             attempt=attempt,
             last_step=self._step,
         )

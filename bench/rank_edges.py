@@ -86,8 +86,10 @@ def measure_sealing(report: Report) -> None:
         started = time.perf_counter()
         files = {name: checkpoints.flush_and_hash(folder / name) for name in names}
         settled = time.perf_counter()
-        manifest = checkpoints.Manifest(run="bench", attempt=attempt, epoch=0, step=1, files=files)
-        checkpoints.seal(folder, manifest, epoch=0)
+        manifest = checkpoints.Manifest(
+            run="bench", attempt=attempt, generation=0, step=1, files=files
+        )
+        checkpoints.seal(folder, manifest, generation=0)
         sealed = time.perf_counter()
         checkpoints.verify(folder)
         verified = time.perf_counter()

@@ -7,7 +7,7 @@
     │   └── StoreUnavailable the store did not answer in time
     ├── IllegalMove          a decision moves something in a way that its life cycle lacks
     ├── PermanentError       trying again cannot help
-    │   ├── Fenced           somebody with a newer token or epoch has taken over
+    │   ├── Fenced           somebody with a newer token or generation has taken over
     │   ├── StoreCorrupt     the store returned less than, or something other than, it acknowledged
     │   │   └── StoreRolledBack  it came back with less: everything stops until a person decides
     │   └── CheckpointRefused a checkpoint folder that does not verify
@@ -51,7 +51,7 @@ class PermanentError(StokerError):
 
 
 class Fenced(PermanentError):
-    """A newer token or epoch exists; the caller must stop acting."""
+    """A newer token or generation exists; the caller must stop acting."""
 
 
 class StoreCorrupt(PermanentError):
@@ -63,7 +63,7 @@ class StoreRolledBack(StoreCorrupt):
 
 
 class CheckpointRefused(PermanentError):
-    """A checkpoint folder that does not verify, or a commit with an old epoch."""
+    """A checkpoint folder that does not verify, or a commit with an old generation."""
 
 
 class WireError(StokerError):

@@ -3,7 +3,7 @@
 The store's password protects the store; the token protects against clients that reach the store without it. Agents sign
 signals, commands sign requests, supervisors sign assignments and tasks. The code covers the name of the stream or register,
 so that a message copied to another one is refused. It hides nothing, and does not stop a replay within one stream: sequences
-and epochs do that.
+and generations do that.
 """
 
 from __future__ import annotations

@@ -51,15 +51,17 @@ def a_kill(*, lost: str = "") -> Watermarks:
     seen = Watermarks(frozenset({"a", "b"}), OLD, broken_at=10.0)
     survivors = [node for node in ("a", "b") if node != lost]
     seen.note(
-        RankExited(node="a", incarnation=1, epoch=1, attempt=OLD, rank=0, exit_code=-9), 10.01
+        RankExited(node="a", incarnation=1, generation=1, attempt=OLD, rank=0, exit_code=-9), 10.01
     )
-    seen.note(RankExited(node="b", incarnation=1, epoch=1, attempt=OLD, rank=1, exit_code=1), 10.9)
+    seen.note(
+        RankExited(node="b", incarnation=1, generation=1, attempt=OLD, rank=1, exit_code=1), 10.9
+    )
     for node in survivors:
-        seen.note(Assignment(node=node, epoch=2, attempt=OLD), 10.02)
-        seen.note(RanksTerminated(node=node, incarnation=1, epoch=1, attempt=OLD), 10.05)
+        seen.note(Assignment(node=node, generation=2, attempt=OLD), 10.02)
+        seen.note(RanksTerminated(node=node, incarnation=1, generation=1, attempt=OLD), 10.05)
     for node in (*survivors, *(["c"] if lost else [])):
-        seen.note(Assignment(node=node, epoch=3, plan=PLAN), 10.06)
-        seen.note(RanksStarted(node=node, incarnation=1, epoch=3, attempt=NEW), 10.16)
+        seen.note(Assignment(node=node, generation=3, plan=PLAN), 10.06)
+        seen.note(RanksStarted(node=node, incarnation=1, generation=3, attempt=NEW), 10.16)
     timings = {"import": 0.25, "load": 0.05}
     seen.note(Progress(node="a", incarnation=1, attempt=NEW, step=5, timings=timings), 10.5)
     return seen
@@ -94,13 +96,13 @@ def test_a_node_that_confirms_nothing_leaves_its_time_to_the_next_phase() -> Non
 def test_a_stopped_rank_is_detected_by_a_heartbeat_that_names_it() -> None:
     """A heartbeat of the gang without stopped ranks, or one of another attempt, detects nothing."""
     seen = Watermarks(frozenset({"a"}), OLD, broken_at=1.0)
-    beats = (
+    heartbeats = (
         Heartbeat(node="a", incarnation=1, attempt=OLD),
         Heartbeat(node="a", incarnation=1, attempt=NEW, ranks_stopped=(0,)),
         Heartbeat(node="a", incarnation=1, attempt=OLD, ranks_stopped=(0,)),
     )
-    for now, beat in enumerate(beats):
-        seen.note(beat, float(now))
+    for now, heartbeat in enumerate(heartbeats):
+        seen.note(heartbeat, float(now))
     assert seen.phases == {"detect": {"a": 2.0}}
 
 
@@ -165,7 +167,7 @@ def test_a_series_prints_verdict_rounds_and_cold_starts(
 ) -> None:
     """The median is judged, every value is there to be read, and a start without a warm process is not hidden."""
     report = Report("title", "how")
-    series = Series("case", 1.0, seconds=[3.0, 1.0, 2.0], cold=["n1: no", "n1: no"])
+    series = Series("case", 1.0, seconds=[3.0, 1.0, 2.0], not_forked_reason=["n1: no", "n1: no"])
     series.phases_ms.append(split_ms(a_kill()))
     series.print(report)
     series.print_phases(report, before_start_limit_ms=59.0)

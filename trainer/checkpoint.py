@@ -53,7 +53,7 @@ class Origin:
 
     run: str
     attempt: AttemptId
-    epoch: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +86,7 @@ class Checkpoints:
     def save(self, step: int, evidence: Evidence) -> Path | None:
         """Write and seal the state after `step`; returns the folder, None if it was sealed before.
 
-        Raises Fenced on every rank when a newer epoch has begun; the folder then stays without a
+        Raises Fenced on every rank when a newer generation has begun; the folder then stays without a
         manifest and counts for nothing.
         """
         assert self._root is not None, "no folder for checkpoints: the loop must not ask for one"
@@ -234,7 +234,7 @@ class Checkpoints:
             manifest = checkpoints.Manifest(
                 run=origin.run,
                 attempt=origin.attempt,
-                epoch=origin.epoch,
+                generation=origin.generation,
                 step=step,
                 files=files,
                 data=evidence.data,
@@ -242,7 +242,7 @@ class Checkpoints:
                 settings=evidence.settings,
             )
             try:
-                checkpoints.seal(folder, manifest, epoch=origin.epoch)
+                checkpoints.seal(folder, manifest, generation=origin.generation)
             except (StokerError, OSError) as caught:
                 error = caught
         outcome = [(isinstance(error, Fenced), str(error)) if error else None]

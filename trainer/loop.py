@@ -59,7 +59,7 @@ def train(settings: Settings, launch: Launch, channel: Channel) -> int:
         engine,
         world,
         root=launch.checkpoints,
-        origin=Origin(run=launch.run, attempt=launch.attempt, epoch=launch.epoch),
+        origin=Origin(run=launch.run, attempt=launch.attempt, generation=launch.generation),
         drills=drills,
     )
     done = 0

@@ -45,10 +45,10 @@ def measure_fleet(report: Report, given: argparse.Namespace) -> None:
         report.figure("supervisor", found.cores["supervisor"], "cores", at_most=MAX_CORES)
         report.figure("redis-server", found.cores["redis"], "cores")
         report.figure("all agents together", found.cores["agents"], "cores")
-        report.figure("heartbeats that got through", found.beats_ratio * 100, "%")
+        report.figure("heartbeats that got through", found.heartbeats_ratio * 100, "%")
         decisions = crash_rounds(harness, given.rounds)
         _figures_of(report, decisions)
-        limit = harness.cluster.silence_seconds + 1.0
+        limit = harness.cluster.heartbeat_timeout_seconds + 1.0
         name = "a dead node: from its last word to its incident, slowest"
         report.figure(name, max(deaths(harness, given.deaths)), "s", at_most=limit)
         report.figure(
@@ -112,7 +112,10 @@ def bend(points: list[Point]) -> str:
                 used["supervisor"] > MAX_CORES,
                 f"the supervisor takes {used['supervisor']:.2f} cores",
             ),
-            (point.steady.beats_ratio < WITHIN, f"{point.steady.beats_ratio:.1%} of beats get in"),
+            (
+                point.steady.heartbeats_ratio < WITHIN,
+                f"{point.steady.heartbeats_ratio:.1%} of beats get in",
+            ),
             (_p99(point) > MAX_MS, f"99 % of decisions take up to {_p99(point):.0f} ms"),
             (
                 sum(used.values()) > 0.9 * cores,
@@ -138,7 +141,7 @@ def _report_point(report: Report, point: Point, *, joined: float, up: float) -> 
     median = quantile(point.decisions.all_ms, 0.5)
     report.note(
         f"{point.nodes} nodes | joined in {joined:.0f} s, gangs up in {up:.0f} s | cores: {cores} | "
-        f"{point.steady.beats_ratio:.1%} of beats | {point.steady.peak_mb:.0f} MB | "
+        f"{point.steady.heartbeats_ratio:.1%} of beats | {point.steady.peak_mb:.0f} MB | "
         f"decisions {median:.0f} ms, 99 %: {_p99(point):.0f} ms"
     )
 

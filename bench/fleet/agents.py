@@ -99,13 +99,13 @@ class FakeAgent:
         self.node, self.news = node, settings["news"]
         self.session = AgentSession(
             client,
-            AgentInstance(node=node, incarnation=1, life=new_instance_id()),
+            AgentInstance(node=node, incarnation=1, instance_id=new_instance_id()),
             self,
             signer=settings["signer"],
-            rejoin_seconds=cluster.silence_seconds,
+            rejoin_seconds=cluster.heartbeat_timeout_seconds,
         )
         self.plan: LaunchPlan | None = None
-        self.epoch = self.step = 0
+        self.generation = self.step = 0
         self.started_at = self.marked_at = 0.0
         self.computed_at = self.held_at = 0.0
         self.is_mute = False
@@ -125,22 +125,24 @@ class FakeAgent:
             self.session.join(self._joined(), now)
         plan, stamp = self.plan, self.session.next_header()
         if plan is None:
-            beat = Heartbeat(**stamp, epoch=self.epoch, agent_resident_bytes=50_000_000, **WARM)
-            self.session.heartbeat(beat)
+            heartbeat = Heartbeat(
+                **stamp, generation=self.generation, agent_resident_bytes=50_000_000, **WARM
+            )
+            self.session.heartbeat(heartbeat)
             return
         last_reported = self.step
         self.step = int(now - self.started_at)
         self.session.heartbeat(
             Heartbeat(
                 **stamp,
-                epoch=self.epoch,
+                generation=self.generation,
                 attempt=plan.attempt,
                 ranks_alive=tuple(plan.ranks),
                 phases={str(rank): "step" for rank in plan.ranks},
                 steps=(_step(plan, self.step),) if self.step > last_reported else (),
                 last_step=self.step or None,
-                start=_start(plan) if self.step else {},
-                computed=self._computed(plan, now) if self.step else (),
+                start_phases=_start(plan) if self.step else {},
+                rank_computes=self._computed(plan, now) if self.step else (),
                 **(self._held(plan, now) if self.step else {}),
                 agent_resident_bytes=50_000_000,
                 **WARM,
@@ -177,7 +179,7 @@ class FakeAgent:
             )
             for rank in plan.ranks
         )
-        return {"holdings": held, "memory_free_bytes": 500_000_000_000}
+        return {"rank_resources": held, "memory_free_bytes": 500_000_000_000}
 
     # ---- what comes in
 
@@ -194,7 +196,7 @@ class FakeAgent:
 
     def on_malformed(self, reason: str) -> None:
         """Nobody makes any: it would be a fault of ours."""
-        emit(what="junk", node=self.node, reason=reason)
+        emit(what="malformed", node=self.node, reason=reason)
 
     def on_acknowledged(self, facts: list[object]) -> None:
         """Say when the store had what decisions follow from."""
@@ -202,9 +204,9 @@ class FakeAgent:
             if isinstance(fact, RankExited | RanksTerminated | RanksStarted):
                 emit(what=type(fact).__name__, node=self.node, attempt=str(fact.attempt))
 
-    def on_displaced(self, life: str) -> None:
+    def on_displaced(self, instance_id: str) -> None:
         """Nobody does: it would be a fault of ours."""
-        emit(what="displaced", node=self.node, reason=life)
+        emit(what="displaced", node=self.node, reason=instance_id)
 
     def obey(self, news: Assignment | Task) -> None:
         """Make an assignment true, or answer a task."""
@@ -212,27 +214,27 @@ class FakeAgent:
             is_check = news.task == "check"
             detail: dict[str, Any] = {"outcome": "PASS", "checks": []} if is_check else {}
             self.session.emit(ActionResult(id=news.id, outcome="done", detail=detail))
-        elif self.session.is_mine(news) and news.epoch >= self.epoch and not self.is_mute:
+        elif self.session.is_mine(news) and news.generation >= self.generation and not self.is_mute:
             self._assigned(news)
 
     def _assigned(self, assignment: Assignment) -> None:
         plan, before = assignment.plan, self.plan
         if plan is not None and (before is None or before.attempt != plan.attempt):
-            self.plan, self.epoch, self.step = plan, assignment.epoch, 0
+            self.plan, self.generation, self.step = plan, assignment.generation, 0
             self.started_at = self.marked_at = self.computed_at = self.held_at = time.monotonic()
             pids = {str(rank): FIRST_PID + rank for rank in plan.ranks}
             stamp = self.session.next_header()
             self.session.emit(
-                RanksStarted(**stamp, epoch=self.epoch, attempt=plan.attempt, pids=pids)
+                RanksStarted(**stamp, generation=self.generation, attempt=plan.attempt, pids=pids)
             )
         elif plan is None and before is not None and assignment.attempt is not None:
             gone = RanksTerminated(
                 **self.session.next_header(),
-                epoch=self.epoch,
+                generation=self.generation,
                 attempt=before.attempt,
                 last_step=self.step or None,
             )
-            self.plan, self.epoch = None, assignment.epoch
+            self.plan, self.generation = None, assignment.generation
             self.session.emit(gone)
 
     def crash(self) -> None:
@@ -244,7 +246,7 @@ class FakeAgent:
         self.session.emit(
             RankExited(
                 **self.session.next_header(),
-                epoch=self.epoch,
+                generation=self.generation,
                 attempt=plan.attempt,
                 rank=plan.ranks[0],
                 exit_code=1,

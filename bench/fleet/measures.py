@@ -35,7 +35,7 @@ class Steady:
     seconds: float
     cores: dict[str, float]
     # Heartbeats that the store received, of those that were due.
-    beats_ratio: float
+    heartbeats_ratio: float
     peak_mb: float
     # Used by other processes of the machine: if it is much, no figure is reliable.
     others_cores: float
@@ -65,7 +65,7 @@ def busy_cores() -> float:
 def steady(stage: Stage, seconds: float) -> Steady:
     """Watch a fleet at work for a while."""
     begun, before = time.monotonic(), stage.cpu()
-    beats, busy = stage.store.last("beats"), busy_cores()
+    heartbeats, busy = stage.store.last("heartbeats"), busy_cores()
     time.sleep(seconds)
     after, took = stage.cpu(), time.monotonic() - begun
     cores = {part: (after[part] - before[part]) / took for part in after}
@@ -73,7 +73,7 @@ def steady(stage: Stage, seconds: float) -> Steady:
     return Steady(
         seconds=took,
         cores=cores,
-        beats_ratio=(stage.store.last("beats") - beats) / due,
+        heartbeats_ratio=(stage.store.last("heartbeats") - heartbeats) / due,
         peak_mb=stage.peak_mb(),
         others_cores=max(0.0, (busy_cores() - busy) / took - sum(cores.values())),
     )

@@ -35,7 +35,7 @@ AGENTS_PER_PROCESS = 1000
 WAIT_SECONDS = 600.0
 END_SECONDS = 20.0
 # The default.
-SILENT_BEATS = 5.0
+SILENT_HEARTBEATS = 5.0
 
 Event = dict[str, Any]
 
@@ -55,7 +55,7 @@ class Stage:
             "store": wire.to_plain(redis.spec()),
             "spares_low": 0,
             "heartbeat_seconds": heartbeat_seconds,
-            "silence_seconds": SILENT_BEATS * heartbeat_seconds,
+            "heartbeat_timeout_seconds": SILENT_HEARTBEATS * heartbeat_seconds,
         }
         self.path.write_text(yaml.safe_dump(fields))
         self._run("token", "--cluster", str(self.path))

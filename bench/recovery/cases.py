@@ -33,7 +33,7 @@ STOPPED_WAIT_SECONDS = 60.0
 # DistributedDataParallel imports torch._dynamo when the first model is wrapped, which takes as long as torch itself.
 SCRIPT_PRELOAD = ["torch", "torch._dynamo"]
 # Three heartbeats; shorter than shipped (1 s and 5 s), so that it is the limit, not the wait, that is measured.
-SILENCE = {"heartbeat_seconds": 0.5, "silence_seconds": 1.5}
+SILENCE = {"heartbeat_seconds": 0.5, "heartbeat_timeout_seconds": 1.5}
 TRAINER = {"steps": 100_000, "checkpoint_every": 4, "validate_every": 0}
 
 
@@ -123,7 +123,7 @@ CASES = {
             shape=Shape(nodes=2, ranks_per_node=1, spares=1, limits=SILENCE),
             fields=script(STEP_SECONDS),
             fault="kill-node",
-            limit_seconds=SILENCE["silence_seconds"] + 0.5,
+            limit_seconds=SILENCE["heartbeat_timeout_seconds"] + 0.5,
         ),
         Case(
             key="node-3d",
@@ -131,7 +131,7 @@ CASES = {
             shape=Shape(nodes=2, ranks_per_node=4, spares=1, limits=SILENCE),
             fields=trainer("tiny_3d"),
             fault="kill-node",
-            limit_seconds=SILENCE["silence_seconds"] + 1.2,
+            limit_seconds=SILENCE["heartbeat_timeout_seconds"] + 1.2,
         ),
     )
 }

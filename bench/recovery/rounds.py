@@ -32,7 +32,9 @@ def one_round(ours: Ours, series: Series, fault: str, draw: Draw) -> None:
 
     seen = ours.break_and_watch(run, break_run)
     note(series, split_ms(seen), f"{fault} {victim}")
-    series.cold += [why for attempt, why in ours.observer.cold.items() if attempt > seen.attempt]
+    series.not_forked_reason += [
+        why for attempt, why in ours.observer.not_forked_reason.items() if attempt > seen.attempt
+    ]
     if isinstance(victim, str):
         ours.bring_back(victim)
 

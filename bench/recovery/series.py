@@ -26,14 +26,14 @@ class Series:
     seconds: list[float] = field(default_factory=list)
     phases_ms: list[dict[str, float]] = field(default_factory=list)
     # Reasons why ranks were not forked as planned.
-    cold: list[str] = field(default_factory=list)
+    not_forked_reason: list[str] = field(default_factory=list)
 
     def print(self, report: Report) -> None:
         """Print the median with its verdict, and every round's value."""
         report.figure_of(self.name, self.seconds, "s", at_most=self.limit_seconds)
         report.note(f"{self.name}: rounds {' '.join(f'{value:.3f}' for value in self.seconds)} s")
-        for reason in dict.fromkeys(self.cold):
-            num = self.cold.count(reason)
+        for reason in dict.fromkeys(self.not_forked_reason):
+            num = self.not_forked_reason.count(reason)
             report.note(f"{self.name}: {num} started without a warm process: {reason}")
 
     def print_phases(self, report: Report, *, before_start_limit_ms: float | None = None) -> None:

@@ -23,13 +23,13 @@ class StoreObserver:
 
     def __init__(self, store: Store, nodes: Sequence[str], signer: Signer) -> None:
         self._store, self._signer = store, signer
-        self._cursors = {"signals": 0, "beats": store.last("beats")}
+        self._cursors = {"signals": 0, "heartbeats": store.last("heartbeats")}
         self._versions = {f"assignment/{node}": 0 for node in nodes}
         self.pids: dict[AttemptId, dict[int, int]] = {}
         # Node -> state of its warm process, from its last heartbeat.
         self.warm: dict[str, str] = {}
         # Attempts with ranks that were not forked as planned -> why.
-        self.cold: dict[AttemptId, str] = {}
+        self.not_forked_reason: dict[AttemptId, str] = {}
 
     def read(self, timeout_seconds: float) -> list[Any]:
         """Return the new messages, once there are any."""
@@ -62,8 +62,8 @@ class StoreObserver:
         if isinstance(fact, RanksStarted):
             pids = {int(rank): pid for rank, pid in fact.pids.items()}
             self.pids.setdefault(fact.attempt, {}).update(pids)
-            if fact.cold:
-                self.cold[fact.attempt] = f"{fact.node}: {fact.cold}"
+            if fact.not_forked_reason:
+                self.not_forked_reason[fact.attempt] = f"{fact.node}: {fact.not_forked_reason}"
         elif isinstance(fact, Heartbeat):
             self.warm[fact.node] = fact.warm
 

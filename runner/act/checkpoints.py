@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runner.attempt_folders import make_output_folder
-from runner.checkpoints import list_unsealed, raise_epoch, remove, survey, verify
+from runner.checkpoints import list_unsealed, raise_generation, remove, survey, verify
 from runner.errors import CheckpointRefused
 from runner.facts.actions import (
     Action,
@@ -30,7 +30,7 @@ def prepare_attempt(action: Action) -> Outcome:
     if folder:
         Path(folder).mkdir(parents=True, exist_ok=True)
         # From here on, older attempts cannot seal.
-        raise_epoch(folder, work.epoch)
+        raise_generation(folder, work.generation)
         chosen, refused = survey(Path(folder), skip=list(work.refused))
     detail = {"chosen": chosen, "refused": refused, "address": address, "port": free_port(address)}
     return (

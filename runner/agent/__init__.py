@@ -8,7 +8,7 @@ both only post into the owner's loop.
 
 An agent may die at any moment, and the next one misses no exit: the keeper keeps exits, a spool
 file keeps what the store has not acknowledged. Every durable signal is therefore sent at least
-once, and may come twice. No rank is started twice for one epoch, and none is reported as gone
+once, and may come twice. No rank is started twice for one generation, and none is reported as gone
 unless it was seen to be gone. An agent that lost the store leaves ranks that advance alone. What
 ranks write or report is not trusted: it is aggregated, cut and counted, never obeyed.
 """

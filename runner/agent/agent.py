@@ -91,12 +91,12 @@ class Agent:
             AgentInstance(
                 node=config.node,
                 incarnation=self._identity.incarnation,
-                life=new_instance_id(),
+                instance_id=new_instance_id(),
                 task_cursor=self._identity.task_cursor,
             ),
             self,
             signer=load_signer(config.cluster.token_file),
-            rejoin_seconds=config.cluster.silence_seconds,
+            rejoin_seconds=config.cluster.heartbeat_timeout_seconds,
             spool=_spool(config.folder),
         )
         emitter = SignalEmitter(
@@ -179,9 +179,9 @@ class Agent:
         if exits:
             self._loop.post(partial(self._ranks.acknowledge, exits))
 
-    def on_displaced(self, life: str) -> None:
+    def on_displaced(self, instance_id: str) -> None:
         """Post that another agent instance owns this node."""
-        self._loop.post(partial(self._on_displaced, life))
+        self._loop.post(partial(self._on_displaced, instance_id))
 
     def _on_assignment(self, assignment: Assignment) -> None:
         if assignment.node != self._config.node:
@@ -230,7 +230,7 @@ class Agent:
             slots=self._config.slots,
             address=self._config.address,
             pid=os.getpid(),
-            epoch=gang.epoch if gang is not None else self._identity.epoch,
+            generation=gang.generation if gang is not None else self._identity.generation,
             attempt=gang.attempt if gang is not None else None,
             ranks_alive=tuple(rank.rank for rank in gang.alive) if gang is not None else (),
         )
@@ -286,7 +286,7 @@ class Agent:
         if gang is None:
             heartbeat = Heartbeat(
                 **self._session.next_header(),
-                epoch=self._identity.epoch,
+                generation=self._identity.generation,
                 agent_resident_bytes=resident_bytes,
             )
         else:
@@ -332,8 +332,8 @@ class Agent:
         reason = tasks.refusal(
             task,
             node=self._config.node,
-            life=self._session.instance.life,
-            epoch=self._identity.epoch,
+            instance_id=self._session.instance.instance_id,
+            generation=self._identity.generation,
             gang=gang,
             has_waited=not self._is_confirmed or self._has_just_resumed(since_resumed),
         )
@@ -398,15 +398,15 @@ class Agent:
             self._check_runner.end()
             self._ranks.leave(partial(self._ranks.log_search.finish, self._loop.stop))
 
-    def _on_displaced(self, life: str) -> None:
+    def _on_displaced(self, instance_id: str) -> None:
         """End at once: another agent owns this node now, and only its ranks may run."""
         if not self._is_displaced:
             self._is_displaced = True
             log.error(
                 "node %r belongs to another agent now (%s, this is %s): this agent kills its ranks and ends",
                 self._config.node,
-                life,
-                self._session.instance.life,
+                instance_id,
+                self._session.instance.instance_id,
             )
             self._leave()
 

@@ -1,6 +1,6 @@
 """The agent's identity: a lock on the node's folder, and the state that must survive an agent instance.
 
-`agent.json` is written and flushed before its content takes effect: an epoch before it is accepted,
+`agent.json` is written and flushed before its content takes effect: a generation before it is accepted,
 a launch before its first rank exists, a task before it is done. So no later instance starts an
 attempt twice or repeats a drill.
 """
@@ -30,8 +30,8 @@ class PersistedState:
     """The content of `agent.json`. `launched_*` name the newest attempt this node was about to start, started or not."""
 
     incarnation: int = 0
-    epoch: int = 0
-    launched_epoch: int = 0
+    generation: int = 0
+    launched_generation: int = 0
     launched_attempt: str = ""
     task_cursor: int = 0
 
@@ -63,35 +63,35 @@ class Identity:
         return self._state.incarnation
 
     @property
-    def epoch(self) -> int:
-        """Highest epoch that any agent instance of this node accepted."""
-        return self._state.epoch
+    def generation(self) -> int:
+        """Highest generation that any agent instance of this node accepted."""
+        return self._state.generation
 
     @property
     def launched(self) -> tuple[int, AttemptId] | None:
-        """Epoch and attempt of the newest launch, by any agent instance; None before the first."""
+        """Generation and attempt of the newest launch, by any agent instance; None before the first."""
         if not self._state.launched_attempt:
             return None
-        return self._state.launched_epoch, AttemptId.parse(self._state.launched_attempt)
+        return self._state.launched_generation, AttemptId.parse(self._state.launched_attempt)
 
     @property
     def task_cursor(self) -> int:
         """Number of the newest task handled from the node's stream."""
         return self._state.task_cursor
 
-    def refuse_older(self, epoch: int) -> None:
-        """Refuse older epochs from now on, in later instances too."""
-        if epoch > self._state.epoch:
-            self._state.epoch = epoch
+    def refuse_older(self, generation: int) -> None:
+        """Refuse older generations from now on, in later instances too."""
+        if generation > self._state.generation:
+            self._state.generation = generation
             try:
                 self._save()
             except Unwritable:
                 # `_save` has logged it. Ranks must still end; none start until it is written.
                 pass
 
-    def record_launch(self, epoch: int, attempt: AttemptId) -> None:
+    def record_launch(self, generation: int, attempt: AttemptId) -> None:
         """Record an attempt before it is started; it is never started again. Raises Unwritable: then it must not start."""
-        self._state.launched_epoch, self._state.launched_attempt = epoch, str(attempt)
+        self._state.launched_generation, self._state.launched_attempt = generation, str(attempt)
         self._save()
 
     def record_task(self, cursor: int) -> None:

@@ -2,7 +2,7 @@
 
 state, assignment                   action                             signals
 no ranks, a plan not started before -> `Launcher`: prepare, spawn      RanksStarted or LaunchFailed
-ranks of an older epoch, or idle    -> `Terminator`: SIGTERM, SIGKILL  RanksTerminated, once no process of theirs is left
+ranks of an older generation, or idle    -> `Terminator`: SIGTERM, SIGKILL  RanksTerminated, once no process of theirs is left
     ranks that hang                 -> stacks, SIGKILL
 no ranks, idle                                                         RanksTerminated for the newest attempt
 the keeper died                     -> sweep, start another            RankExited without a code for each rank it had
@@ -71,7 +71,7 @@ class Reconciler:
         # The assignment is meant for this agent instance; otherwise no rank is started.
         self._is_mine = False
         # Why the newest ranks were not forked.
-        self._cold = ""
+        self._not_forked_reason = ""
         # Emitted exits of the newest ranks.
         self._exits: list[RankExited] = []
         self._when_left: Callable[[], None] | None = None
@@ -105,8 +105,8 @@ class Reconciler:
         if gang is None:
             self._confirm_gone()
             return
-        self._cold = state.cold
-        self._emitter.emit(gang.started(cold=state.cold))
+        self._not_forked_reason = state.not_forked_reason
+        self._emitter.emit(gang.started(not_forked_reason=state.not_forked_reason))
         for rank, packets in state.buffered.items():
             for packet in packets:
                 self._on_packet(rank, packet)
@@ -125,21 +125,21 @@ class Reconciler:
     def report_again(self) -> None:
         """Report the ranks again: the supervisor ignored signals of an agent it did not know yet."""
         if self.gang is not None:
-            self._emitter.emit(self.gang.started(cold=self._cold))
+            self._emitter.emit(self.gang.started(not_forked_reason=self._not_forked_reason))
         for fact in self._exits:
             self._emitter.emit(replace(fact, **self._emitter.next_header()))
         if self.gang is None and self._launcher.launch is None:
             self._confirm_gone()
 
     def assign(self, assignment: Assignment, *, is_mine: bool) -> None:
-        """Handle the register's assignment, unless its epoch is older than one accepted before.
+        """Handle the register's assignment, unless its generation is older than one accepted before.
 
-        An assignment for another instance ends ranks of older epochs, and starts none.
+        An assignment for another instance ends ranks of older generations, and starts none.
         """
-        if assignment.epoch < self._identity.epoch:
-            log.info("ignored an assignment of the older epoch %d", assignment.epoch)
+        if assignment.generation < self._identity.generation:
+            log.info("ignored an assignment of the older generation %d", assignment.generation)
             return
-        self._identity.refuse_older(assignment.epoch)
+        self._identity.refuse_older(assignment.generation)
         before, self._assignment = self._assignment, assignment
         was_mine, self._is_mine = self._is_mine, is_mine
         if is_mine:
@@ -162,7 +162,7 @@ class Reconciler:
         if launch is not None:
             self._continue_launch(launch, assignment)
         elif gang is not None:
-            if assignment.plan is None or assignment.epoch > gang.epoch:
+            if assignment.plan is None or assignment.generation > gang.generation:
                 self._terminator.begin(
                     gang,
                     grace_seconds=assignment.grace_seconds,
@@ -185,7 +185,7 @@ class Reconciler:
 
     def _may_launch(self, assignment: Assignment) -> bool:
         launched = self._identity.launched
-        was_launched = launched is not None and launched[0] >= assignment.epoch
+        was_launched = launched is not None and launched[0] >= assignment.generation
         return self.is_sure and self._is_mine and not was_launched
 
     def _confirm_gone(self) -> None:
@@ -197,17 +197,19 @@ class Reconciler:
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if launched is None or launched[1] != idle.attempt:
-            # Its plan was replaced before it was read, and its epoch is refused since.
-            self._emit_terminated(idle.epoch, idle.attempt)
+            # Its plan was replaced before it was read, and its generation is refused since.
+            self._emit_terminated(idle.generation, idle.attempt)
 
-    def _emit_terminated(self, epoch: int, attempt: AttemptId) -> None:
+    def _emit_terminated(self, generation: int, attempt: AttemptId) -> None:
         header = self._emitter.next_header()
-        self._emitter.emit(RanksTerminated(**header, epoch=epoch, attempt=attempt))
+        self._emitter.emit(RanksTerminated(**header, generation=generation, attempt=attempt))
 
     # -- ranks start and end
 
     def _continue_launch(self, launch: Launch, assignment: Assignment) -> None:
-        is_replaced = assignment.plan is None or assignment.epoch > launch.assignment.epoch
+        is_replaced = (
+            assignment.plan is None or assignment.generation > launch.assignment.generation
+        )
         if (is_replaced or not self._is_mine) and not launch.is_sent:
             self._launcher.pop()
             self._confirm_gone()
@@ -220,7 +222,7 @@ class Reconciler:
         if launch is None:
             # Ranks that this agent did not launch.
             if self.gang is None:
-                self.keeper.send("kill", epoch=self._identity.epoch)
+                self.keeper.send("kill", generation=self._identity.generation)
             return
         pids = {item["rank"]: item["pid"] for item in message["ranks"]}
         self.gang = LocalGang(
@@ -231,9 +233,9 @@ class Reconciler:
             spawned_at=launch.sent_at,
         )
         self.log_search.on_gang_started(self.gang)
-        self._cold, self._exits, self._uncut = message["cold"], [], {}
-        self._emitter.emit(self.gang.started(cold=self._cold))
-        if not self._cold:
+        self._not_forked_reason, self._exits, self._uncut = message["not_forked_reason"], [], {}
+        self._emitter.emit(self.gang.started(not_forked_reason=self._not_forked_reason))
+        if not self._not_forked_reason:
             self.preloader.on_forked()
         channels, self._early_channels = self._early_channels, {}
         self.channels.add(channels)
@@ -258,7 +260,10 @@ class Reconciler:
         if gang is not None:
             end = termination or Termination(gang=gang, kill_at=0.0)
             for fact in gang.terminated(
-                left_behind=left_behind, fenced=end.fenced, stacks=end.stacks, stands=end.stands
+                left_behind=left_behind,
+                fenced=end.fenced,
+                stacks=end.stacks,
+                rank_stacks=end.rank_stacks,
             ):
                 self._emitter.emit(fact)
             self._emitter.heartbeat()
@@ -275,7 +280,7 @@ class Reconciler:
 
     def _on_exited(self, message: dict[str, Any]) -> None:
         gang, number = self.gang, message["rank"]
-        if gang is None or message["epoch"] != gang.epoch:
+        if gang is None or message["generation"] != gang.generation:
             return
         self.channels.read(number)
         if message["end_requested"]:
@@ -296,7 +301,7 @@ class Reconciler:
     def acknowledge(self, exits: list[RankExited]) -> None:
         """Have the keeper drop exits that the store has."""
         for fact in exits:
-            self.keeper.send("acknowledge", epoch=fact.epoch, rank=fact.rank)
+            self.keeper.send("acknowledge", generation=fact.generation, rank=fact.rank)
 
     def signal_rank(self, rank: int, number: int) -> None:
         """Send a signal to one rank, as a drill: what follows counts as the rank's own failure."""
@@ -368,6 +373,6 @@ class Reconciler:
                 "assignment": to_message(gang.assignment),
                 "understood": to_plain(gang.hello),
             }
-            self.keeper.send("annotate", epoch=gang.epoch, annotations=annotations)
+            self.keeper.send("annotate", generation=gang.generation, annotations=annotations)
         if gang.heartbeat_due:
             self._emitter.heartbeat()

@@ -20,25 +20,35 @@ _RANK_DRILLS = {"kill-rank": signal.SIGKILL, "stop-rank": signal.SIGSTOP}
 
 
 def refusal(
-    task: Task, *, node: str, life: str, epoch: int, gang: LocalGang | None, has_waited: bool
+    task: Task,
+    *,
+    node: str,
+    instance_id: str,
+    generation: int,
+    gang: LocalGang | None,
+    has_waited: bool,
 ) -> str:
-    """Return why a task is refused; "" when it is accepted. `epoch`: the highest this node accepted; `life`: this agent's.
+    """Return why a task is refused; "" when it is accepted. `generation`: the highest this node accepted; `life`: this agent's.
 
     `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then:
     it was meant for the ranks of its own time.
     """
     if task.node != node:
         return f"task {task.id} is for node {task.node!r}, this is {node!r}"
-    if task.epoch and task.epoch < (gang.epoch if gang is not None else epoch):
-        return f"task {task.id} is of epoch {task.epoch}, older than what runs here"
+    if task.generation and task.generation < (gang.generation if gang is not None else generation):
+        return f"task {task.id} is of generation {task.generation}, older than what runs here"
     if task.task == "check":
         # Harmless at any age.
         return ""
-    if has_waited and (task.task == "drill" or not task.epoch):
+    if has_waited and (task.task == "drill" or not task.generation):
         return f"task {task.id} waited while no agent was listening here; ask again"
     # It names one instance, so that a replay does not end a later one.
     if task.task == "leave":
-        return "" if task.args.get("life") == life else f"task {task.id} was for an earlier agent"
+        return (
+            ""
+            if task.args.get("instance_id") == instance_id
+            else f"task {task.id} was for an earlier agent"
+        )
     if task.task == "drill" and task.args.get("fault") in AGENT_DRILLS:
         return ""
     if gang is None:

@@ -2,7 +2,7 @@
 
 It is trusted once every byte agrees with the manifest:
 
-    checkpoints/EPOCH                      the number below which no process may seal
+    checkpoints/GENERATION                      the number below which no process may seal
     checkpoints/12.45.2-00000800/...       what the ranks wrote
     checkpoints/12.45.2-00000800/manifest.json
 
@@ -12,8 +12,8 @@ import it. Needs a file system with rename, fsync and flock; on a shared one, ea
 other node can flush its cache.
 """
 
-from runner.checkpoints.epoch_file import EPOCH, current_epoch, raise_epoch
 from runner.checkpoints.files import flush_and_hash, hash_file
+from runner.checkpoints.generation_file import GENERATION, current_generation, raise_generation
 from runner.checkpoints.manifest import (
     MANIFEST,
     FileSeal,
@@ -25,17 +25,17 @@ from runner.checkpoints.sealed_folder import list_sealed, list_unsealed, remove,
 from runner.checkpoints.verification import read_manifest, survey, verify
 
 __all__ = [
-    "EPOCH",
+    "GENERATION",
     "MANIFEST",
     "FileSeal",
     "Manifest",
     "checkpoint_folder",
-    "current_epoch",
+    "current_generation",
     "flush_and_hash",
     "hash_file",
     "list_sealed",
     "list_unsealed",
-    "raise_epoch",
+    "raise_generation",
     "read_folder_name",
     "read_manifest",
     "remove",

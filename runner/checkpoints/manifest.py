@@ -36,7 +36,7 @@ class Manifest:
 
     run: str
     attempt: AttemptId
-    epoch: int
+    generation: int
     step: int
     files: Mapping[str, FileSeal]
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -67,7 +67,7 @@ def encode(manifest: Manifest) -> bytes:
         "kind": "checkpoint_manifest",
         "run": manifest.run,
         "attempt": str(manifest.attempt),
-        "epoch": manifest.epoch,
+        "generation": manifest.generation,
         "step": manifest.step,
         "files": {
             _check_name(name): {"bytes": file.size_bytes, "sha256": file.sha256}
@@ -103,7 +103,7 @@ def decode(payload: bytes) -> Manifest:
     return Manifest(
         run=body["run"],
         attempt=AttemptId.parse(body["attempt"]),
-        epoch=_count(body["epoch"]),
+        generation=_count(body["generation"]),
         step=_count(body["step"]),
         files=files,
         data=body["data"],

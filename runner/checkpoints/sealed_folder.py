@@ -8,8 +8,8 @@ import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePosixPath
 
-from runner.checkpoints.epoch_file import locked
 from runner.checkpoints.files import check_equal, refuse_on_error, sync_file, sync_folder
+from runner.checkpoints.generation_file import locked
 from runner.checkpoints.manifest import MANIFEST, FileSeal, Manifest, encode, read_folder_name
 from runner.errors import CheckpointRefused, Fenced
 
@@ -22,26 +22,31 @@ def seal(
     folder: str | Path,
     manifest: Manifest,
     *,
-    epoch: int,
+    generation: int,
     boundary: Boundary = lambda _name: None,
 ) -> Path:
     """Make a written checkpoint count, durably; return the manifest's path.
 
-    Flushes all listed files once more. Raises Fenced when `epoch` is older than the folder's, CheckpointRefused when a file
+    Flushes all listed files once more. Raises Fenced when `generation` is older than the folder's, CheckpointRefused when a file
     is missing or of another size or the folder is sealed already, TemporaryError when the lock cannot be had, PermanentError
     for a manifest over its limit, OSError when the disk is full or broken. `boundary` is called with a name before and after
     each change of the file system, for tests that kill the process there.
     """
     folder = Path(folder)
-    if manifest.epoch != epoch or folder.name != f"{manifest.attempt}-{manifest.step:08d}":
-        raise ValueError(f"{folder.name} of epoch {epoch} does not match its manifest: {manifest}")
+    if (
+        manifest.generation != generation
+        or folder.name != f"{manifest.attempt}-{manifest.step:08d}"
+    ):
+        raise ValueError(
+            f"{folder.name} of generation {generation} does not match its manifest: {manifest}"
+        )
     payload = encode(manifest)
     _flush_tree(folder, manifest.files, boundary)
     with locked(folder.parent) as (_, current):
         boundary("locked")
-        if epoch < current:
+        if generation < current:
             raise Fenced(
-                f"{folder} was written in epoch {epoch}, but epoch {current} has begun: "
+                f"{folder} was written in generation {generation}, but generation {current} has begun: "
                 "a newer attempt has taken over, this one must end"
             )
         if (folder / MANIFEST).exists():

@@ -156,9 +156,9 @@ class Log:
         text = f"from step {finding.onset_step}: {finding.evidence}"
         self.matches.append(
             Match(
-                signature="numbers",
+                signature="metrics",
                 fault=finding.fault,
-                layer="numbers",
+                layer="metrics",
                 scope="user",
                 file=self.name,
                 line=line,
@@ -171,5 +171,5 @@ class Log:
 
 def _importance(match: Match, number: int) -> tuple[bool, int, int]:
     """Order matches: those that name a rank, then those that name a fault, the deepest layer first, each in the order of lines."""
-    is_plain = match.weight != "names" and not match.role
+    is_plain = match.weight != "primary" and not match.role
     return (is_plain, 0 if match.role else LAYERS.index(match.layer), number)

@@ -169,7 +169,7 @@ class Scan:
         self._num_matches[signature.name] += 1
         num = self._num_matches[signature.name]
         is_enough = self._max_matches is not None and num > self._max_matches
-        if is_enough and signature.weight != "excuses":
+        if is_enough and signature.weight != "benign":
             self.num_folded += 1
             return None
         wrapped = _shown(line, end).decode(errors="replace")

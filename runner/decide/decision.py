@@ -45,7 +45,7 @@ class Decision:
     records: list[object] = field(default_factory=list)
     _actions: int = 0
     _incidents: int = 0
-    _epochs: int = 0
+    _generations: int = 0
     _leaving: list[Node] | None = None
 
     def add(self, *records: object) -> None:
@@ -70,10 +70,10 @@ class Decision:
         """Add evidence to an incident; `more`: what it corrects, fields of IncidentAmended."""
         self.add(r.IncidentAmended(incident=incident.incident, evidence=evidence, **more))
 
-    def epoch(self) -> int:
-        """Draw the next epoch."""
-        self._epochs += 1
-        return self.state.next_epoch + self._epochs - 1
+    def generation(self) -> int:
+        """Draw the next generation."""
+        self._generations += 1
+        return self.state.next_generation + self._generations - 1
 
     def issue(
         self,
@@ -159,7 +159,7 @@ class Decision:
     def leaving(self) -> list[Node]:
         """Return the nodes on their way out: nearly always none, and asked for each run after each input."""
         if self._leaving is None:
-            self._leaving = [n for n in self.state.nodes.values() if n.leaving is not None]
+            self._leaving = [n for n in self.state.nodes.values() if n.pending_drain is not None]
         return self._leaving
 
     def is_live(self, incident: Incident) -> bool:

@@ -170,7 +170,7 @@ def _remedy_problem(request: ChangeLr, run: Run) -> str:
         return problem
     have = ", ".join(understood) or "none"
     return (
-        f"lr: the ranks of {run.spec.name!r} have not said that they understand {remedy.name} "
+        f"lr: the ranks of {run.spec.name!r} do not report support for {remedy.name} "
         f"(remedies understood: {have}); a trainer says so in its hello (docs/contract.md); "
         "if it is still starting, ask again"
     )
@@ -203,15 +203,17 @@ def _drill(decision: Decision, request: Drill) -> None:
             "point": point,
         }
         for name in attempt.nodes:
-            work = NodeTask(node=name, task="ask_ranks", epoch=attempt.epoch, args=args)
+            work = NodeTask(node=name, task="ask_ranks", generation=attempt.generation, args=args)
             decision.issue(work, reason, run=run.run)
-        text = f"rank {request.rank} was told to die at {point}"
+        text = f"rank {request.rank} will die at {point}"
         decision.answer_new(request, "done", text, run=run.run)
         return
     args = {"fault": request.fault}
     if request.rank is not None:
         args["rank"] = request.rank
-    work = NodeTask(node=node, task="drill", epoch=attempt.epoch, args=args, request=request.id)
+    work = NodeTask(
+        node=node, task="drill", generation=attempt.generation, args=args, request=request.id
+    )
     decision.issue(work, reason, run=run.run, deadline_seconds=10.0)
     decision.answer_new(request, "open", f"{request.fault} on {node}", run=run.run)
 

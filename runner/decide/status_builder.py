@@ -34,7 +34,7 @@ MAX_LOSSES_SHOWN = 120
 class LastHeartbeats:
     """The last heartbeat of each node: soft, for display only."""
 
-    beats: dict[str, Heartbeat] = field(default_factory=dict)
+    heartbeats: dict[str, Heartbeat] = field(default_factory=dict)
     at: dict[str, float] = field(default_factory=dict)
     last: dict[AttemptId, StepRecord] = field(default_factory=dict)
     last_at: dict[AttemptId, float] = field(default_factory=dict)
@@ -43,11 +43,11 @@ class LastHeartbeats:
 
     def record(self, heartbeat: Heartbeat, now: float) -> None:
         """Record a heartbeat and the steps in it."""
-        self.beats[heartbeat.node], self.at[heartbeat.node] = heartbeat, now
+        self.heartbeats[heartbeat.node], self.at[heartbeat.node] = heartbeat, now
         if heartbeat.attempt is None:
             return
         is_new = heartbeat.attempt not in self.last
-        for step in heartbeat.steps or heartbeat.read_steps:
+        for step in heartbeat.steps or heartbeat.logged_steps:
             last = self.last.get(heartbeat.attempt)
             if (
                 last is None
@@ -120,9 +120,9 @@ class StatusBuilder:
             hardware_refused=dict(
                 Counter(known.verdict for known in state.hardware.values() if known.verdict)
             ),
-            offences=sum(counting_offences(state, cluster, now).values()),
-            store_note=f"silent together: {', '.join(state.silent_en_masse)}"
-            if state.silent_en_masse
+            hardware_faults=sum(counting_faults(state, cluster, now).values()),
+            store_note=f"silent together: {', '.join(state.correlated_silence)}"
+            if state.correlated_silence
             else "",
             metrics_port=cluster.metrics_port,
             decision_failures=state.decision_failures,
@@ -134,7 +134,7 @@ class StatusBuilder:
     def _build(self) -> Iterator[bool]:
         """Build a node or a run between any two yields."""
         state, heartbeats, now = self._state, self._heartbeats, self._now
-        offences = counting_offences(state, self._cluster, now)
+        hardware_faults = counting_faults(state, self._cluster, now)
         domains = nearest_domains(self._cluster)
         preloads = Preloads(state)
         warm_for: dict[int, dict[str, Mapping[str, str]]] = {}
@@ -144,11 +144,11 @@ class StatusBuilder:
                 node,
                 heartbeats,
                 now,
-                offences=offences.get(node.hardware, 0),
+                hardware_faults=hardware_faults.get(node.hardware, 0),
                 domain=domains.get(node.node, ""),
             )
             self._nodes.append(wire.to_plain(status))
-            heartbeat, run = heartbeats.beats.get(node.node), preloads.run_for(node)
+            heartbeat, run = heartbeats.heartbeats.get(node.node), preloads.run_for(node)
             # What its nodes, spares too, have imported.
             if heartbeat is not None and run is not None:
                 warm_for.setdefault(run.run, {})[node.node] = heartbeat.warm_versions
@@ -175,12 +175,12 @@ def build_status(
     return builder.message(now, about)
 
 
-def counting_offences(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
-    """Return hardware -> its offences that still count, where there are any."""
+def counting_faults(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
+    """Return hardware -> its hardware faults that still count, where there are any."""
     counted = {
         name: recent_hardware_faults(known, cluster, now)
         for name, known in state.hardware.items()
-        if known.offences
+        if known.faults
     }
     return {name: num for name, num in counted.items() if num}
 
@@ -201,7 +201,7 @@ def _spares(state: State, cluster: ClusterSpec) -> SparesStatus:
         spares=spares.num_spares(state),
         low_mark=cluster.spares_low,
         recommended=spares.recommended_spares(cluster, serving) if serving else None,
-        low=state.pool_low,
+        low=state.spares_low,
     )
 
 
@@ -216,9 +216,9 @@ def _drain(leaving: PendingDrain) -> DrainStatus:
 
 
 def _node(
-    node: Node, heartbeats: LastHeartbeats, now: float, *, offences: int, domain: str
+    node: Node, heartbeats: LastHeartbeats, now: float, *, hardware_faults: int, domain: str
 ) -> NodeStatus:
-    heartbeat = heartbeats.beats.get(node.node)
+    heartbeat = heartbeats.heartbeats.get(node.node)
     warm = (
         heartbeat if heartbeat and node.state not in ("absent", "lost", "left", "retired") else None
     )
@@ -227,17 +227,19 @@ def _node(
         state=node.state,
         since=node.since or None,
         hardware=node.hardware,
-        offences=offences,
+        hardware_faults=hardware_faults,
         domain=domain,
         domain_down=node.domain_down,
-        leaving=_drain(node.leaving) if node.leaving is not None else None,
+        pending_drain=_drain(node.pending_drain) if node.pending_drain is not None else None,
         slots=node.slots,
         address=node.address,
         attempt=node.attempt,
         ranks_alive=heartbeat.ranks_alive
         if heartbeat and node.state in ("active", "suspect")
         else (),
-        heard_seconds_ago=now - heartbeats.at[node.node] if node.node in heartbeats.at else None,
+        last_heartbeat_seconds_ago=now - heartbeats.at[node.node]
+        if node.node in heartbeats.at
+        else None,
         reason=node.reason,
         agent_pid=node.pid,
         agent_resident_bytes=heartbeat.agent_resident_bytes if heartbeat else 0,
@@ -306,20 +308,20 @@ def _run(
         first_loss=run.first_loss,
         settings=dict(attempt.settings) if attempt else {},
         remedies=dict(run.remedies),
-        start=dict(attempt.start) if attempt else {},
+        start_phases=dict(attempt.start) if attempt else {},
         checkpoint_step=trusted.step if trusted else None,
         ettr_ratio=summary.ettr_ratio,
         lost_seconds=dict(summary.lost_seconds),
         folder=run_folder(cluster, run),
         checkpoints=checkpoint_folder(cluster, run),
         preload=run.spec.preload,
-        versions_apart=versions_apart,
-        cold=attempt.cold if attempt else "",
+        version_mismatches=versions_apart,
+        not_forked_reason=attempt.not_forked_reason if attempt else "",
     )
 
 
 def _phases(heartbeats: LastHeartbeats, node: str, run: int) -> Collection[str]:
-    heartbeat = heartbeats.beats.get(node)
+    heartbeat = heartbeats.heartbeats.get(node)
     return (
         heartbeat.phases.values()
         if heartbeat and heartbeat.attempt and heartbeat.attempt.run == run
@@ -346,8 +348,8 @@ def _incident(incident: Incident, ledger: Ledger) -> IncidentStatus:
         step=incident.step,
         steps_lost=account.steps_lost if account else None,
         cause=incident.cause,
-        watched=incident.watched,
-        rungs=tuple(incident.did),
+        non_fatal=incident.non_fatal,
+        rungs=tuple(incident.rungs_taken),
         evidence=tuple(incident.evidence[-20:]),
         reason=incident.reason,
     )

@@ -25,7 +25,7 @@ class HeartbeatTimeout(Detector):
     def __init__(self, silence: NodeSilence | None = None) -> None:
         super().__init__(silence)
         # Node -> the agent that was last watched.
-        self._lives: dict[str, str] = {}
+        self._instance_ids: dict[str, str] = {}
         self._correlated: tuple[str, ...] = ()
         # Nodes of a correlated silence that ended get until then to be heard, too.
         self._correlated_until = 0.0
@@ -51,7 +51,7 @@ class HeartbeatTimeout(Detector):
         self._deferred.pop(node, None)
         self._has_awaited_resumed = self._has_awaited_resumed or node in self._awaited
         if self._lost[0] is not watch:
-            self._lost = (watch, dict.fromkeys(watch.lost))
+            self._lost = (watch, dict.fromkeys(watch.lost_nodes))
         is_lost = node in self._lost[1] and (before is None or now - before < limit_seconds)
         if was_silent or (is_lost and (before is None or int(now) != int(before))):
             return [HeartbeatResumed(node=node, incarnation=heartbeat.incarnation)]
@@ -66,11 +66,11 @@ class HeartbeatTimeout(Detector):
         findings = self._check_all(watch, now)
         self._idle = (None, None, 0.0)
         if not (findings or self.silence.silent_since or self._deferred or self._correlated):
-            self._idle = (watch.nodes, watch.lives, self._first_due(watch) or 0.0)
+            self._idle = (watch.nodes, watch.instance_ids, self._first_due(watch) or 0.0)
         return findings
 
     def _is_idle(self, watch: WatchList) -> bool:
-        return self._idle[0] is watch.nodes and self._idle[1] is watch.lives
+        return self._idle[0] is watch.nodes and self._idle[1] is watch.instance_ids
 
     def _check_all(
         self, watch: WatchList, now: float
@@ -110,9 +110,9 @@ class HeartbeatTimeout(Detector):
     def _follow_agents(self, watch: WatchList, now: float) -> None:
         """Count the join of another agent as a heartbeat: those of the agent before say nothing about it."""
         for name in watch.nodes:
-            life = watch.lives.get(name, "")
-            if self._lives.setdefault(name, life) != life:
-                self._lives[name], self.silence.last_heartbeat[name] = life, now
+            instance_id = watch.instance_ids.get(name, "")
+            if self._instance_ids.setdefault(name, instance_id) != instance_id:
+                self._instance_ids[name], self.silence.last_heartbeat[name] = instance_id, now
                 self.silence.silent_since.pop(name, None)
 
     def _due(self, name: str, last: float) -> float:
@@ -141,7 +141,7 @@ class HeartbeatTimeout(Detector):
         still = [
             name
             for name in self._correlated
-            if name in self.silence.silent_since and name not in watch.left
+            if name in self.silence.silent_since and name not in watch.left_nodes
         ]
         correlated = tuple(dict.fromkeys((*still, *silent)))
         watched = dict.fromkeys((*watch.nodes, *still))
@@ -149,7 +149,9 @@ class HeartbeatTimeout(Detector):
 
     def _finding(self, name: str, now: float) -> Finding:
         seconds = now - self.silence.last_heartbeat[name]
-        evidence = f"nothing heard from {name} for {seconds:.1f} s (limit {self.silence.limit_seconds:g} s)"
+        evidence = (
+            f"no heartbeat from {name} for {seconds:.1f} s (limit {self.silence.limit_seconds:g} s)"
+        )
         return Finding(fault="node_silent", evidence=evidence, node=name, silent_seconds=seconds)
 
     def shift(self, seconds: float) -> None:

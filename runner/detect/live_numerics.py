@@ -77,7 +77,7 @@ class LiveNumerics(Detector):
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Return findings about the steps that a heartbeat reports."""
-        steps = heartbeat.steps or heartbeat.read_steps
+        steps = heartbeat.steps or heartbeat.logged_steps
         if not steps or heartbeat.attempt is None:
             return []
         self._follow(watch)
@@ -181,7 +181,7 @@ def _finding(run: _Run, one: NumericFinding) -> Finding:
         evidence=f"step {one.detected_step}, from step {one.onset_step} on: {one.evidence}",
         attempt=run.watched.attempt,
         step=one.onset_step,
-        is_over=one.recovered,
+        recovered=one.recovered,
     )
 
 

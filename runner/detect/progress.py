@@ -224,15 +224,15 @@ class GangProgress(Detector):
     def _follow_writes(self, gang: _Gang, heartbeat: Heartbeat, now: float) -> None:
         before = gang.writes.get(heartbeat.node, 0)
         # A restarted agent counts from 0 again.
-        gang.writes[heartbeat.node] = heartbeat.writes
+        gang.writes[heartbeat.node] = heartbeat.num_writes
         if gang.watched.since is None:
             return
-        if gang.progress_at is None and heartbeat.writes:
+        if gang.progress_at is None and heartbeat.num_writes:
             self._adopt(gang, heartbeat, now)
             return
-        if heartbeat.writes <= before:
+        if heartbeat.num_writes <= before:
             return
-        gang.num_writes += heartbeat.writes - before
+        gang.num_writes += heartbeat.num_writes - before
         if gang.at_work_since is None:
             # The start itself is not a gap between writes.
             gang.at_work_since = gang.progress_at = now
@@ -242,11 +242,11 @@ class GangProgress(Detector):
     def _adopt(self, gang: _Gang, heartbeat: Heartbeat, now: float) -> None:
         """Learn what the agent saw while another supervisor watched: ranks that hung meanwhile write no more."""
         self._timeout(gang).merge(
-            num_gaps=heartbeat.writes - 1,
-            longest_seconds=heartbeat.longest_quiet_seconds,
+            num_gaps=heartbeat.num_writes - 1,
+            longest_seconds=heartbeat.longest_gap_seconds,
             watched_seconds=heartbeat.writing_seconds,
         )
-        gang.num_writes = heartbeat.writes
+        gang.num_writes = heartbeat.num_writes
         gang.progress_at, gang.at_work_since = now, now - heartbeat.writing_seconds
 
     def _on_progress(self, gang: _Gang, now: float) -> None:
@@ -329,7 +329,7 @@ class GangProgress(Detector):
                 gang.begin(watched.since)
             gang.watched = watched
             gang.reports_steps = (
-                gang.reports_steps or watched.speaks or gang.run in self._reporting_runs
+                gang.reports_steps or watched.reports_steps or gang.run in self._reporting_runs
             )
             gang.is_ending = gang.is_ending or watched.is_ending
             gangs[watched.attempt] = gang

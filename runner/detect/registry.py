@@ -21,8 +21,8 @@ import_modules(runner.detect)
 class DetectorRegistry:
     """The detectors of one cluster. Their findings are durable; their memory is not."""
 
-    def __init__(self, silence_seconds: float) -> None:
-        self._silence = NodeSilence(silence_seconds)
+    def __init__(self, heartbeat_timeout_seconds: float) -> None:
+        self._silence = NodeSilence(heartbeat_timeout_seconds)
         kinds = sorted(DETECTORS, key=lambda kind: kind.order)
         self._detectors = [kind(self._silence) for kind in kinds]
         self._failures = dict.fromkeys(kinds, 0)
@@ -34,7 +34,9 @@ class DetectorRegistry:
 
     def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> list[object]:
         """Return what a heartbeat makes true. A heartbeat of another agent than the node's current one is ignored."""
-        if not is_same_agent(self._watch.lives.get(heartbeat.node, ""), heartbeat.life):
+        if not is_same_agent(
+            self._watch.instance_ids.get(heartbeat.node, ""), heartbeat.instance_id
+        ):
             return []
         findings: list[object] = []
         for index, detector in enumerate(self._detectors):

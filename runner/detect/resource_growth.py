@@ -169,7 +169,7 @@ class ResourceGrowth(Detector):
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Report ranks of the node that grow towards a limit, once for each rank and fault."""
-        if not heartbeat.holdings or heartbeat.attempt is None:
+        if not heartbeat.rank_resources or heartbeat.attempt is None:
             return []
         gang = self._gangs.of(watch).get(heartbeat.attempt)
         if gang is None or heartbeat.node not in gang.nodes:
@@ -177,7 +177,7 @@ class ResourceGrowth(Detector):
         node = gang.nodes[heartbeat.node]
         ranks, start_seconds = node.ranks, node.start_seconds
         findings, grows = list[Finding](), False
-        for item in heartbeat.holdings[:MAX_RANKS]:
+        for item in heartbeat.rank_resources[:MAX_RANKS]:
             if item.rank not in ranks and len(ranks) >= MAX_RANKS:
                 continue
             rank = ranks.setdefault(

@@ -52,14 +52,14 @@ class StartTimes(Detector):
         self, heartbeat: Heartbeat, watch: WatchList, now: float
     ) -> list[GangStartTimed]:
         """Return how a gang started if the heartbeat completes its reports."""
-        if not heartbeat.start or heartbeat.attempt is None:
+        if not heartbeat.start_phases or heartbeat.attempt is None:
             return []
         self._follow(watch)
         start = self._starts.get(heartbeat.attempt)
         if start is None or heartbeat.node not in start.nodes:
             return []
         start.first_report_at = now if start.first_report_at is None else start.first_report_at
-        start.phases[heartbeat.node] = heartbeat.start
+        start.phases[heartbeat.node] = heartbeat.start_phases
         return self.tick(watch, now)
 
     def tick(self, watch: WatchList, now: float) -> list[GangStartTimed]:

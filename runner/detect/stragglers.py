@@ -114,14 +114,14 @@ class StragglerDetector(Detector):
 
     def on_heartbeat(self, heartbeat: Heartbeat, watch: WatchList, now: float) -> list[Finding]:
         """Report stragglers, and nodes that have recovered, when the heartbeat completes a window."""
-        if not heartbeat.computed or heartbeat.attempt is None:
+        if not heartbeat.rank_computes or heartbeat.attempt is None:
             return []
         gang = self._gangs.of(watch).get(heartbeat.attempt)
         if gang is None:
             return []
         if gang.opened_at is None:
             gang.opened_at = now
-        for item in heartbeat.computed:
+        for item in heartbeat.rank_computes:
             before = gang.window.get(item.rank)
             if 0.0 < item.seconds < math.inf and (before is None or item.seconds < before.seconds):
                 gang.known[item.rank] = None
@@ -223,7 +223,7 @@ def _recovered(gang: _Gang) -> Iterator[Finding]:
                 attempt=gang.attempt,
                 node=node,
                 rank=_only(ranks),
-                is_over=True,
+                recovered=True,
             )
 
 

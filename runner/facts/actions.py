@@ -32,7 +32,7 @@ class PrepareAttempt(ActionArgs):
 
     kind = "prepare_attempt"
     attempt: str
-    epoch: int
+    generation: int
     # Of checkpoints; "": the run has none.
     folder: str
     # Of the ranks' output; "": they have none.
@@ -69,7 +69,7 @@ class NodeTask(ActionArgs):
     kind = "node_task"
     node: str
     task: TaskKind
-    epoch: int = 0
+    generation: int = 0
     args: Mapping[str, Any] = field(default_factory=dict)
     request: str | None = None
 

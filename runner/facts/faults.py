@@ -72,7 +72,7 @@ FAULTS: Mapping[str, FaultKind] = {
     # A node could not start its ranks.
     "launch_failed": FaultKind(scope="node", judged_by="agent", action="restart"),
     # The memory of a node's devices was not released before a launch.
-    "devices_held": FaultKind(scope="node", judged_by="agent", action="restart"),
+    "devices_busy": FaultKind(scope="node", judged_by="agent", action="restart"),
     # The trainer reports that its settings cannot work (exit code 78).
     "settings_refused": FaultKind(
         scope="user", judged_by="agent", action="stop", outcome="refused"
@@ -124,7 +124,7 @@ FAULTS: Mapping[str, FaultKind] = {
     # Stoker's own decision raised.
     "decision_failed": FaultKind(scope="scheduler", judged_by="self"),
     # Bytes that are no message.
-    "junk": FaultKind(scope="scheduler", judged_by="self"),
+    "malformed_message": FaultKind(scope="scheduler", judged_by="self"),
     "nccl_timeout": _CAUSE(scope="rank", action="restart"),
     # The same layout needs the same memory again.
     "cuda_oom": _CAUSE(scope="user", action="stop"),
@@ -174,17 +174,17 @@ class Finding(Value, kind="finding"):
     # the first that was not as it should be
     step: int | None = None
     # what was found before, of this fault and attempt, has passed by itself
-    is_over: bool = False
+    recovered: bool = False
 
 
-class HeartbeatResumed(Value, kind="node_heard"):
+class HeartbeatResumed(Value, kind="heartbeat_resumed"):
     """A node that was found silent speaks again."""
 
     node: str
     incarnation: int
 
 
-class CorrelatedSilence(Value, kind="mass_silence"):
+class CorrelatedSilence(Value, kind="correlated_silence"):
     """Many nodes fell silent at once: attributed to store or fabric, not to the nodes; over when `nodes` is empty."""
 
     nodes: tuple[str, ...] = ()
@@ -201,7 +201,7 @@ class DomainSilence(Value, kind="domain_silence"):
     silent_seconds: float = 0.0
 
 
-class GangStillStepping(Value, kind="gang_advances"):
+class GangStillStepping(Value, kind="gang_still_stepping"):
     """A gang makes steps while these nodes of it are silent: it steps together, so their ranks live."""
 
     attempt: AttemptId
@@ -211,7 +211,7 @@ class GangStillStepping(Value, kind="gang_advances"):
     step_seconds: float = 0.0
 
 
-class GangStartTimed(Value, kind="gang_timed"):
+class GangStartTimed(Value, kind="gang_start_timed"):
     """A gang is up: the slowest rank of all in each phase of its start. Said once per launch, however many nodes it has."""
 
     attempt: AttemptId

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Self
 
 
-def is_same_agent(life: str, other: str) -> bool:
+def is_same_agent(instance_id: str, other: str) -> bool:
     """Whether two instances of agents may be the same; an empty one is unknown and contradicts none."""
-    return not life or not other or life == other
+    return not instance_id or not other or instance_id == other
 
 
 class AttemptId(str):

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 Table = Mapping[str, tuple[str, ...]]
 
-_OUT = ("quarantined", "repair", "retired")
+_OUT = ("quarantined", "maintenance", "retired")
 _IN_SERVICE = ("joining", "checking", "spare", "active", "suspect")
 
 # Why a node moves, from which states, to which. Each was seen in scenarios or in random streams.
@@ -27,7 +27,11 @@ NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("an attempt is launched on it", ("spare",), ("active",)),
     ("the attempt has ended", ("active",), ("spare",)),
     ("it is silent, or its devices are held", _IN_SERVICE, ("suspect",)),
-    ("it is heard again, its devices are free, or its agent is back", ("suspect",), ("active",)),
+    (
+        "it is heartbeats resumed, its devices are free, or its agent is back",
+        ("suspect",),
+        ("active",),
+    ),
     ("its agent is back while its gang is asked to stop", ("lost", "left"), ("active",)),
     ("a probe finds it dead, or its ranks outlive SIGKILL", _IN_SERVICE[1:], ("lost",)),
     ("its domain is back, and it is not", ("lost",), ("suspect",)),
@@ -35,7 +39,7 @@ NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("the cluster is open again", ("left",), ("absent",)),
     (
         "an operator, a notice, a check or its history takes it out",
-        ("absent", *_IN_SERVICE, "lost", "left", "quarantined", "repair"),
+        ("absent", *_IN_SERVICE, "lost", "left", "quarantined", "maintenance"),
         _OUT,
     ),
     ("its agent ends, or other hardware has its name", ("retired",), ("quarantined", "retired")),
@@ -63,8 +67,8 @@ ATTEMPT: Table = {
     "preparing": ("prepared", "ended"),
     "prepared": ("launching", "ended"),
     "launching": ("running", "stopping"),
-    "running": ("asked", "stopping"),
-    "asked": ("stopping",),
+    "running": ("stop_requested", "stopping"),
+    "stop_requested": ("stopping",),
     "stopping": ("ended",),
     "ended": (),
 }

@@ -20,7 +20,7 @@ Layer = Literal[
     # The rank itself: an exception, its data, its numbers, its settings.
     "program",
     # Loss, gradients, loss scale, speed: findings of detectors about the steps in a log.
-    "numbers",
+    "metrics",
     # What a driver adds once a program has failed, or before anybody knows why.
     "consequence",
     # A connection that could not be made, or was lost.
@@ -40,9 +40,9 @@ ECHOES: tuple[Layer, ...] = ("network", "collective", "launcher", "other")
 # Layers of hardware and operating system.
 DEEP: tuple[Layer, ...] = ("device", "link", "machine")
 Scope = Literal["rank", "gpu", "node", "fabric", "storage", "user", "scheduler"]
-# "names": an incident by itself. "supports": evidence beside something that names a fault, and nothing alone. "excuses": whatever
-# else knows this line is wrong about it.
-Weight = Literal["names", "supports", "excuses"]
+# "primary": an incident by itself. "supporting": evidence beside a line that names a fault, and nothing alone.
+# "benign": another signature that matches this line is wrong about it.
+Weight = Literal["primary", "supporting", "benign"]
 
 # What a line is good for besides naming a fault.
 Role = Literal[
@@ -92,7 +92,7 @@ class Match(Value):
     fault: str
     layer: Layer
     scope: Scope
-    weight: Weight = "names"
+    weight: Weight = "primary"
     role: Role = ""
     # It will be the same again on this hardware, or with these settings.
     is_lasting: bool = False
@@ -110,7 +110,7 @@ class Match(Value):
     @property
     def warrants_incident(self) -> bool:
         """Whether it is worth an incident though the ranks live: hardware that will be the same again, or the kernel's own word."""
-        says_hardware = self.weight == "names" and self.layer in DEEP and bool(self.fault)
+        says_hardware = self.weight == "primary" and self.layer in DEEP and bool(self.fault)
         return says_hardware and (self.is_lasting or self.of_kernel)
 
 

@@ -9,7 +9,7 @@ JOURNAL = "journal"
 # Durable signals of agents.
 SIGNALS = "signals"
 # Heartbeats: the store keeps the newest only, and not on disk.
-BEATS = "beats"
+HEARTBEATS = "heartbeats"
 # Requests of operators.
 REQUESTS = "requests"
 # The streams whose every item reaches the controller.
@@ -24,10 +24,10 @@ def task_stream(node: str) -> str:
 # ---- registers: the newest value counts -----------------------------------------------------------------------------
 
 # Registers that begin with this one's name are not on disk.
-STATUS = "view"
-STANDBY_PREFIX = "view.standby."
+STATUS = "status"
+STANDBY_PREFIX = "status.standby."
 # A register that no one reads; writing it probes whether the store accepts writes.
-PROBE = "view.word"
+PROBE = "status.probe"
 # They take turns.
 SNAPSHOTS = ("journal.snapshot.0", "journal.snapshot.1")
 ARCHIVE_INDEX = "journal.archive"

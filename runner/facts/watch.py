@@ -23,7 +23,7 @@ class WatchedAttempt(Value):
     start_seconds: float
     progress_seconds: float
     # Ranks of its run are known to report steps.
-    speaks: bool = False
+    reports_steps: bool = False
     # In this attempt.
     has_stepped: bool = False
     # A rank has ended, and was no reason to end the others.
@@ -42,11 +42,11 @@ class WatchList(Value):
 
     nodes: tuple[str, ...] = ()
     # Given up; their heartbeats are reported.
-    lost: tuple[str, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
     # Their agents announced that they end: silence is expected.
-    left: tuple[str, ...] = ()
+    left_nodes: tuple[str, ...] = ()
     # Node -> instance of its agent; heartbeats of other instances do not count.
-    lives: Mapping[str, str] = field(default_factory=dict)
+    instance_ids: Mapping[str, str] = field(default_factory=dict)
     # Kind -> name -> nodes, from the nearest kind to the widest.
     domains: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     attempts: tuple[WatchedAttempt, ...] = ()

@@ -220,9 +220,9 @@ class Ledger:
 
     def _ranks_understand(self, _now: float, record: RankCapabilitiesRecorded) -> None:
         if (run := self._run_of(record.attempt)) is not None:
-            run.speaks = True
+            run.reports_steps = True
 
-    def _checkpoint_noted(self, _now: float, record: CheckpointRecorded) -> None:
+    def _checkpoint_recorded(self, _now: float, record: CheckpointRecorded) -> None:
         run = self._books.runs.get(record.run)
         if run is not None and record.checkpoint.attempt in run.attempts:
             run.checkpoints[record.checkpoint.path] = record.checkpoint.attempt
@@ -246,10 +246,10 @@ class Ledger:
             run=run,
             attempt=record.attempt,
             opened_at=now,
-            struck_at=now,
-            struck_after_seconds=after or 0.0,
+            failed_at=now,
+            failed_after_seconds=after or 0.0,
             detected_after_seconds=after,
-            watched=record.watched,
+            non_fatal=record.non_fatal,
         )
         self._put_away()
 
@@ -269,7 +269,7 @@ class Ledger:
         incident.fault = record.fault or incident.fault
         if record.attempt is not None:
             incident.run, incident.attempt = record.attempt.run, record.attempt
-            incident.struck_at, incident.struck_after_seconds = now, 0.0
+            incident.failed_at, incident.failed_after_seconds = now, 0.0
 
     def _incident_changed(self, now: float, record: IncidentChanged) -> None:
         incident = self._books.incidents.get(record.incident)
@@ -303,7 +303,7 @@ class Ledger:
         if record.incident is not None:
             return self._books.incidents.get(record.incident)
         for incident in reversed(self._books.incidents.values()):
-            is_open = incident.closed_at is None and not incident.watched
+            is_open = incident.closed_at is None and not incident.non_fatal
             if incident.attempt == record.attempt and is_open:
                 return incident
         return None
@@ -322,7 +322,7 @@ _HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
     AttemptChanged: Ledger._attempt_changed,
     StepsAdvanced: Ledger._advanced,
     RankCapabilitiesRecorded: Ledger._ranks_understand,
-    CheckpointRecorded: Ledger._checkpoint_noted,
+    CheckpointRecorded: Ledger._checkpoint_recorded,
     CheckpointRemoved: Ledger._checkpoint_forgotten,
     ActionIssued: Ledger._action_issued,
     IncidentOpened: Ledger._incident_opened,

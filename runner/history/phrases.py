@@ -99,7 +99,7 @@ def _rank_exited(fact: s.RankExited) -> str:
 
 
 def _lines_matched(fact: s.LinesMatched) -> str:
-    whose = "" if fact.living else " that ended"
+    whose = "" if fact.ranks_alive else " that ended"
     lines = "a line" if len(fact.matches) == 1 else f"{len(fact.matches)} lines"
     first = (
         f", the first for {fact.matches[0].fault or fact.matches[0].signature}"
@@ -117,7 +117,7 @@ def _replicas_disagree(fact: s.ReplicasDisagree) -> str:
 def _ranks_gone(fact: s.RanksTerminated) -> str:
     behind = f", but {_ranks(fact.left_behind)} outlived SIGKILL" if fact.left_behind else ""
     fenced = " (it fenced itself: no store, no step)" if fact.fenced else ""
-    stacks = f"; stacks of {fact.stacks} written down before" if fact.stacks else ""
+    stacks = f"; stacks of {fact.num_stacks} written down before" if fact.num_stacks else ""
     return f"{fact.node}: no rank of {fact.attempt} is left{behind}{fenced}{stacks}"
 
 
@@ -213,7 +213,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
         f"{f.attempt} has made step {f.step} though {printable_words(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
     ),
     GangStartTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
-    HeartbeatResumed: lambda f: f"{f.node} is heard again",
+    HeartbeatResumed: lambda f: f"{f.node} is heartbeats resumed",
     CorrelatedSilence: _mass_silence,
     DomainSilence: lambda f: (
         f"{len(f.nodes)} nodes fell silent together, all those of {f.domain} {printable(f.name, 60)}"
@@ -281,7 +281,7 @@ def _settings_read(record: r.SettingsRead) -> str:
     return f"settings in effect in {record.attempt}: {printable(', '.join(parts))}" if parts else ""
 
 
-def _checkpoint_noted(record: r.CheckpointRecorded) -> str:
+def _checkpoint_recorded(record: r.CheckpointRecorded) -> str:
     if record.checkpoint.trust is not Trust.REFUSED:
         return ""
     return (
@@ -338,7 +338,7 @@ def _action_issued(record: r.ActionIssued) -> str:
     return f"action {action.id}: {action.action}{on}{_because(action.reason)}"
 
 
-def _request_noted(record: r.RequestRecorded) -> str:
+def _request_recorded(record: r.RequestRecorded) -> str:
     text = {"open": "accepted", "done": "done", "refused": "refused", "failed": "failed"}[
         record.state
     ]
@@ -347,17 +347,17 @@ def _request_noted(record: r.RequestRecorded) -> str:
 
 def _node_cleared(record: r.NodeCleared) -> str:
     behind = f", {_ranks(record.left_behind)} left behind" if record.left_behind else ""
-    seen = "" if record.seen_by == "agent" else " (seen by a probe)"
+    seen = "" if record.confirmed_by == "agent" else " (seen by a probe)"
     return f"{record.node} is clear of {record.attempt}{behind}{seen}"
 
 
-def _mass_silence_noted(record: r.CorrelatedSilenceRecorded) -> str:
+def _correlated_silence_recorded(record: r.CorrelatedSilenceRecorded) -> str:
     if not record.nodes:
-        return "silence counts again"
-    return "the store or the network is blamed; no node is"
+        return "silence counts per node again"
+    return "attributed to the store or the network, to no node"
 
 
-def _node_leaving(record: r.NodeDraining) -> str:
+def _node_draining(record: r.NodeDraining) -> str:
     if record.to is None:
         return f"{record.node} stays in service after all{_because(record.reason)}"
     spare = f", {record.spare} takes its place" if record.spare else ""
@@ -371,28 +371,28 @@ def _join_refused(record: r.JoinRefused) -> str:
     return f"an agent on {what} may not join as {record.node}{_because(record.reason)}"
 
 
-def _offence_noted(record: r.HardwareFaultRecorded) -> str:
+def _hardware_fault_recorded(record: r.HardwareFaultRecorded) -> str:
     what = hardware_name(record.hardware)
-    return f"an offence of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
+    return f"an hardware fault of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
 
 
 def _hardware_judged(record: r.HardwareJudged) -> str:
     what, by = hardware_name(record.hardware), f", by {printable(record.by)}" if record.by else ""
     verdict = {
-        "": "is welcome again, its offences forgiven",
+        "": "is readmitted, its hardware faults cleared",
         "quarantined": "is refused from now on, under any name",
         "retired": "is refused for good, under any name",
     }[record.verdict]
     return f"hardware {what} {verdict}{by}{_because(record.reason)}"
 
 
-def _pool_noted(record: r.SparesRecorded) -> str:
+def _spares_recorded(record: r.SparesRecorded) -> str:
     if record.low:
         return f"spares are low: {record.spares} left, {record.wanted} wanted"
     return f"there are spares enough again: {record.spares}"
 
 
-def _domain_noted(record: r.DomainStateRecorded) -> str:
+def _domain_state_recorded(record: r.DomainStateRecorded) -> str:
     domain = f"{record.domain} {printable(record.name, 60)}"
     if not record.nodes:
         return f"{domain} is no longer down"
@@ -400,9 +400,11 @@ def _domain_noted(record: r.DomainStateRecorded) -> str:
 
 
 def _node_launched(record: r.NodeLaunched) -> str:
-    if not record.cold:
+    if not record.not_forked_reason:
         return ""
-    return f"{record.node} started its ranks as fresh processes: {printable(record.cold)}"
+    return (
+        f"{record.node} started its ranks as fresh processes: {printable(record.not_forked_reason)}"
+    )
 
 
 _RECORDS: dict[type, Callable[[Any], str]] = {
@@ -410,15 +412,15 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
         f"{d.node} registered: {d.slots} slots, incarnation {d.incarnation}"
     ),
     r.JoinRefused: _join_refused,
-    r.NodeDraining: _node_leaving,
+    r.NodeDraining: _node_draining,
     r.HardwareSeen: lambda d: f"{d.node} is hardware {hardware_name(d.hardware)}",
-    r.HardwareFaultRecorded: _offence_noted,
+    r.HardwareFaultRecorded: _hardware_fault_recorded,
     r.HardwareJudged: _hardware_judged,
-    r.SparesRecorded: _pool_noted,
-    r.DomainStateRecorded: _domain_noted,
+    r.SparesRecorded: _spares_recorded,
+    r.DomainStateRecorded: _domain_state_recorded,
     r.NodeChanged: lambda d: f"{d.node} is {d.state}{_because(d.reason)}",
     r.NodeKeptInService: lambda d: (
-        f"{d.node} stays in service: it is out of reach, and its gang steps on"
+        f"{d.node} stays in service: it is unreachable, and its gang still steps"
     ),
     r.NodeCleared: _node_cleared,
     r.NodeLaunched: _node_launched,
@@ -429,7 +431,7 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.AttemptChanged: _attempt_changed,
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
-    r.CheckpointRecorded: _checkpoint_noted,
+    r.CheckpointRecorded: _checkpoint_recorded,
     r.RemedyAdded: _remedy_added,
     r.IncidentOpened: _incident_opened,
     r.IncidentAmended: _incident_amended,
@@ -438,11 +440,11 @@ _RECORDS: dict[type, Callable[[Any], str]] = {
     r.RungTaken: _rung_taken,
     r.IncidentChanged: lambda d: f"{d.incident} is {d.state}{_because(d.reason)}",
     r.ActionIssued: _action_issued,
-    r.RequestRecorded: _request_noted,
-    r.CorrelatedSilenceRecorded: _mass_silence_noted,
+    r.RequestRecorded: _request_recorded,
+    r.CorrelatedSilenceRecorded: _correlated_silence_recorded,
     r.DecisionFailed: lambda d: f"Stoker's own decision failed{_because(d.error)}",
     CountersRaised: lambda d: (
-        f"epochs go on at {d.next_epoch}, runs at {d.next_run}; runs that go on get new attempts"
+        f"generations go on at {d.next_generation}, runs at {d.next_run}; runs that go on get new attempts"
     ),
     r.ClusterClosing: lambda d: f"the cluster shuts down, for {printable(d.by) or 'somebody'}",
     r.ClusterReopened: lambda d: "the cluster is open again",

@@ -42,16 +42,16 @@ class IncidentAccounting(MutableValue):
     attempt: AttemptId | None = None
     opened_at: float = 0.0
     # When it was opened, or last failed again.
-    struck_at: float = 0.0
+    failed_at: float = 0.0
     # From the last good sign to `struck_at`.
-    struck_after_seconds: float = 0.0
+    failed_after_seconds: float = 0.0
     detected_after_seconds: float | None = None
     recovered_after_seconds: float | None = None
     closed_at: float | None = None
     steps_lost: int | None = None
     stopped_attempt: bool = False
     # The run goes on with it: the end of an attempt is not attributed to it.
-    watched: bool = False
+    non_fatal: bool = False
 
 
 class AttemptAccounting(MutableValue):
@@ -104,7 +104,7 @@ class RunAccounting(MutableValue):
     requested: bool = False
     initial: bool = True
     # Its ranks know the contract, or some step is known.
-    speaks: bool = False
+    reports_steps: bool = False
     # Some step is known.
     stepped: bool = False
     # The attempt that was stopped last.
@@ -184,7 +184,7 @@ class RunAccounting(MutableValue):
         account = self.attempts.get(attempt)
         if account is None or self.ended_at is not None:
             return []
-        self.speaks = self.stepped = True
+        self.reports_steps = self.stepped = True
         if attempt != self.current or account.marks.closed_at is not None:
             self.reached(attempt, step)
             return []
@@ -241,8 +241,8 @@ class RunAccounting(MutableValue):
             self._split(now, now, now, "requested")
             self.requested = True
         else:
-            struck = now if incident is None else incident.struck_at
-            noticed = 0.0 if incident is None else incident.struck_after_seconds
+            struck = now if incident is None else incident.failed_at
+            noticed = 0.0 if incident is None else incident.failed_after_seconds
             self._split(now, struck - noticed, struck, "stop")
         self.initial = False
         self.stopped = attempt
@@ -292,7 +292,7 @@ class RunAccounting(MutableValue):
                 if self.ran_since is not None:
                     ran[self.phase] = ran.get(self.phase, 0.0) + end - self.ran_since
         totals["rework"] = max(0.0, stepped - self.productive_seconds(end))
-        if not self.speaks:
+        if not self.reports_steps:
             totals["unreported"] = sum(ran.values())
             for phase, seconds in ran.items():
                 totals[phase] -= seconds

@@ -24,7 +24,7 @@ from runner.history.phrases import (
 )
 
 # A node's move to or from one of these has a line; so has the check that follows.
-_OUT = ("suspect", "lost", "quarantined", "repair", "left", "retired")
+_OUT = ("suspect", "lost", "quarantined", "maintenance", "left", "retired")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ class TimelineLine:
     sequence: int
     now: float
     offset_seconds: float
-    heard: str
+    input_text: str
     decided: tuple[str, ...]
     incidents: tuple[str, ...] = ()
     run: int | None = None
@@ -71,7 +71,7 @@ def story(
             sequence=entry.sequence,
             now=entry.now,
             offset_seconds=entry.now - lines[0].now if lines else 0.0,
-            heard=input_phrase(entry.input) + threads.name_of(entry.input),
+            input_text=input_phrase(entry.input) + threads.name_of(entry.input),
             decided=tuple(words for words, _ in texts),
             incidents=tuple(dict.fromkeys(t.incident for _, t in texts if t.incident is not None)),
             run=next((thread.run for _, thread in texts if thread.run is not None), None),
@@ -118,14 +118,14 @@ class _Threads:
     # Node -> it is checked for having been out.
     back: dict[str, bool] = field(default_factory=dict)
     # Node -> its hardware.
-    stands: dict[str, str] = field(default_factory=dict)
+    rank_stacks: dict[str, str] = field(default_factory=dict)
     # Hardware -> its newest name.
     called: dict[str, str] = field(default_factory=dict)
     launched_at: dict[AttemptId, float] = field(default_factory=dict)
     # Attempt -> its last step.
     stepped: dict[AttemptId, int] = field(default_factory=dict)
     # The last one with a line that its ranks were not forked.
-    cold: AttemptId | None = None
+    not_forked_reason: AttemptId | None = None
 
     def follow(self, entry: r.JournalEntry) -> list[tuple[str, _Thread]]:
         """Return the texts of an entry's records, each with what it belongs to."""
@@ -228,9 +228,9 @@ class _Threads:
 
     def _hardware_seen(self, record: r.HardwareSeen) -> str:
         """A node seen for the first time is routine; another name, or other hardware, is not."""
-        earlier = self.stands.get(record.node, record.hardware)
+        earlier = self.rank_stacks.get(record.node, record.hardware)
         was = self.called.get(record.hardware, record.node)
-        self.stands[record.node], self.called[record.hardware] = record.hardware, record.node
+        self.rank_stacks[record.node], self.called[record.hardware] = record.hardware, record.node
         news = f", which was {was} before" if was != record.node else ""
         news += f"; until now it was {hardware_name(earlier)}" if earlier != record.hardware else ""
         return f"{record_phrase(record)}{news}" if news else ""
@@ -250,9 +250,9 @@ class _Threads:
 
     def _fresh(self, record: r.NodeLaunched) -> str:
         """Once an attempt: of many nodes with one and the same trouble, the first speaks."""
-        if not record.cold or record.attempt == self.cold:
+        if not record.not_forked_reason or record.attempt == self.not_forked_reason:
             return ""
-        self.cold = record.attempt
+        self.not_forked_reason = record.attempt
         return record_phrase(record)
 
     def _forget(self, record: object) -> None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from runner.errors import StokerError
-from runner.facts.store_names import BEATS, JOURNAL, LEASE, REQUESTS, SIGNALS
+from runner.facts.store_names import HEARTBEATS, JOURNAL, LEASE, REQUESTS, SIGNALS
 from runner.journal.snapshots import good_snapshots
 from runner.store.examination import FAIL, PASS, UNKNOWN, Finding, StoreCheck, run_checks
 from runner.store.protocol import LeaseHeld, Store
@@ -22,7 +22,7 @@ SCRATCH = "doctor"
 SAMPLES = 20
 # A decision may take 100 ms from signal to assignment, and has a few writes to wait for; chosen.
 MOST_APPEND_SECONDS = 0.02
-STREAMS = (JOURNAL, SIGNALS, REQUESTS, BEATS)
+STREAMS = (JOURNAL, SIGNALS, REQUESTS, HEARTBEATS)
 
 
 def examine(store: Store) -> Iterator[StoreCheck]:

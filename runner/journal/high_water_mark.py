@@ -15,7 +15,7 @@ from runner.atomic_files import overwrite_sector
 from runner.errors import PermanentError, StoreUnavailable
 
 # in the state folder
-MARK_FILE = "journal.mark"
+MARK_FILE = "journal.high_water_mark"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class HighWaterMark:
     # of the entry's bytes
     sha256: str = ""
     # the controller's, after it
-    next_epoch: int = 0
+    next_generation: int = 0
     # how often a person has accepted a rolled-back store
     accepted: int = 0
 

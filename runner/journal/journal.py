@@ -84,14 +84,14 @@ class Journal:
         if self._mark is not None:
             self._newest = HighWaterMark(sequence=last, sha256=sha256(payloads[-1]))
 
-    def persist_high_water(self, *, next_epoch: int) -> None:
-        """Persist the newest acknowledged entry on this machine, and the next epoch; does nothing without a mark.
+    def persist_high_water(self, *, next_generation: int) -> None:
+        """Persist the newest acknowledged entry on this machine, and the next generation; does nothing without a mark.
 
         Raises StoreUnavailable when this machine's disk fails.
         """
         if self._mark is not None and self._newest is not None:
             self._mark.persist(
-                replace(self._newest, next_epoch=next_epoch, accepted=self._num_accepted)
+                replace(self._newest, next_generation=next_generation, accepted=self._num_accepted)
             )
             self._newest = None
 
@@ -125,14 +125,14 @@ class Journal:
         found = wire.decode(register.payload) if register is not None else AcceptedRollbacks()
         return found if isinstance(found, AcceptedRollbacks) else AcceptedRollbacks()
 
-    def accept(self, entry: JournalEntry, *, next_epoch: int) -> None:
+    def accept(self, entry: JournalEntry, *, next_generation: int) -> None:
         """Append the entry by which a person accepts a rolled-back store; older high-water marks lose their effect."""
         self.append(entry)
         marked = self._mark.newest.accepted if self._mark is not None else 0
         self._num_accepted = max(self.accepted().count, marked) + 1
         accepted = AcceptedRollbacks(count=self._num_accepted, sequence=entry.sequence)
         self._store.put(ACCEPTED, wire.encode(accepted), fence=self._writing_lease())
-        self.persist_high_water(next_epoch=next_epoch)
+        self.persist_high_water(next_generation=next_generation)
 
     def last(self) -> int:
         """Return the number of the newest entry; 0 if there is none."""

@@ -41,7 +41,7 @@ class Keeper:
         self._selector = selectors.DefaultSelector()
         self._agent: Connection | None = None
         self._agentless_since = time.monotonic()
-        # Holds attempt, epoch and annotations from the agent, and cold.
+        # Holds attempt, generation and annotations from the agent, and cold.
         self._gang: Message = {}
         self._files_before: frozenset[tuple[str, int]] = frozenset()
         self._ranks: dict[int, Rank] = {}
@@ -194,10 +194,10 @@ class Keeper:
             reason = f"the keeper still holds ranks of attempt {attempt}; end them first"
             self._emit({"kind": "failed", "reason": reason})
             return
-        self._gang = {name: request[name] for name in ("attempt", "epoch", "annotations")}
+        self._gang = {name: request[name] for name in ("attempt", "generation", "annotations")}
         self._files_before = shared_memory_files()
         if not request.get("fork"):
-            self._spawn(request, request.get("cold", ""))
+            self._spawn(request, request.get("not_forked_reason", ""))
             return
         try:
             self._forker.fork(request)
@@ -211,25 +211,25 @@ class Keeper:
             send_signal([rank.pid], request["signal"])
 
     def _on_acknowledge(self, request: Message) -> None:
-        if request["epoch"] == self._gang.get("epoch") and request["rank"] in self._ranks:
+        if request["generation"] == self._gang.get("generation") and request["rank"] in self._ranks:
             self._ranks[request["rank"]].acknowledged = True
 
     def _on_annotate(self, request: Message) -> None:
-        if request["epoch"] == self._gang.get("epoch"):
+        if request["generation"] == self._gang.get("generation"):
             self._gang["annotations"] = request["annotations"]
 
     def _on_kill(self, request: Message) -> None:
         if request.get("attempt"):
             self._gang.setdefault("attempt", request["attempt"])
-        self._terminate({"kind": "terminated", "epoch": request["epoch"]})
+        self._terminate({"kind": "terminated", "generation": request["generation"]})
 
     def _on_shutdown(self, request: Message | None = None) -> None:
         self._is_shutting_down = True
-        self._terminate({"kind": "terminated", "epoch": self._gang.get("epoch", 0)})
+        self._terminate({"kind": "terminated", "generation": self._gang.get("generation", 0)})
 
     # -- starts
 
-    def _spawn(self, request: Message, cold: str) -> None:
+    def _spawn(self, request: Message, not_forked_reason: str) -> None:
         """Start all ranks as fresh processes; `cold`: why they are not forked although that was requested."""
         for spec in request["ranks"]:
             try:
@@ -237,7 +237,7 @@ class Keeper:
             except (OSError, ValueError, subprocess.SubprocessError) as error:
                 self._fail(error, spec, request)
                 return
-        self._emit_started(cold)
+        self._emit_started(not_forked_reason)
 
     def _on_forked(self, ranks: list[Rank]) -> None:
         for rank in ranks:
@@ -251,11 +251,17 @@ class Keeper:
     def _fail(self, error: Exception, spec: Message, request: Message) -> None:
         self._terminate({"kind": "failed", "reason": spawn_failure(error, spec, request)})
 
-    def _emit_started(self, cold: str) -> None:
-        self._gang["cold"] = cold
+    def _emit_started(self, not_forked_reason: str) -> None:
+        self._gang["not_forked_reason"] = not_forked_reason
         for rank in self._ranks.values():
             self._emit_channel(rank)
-        self._emit({"kind": "started", "ranks": self._rank_messages(), "cold": cold})
+        self._emit(
+            {
+                "kind": "started",
+                "ranks": self._rank_messages(),
+                "not_forked_reason": not_forked_reason,
+            }
+        )
 
     def _emit_channel(self, rank: Rank) -> None:
         self._emit({"kind": "channel", "rank": rank.number}, (rank.channel.fileno(),))
@@ -292,7 +298,9 @@ class Keeper:
         rank.exit_code = exit_code
         self._selector.unregister(rank.pidfd)
         if self._ranks.get(rank.number) is rank:
-            self._emit({"kind": "exited", "epoch": self._gang["epoch"], **rank.as_message()})
+            self._emit(
+                {"kind": "exited", "generation": self._gang["generation"], **rank.as_message()}
+            )
         else:
             rank.close()
 

@@ -13,7 +13,7 @@ import json
 import socket
 from typing import Any
 
-PROTOCOL = 2
+PROTOCOL = 3
 # Beyond the protocol: ranks of another user than its own.
 ABILITIES = ("user",)
 SOCKET_NAME = "keeper.sock"

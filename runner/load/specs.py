@@ -103,12 +103,14 @@ def _check_goal(plain: dict[str, Any], problems: Problems) -> None:
 def _check_times(plain: dict[str, Any], problems: Problems) -> None:
     """Note times that contradict each other, defaults included, at the one that the file gives."""
     times = {field.name: field.default for field in fields_of(ClusterSpec)} | plain
-    heartbeat, silence = times["heartbeat_seconds"], times["silence_seconds"]
+    heartbeat, silence = times["heartbeat_seconds"], times["heartbeat_timeout_seconds"]
     if _numbers(heartbeat, silence) and silence <= 2 * heartbeat:
         problems.add(
-            ("silence_seconds",) if "silence_seconds" in plain else ("heartbeat_seconds",),
+            ("heartbeat_timeout_seconds",)
+            if "heartbeat_timeout_seconds" in plain
+            else ("heartbeat_seconds",),
             f"silence after {silence} s with a heartbeat every {heartbeat} s would blame a node for one lost "
-            f"heartbeat; give silence_seconds more than {2 * heartbeat}, or heartbeat_seconds less than {silence / 2}",
+            f"heartbeat; give heartbeat_timeout_seconds more than {2 * heartbeat}, or heartbeat_seconds less than {silence / 2}",
         )
     fence, cap = times["fence_seconds"], times["hard_cap_seconds"]
     if _numbers(fence, cap) and cap < fence:

@@ -16,7 +16,7 @@ from runner.facts.actions import Outcome
 from runner.facts.messages.assignments import Task
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft, Signal
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import BEATS, task_stream
+from runner.facts.store_names import HEARTBEATS, task_stream
 from runner.signer import Signer
 from runner.store.protocol import Lease, Store
 
@@ -85,23 +85,25 @@ class SelfJoinedProvider:
         """Ask the agent to leave, and wait until it has."""
         requested_at = time.monotonic()
         # A supervisor that has just begun has received no heartbeat yet.
-        self._wait_for(lambda: self._is_alive(node), self._cluster.silence_seconds)
-        life = self._heartbeats[node][1].life if self._is_alive(node) else ""
-        if life:
-            self._send_leave(node, life)
+        self._wait_for(lambda: self._is_alive(node), self._cluster.heartbeat_timeout_seconds)
+        instance_id = self._heartbeats[node][1].instance_id if self._is_alive(node) else ""
+        if instance_id:
+            self._send_leave(node, instance_id)
             if self._wait_for(lambda: self._left_at.get(node, 0.0) > requested_at, LEAVE_SECONDS):
                 return "done", {}, "left in order"
         message = (
             f"the agent of {node} did not leave within {LEAVE_SECONDS:g} s"
-            if life
+            if instance_id
             else f"no heartbeat from {node}, so its agent cannot be asked to leave"
         )
         way_out = f"if its agent still runs, end it there: `systemctl stop stoker-agent@{node}`"
         return "failed", {}, f"{message}; {way_out}"
 
-    def _send_leave(self, node: str, life: str) -> None:
+    def _send_leave(self, node: str, instance_id: str) -> None:
         """Send a task for this one life of the agent: a replayed task cannot end a later one."""
-        task = Task(id=f"leave-{life}", node=node, task="leave", args={"life": life})
+        task = Task(
+            id=f"leave-{instance_id}", node=node, task="leave", args={"instance_id": instance_id}
+        )
         stream = task_stream(node)
         self._store.append(stream, self._signer.sign(stream, wire.encode(task)), fence=self._lease)
 
@@ -109,7 +111,7 @@ class SelfJoinedProvider:
         """Wait for a heartbeat, and return the ranks that it names."""
         requested_at = time.monotonic()
         # Raises during an outage of the store, which says nothing of the node: the probe is repeated.
-        self._store.last(BEATS)
+        self._store.last(HEARTBEATS)
         wait_seconds = min(2 * self._cluster.heartbeat_seconds, self._cluster.probe_seconds / 2)
         if self._wait_for(lambda: self._heartbeat_at(node) > requested_at, wait_seconds):
             detail = {
@@ -127,4 +129,7 @@ class SelfJoinedProvider:
 
     def _is_alive(self, node: str) -> bool:
         heartbeat_at = self._heartbeat_at(node)
-        return heartbeat_at > 0 and time.monotonic() - heartbeat_at <= self._cluster.silence_seconds
+        return (
+            heartbeat_at > 0
+            and time.monotonic() - heartbeat_at <= self._cluster.heartbeat_timeout_seconds
+        )

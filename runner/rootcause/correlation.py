@@ -25,7 +25,7 @@ CONFIDENCE: dict[Layer, float] = {
     "link": 0.9,
     "machine": 0.9,
     "program": 0.85,
-    "numbers": 0.8,
+    "metrics": 0.8,
     "consequence": 0.6,
     "network": 0.75,
     "collective": 0.6,
@@ -64,7 +64,7 @@ def correlate(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> lis
     placed = in_context(list(matches))
     logs = _logs(placed, steps)
     counting = [match for match in placed if match.fault and _counts(match, logs)]
-    naming = [match for match in counting if match.weight == "names"]
+    naming = [match for match in counting if match.weight == "primary"]
     if not naming:
         return _guess(placed, logs)
     depth = min(LAYERS.index(match.layer) for match in naming)
@@ -75,9 +75,9 @@ def correlate(matches: Iterable[Match], steps: Iterable[LoggedStep] = ()) -> lis
         # The job was ended because of this error.
         deepest, root = raised, _first(raised)
     verdicts = [_verdict(root, _of_fault(naming, root), deepest, placed)]
-    sick = [match for match in naming if match.layer == "numbers"]
+    sick = [match for match in naming if match.layer == "metrics"]
     # It was sick before it died, or went on.
-    if sick and root.layer != "numbers" and not fault_kind(root.fault).outlasts_steps:
+    if sick and root.layer != "metrics" and not fault_kind(root.fault).outlasts_steps:
         first = _first(sick)
         verdicts.append(_verdict(first, _of_fault(naming, first), sick, sick))
     return verdicts
@@ -125,7 +125,7 @@ def _logs(matches: Iterable[Match], steps: Iterable[LoggedStep]) -> dict[str, _L
 def _counts(match: Match, logs: Mapping[str, _Log]) -> bool:
     """Whether a match can have ended the run, or will affect it again."""
     log = logs[match.file]
-    if match.layer == "numbers" or (match.is_lasting and match.layer in DEEP):
+    if match.layer == "metrics" or (match.is_lasting and match.layer in DEEP):
         return True
     if match.layer in ECHOES and any(other.ended_well for other in logs.values()):
         # Ranks that finished first were missed by the others.

@@ -254,10 +254,14 @@ def _describe_missing(gang: _Gang, missing: Sequence[int]) -> str:
 def _describe_division(gang: _Gang) -> str:
     groups, num = _by_description(gang.stacks), len(gang.stacks)
     if len(groups) > 1:
-        return f"the ranks divide, and nobody is named{_describe_groups(groups)}{_describe_unread(gang)}"
+        return (
+            f"the ranks divide, no rank is named{_describe_groups(groups)}{_describe_unread(gang)}"
+        )
     verb = "wait" if all(_is_waiting(stack) for stack in gang.stacks.values()) else "stand"
     who = f"all {num} ranks {verb}" if num > 1 else f"{_describe_ranks(list(gang.stacks))} {verb}s"
-    return f"{who}{_describe_groups(groups)}: who is missing does not show{_describe_unread(gang)}"
+    return (
+        f"{who}{_describe_groups(groups)}: the missing rank does not show{_describe_unread(gang)}"
+    )
 
 
 def _by_description(stacks: dict[int, RankStack]) -> list[tuple[str, list[int]]]:

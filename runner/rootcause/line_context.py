@@ -136,10 +136,10 @@ def _fault_of_path(text: str) -> str:
 def _without_duplicates(matches: list[Match]) -> list[Match]:
     """Drop benign lines, and general exceptions in lines that a specific signature knows."""
     best: dict[tuple[str, int], int] = {}
-    benign = {(match.file, match.line): True for match in matches if match.weight == "excuses"}
+    benign = {(match.file, match.line): True for match in matches if match.weight == "benign"}
     matches = [match for match in matches if (match.file, match.line) not in benign]
     for match in matches:
-        if match.fault and match.weight == "names" and match.role not in _GENERIC:
+        if match.fault and match.weight == "primary" and match.role not in _GENERIC:
             place = (match.file, match.line)
             depth = LAYERS.index(match.layer)
             best[place] = min(best.get(place, depth), depth)

@@ -43,7 +43,7 @@ _RUN_GAUGES: tuple[tuple[str, str, Callable[[RunStatus], float | None]], ...] = 
         lambda r: r.ettr_ratio,
     ),
     (
-        "stoker_run_last_progress_age_seconds",
+        "stoker_run_progress_age_seconds",
         "Time since the last finished step.",
         lambda r: r.phase_seconds,
     ),
@@ -105,7 +105,7 @@ def store(status: StoreStatus) -> Iterator[Metric]:
     text = (
         "Time until the supervisor's lease runs out unless it is renewed; 0: no supervisor leads."
     )
-    yield gauge("stoker_lease_left_seconds", text, (), [((), left or 0.0)])
+    yield gauge("stoker_lease_remaining_seconds", text, (), [((), left or 0.0)])
     token = status.lease_token or None
     yield gauge(
         "stoker_lease_token", "Number of the lease; it rises with each holder.", (), [((), token)]
@@ -117,7 +117,7 @@ def store(status: StoreStatus) -> Iterator[Metric]:
         (("files",), float(status.journal_archived)),
     ]
     text = "Entries of the journal, by place."
-    yield gauge("stoker_journal_kept_entries", text, ("where",), entries)
+    yield gauge("stoker_journal_stored_entries", text, ("where",), entries)
 
 
 def cluster(view: ClusterStatus) -> Iterator[Metric]:
@@ -131,7 +131,7 @@ def cluster(view: ClusterStatus) -> Iterator[Metric]:
     )
     age = max(0.0, time.time() - view.wall)
     yield gauge(
-        "stoker_view_age_seconds", "Age of the status behind these metrics.", (), [((), age)]
+        "stoker_status_age_seconds", "Age of the status behind these metrics.", (), [((), age)]
     )
     yield counter(
         "stoker_journal_entries", "Entries in the journal.", (), [((), view.journal_sequence)]
@@ -148,12 +148,12 @@ def cluster(view: ClusterStatus) -> Iterator[Metric]:
     cpu = view.supervisor_cpu_seconds
     yield counter("stoker_supervisor_cpu_seconds", "CPU time of the supervisor.", (), [((), cpu)])
     text = "1: the cluster shuts down, or has shut down in order."
-    yield gauge("stoker_closing", text, (), [((), float(view.closing))])
+    yield gauge("stoker_cluster_closing", text, (), [((), float(view.closing))])
     unsigned = float(view.unsigned)
-    yield gauge("stoker_unsigned", "1: messages are not signed.", (), [((), unsigned)])
+    yield gauge("stoker_messages_unsigned", "1: messages are not signed.", (), [((), unsigned)])
     refused = [((why,), float(count)) for why, count in view.refused_messages.items()]
     text = "Refused messages, by reason."
-    yield counter("stoker_refused_messages", text, ("reason",), refused)
+    yield counter("stoker_messages_refused", text, ("reason",), refused)
     events = [((name,), float(count)) for name, count in view.counters.items()]
     yield counter(
         "stoker_events", "Events that the controller counted, by name.", ("event",), events
@@ -169,12 +169,12 @@ def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
     yield gauge(
         "stoker_node_state", "1, labelled with the node's state.", ("node", "state"), states
     )
-    leaving = sum(node.leaving is not None for node in nodes)
+    leaving = sum(node.pending_drain is not None for node in nodes)
     text = "Nodes that leave service at the next checkpoint."
-    yield gauge("stoker_leaving_nodes", text, (), [((), leaving)])
-    heard = [((n.node,), n.heard_seconds_ago) for n in nodes]
+    yield gauge("stoker_draining_nodes", text, (), [((), leaving)])
+    heard = [((n.node,), n.last_heartbeat_seconds_ago) for n in nodes]
     yield gauge(
-        "stoker_node_heard_age_seconds", "Time since a node's last heartbeat.", ("node",), heard
+        "stoker_node_heartbeat_age_seconds", "Time since a node's last heartbeat.", ("node",), heard
     )
     ranks = [((n.node,), float(len(n.ranks_alive))) for n in nodes]
     yield gauge("stoker_node_ranks", "Ranks alive on a node.", ("node",), ranks)
@@ -198,7 +198,7 @@ def hardware(view: ClusterStatus) -> Iterator[Metric]:
         low = float(view.pool.low)
         yield gauge("stoker_spares_low", "Whether there are too few spares.", (), [((), low)])
     text = "Offences of hardware that still count."
-    yield gauge("stoker_hardware_offences", text, (), [((), view.offences)])
+    yield gauge("stoker_hardware_faults", text, (), [((), view.hardware_faults)])
     refused = [((verdict,), float(view.hardware_refused.get(verdict, 0))) for verdict in VERDICTS]
     text = "Pieces of hardware that may not serve."
     yield gauge("stoker_hardware_refused", text, ("verdict",), refused)

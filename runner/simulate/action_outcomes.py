@@ -91,7 +91,7 @@ class SimActions:
         folder = self._folder(AttemptId.parse(work.attempt).run)
         chosen, refused = None, list[dict[str, object]]()
         if work.folder:
-            folder.epoch = max(folder.epoch, work.epoch)
+            folder.generation = max(folder.generation, work.generation)
             chosen, refused = folder.survey(list(work.refused))
         self._port += 1
         detail = {"chosen": chosen, "refused": refused, "address": work.address, "port": self._port}

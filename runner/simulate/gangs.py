@@ -40,7 +40,7 @@ class SimGangs:
 
     # ---- requests of nodes ------------------------------------------------------------------------------------------
 
-    def on_ranks_started(self, plan: LaunchPlan, epoch: int) -> None:
+    def on_ranks_started(self, plan: LaunchPlan, generation: int) -> None:
         """Begin when the last rank is up."""
         if plan.attempt in self.all or len(self.ranks(plan.attempt)) < plan.world_size:
             return
@@ -52,7 +52,7 @@ class SimGangs:
         base = int(plan.resume.rpartition("-")[2]) if plan.resume else folder.own_step
         gang = SimGang(
             plan=plan,
-            epoch=epoch,
+            generation=generation,
             training=self._training_of(plan.run),
             folder=folder,
             base=base,
@@ -212,7 +212,7 @@ class SimGangs:
         if not gang.training.reports:
             gang.folder.own_step = gang.step
             return
-        sealed = gang.folder.seal(gang.attempt, gang.epoch, gang.step)
+        sealed = gang.folder.seal(gang.attempt, gang.generation, gang.step)
         if sealed is not None:
             self._leader(gang).emit(
                 s.CheckpointSealed(**self._source(gang), step=gang.step, path=sealed.path)

@@ -45,7 +45,7 @@ class SimShare:
     """The ranks of one attempt on this node, dead ones included, until its assignment ends them."""
 
     plan: LaunchPlan
-    epoch: int
+    generation: int
     # Those alive.
     ranks: dict[int, Condition] = field(default_factory=dict)
     stopped_at: dict[int, float] = field(default_factory=dict)
@@ -54,14 +54,14 @@ class SimShare:
     # Ranks whose stacks were written.
     stacks: int = 0
     # Why they were not forked although the plan wanted it.
-    cold: str = ""
+    not_forked_reason: str = ""
 
 
 def _only_preload_differs(before: Assignment | None, after: Assignment) -> bool:
     """Whether only the preload or the agent instance changed: then nothing about ranks is confirmed again."""
-    if before is None or (before.warm, before.life) == (after.warm, after.life):
+    if before is None or (before.warm, before.instance_id) == (after.warm, after.instance_id):
         return False
-    return replace(before, warm=None, life="") == replace(after, warm=None, life="")
+    return replace(before, warm=None, instance_id="") == replace(after, warm=None, instance_id="")
 
 
 class SimNode:
@@ -73,7 +73,7 @@ class SimNode:
         self.hardware = hardware or f"board:{name}"
         # Outcome of its checks.
         self.verdict: Verdict = "PASS"
-        self.life = ""
+        self.instance_id = ""
         self.agent = False
         self.keeper = False
         # Cut off from store and probes.
@@ -88,13 +88,13 @@ class SimNode:
         # Its launches never finish.
         self.is_stuck = False
         # Devices whose memory another process uses.
-        self.devices_held = 0
+        self.devices_busy = 0
         # Why its warm process cannot fork ranks.
-        self.cold = ""
+        self.not_forked_reason = ""
         self.share: SimShare | None = None
         self.incarnation = 0
         # The highest obeyed.
-        self.epoch = 0
+        self.generation = 0
         self.launched: tuple[int, AttemptId] | None = None
         self._world = world
         self._assignment: Assignment | None = None
@@ -131,8 +131,8 @@ class SimNode:
         self._assignment = self._launching = None
         self._has_reported_busy = self._is_registered = False
         self._may_be_stale = True
-        self.life = f"{self.hardware}.{self.incarnation}"
-        self._join(self.life)
+        self.instance_id = f"{self.hardware}.{self.incarnation}"
+        self._join(self.instance_id)
         share = self.share
         if share is None:
             self._confirm_terminated()
@@ -143,9 +143,9 @@ class SimNode:
                 self._emit_exited(share, rank, code)
         self.read()
 
-    def _join(self, life: str) -> None:
+    def _join(self, instance_id: str) -> None:
         """Join, again and again until the register names this agent instance."""
-        if self.life != life or not self.agent or self._is_registered:
+        if self.instance_id != instance_id or not self.agent or self._is_registered:
             return
         share = self.share
         self.emit(
@@ -156,12 +156,14 @@ class SimNode:
                 slots=self._world.cluster.local.slots,
                 address="10.0.0." + self.name[1:],
                 pid=1000 + self.incarnation,
-                epoch=share.epoch if share else self.epoch,
+                generation=share.generation if share else self.generation,
                 attempt=share.plan.attempt if share else None,
                 ranks_alive=tuple(share.ranks) if share else (),
             )
         )
-        self._world.agenda.after(self._world.cluster.silence_seconds, lambda: self._join(life))
+        self._world.agenda.after(
+            self._world.cluster.heartbeat_timeout_seconds, lambda: self._join(instance_id)
+        )
 
     def die(self) -> None:
         """Lose agent, keeper and ranks at once; files stay."""
@@ -265,22 +267,26 @@ class SimNode:
         self._world.send_heartbeat(
             s.Heartbeat(
                 **self._header(),
-                epoch=share.epoch if share else self.epoch,
+                generation=share.generation if share else self.generation,
                 attempt=share.plan.attempt if share else None,
                 ranks_alive=tuple(ranks),
                 ranks_stopped=self._stopped_for_long(),
                 last_step=step,
-                writes=writes,
+                num_writes=writes,
                 writing_seconds=every_seconds * max(0, writes - 1),
-                longest_quiet_seconds=every_seconds if writes > 1 else 0.0,
+                longest_gap_seconds=every_seconds if writes > 1 else 0.0,
                 phases={str(rank): phase for rank in ranks} if phase else {},
-                start=self._world.gangs.start(share.plan.attempt, tuple(ranks)) if share else {},
-                warm=self.cold or "ready" if self._assignment and self._assignment.warm else "",
+                start_phases=self._world.gangs.start(share.plan.attempt, tuple(ranks))
+                if share
+                else {},
+                warm=self.not_forked_reason or "ready"
+                if self._assignment and self._assignment.warm
+                else "",
             )
         )
 
     def _header(self) -> dict[str, Any]:
-        return {"node": self.name, "incarnation": self.incarnation, "life": self.life}
+        return {"node": self.name, "incarnation": self.incarnation, "instance_id": self.instance_id}
 
     # ---- obeying ----------------------------------------------------------------------------------------------------
 
@@ -289,17 +295,17 @@ class SimNode:
         if not self.is_reachable:
             return
         assignment = self._world.read_register(self.name)
-        if assignment is not None and assignment.life not in ("", self.life):
+        if assignment is not None and assignment.instance_id not in ("", self.instance_id):
             if self._is_registered:
                 # Another agent has the name now.
                 self.die()
             return
         self._is_registered = self._is_registered or (
-            assignment is not None and bool(assignment.life)
+            assignment is not None and bool(assignment.instance_id)
         )
-        if assignment is not None and assignment.epoch >= self.epoch:
+        if assignment is not None and assignment.generation >= self.generation:
             before, self._assignment = self._assignment, assignment
-            self.epoch = assignment.epoch
+            self.generation = assignment.generation
             if assignment.plan is not None or self.share is not None or self._launching is not None:
                 self._reconcile()
             elif not _only_preload_differs(before, assignment):
@@ -314,33 +320,37 @@ class SimNode:
         if wanted is None:
             return
         if self._launching is not None:
-            if wanted.epoch > self._launching.epoch:
+            if wanted.generation > self._launching.generation:
                 self._launching = None
                 self._confirm_terminated()
                 self._reconcile()
         elif share is not None:
-            if wanted.plan is None or wanted.epoch > share.epoch:
+            if wanted.plan is None or wanted.generation > share.generation:
                 self._end_with_stacks(share, wanted)
-        elif wanted.plan is not None and (self.launched or (0, None))[0] < wanted.epoch:
-            self.launched = (wanted.epoch, wanted.plan.attempt)
+        elif wanted.plan is not None and (self.launched or (0, None))[0] < wanted.generation:
+            self.launched = (wanted.generation, wanted.plan.attempt)
             self._launching = wanted
             self._world.agenda.after(SPAWN_SECONDS, lambda: self._spawn(wanted))
 
     def _confirm_terminated(self) -> None:
         if self.launched is not None:
-            epoch, attempt = self.launched
-            self.emit(s.RanksTerminated(**self._header(), epoch=epoch, attempt=attempt))
+            generation, attempt = self.launched
+            self.emit(s.RanksTerminated(**self._header(), generation=generation, attempt=attempt))
         idle = self._assignment
         if idle is None or idle.plan is not None or idle.attempt is None:
             return
         if self.launched is None or self.launched[1] != idle.attempt:
-            self.emit(s.RanksTerminated(**self._header(), epoch=idle.epoch, attempt=idle.attempt))
+            self.emit(
+                s.RanksTerminated(
+                    **self._header(), generation=idle.generation, attempt=idle.attempt
+                )
+            )
 
     def _spawn(self, wanted: Assignment) -> None:
         plan = wanted.plan
         if self._launching is not wanted or plan is None or not self.agent:
             return
-        if self.devices_held:
+        if self.devices_busy:
             limit = self._world.cluster.device_release_seconds
             self._world.agenda.after(limit, lambda: self._give_up_waiting(wanted, plan.attempt))
             return
@@ -351,20 +361,28 @@ class SimNode:
             reason = f"no program {plan.command[0]!r}"
             self.emit(
                 s.LaunchFailed(
-                    **self._header(), epoch=wanted.epoch, attempt=plan.attempt, reason=reason
+                    **self._header(),
+                    generation=wanted.generation,
+                    attempt=plan.attempt,
+                    reason=reason,
                 )
             )
             return
         ranks: dict[int, Condition] = dict.fromkeys(plan.ranks, "running")
-        cold = self.cold if wanted.warm is not None else ""
-        self.share = SimShare(plan=plan, epoch=wanted.epoch, ranks=ranks, cold=cold)
+        not_forked_reason = self.not_forked_reason if wanted.warm is not None else ""
+        self.share = SimShare(
+            plan=plan,
+            generation=wanted.generation,
+            ranks=ranks,
+            not_forked_reason=not_forked_reason,
+        )
         self._emit_started(self.share)
-        self._world.on_ranks_started(plan, wanted.epoch)
+        self._world.on_ranks_started(plan, wanted.generation)
         self._reconcile()
 
     def free_devices(self) -> None:
         """Release the devices: a waiting launch continues, a failed one is followed by a report."""
-        self.devices_held = 0
+        self.devices_busy = 0
         if self._launching is not None:
             self._spawn(self._launching)
         elif self._has_reported_busy and self.agent:
@@ -372,18 +390,18 @@ class SimNode:
             self.emit(s.DevicesReleased(**self._header()))
 
     def _give_up_waiting(self, wanted: Assignment, attempt: AttemptId) -> None:
-        if self._launching is not wanted or not self.agent or not self.devices_held:
+        if self._launching is not wanted or not self.agent or not self.devices_busy:
             return
         self._launching, self._has_reported_busy = None, True
-        held = [f"GPU {index} has 70000 MiB in use" for index in range(self.devices_held)]
+        held = [f"GPU {index} has 70000 MiB in use" for index in range(self.devices_busy)]
         reason = f"{', '.join(held)} after {self._world.cluster.device_release_seconds:g} s"
         self.emit(
             s.LaunchFailed(
                 **self._header(),
-                epoch=wanted.epoch,
+                generation=wanted.generation,
                 attempt=attempt,
                 reason=reason,
-                devices_held=True,
+                devices_busy=True,
             )
         )
         self._reconcile()
@@ -391,7 +409,10 @@ class SimNode:
     def _emit_started(self, share: SimShare) -> None:
         self.emit(
             s.RanksStarted(
-                **self._header(), epoch=share.epoch, attempt=share.plan.attempt, cold=share.cold
+                **self._header(),
+                generation=share.generation,
+                attempt=share.plan.attempt,
+                not_forked_reason=share.not_forked_reason,
             )
         )
 
@@ -434,12 +455,12 @@ class SimNode:
         self.emit(
             s.RanksTerminated(
                 **self._header(),
-                epoch=share.epoch,
+                generation=share.generation,
                 attempt=share.plan.attempt,
                 last_step=self._world.gangs.last_step(share.plan.attempt),
                 left_behind=self.unkillable,
                 fenced=share.fenced,
-                stacks=share.stacks,
+                num_stacks=share.stacks,
             )
         )
         self._reconcile()
@@ -476,7 +497,7 @@ class SimNode:
         self.emit(
             s.RankExited(
                 **self._header(),
-                epoch=share.epoch,
+                generation=share.generation,
                 attempt=share.plan.attempt,
                 rank=rank,
                 exit_code=code,
@@ -489,7 +510,7 @@ class SimNode:
 
     def _check(self, task: Task) -> None:
         """Answer with the node's condition after a while; hanging checks are never answered."""
-        life, verdict = self.life, self.verdict
+        instance_id, verdict = self.instance_id, self.verdict
         names = list(task.args["checks"])
         verdicts = [{"check": name, "outcome": "PASS", "reason": ""} for name in names]
         verdicts[0] |= {
@@ -499,7 +520,7 @@ class SimNode:
         detail = {"outcome": verdict, "checks": verdicts}
 
         def answer() -> None:
-            if self.agent and self.life == life and verdict != "hang":
+            if self.agent and self.instance_id == instance_id and verdict != "hang":
                 self.emit(ActionResult(id=task.id, outcome="done", detail=detail))
 
         self._world.agenda.after(CHECK_SECONDS, answer)
@@ -510,8 +531,10 @@ class SimNode:
             return
         share = self.share
         refusal = ""
-        if task.epoch < (share.epoch if share else self.epoch):
-            refusal = f"task {task.id} is of epoch {task.epoch}, older than what runs here"
+        if task.generation < (share.generation if share else self.generation):
+            refusal = (
+                f"task {task.id} is of generation {task.generation}, older than what runs here"
+            )
         elif has_waited and task.task == "drill":
             refusal = f"task {task.id} waited while no agent was listening here; ask again"
         elif share is None:

@@ -32,10 +32,10 @@ class NodeEnv(Protocol):
     def append_signal(self, fact: object) -> None:
         """Append a durable signal to the store."""
 
-    def send_heartbeat(self, beat: s.Heartbeat) -> None:
+    def send_heartbeat(self, heartbeat: s.Heartbeat) -> None:
         """Send a heartbeat."""
 
-    def on_ranks_started(self, plan: LaunchPlan, epoch: int) -> None:
+    def on_ranks_started(self, plan: LaunchPlan, generation: int) -> None:
         """React to the ranks of a gang on one node having started."""
 
     def inject_fault(self, fault: str, node: str, rank: int | None) -> None:

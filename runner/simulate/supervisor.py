@@ -72,7 +72,7 @@ class SimSupervisor:
         self.policy = policy
         self.dies_at: Callable[[int], bool] = lambda point: False
         self.points = 0
-        self.life = 0
+        self.instance_id = 0
         self.is_up = False
         self.controller = Controller(policy)
         self._open_store = open_store
@@ -112,17 +112,17 @@ class SimSupervisor:
     def _die(self) -> None:
         self.is_up = False
         self._before = self.controller.state
-        self.life += 1
+        self.instance_id += 1
         self._inbox.clear()
         self._env.agenda.after(RESTART_SECONDS, self.start)
 
     def pause(self, seconds: float) -> None:
         """SIGSTOP and, later, SIGCONT."""
         self._paused_until = until = self._env.agenda.now + seconds
-        life = self.life
+        instance_id = self.instance_id
 
         def resume() -> None:
-            if life == self.life and until == self._paused_until:
+            if instance_id == self.instance_id and until == self._paused_until:
                 self._inbox.appendleft(lambda: self._pause(seconds, SUPERVISOR_STALL))
                 self._run_inbox()
 
@@ -135,8 +135,8 @@ class SimSupervisor:
             raise Crash(f"at point {self.points}")
 
     def _take_over(self) -> None:
-        self._store = self._open_store(self.life)
-        holder = f"host:{100 + self.life}"
+        self._store = self._open_store(self.instance_id)
+        holder = f"host:{100 + self.instance_id}"
         current = self._store.lease_holder("supervisor")
         if current is not None:
             self._store.break_lease("supervisor", current.holder)
@@ -185,9 +185,9 @@ class SimSupervisor:
         """Say that the streams may hold new items."""
         self._enqueue(self._read)
 
-    def on_heartbeat(self, beat: Heartbeat) -> None:
+    def on_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Enqueue a heartbeat."""
-        self._enqueue(lambda: self._process_heartbeat(beat))
+        self._enqueue(lambda: self._process_heartbeat(heartbeat))
 
     def on_store_back(self, seconds: float) -> None:
         """Enqueue the end of an outage of the store that the reader saw."""
@@ -239,9 +239,9 @@ class SimSupervisor:
             self.point()
         return records
 
-    def _process_heartbeat(self, beat: Heartbeat) -> None:
+    def _process_heartbeat(self, heartbeat: Heartbeat) -> None:
         self.loop.refresh()
-        for finding in self.loop.detectors.on_heartbeat(beat, self._env.agenda.now):
+        for finding in self.loop.detectors.on_heartbeat(heartbeat, self._env.agenda.now):
             self.loop.process(finding)
 
     def _pause(self, seconds: float, reason: str) -> None:
@@ -290,10 +290,10 @@ class SimSupervisor:
             self._send_task(action, self._env.agenda.now + action.deadline_seconds)
             self.point()
             return
-        life = self.life
+        instance_id = self.instance_id
 
         def report(result: ActionResult) -> None:
-            if life == self.life:
+            if instance_id == self.instance_id:
                 self._enqueue(lambda: self.loop.execute(self._process(result)))
 
         self._env.perform(action, report)
@@ -317,8 +317,10 @@ class SimSupervisor:
 
     def _later(self, seconds: float, task: Callable[[], None]) -> None:
         """Enqueue a task later, unless this process has ended by then."""
-        life = self.life
-        self._env.agenda.after(seconds, lambda: self._enqueue(task) if life == self.life else None)
+        instance_id = self.instance_id
+        self._env.agenda.after(
+            seconds, lambda: self._enqueue(task) if instance_id == self.instance_id else None
+        )
 
     @property
     def store(self) -> Store:

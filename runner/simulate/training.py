@@ -47,26 +47,26 @@ class SimCheckpoint:
     path: str
     attempt: AttemptId
     step: int
-    epoch: int
+    generation: int
     corrupt: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
 class SimCheckpoints:
-    """The checkpoints of one run, oldest first, and the lowest epoch that may still commit."""
+    """The checkpoints of one run, oldest first, and the lowest generation that may still commit."""
 
-    epoch: int = 0
+    generation: int = 0
     sealed: list[SimCheckpoint] = field(default_factory=list)
     # Step that a script without reports saved by itself.
     own_step: int = 0
     hung: bool = False
 
-    def seal(self, attempt: AttemptId, epoch: int, step: int) -> SimCheckpoint | None:
-        """Commit a checkpoint; None: refused, its epoch is superseded."""
-        if epoch < self.epoch:
+    def seal(self, attempt: AttemptId, generation: int, step: int) -> SimCheckpoint | None:
+        """Commit a checkpoint; None: refused, its generation is superseded."""
+        if generation < self.generation:
             return None
         found = SimCheckpoint(
-            path=f"ck/{attempt}-{step:08d}", attempt=attempt, step=step, epoch=epoch
+            path=f"ck/{attempt}-{step:08d}", attempt=attempt, step=step, generation=generation
         )
         self.sealed = [known for known in self.sealed if known.path != found.path] + [found]
         self.sealed.sort(key=lambda known: (known.step, known.attempt))
@@ -100,7 +100,7 @@ class SimGang:
     """One attempt. It steps while all its ranks run; `nodes` in rank order."""
 
     plan: LaunchPlan
-    epoch: int
+    generation: int
     training: Training
     folder: SimCheckpoints
     base: int

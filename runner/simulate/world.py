@@ -137,8 +137,8 @@ class World:
 
     # ---- the store --------------------------------------------------------------------------------------------------
 
-    def _open(self, open_store: Callable[[int], Store], life: int) -> Store:
-        store = open_store(life)
+    def _open(self, open_store: Callable[[int], Store], instance_id: int) -> Store:
+        store = open_store(instance_id)
         if not self._is_store_up:
             raise StoreUnavailable("the store does not answer")
         return store
@@ -181,9 +181,9 @@ class World:
         self._net.append(SIGNALS, wire.encode(fact))
         self.supervisor.notify()
 
-    def send_heartbeat(self, beat: Heartbeat) -> None:
+    def send_heartbeat(self, heartbeat: Heartbeat) -> None:
         """Deliver a heartbeat; without a supervisor it is lost."""
-        self.supervisor.on_heartbeat(beat)
+        self.supervisor.on_heartbeat(heartbeat)
 
     # ---- the environment of the supervisor --------------------------------------------------------------------------------------
 
@@ -210,7 +210,7 @@ class World:
 
     # ---- the environment of nodes -------------------------------------------------------------------------------------
 
-    def on_ranks_started(self, plan: LaunchPlan, epoch: int) -> None:
+    def on_ranks_started(self, plan: LaunchPlan, generation: int) -> None:
         """Record the launch."""
         node = next(
             name
@@ -218,7 +218,7 @@ class World:
             if machine.share is not None and machine.share.plan is plan
         )
         self.launches.append((self.now, node, plan.attempt))
-        self.gangs.on_ranks_started(plan, epoch)
+        self.gangs.on_ranks_started(plan, generation)
 
     def inject_fault(self, fault: str, node: str, rank: int | None) -> None:
         """Carry out a drill."""
@@ -322,7 +322,7 @@ class World:
 
     def disable_forking(self, node: str, *words: str) -> None:
         """Make forking of ranks fail there; the words say why."""
-        self.machines[node].cold = " ".join(words)
+        self.machines[node].not_forked_reason = " ".join(words)
 
     def stall_launches(self, node: str) -> None:
         """Make launches there never finish, without a report."""
@@ -330,7 +330,7 @@ class World:
 
     def hold_devices(self, node: str, devices: int = 1) -> None:
         """Let another process use memory of so many of its devices."""
-        self.machines[node].devices_held = devices
+        self.machines[node].devices_busy = devices
 
     def free_devices(self, node: str) -> None:
         """Release that memory."""

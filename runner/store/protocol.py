@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from runner.errors import Fenced, PermanentError, StoreCorrupt, StoreRolledBack, TemporaryError
-from runner.facts.store_names import BEATS, JOURNAL, STATUS
+from runner.facts.store_names import HEARTBEATS, JOURNAL, STATUS
 from runner.facts.wire import MAX_MESSAGE_BYTES
 from runner.store.examination import StoreCheck
 
@@ -180,7 +180,7 @@ class Store(Protocol):
     def accept_rollback(self) -> None:
         """Accept the store as it is now, below this handle's watermarks.
 
-        For agents, which reject stale assignments by their epoch. A supervisor leaves this decision to a person.
+        For agents, which reject stale assignments by their generation. A supervisor leaves this decision to a person.
         """
         ...
 
@@ -239,7 +239,7 @@ def boot_id() -> str:
 
 def is_volatile_stream(stream: str) -> bool:
     """Say whether the stream may be lost with the machine and costs no fsync."""
-    return stream.startswith(BEATS)
+    return stream.startswith(HEARTBEATS)
 
 
 def is_volatile_register(name: str) -> bool:

@@ -63,7 +63,7 @@ class DecisionLoop:
         self.log = DecisionLog(
             controller, journal, on_entry=env.on_entry, on_outage=self.wait_for_store
         )
-        self.detectors = DetectorRegistry(controller.policy.cluster.silence_seconds)
+        self.detectors = DetectorRegistry(controller.policy.cluster.heartbeat_timeout_seconds)
         self.registers = registers
         self._env = env
         # Waited in the middle of a decision; the controller does not know of it yet.

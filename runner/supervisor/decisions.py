@@ -156,7 +156,7 @@ class DecisionLog:
     def _persist_high_water(self) -> None:
         """Record how far the store got before any effect starts; a failure is logged once and stops nothing."""
         try:
-            self._journal.persist_high_water(next_epoch=self.controller.state.next_epoch)
+            self._journal.persist_high_water(next_generation=self.controller.state.next_generation)
             self._is_mark_failing = False
         except StoreUnavailable as error:
             if not self._is_mark_failing:

@@ -12,13 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
 
-from runner.facts.store_names import BEATS
+from runner.facts.store_names import HEARTBEATS
 from runner.store.protocol import READ_LIMIT, Batch
 
 # Of signals and requests at a time, before heartbeats; one group of them may take longer. Chosen.
 SIGNALS_SECONDS = 0.05
 # Heartbeats that wait before no more are read; the rest stays in the store. Chosen.
-MAX_BEATS = 2 * READ_LIMIT
+MAX_HEARTBEATS = 2 * READ_LIMIT
 # Between two reads of heartbeats: this long for each node, and at most so long in all. Chosen: a
 # fleet of four is read at once, one of 2,000 four times a second, so that one wake-up serves many
 # heartbeats (bench/fleet).
@@ -46,12 +46,12 @@ class InboundQueue:
         self._clock = clock
         # Signals and requests; and heartbeats.
         self._signals: deque[Message] = deque()
-        self._beats: deque[Message] = deque()
-        self._beats_due = 0.0
+        self._heartbeats: deque[Message] = deque()
+        self._heartbeats_due = 0.0
         self._queued_since: float | None = None
         # The last read could not hold all heartbeats in the store.
         self._is_backlog = False
-        self._last_read_had_beats = False
+        self._last_read_had_heartbeats = False
         self._last_read_at = 0.0
         # Heartbeats since the start.
         self._num_added = self._num_processed = 0
@@ -61,14 +61,14 @@ class InboundQueue:
         self._observed_until = clock()
 
     def __bool__(self) -> bool:
-        return bool(self._signals or self._beats)
+        return bool(self._signals or self._heartbeats)
 
     def lag_seconds(self) -> float | None:
         """Return since when heartbeats may be unprocessed, in seconds; None while the store holds some that were not read."""
         if self._is_backlog:
             return None
         now = self._clock()
-        if not self._beats:
+        if not self._heartbeats:
             self._observed_until = now
             self._complete_reads.clear()
         return now - self._observed_until
@@ -91,15 +91,17 @@ class InboundQueue:
         self, cursors: Mapping[str, int], longest_seconds: float
     ) -> tuple[dict[str, int], float]:
         """Return the streams to read, by the number read last, and how long to block (seconds); no streams: wait for room."""
-        pause_seconds = self._beats_due - self._clock()
-        reads_beats = pause_seconds <= 0 and len(self._beats) < MAX_BEATS
+        pause_seconds = self._heartbeats_due - self._clock()
+        reads_heartbeats = pause_seconds <= 0 and len(self._heartbeats) < MAX_HEARTBEATS
         reads_signals = len(self._signals) < READ_LIMIT
-        self._last_read_had_beats, self._last_read_at = reads_beats, self._clock()
-        names = [name for name in cursors if (reads_beats if name == BEATS else reads_signals)]
-        if self._is_backlog and reads_beats:
+        self._last_read_had_heartbeats, self._last_read_at = reads_heartbeats, self._clock()
+        names = [
+            name for name in cursors if (reads_heartbeats if name == HEARTBEATS else reads_signals)
+        ]
+        if self._is_backlog and reads_heartbeats:
             # An empty answer must come at once: it ends the backlog.
             longest_seconds = 0.0
-        elif not (reads_beats and reads_signals):
+        elif not (reads_heartbeats and reads_signals):
             is_pause = reads_signals and pause_seconds > 0
             longest_seconds = pause_seconds if is_pause else ROOM_POLL_SECONDS
         return {name: cursors[name] for name in names}, longest_seconds
@@ -107,16 +109,16 @@ class InboundQueue:
     def add(self, batch: Batch, num_nodes: int) -> None:
         """Add what a read returned; after heartbeats there is a pause, unless the store holds more of them."""
         for stream, items in batch.items.items():
-            waiting = self._beats if stream == BEATS else self._signals
+            waiting = self._heartbeats if stream == HEARTBEATS else self._signals
             waiting.extend((stream, item.number, item.payload) for item in items)
-        if num_beats := len(batch.items.get(BEATS, ())):
-            self._is_backlog = num_beats >= READ_LIMIT
+        if num_heartbeats := len(batch.items.get(HEARTBEATS, ())):
+            self._is_backlog = num_heartbeats >= READ_LIMIT
             pause_seconds = min(LONGEST_SECONDS, SECONDS_PER_NODE * num_nodes)
-            self._beats_due = self._clock() + (0.0 if self._is_backlog else pause_seconds)
-            self._num_added += num_beats
-        elif self._last_read_had_beats:
+            self._heartbeats_due = self._clock() + (0.0 if self._is_backlog else pause_seconds)
+            self._num_added += num_heartbeats
+        elif self._last_read_had_heartbeats:
             self._is_backlog = False
-        if self._last_read_had_beats and not self._is_backlog:
+        if self._last_read_had_heartbeats and not self._is_backlog:
             self._complete_reads.append((self._num_added, self._last_read_at))
 
     # ---- the loop's side
@@ -128,13 +130,13 @@ class InboundQueue:
         for as long as heartbeats took.
         """
         left_seconds = yield from self._signal_groups(SIGNALS_SECONDS)
-        num_beats = len(self._beats)
-        while num_beats > 0:
-            beats = _pop_group(self._beats, num_beats)
-            num_beats -= len(beats)
+        num_heartbeats = len(self._heartbeats)
+        while num_heartbeats > 0:
+            heartbeats = _pop_group(self._heartbeats, num_heartbeats)
+            num_heartbeats -= len(heartbeats)
             begun = self._clock()
-            yield beats
-            self._num_processed += len(beats)
+            yield heartbeats
+            self._num_processed += len(heartbeats)
             while self._complete_reads and self._complete_reads[0][0] <= self._num_processed:
                 _, read_at = self._complete_reads.popleft()
                 self._observed_until = max(self._observed_until, read_at)

@@ -25,7 +25,7 @@ from runner.facts.actions import Action
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined, NodeLeft
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import BEATS, DURABLE_STREAMS, PROBE
+from runner.facts.store_names import DURABLE_STREAMS, HEARTBEATS, PROBE
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
@@ -105,7 +105,7 @@ class Supervisor:
         self._compactor = JournalCompactor(self._journal, self._inbox.put)
         self._signer, self._validator = signer, MessageValidator(signer)
         self._inbound = InboundQueue()
-        self._stall_seconds = min(STALL_SECONDS, STALL_SHARE * cluster.silence_seconds)
+        self._stall_seconds = min(STALL_SECONDS, STALL_SHARE * cluster.heartbeat_timeout_seconds)
         # When the loop last ran, in monotonic seconds.
         self._ran_at = time.monotonic()
         # The reader lost the store, and has not reported yet for how long.
@@ -161,7 +161,7 @@ class Supervisor:
             error,
             holder=self._lease.holder,
             acknowledged=self._log.durable_sequence,
-            epoch=self._log.controller.state.next_epoch - 1,
+            generation=self._log.controller.state.next_generation - 1,
         )
         return EXIT_CODE
 
@@ -233,7 +233,7 @@ class Supervisor:
     def _allow_for_queue(self) -> None:
         """Extend deadlines while messages wait to be processed: the awaited answers may be among them."""
         if seconds := self._inbound.queued_seconds():
-            reason = "what nodes had said waited in a queue"
+            reason = "messages of nodes waited in a queue"
             self._loop.process(r.SupervisorPaused(seconds=seconds, reason=reason))
 
     def _observed_until(self) -> float | None:
@@ -291,7 +291,7 @@ class Supervisor:
         """Block in reads of the store and queue what arrives; runs in a thread of its own."""
         state = self._log.controller.state
         cursors = {name: state.cursors.get(name, 0) for name in DURABLE_STREAMS}
-        cursors[BEATS] = self._last_heartbeat()
+        cursors[HEARTBEATS] = self._last_heartbeat()
         lost_since: float | None = None
         while not self._stopping.is_set():
             wanted, wait_seconds = self._inbound.next_read(cursors, READ_SECONDS)
@@ -321,7 +321,7 @@ class Supervisor:
 
     def _last_heartbeat(self) -> int:
         with contextlib.suppress(StoreUnavailable):
-            return self._store.last(BEATS)
+            return self._store.last(HEARTBEATS)
         return 0
 
     def _process_report(self, report: object) -> list[object]:
@@ -366,7 +366,7 @@ class Supervisor:
             return []
         self._refusal_due = now + REFUSAL_SECONDS
         unreadable = r.MessageUnreadable(stream=stream, reason=str(refused)[:300])
-        if stream == BEATS:
+        if stream == HEARTBEATS:
             # Heartbeats are volatile: the journal has no cursor for their stream.
             return self._log.process(unreadable, now)
         return self._log.process(unreadable, now, stream=stream, cursor=number)

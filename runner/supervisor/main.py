@@ -99,7 +99,7 @@ def run(
             lease = waiting.wait_for_lease()
         except StoreCorrupt as error:
             state = waiting.log.controller.state
-            known = {"acknowledged": state.sequence, "epoch": state.next_epoch - 1}
+            known = {"acknowledged": state.sequence, "generation": state.next_generation - 1}
             stop_all_action(store, error, holder=holder_name(), **known)
             return EXIT_CODE
         if lease is None:

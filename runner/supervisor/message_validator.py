@@ -18,7 +18,7 @@ from runner.facts import wire
 from runner.facts.actions import ActionResult
 from runner.facts.messages.requests import Request
 from runner.facts.messages.signals import Heartbeat, NodeJoined, Signal
-from runner.facts.store_names import BEATS, REQUESTS, SIGNALS
+from runner.facts.store_names import HEARTBEATS, REQUESTS, SIGNALS
 from runner.signer import Signer
 
 # What each stream may hold: agents send no requests, and no stream holds records of the supervisor
@@ -26,14 +26,14 @@ from runner.signer import Signer
 KINDS: dict[str, tuple[type, ...]] = {
     SIGNALS: (Signal, ActionResult),
     REQUESTS: (Request,),
-    BEATS: (Heartbeat,),
+    HEARTBEATS: (Heartbeat,),
 }
 # These name the assignment that their node obeys.
 NAME_ASSIGNMENT = (Heartbeat, NodeJoined)
-Reason = Literal["unsigned", "junk", "uncounted", "replayed", "stranger"]
+Reason = Literal["unsigned", "malformed", "unsequenced", "replayed", "unknown_sender"]
 # Reasons worth a journal entry. The others are routine: an acknowledgement is lost, an agent was
 # displaced.
-JOURNALLED: tuple[Reason, ...] = ("unsigned", "junk", "uncounted")
+JOURNALLED: tuple[Reason, ...] = ("unsigned", "malformed", "unsequenced")
 
 
 class MessageRefused(WireError):
@@ -50,7 +50,7 @@ class MessageValidator:
     def __init__(self, signer: Signer) -> None:
         self._signer = signer
         # node -> life, incarnation, sequence
-        self._beats: dict[str, tuple[str, int, int]] = {}
+        self._heartbeats: dict[str, tuple[str, int, int]] = {}
         self.refused: Counter[str] = Counter()
 
     def validate(self, stream: str, payload: bytes, state: State) -> object:
@@ -76,17 +76,19 @@ class MessageValidator:
         if len(payload) > wire.MAX_MESSAGE_BYTES:
             limit = wire.MAX_MESSAGE_BYTES
             raise MessageRefused(
-                "junk", f"{stream}: a message of {len(payload)} bytes, the limit is {limit}"
+                "malformed", f"{stream}: a message of {len(payload)} bytes, the limit is {limit}"
             )
         try:
             fact: object = wire.decode(self._signer.verify(stream, payload))
         except Forged as error:
             raise MessageRefused("unsigned", str(error)) from error
         except WireError as error:
-            raise MessageRefused("junk", str(error)) from error
-        if not isinstance(fact, KINDS[stream]) or isinstance(fact, Heartbeat) != (stream == BEATS):
+            raise MessageRefused("malformed", str(error)) from error
+        if not isinstance(fact, KINDS[stream]) or isinstance(fact, Heartbeat) != (
+            stream == HEARTBEATS
+        ):
             raise MessageRefused(
-                "junk", f"{stream}: a {wire.kind_of(fact)!r} does not belong there"
+                "malformed", f"{stream}: a {wire.kind_of(fact)!r} does not belong there"
             )
         return fact
 
@@ -95,24 +97,24 @@ class MessageValidator:
         if self._signer.is_active and signal.sequence < 1:
             kind = wire.kind_of(signal)
             raise MessageRefused(
-                "uncounted", f"{stream}: {kind} of {signal.node!r} has no sequence"
+                "unsequenced", f"{stream}: {kind} of {signal.node!r} has no sequence"
             )
 
     def _check_sender(self, stream: str, signal: Signal, state: State) -> None:
         """Reject signals from any agent instance but the registered one, except NodeJoined."""
         node = state.nodes.get(signal.node)
-        if node is None and stream == BEATS:
-            raise MessageRefused("stranger", f"{stream}: {signal.node!r} has not joined")
+        if node is None and stream == HEARTBEATS:
+            raise MessageRefused("unknown_sender", f"{stream}: {signal.node!r} has not joined")
         if is_current_agent(node, signal):
             return
         if not isinstance(signal, NodeJoined):
             kind = wire.kind_of(signal)
             raise MessageRefused(
-                "stranger",
+                "unknown_sender",
                 f"{stream}: {kind} of {signal.node!r}, which another agent instance of that node sent",
             )
         source = state.sources.get(signal.node)
-        if source is not None and signal.life in source.past_lives:
+        if source is not None and signal.instance_id in source.past_instance_ids:
             raise MessageRefused(
                 "replayed", f"{stream}: {signal.node!r} joined with that instance id before"
             )
@@ -123,8 +125,12 @@ class MessageValidator:
             return
         known = self._newest_accepted(stream, signal, state)
         if known is None or (signal.incarnation, signal.sequence) > known:
-            if stream == BEATS:
-                self._beats[signal.node] = (signal.life, signal.incarnation, signal.sequence)
+            if stream == HEARTBEATS:
+                self._heartbeats[signal.node] = (
+                    signal.instance_id,
+                    signal.incarnation,
+                    signal.sequence,
+                )
             return
         kind, number = wire.kind_of(signal), signal.sequence
         raise MessageRefused(
@@ -137,19 +143,19 @@ class MessageValidator:
         Heartbeats have a stream of their own and may lag behind signals: they are compared with
         each other, and only the first one that this supervisor processes with the signals.
         """
-        if stream == BEATS and signal.node in self._beats:
-            life, *known = self._beats[signal.node]
-            return (known[0], known[1]) if life == signal.life else None
+        if stream == HEARTBEATS and signal.node in self._heartbeats:
+            instance_id, *known = self._heartbeats[signal.node]
+            return (known[0], known[1]) if instance_id == signal.instance_id else None
         source = state.sources.get(signal.node)
-        if source is None or source.life != signal.life:
+        if source is None or source.instance_id != signal.instance_id:
             return None
         return source.incarnation, source.sequence
 
 
 def _check_assignment(signal: Heartbeat | NodeJoined, state: State) -> None:
     """Every assignment is journalled before it is written: an agent is ahead of the journal only if the store rolled back."""
-    if signal.epoch >= state.next_epoch:
+    if signal.generation >= state.next_generation:
         raise StoreRolledBack(
-            f"node {signal.node!r} obeys the assignment of epoch {signal.epoch}, but the newest in the journal is "
-            f"{state.next_epoch - 1}: the store came back with less than it acknowledged"
+            f"node {signal.node!r} obeys the assignment of generation {signal.generation}, but the newest in the journal is "
+            f"{state.next_generation - 1}: the store came back with less than it acknowledged"
         )

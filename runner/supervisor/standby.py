@@ -141,7 +141,7 @@ class Standby:
         shown = StandbyStatus(
             holder=self._holder,
             wall=time.time(),
-            through=self.log.controller.state.sequence,
+            followed_through=self.log.controller.state.sequence,
             version=version(),
             takes_over_within_seconds=self._cluster.lease_seconds,
         )

@@ -43,9 +43,9 @@ class StatusPublisher:
         self._built_at = self._period = 0.0
         self._process = psutil.Process()
 
-    def on_heartbeat(self, beat: Heartbeat, now: float) -> None:
+    def on_heartbeat(self, heartbeat: Heartbeat, now: float) -> None:
         """Publish what an agent reports, at a pace of its own: building costs more than all other work of a small fleet."""
-        self._heartbeats.record(beat, now)
+        self._heartbeats.record(heartbeat, now)
         self._has_heartbeats = True
 
     def mark_changed(self) -> None:

@@ -24,7 +24,7 @@ from runner.facts.messages.records import Assigned, AttemptChanged, JournalEntry
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted, StoreStopped
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import BEATS, STOPPED
+from runner.facts.store_names import HEARTBEATS, STOPPED
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import MARK_FILE, HighWaterFile, read_high_water
 from runner.journal.journal import Journal
@@ -38,12 +38,12 @@ _LOG = logging.getLogger("stoker")
 
 # Of a supervisor that must not be restarted automatically.
 EXIT_CODE = 5
-# Added to the newest known epoch: agents that are cut off may have obeyed a later one. Far more
+# Added to the newest known generation: agents that are cut off may have obeyed a later one. Far more
 # than a cluster uses up while a copy of the store ages (780 failures in 60 days at 2,000 nodes take
 # 1,560). Chosen.
-EPOCH_LEAP = 100_000
-# The newest heartbeats that are searched for epochs. Chosen.
-BEATS_READ = 5000
+GENERATION_LEAP = 100_000
+# The newest heartbeats that are searched for generations. Chosen.
+HEARTBEATS_READ = 5000
 
 
 def mark_path(cluster: ClusterSpec) -> Path:
@@ -76,7 +76,7 @@ def check_not_rolled_back(store: Store, journal: Journal) -> None:
 
 
 def stop_all_action(
-    store: Store, error: StokerError, *, holder: str, acknowledged: int, epoch: int
+    store: Store, error: StokerError, *, holder: str, acknowledged: int, generation: int
 ) -> None:
     """Record a rollback for the next supervisor, if the store accepts the write, and page a person once.
 
@@ -91,13 +91,13 @@ def stop_all_action(
         holder=holder,
         wall=time.time(),
         acknowledged=acknowledged,
-        epoch=epoch,
+        generation=generation,
     )
     with contextlib.suppress(StokerError):
         store.put(STOPPED, wire.encode(note))
     page(
-        f"{error}. ALL ACTION HAS STOPPED; ranks train on unattended. See runbooks/store-forgot.md: restore a newer copy of the "
-        "store, or run `stoker store accept`"
+        f"{error}. ALL ACTION HAS STOPPED; ranks train on unattended. See runbooks/store-rolled-back.md: restore a newer copy "
+        "of the store, or run `stoker store accept`"
     )
 
 
@@ -113,7 +113,7 @@ def _has_stop_notice(store: Store) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackLoss:
-    """What accepting the store's present end gives up. Numbers of entries and epochs; 0: none is known."""
+    """What accepting the store's present end gives up. Numbers of entries and generations; 0: none is known."""
 
     # Why action stopped; "": it did not.
     reason: str
@@ -122,9 +122,9 @@ class RollbackLoss:
     # The last entry that is known to have been acknowledged.
     acknowledged: int
     # In the journal.
-    next_epoch: int
+    next_generation: int
     # The newest that an agent or a supervisor reported.
-    seen_epoch: int
+    seen_generation: int
     seen_run: int
     # Nodes whose agents obey assignments that the journal lacks.
     ahead: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class RollbackLoss:
     @property
     def is_any(self) -> bool:
         """Whether there is anything to accept."""
-        return bool(self.reason or self.lost or self.seen_epoch >= self.next_epoch)
+        return bool(self.reason or self.lost or self.seen_generation >= self.next_generation)
 
 
 def assess_loss(cluster: ClusterSpec, store: Store, signer: Signer) -> RollbackLoss:
@@ -145,15 +145,15 @@ def assess_loss(cluster: ClusterSpec, store: Store, signer: Signer) -> RollbackL
     log = _read_all(cluster, Journal(store, archive=archive_of(cluster)))
     state, notice = log.controller.state, read_stop_notice(store)
     mark = read_high_water(mark_path(cluster))
-    epochs, runs = [mark.next_epoch - 1], [0]
+    generations, runs = [mark.next_generation - 1], [0]
     if notice is not None:
-        epochs.append(notice.epoch)
+        generations.append(notice.generation)
     ahead: dict[str, None] = {}
-    for beat in _beats(store, signer):
-        epochs.append(beat.epoch)
-        runs.append(beat.attempt.run if beat.attempt is not None else 0)
-        if beat.epoch >= state.next_epoch:
-            ahead[beat.node] = None
+    for heartbeat in _heartbeats(store, signer):
+        generations.append(heartbeat.generation)
+        runs.append(heartbeat.attempt.run if heartbeat.attempt is not None else 0)
+        if heartbeat.generation >= state.next_generation:
+            ahead[heartbeat.node] = None
     reason = notice.reason if notice is not None else ""
     with contextlib.suppress(StoreUnavailable):
         try:
@@ -164,8 +164,8 @@ def assess_loss(cluster: ClusterSpec, store: Store, signer: Signer) -> RollbackL
         reason=reason,
         ends_at=state.sequence,
         acknowledged=max(mark.sequence, notice.acknowledged if notice is not None else 0),
-        next_epoch=state.next_epoch,
-        seen_epoch=max(epochs),
+        next_generation=state.next_generation,
+        seen_generation=max(generations),
         seen_run=max(runs),
         ahead=tuple(ahead),
     )
@@ -189,7 +189,7 @@ def accept_rollback(
     state = log.controller.state
     cursors = {name: min(number, store.last(name)) for name, number in state.cursors.items()}
     numbers = CountersRaised(
-        next_epoch=max(state.next_epoch, known.seen_epoch + 1) + EPOCH_LEAP,
+        next_generation=max(state.next_generation, known.seen_generation + 1) + GENERATION_LEAP,
         next_run=max(state.next_run, known.seen_run + 1),
         cursors=cursors,
     )
@@ -197,15 +197,15 @@ def accept_rollback(
         sequence=state.sequence + 1,
         now=max(state.now, time.time()),
         input=StoreAccepted(by=by, reason=known.reason, lost=known.lost),
-        records=(numbers, *_ended(state, known.ahead, numbers.next_epoch)),
+        records=(numbers, *_ended(state, known.ahead, numbers.next_generation)),
     )
-    journal.accept(entry, next_epoch=numbers.next_epoch)
+    journal.accept(entry, next_generation=numbers.next_generation)
     mark.close()
     store.delete(STOPPED, fence=lease)
     return entry.sequence
 
 
-def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
+def _ended(state: State, ahead: tuple[str, ...], generation: int) -> list[object]:
     """End what the journal does not know: all that runs on idle nodes, and gangs with a node that is ahead."""
     idle = [name for name, node in state.nodes.items() if node.attempt is None]
     records: list[object] = []
@@ -221,7 +221,7 @@ def _ended(state: State, ahead: tuple[str, ...], epoch: int) -> list[object]:
                 )
             )
             idle += attempt.nodes
-    return [*records, *(Assigned(node=name, epoch=epoch) for name in idle)]
+    return [*records, *(Assigned(node=name, generation=generation) for name in idle)]
 
 
 def _read_all(cluster: ClusterSpec, journal: Journal) -> DecisionLog:
@@ -250,15 +250,17 @@ def _check_mark(cluster: ClusterSpec, store: Store) -> None:
             mark.close()
 
 
-def _beats(store: Store, signer: Signer) -> list[Heartbeat]:
+def _heartbeats(store: Store, signer: Signer) -> list[Heartbeat]:
     found = []
-    after = max(0, store.last(BEATS) - BEATS_READ)
-    batch = store.read(streams={BEATS: after}, registers={}, timeout_seconds=0, limit=BEATS_READ)
-    for item in batch.items.get(BEATS, ()):
+    after = max(0, store.last(HEARTBEATS) - HEARTBEATS_READ)
+    batch = store.read(
+        streams={HEARTBEATS: after}, registers={}, timeout_seconds=0, limit=HEARTBEATS_READ
+    )
+    for item in batch.items.get(HEARTBEATS, ()):
         with contextlib.suppress(WireError):
-            beat = wire.decode(signer.verify(BEATS, item.payload))
-            if isinstance(beat, Heartbeat):
-                found.append(beat)
+            heartbeat = wire.decode(signer.verify(HEARTBEATS, item.payload))
+            if isinstance(heartbeat, Heartbeat):
+                found.append(heartbeat)
     return found
 
 

@@ -62,7 +62,7 @@ class Node:
         self.folder = self.state / "nodes" / self.name
         self.store = SqliteStore(self.state / "store")
         self.agents: list[subprocess.Popen[bytes]] = []
-        self._cursors = {"signals": 0, "beats": 0}
+        self._cursors = {"signals": 0, "heartbeats": 0}
         self.received: list[Any] = []
         self.num_tasks = 0
 
@@ -138,20 +138,20 @@ class Node:
     def assign(
         self,
         plan: LaunchPlan | None,
-        epoch: int,
+        generation: int,
         *,
         grace_seconds: float = 0.0,
         warm: PreloadPlan | None = None,
-        life: str = "",
+        instance_id: str = "",
     ) -> None:
         """Put an assignment into the node's register."""
         assignment = Assignment(
             node=self.name,
-            epoch=epoch,
+            generation=generation,
             plan=plan,
             grace_seconds=grace_seconds,
             warm=warm,
-            life=life,
+            instance_id=instance_id,
         )
         self.store.put(f"assignment/{self.name}", encode(assignment))
 
@@ -182,11 +182,11 @@ class Node:
         )
 
     def launch(
-        self, plan: LaunchPlan, epoch: int, *, preload: tuple[str, ...] = ()
+        self, plan: LaunchPlan, generation: int, *, preload: tuple[str, ...] = ()
     ) -> dict[int, int]:
         """Assign a plan and wait for its ranks; return their pids by rank. With `preload` they are to be forked."""
-        self.assign(plan, epoch, warm=self.warm(plan, preload) if preload else None)
-        started = self.wait_for("RanksStarted", lambda fact: fact.epoch == epoch)
+        self.assign(plan, generation, warm=self.warm(plan, preload) if preload else None)
+        started = self.wait_for("RanksStarted", lambda fact: fact.generation == generation)
         return {int(rank): pid for rank, pid in started.pids.items()}
 
     def ask(self, kind: Any, **args: Any) -> str:
@@ -232,10 +232,10 @@ class Node:
         """Give heartbeats as they come."""
         deadline = time.monotonic() + WAIT_SECONDS
         while time.monotonic() < deadline:
-            cursors = {"beats": self._cursors["beats"]}
+            cursors = {"heartbeats": self._cursors["heartbeats"]}
             batch = self.store.read(streams=cursors, registers={}, timeout_seconds=1.0)
-            for item in batch.items.get("beats", ()):
-                self._cursors["beats"] = item.number
+            for item in batch.items.get("heartbeats", ()):
+                self._cursors["heartbeats"] = item.number
                 yield decode(item.payload)
         raise AssertionError(f"no such heartbeat; log:\n{self.log()}")
 
@@ -263,9 +263,9 @@ def is_of(rank: int, fact: Any) -> bool:
     return bool(fact.rank == rank)
 
 
-def is_in(epoch: int, fact: Any, *, rank: int | None = None) -> bool:
-    """Whether a signal is about this epoch, and this rank of it."""
-    return bool(fact.epoch == epoch and (rank is None or fact.rank == rank))
+def is_in(generation: int, fact: Any, *, rank: int | None = None) -> bool:
+    """Whether a signal is about this generation, and this rank of it."""
+    return bool(fact.generation == generation and (rank is None or fact.rank == rank))
 
 
 def is_gone(pid: int) -> bool:

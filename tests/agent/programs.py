@@ -30,21 +30,23 @@ def both(
 ) -> list[LaunchPlan]:
     """Run a plan twice to its end, fresh and forked; return the two plans."""
     plans = []
-    for epoch, modules in ((1, ()), (2, preload)):
-        attempt = AttemptId(1, 1, epoch)
+    for generation, modules in ((1, ()), (2, preload)):
+        attempt = AttemptId(1, 1, generation)
         folder = str(node.state / "attempts" / str(attempt))
         plans.append(replace(plan, attempt=attempt, output_folder=folder))
-        node.launch(plans[-1], epoch, preload=modules)
+        node.launch(plans[-1], generation, preload=modules)
         for rank in plan.ranks:
-            node.wait_for("RankExited", partial(is_in, epoch, rank=rank))
-        node.assign(None, epoch)
-        node.wait_for("RanksTerminated", partial(is_in, epoch))
+            node.wait_for("RankExited", partial(is_in, generation, rank=rank))
+        node.assign(None, generation)
+        node.wait_for("RanksTerminated", partial(is_in, generation))
     return plans
 
 
-def cold(node: Node, epoch: int) -> str:
-    """Return why the ranks of an epoch were not forked."""
-    return str(node.wait_for("RanksStarted", lambda fact: fact.epoch == epoch).cold)
+def not_forked_reason(node: Node, generation: int) -> str:
+    """Return why the ranks of a generation were not forked."""
+    return str(
+        node.wait_for("RanksStarted", lambda fact: fact.generation == generation).not_forked_reason
+    )
 
 
 def program_plan(node: Node, *command: str, **fields: Any) -> LaunchPlan:

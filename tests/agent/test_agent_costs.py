@@ -12,7 +12,7 @@ import pytest
 
 from runner.agent.agent import Agent
 from runner.agent.config import AgentConfig
-from runner.checkpoints import current_epoch, epoch_file, raise_epoch
+from runner.checkpoints import current_generation, generation_file, raise_generation
 from runner.store.sqlite.store import SqliteStore
 from tests.agent.node import SPEAKER, Node
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def node(make_node: Callable[..., Node]) -> Iterator[Node]:
     """Give a node whose agent runs in a thread of this process; heartbeats are too rare to matter."""
-    made = make_node(heartbeat_seconds=30.0, silence_seconds=100.0)
+    made = make_node(heartbeat_seconds=30.0, heartbeat_timeout_seconds=100.0)
     store = SqliteStore(made.state / "store")
     place = AgentConfig(node=made.name, folder=made.folder, cluster=made.cluster, slots=8)
     agent = Agent(store, place)
@@ -51,7 +51,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 
     for name in ("fsync", "fdatasync", "mkdir"):
         count(os, name)
-    count(epoch_file, "_try_lock")
+    count(generation_file, "_try_lock")
     return counted
 
 
@@ -59,7 +59,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
 def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
     node: Node, calls: Counter[str], num_ranks: int
 ) -> None:
-    """Two durable signals and three flushed notes from start to end; folder and epoch, prepared already, are looked at."""
+    """Two durable signals and three flushed notes from start to end; folder and generation, prepared already, are looked at."""
     checkpoints = node.state / "checkpoints"
     plan = node.plan(
         SPEAKER,
@@ -70,7 +70,7 @@ def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
         checkpoints=str(checkpoints),
     )
     os.makedirs(plan.output_folder)
-    raise_epoch(checkpoints, 1)
+    raise_generation(checkpoints, 1)
     num_said = len(node.signals("NodeJoined"))
     node.received.clear()
     calls.clear()
@@ -85,12 +85,12 @@ def test_a_launch_costs_the_same_whatever_the_number_of_ranks(
     assert dict(calls) == {"fdatasync": 3}
 
 
-def test_a_folder_that_is_missing_is_made_and_an_epoch_that_is_old_is_raised(
+def test_a_folder_that_is_missing_is_made_and_an_generation_that_is_old_is_raised(
     node: Node, calls: Counter[str]
 ) -> None:
     """On a node that shares no file system with the supervisor a launch prepares for itself: correct, only dearer."""
     checkpoints = node.state / "own" / "checkpoints"
     node.launch(node.plan(SPEAKER, {}, checkpoints=str(checkpoints)), 7)
-    assert current_epoch(checkpoints) == 7
+    assert current_generation(checkpoints) == 7
     assert calls["_try_lock"] == 1
     assert calls["mkdir"] > 0

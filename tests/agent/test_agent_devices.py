@@ -311,7 +311,7 @@ def test_ranks_are_started_once_the_devices_are_free(
     assert node.signals("RanksStarted") == []
     assert next(node.heartbeats()).node == "n1"
     machine.uses(4, 4)
-    assert node.wait_for("RanksStarted").epoch == 1
+    assert node.wait_for("RanksStarted").generation == 1
     assert node.signals("LaunchFailed") == []
 
 
@@ -324,7 +324,7 @@ def test_a_launch_gives_up_and_tells_when_the_devices_are_free(
     node = start(device_release_seconds=0.3)
     node.assign(plan_of(node), 1)
     failed = node.wait_for("LaunchFailed")
-    assert failed.devices_held
+    assert failed.devices_busy
     assert failed.reason == "GPU 0 has 70012 MiB in use after 0.3 s"
     node.assign(None, 2)
     node.wait_for("RanksTerminated")
@@ -345,7 +345,7 @@ def test_a_launch_that_waits_for_devices_can_be_called_off(
     node.assign(plan_of(node), 1)
     wait_until(lambda: len(machine.asked) >= 3, "a look at the devices")
     node.assign(None, 2)
-    assert node.wait_for("RanksTerminated").epoch == 1
+    assert node.wait_for("RanksTerminated").generation == 1
     num_asked = len(machine.asked)
     # longer than a pause between two looks
     time.sleep(1.2)

@@ -69,7 +69,7 @@ def test_ranks_that_advance_outlive_a_lost_store(make_node: Callable[..., Node])
     """Store lost for ten fence times while steps advance: no rank is killed, and afterwards no exit is on record."""
     node = make_node(fence_seconds=0.4)
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.05}), epoch=1)
+    pids = node.launch(node.plan(SPEAKER, {"pause": 0.05}), generation=1)
     node.wait_for("Progress")
     with locked_store(node):
         time.sleep(10 * node.cluster.fence_seconds)
@@ -87,11 +87,11 @@ def test_ranks_that_stand_still_are_fenced(make_node: Callable[..., Node]) -> No
     """Store lost and no step for the fence time: the ranks are ended, told once the store is back, not started again."""
     node = make_node(fence_seconds=0.4)
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     with locked_store(node):
         wait_until(lambda: not any(is_alive(pid) for pid in pids.values()), "the ranks' end")
     gone = node.wait_for("RanksTerminated", lambda fact: fact.fenced)
-    assert (gone.epoch, gone.last_step) == (1, None)
+    assert (gone.generation, gone.last_step) == (1, None)
     assert not node.signals("RankExited")
     assert len(node.signals("RanksStarted")) == 1
 
@@ -102,7 +102,7 @@ def test_ranks_that_only_write_count_as_advancing(make_node: Callable[..., Node]
     node = make_node(fence_seconds=0.6)
     node.start_agent()
     script = "import time\nwhile True:\n    print('alive', flush=True); time.sleep(0.05)"
-    pids = node.launch(node.plan(script), epoch=1)
+    pids = node.launch(node.plan(script), generation=1)
     with locked_store(node):
         time.sleep(3.0)
         assert all(is_alive(pid) for pid in pids.values())

@@ -89,12 +89,16 @@ def wait_for_line(node: Node, text: str) -> Any:
 def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> None:
     """Not by the next life of the agent either, which tells what was written while there was none."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"pause": 0.05}), epoch=1)
+    node.launch(node.plan(SPEAKER, {"pause": 0.05}), generation=1)
     errors = node.state / "attempts" / "1.1.0" / "rank1.err"
     write(errors, "a line of no signature")
     write(errors, f"{OOM} (1)")
     output = wait_for_line(node, "(1)")
-    assert (output.living, output.epoch, [match.rank for match in output.matches]) == (True, 1, [1])
+    assert (output.living, output.generation, [match.rank for match in output.matches]) == (
+        True,
+        1,
+        [1],
+    )
     assert output.last_step is not None
     (match,) = output.matches
     assert (match.signature, match.line, match.file) == ("cuda-oom", 2, "rank1.err")
@@ -111,7 +115,7 @@ def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> N
 def test_what_a_program_says_all_the_time_is_told_twice(node: Node) -> None:
     """The rest is counted; another line gets through at once."""
     node.start_agent()
-    node.launch(node.plan(SILENT, ranks_per_node=1), epoch=1)
+    node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
     output = node.state / "attempts" / "1.1.0" / "rank0.out"
     for number in range(200):
         write(output, f"{OOM} ({number})")
@@ -123,7 +127,7 @@ def test_what_a_program_says_all_the_time_is_told_twice(node: Node) -> None:
 def test_a_reader_of_logs_that_dies_is_replaced_and_goes_on_where_it_was(node: Node) -> None:
     """A second one is started a moment later; the agent and the ranks do not notice."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT, ranks_per_node=1), epoch=1)
+    pids = node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
     errors = node.state / "attempts" / "1.1.0" / "rank0.err"
     write(errors, f"{OOM} (1)")
     wait_for_line(node, "(1)")
@@ -142,7 +146,7 @@ def test_the_kernels_lines_of_the_runs_time_are_told(node: Node) -> None:
     before = time.monotonic() - 60.0
     write(kernel, f"[{before:.6f}] {LOST} (old)")
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     time.sleep(FOLLOW_SECONDS)
     now = time.monotonic()
     killed = f"Out of memory: Killed process {pids[1]} (python3) total-vm:9kB, anon-rss:9kB"
@@ -160,13 +164,13 @@ def test_the_kernels_lines_of_the_runs_time_are_told(node: Node) -> None:
 def test_steps_of_a_foreign_trainer_are_read_from_its_output(node: Node) -> None:
     """They come with heartbeats, and a rank that reports its steps itself has the say."""
     node.start_agent()
-    node.launch(node.plan(SILENT, ranks_per_node=1), epoch=1)
+    node.launch(node.plan(SILENT, ranks_per_node=1), generation=1)
     output = node.state / "attempts" / "1.1.0" / "rank0.out"
     write(output, "iter 7: loss 4.2500, time 310.11ms, mfu 12.50%")
     for heartbeat in node.heartbeats():
-        if heartbeat.read_steps:
+        if heartbeat.logged_steps:
             break
-    (record,) = heartbeat.read_steps
+    (record,) = heartbeat.logged_steps
     assert (record.step, record.loss, heartbeat.last_step) == (7, 4.25, None)
 
 
@@ -178,7 +182,7 @@ def test_a_rank_that_the_kernel_kills_for_memory_is_told_although_the_machine_is
         node = Node(tmp_path)
         try:
             node.start_agent()
-            pids = node.launch(node.plan(HOARDER, {"group": str(group)}), epoch=1)
+            pids = node.launch(node.plan(HOARDER, {"group": str(group)}), generation=1)
             output = wait_for_line(node, "Killed process")
             assert node.wait_for("RankExited").exit_code == -signal.SIGKILL
             found = [

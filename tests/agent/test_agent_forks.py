@@ -13,8 +13,8 @@ from tests.agent.node import Node, is_in
 from tests.agent.programs import (
     SNAPSHOT_PROGRAM,
     both,
-    cold,
     must_have_seen_the_same,
+    not_forked_reason,
     program_plan,
     seen_by,
 )
@@ -61,7 +61,7 @@ def test_a_forked_rank_sees_what_a_fresh_one_sees(node: Node, command: tuple[str
         fields["environment"] = {"PYTHONPATH": str(node.state / "program")}
     node.start_agent()
     fresh, forked = both(node, program_plan(node, *command, **fields))
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     must_have_seen_the_same(node, fresh, forked)
     assert seen_by(node, forked.attempt, 0)["random"] != seen_by(node, forked.attempt, 1)["random"]
 
@@ -76,12 +76,12 @@ def test_a_forked_rank_ends_as_a_fresh_one(node: Node, name: str) -> None:
     node.start_agent()
     ended = [
         (
-            node.wait_for("RankExited", partial(is_in, epoch)).exit_code,
+            node.wait_for("RankExited", partial(is_in, generation)).exit_code,
             *(Path(run.output_folder, f"rank0.{end}").read_text() for end in ("out", "err")),
         )
-        for epoch, run in enumerate(both(node, plan), start=1)
+        for generation, run in enumerate(both(node, plan), start=1)
     ]
-    why = cold(node, 2)
+    why = not_forked_reason(node, 2)
     assert why.startswith("ending.py cannot be read") if script is None else why == ""
     assert ended[1] == ended[0]
 
@@ -96,7 +96,7 @@ def test_a_console_command_is_forked(node: Node) -> None:
     path = f"{plan.working_directory}:{os.environ['PATH']}"
     plan = replace(plan, environment={**plan.environment, "PATH": path})
     fresh, forked = both(node, plan)
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     must_have_seen_the_same(node, fresh, forked)
 
 
@@ -108,7 +108,7 @@ def test_another_python(node: Node, version: str) -> None:
         pytest.skip(f"there is no Python {version} here")
     node.start_agent()
     fresh, forked = both(node, program_plan(node, "{python}", "program.py", python=str(found[0])))
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     must_have_seen_the_same(node, fresh, forked)
 
 
@@ -143,7 +143,7 @@ def test_rank_0_has_a_head_start(node: Node) -> None:
     (Path(plan.working_directory) / "meeting.py").write_text(MEETING)
     node.start_agent()
     _, forked = both(node, plan)
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     output = [Path(forked.output_folder, f"rank{rank}.out").read_text() for rank in range(3)]
     assert output[0].splitlines()[1:] == ["nobody"]
     listens, *others = [[float(word) for word in text.splitlines()[0].split()] for text in output]

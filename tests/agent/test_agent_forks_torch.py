@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.agent.node import Node
-from tests.agent.programs import both, cold, program_plan
+from tests.agent.programs import both, not_forked_reason, program_plan
 
 pytestmark = [pytest.mark.e2e, pytest.mark.trainer]
 
@@ -72,7 +72,7 @@ def test_torch_in_a_forked_rank(node: Node) -> None:
     plan = program_plan(node, "{python}", "train.py", environment=environment, master_port=port)
     (Path(plan.working_directory) / "train.py").write_text(PROGRAM)
     fresh, forked = both(node, plan, preload=("torch", "torch.utils.data", "numpy"))
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     reported = {
         (run.attempt.restart, rank): json.loads(
             (node.state / f"torch-{run.attempt}-{rank}").read_text()

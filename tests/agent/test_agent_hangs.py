@@ -31,9 +31,9 @@ def test_a_stopped_rank_is_told_without_waiting_for_a_heartbeat(
     make_node: Callable[..., Node],
 ) -> None:
     """With heartbeats a minute apart, a rank in state T is told once its limit has passed, and which one it is."""
-    node = make_node(heartbeat_seconds=60.0, silence_seconds=200.0, stopped_seconds=0.5)
+    node = make_node(heartbeat_seconds=60.0, heartbeat_timeout_seconds=200.0, stopped_seconds=0.5)
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     first(node, lambda heartbeat: heartbeat.ranks_alive == (0, 1))
     struck_at = time.monotonic()
     os.kill(pids[1], signal.SIGSTOP)
@@ -48,7 +48,7 @@ def test_a_rank_that_goes_on_in_time_is_not_told(make_node: Callable[..., Node])
     """A rank stopped for less than the limit, several times, is never in a heartbeat as stopped."""
     node = make_node(heartbeat_seconds=0.1, stopped_seconds=30.0)
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {}), epoch=1)
+    pids = node.launch(node.plan(SPEAKER, {}), generation=1)
     for _ in range(3):
         os.kill(pids[0], signal.SIGSTOP)
         wait_until(lambda: state_of(pids[0]) == "T", "state T")
@@ -66,7 +66,7 @@ def test_a_rank_that_a_debugger_holds_is_not_told_as_stopped(
     """State t, for longer than the limit: whoever holds the rank will let go of it."""
     node = make_node(heartbeat_seconds=0.1, stopped_seconds=0.2)
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     libc = ctypes.CDLL(None, use_errno=True)
     for request in (PTRACE_SEIZE, PTRACE_INTERRUPT):
         if libc.ptrace(request, pids[0], None, None) != 0:
@@ -80,33 +80,36 @@ def test_a_rank_that_a_debugger_holds_is_not_told_as_stopped(
 def test_what_ranks_write_is_counted_while_they_report_no_steps(node: Node) -> None:
     """The count of writes rises with the output of a script without a client, and stands still with it."""
     node.start_agent()
-    pids = node.launch(node.plan(WRITER, ranks_per_node=1), epoch=1)
-    early = first(node, lambda heartbeat: heartbeat.writes > 0)
-    first(node, lambda heartbeat: heartbeat.writes > early.writes + 3)
+    pids = node.launch(node.plan(WRITER, ranks_per_node=1), generation=1)
+    early = first(node, lambda heartbeat: heartbeat.num_writes > 0)
+    first(node, lambda heartbeat: heartbeat.num_writes > early.num_writes + 3)
     os.kill(pids[0], signal.SIGSTOP)
     heartbeats = node.heartbeats()
     stopped = next(heartbeat for heartbeat in heartbeats if heartbeat.ranks_stopped)
-    assert [next(heartbeats).writes for _ in range(4)] == [stopped.writes] * 4
+    assert [next(heartbeats).num_writes for _ in range(4)] == [stopped.num_writes] * 4
 
 
 def test_ranks_that_report_steps_are_not_judged_by_what_they_write(node: Node) -> None:
     """Once a step was reported, files are not looked at any more."""
     script = SPEAKER.replace('say(kind="step"', 'print(step, flush=True); say(kind="step"')
     node.start_agent()
-    node.launch(node.plan(script, {}), epoch=1)
+    node.launch(node.plan(script, {}), generation=1)
     early = first(node, lambda heartbeat: heartbeat.last_step is not None)
-    assert first(node, lambda heartbeat: (heartbeat.last_step or 0) > 10).writes <= early.writes + 1
+    assert (
+        first(node, lambda heartbeat: (heartbeat.last_step or 0) > 10).num_writes
+        <= early.num_writes + 1
+    )
 
 
 def test_stacks_are_written_down_before_ranks_that_hang_are_killed(node: Node) -> None:
     """Idle with time for stacks: a file for each rank, how many there are is told, and none of them lives on."""
     node.start_agent()
     plan = node.plan(SILENT)
-    pids = node.launch(plan, epoch=1)
+    pids = node.launch(plan, generation=1)
     wait_until(lambda: all(state_of(pid) == "S" for pid in pids.values()), "ranks asleep")
     os.kill(pids[0], signal.SIGSTOP)
     wait_until(lambda: state_of(pids[0]) == "T", "state T")
-    idle = Assignment(node=node.name, epoch=2, attempt=plan.attempt, stacks_seconds=10.0)
+    idle = Assignment(node=node.name, generation=2, attempt=plan.attempt, stacks_seconds=10.0)
     began = time.monotonic()
     node.store.put(f"assignment/{node.name}", encode(idle))
     gone = node.wait_for("RanksTerminated")
@@ -124,9 +127,9 @@ def test_a_folder_that_takes_no_stacks_delays_nothing(node: Node) -> None:
     """Where nothing can be written, ranks are killed all the same, and no stacks are claimed."""
     node.start_agent()
     plan = node.plan(SILENT)
-    pids = node.launch(plan, epoch=1)
+    pids = node.launch(plan, generation=1)
     (Path(plan.output_folder) / "stacks").write_text("a file in the way")
-    idle = Assignment(node=node.name, epoch=2, attempt=plan.attempt, stacks_seconds=10.0)
+    idle = Assignment(node=node.name, generation=2, attempt=plan.attempt, stacks_seconds=10.0)
     node.store.put(f"assignment/{node.name}", encode(idle))
     assert node.wait_for("RanksTerminated").stacks == 0
     assert not any(is_alive(pid) for pid in pids.values())

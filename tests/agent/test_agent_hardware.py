@@ -164,4 +164,4 @@ def test_an_agent_says_what_it_stands_on(node: Node) -> None:
     # Repeated until an assignment answers.
     own = f"file:{serial}"
     assert {(fact.hardware, fact.parts) for fact in joined} == {(own, (own,))}
-    assert len({fact.life for fact in joined}) == 2
+    assert len({fact.instance_id for fact in joined}) == 2

@@ -84,7 +84,7 @@ class Driver:
         self.link.send(
             "spawn",
             attempt="1.1.0",
-            epoch=1,
+            generation=1,
             annotations={"of": "ours"},
             working_directory="",
             environment={"PATH": os.environ["PATH"], **mark},
@@ -145,7 +145,7 @@ def test_what_an_agent_missed_is_handed_to_the_next(driver: Driver) -> None:
     assert again is not None
     driver.link = again
     state = again.state()
-    assert (state.attempt, state.epoch, state.annotations) == ("1.1.0", 1, {"of": "ours"})
+    assert (state.attempt, state.generation, state.annotations) == ("1.1.0", 1, {"of": "ours"})
     buffered = [json.loads(packet)["step"] for packet in state.buffered[0]]
     channel = state.channels[0]
     channel.settimeout(5.0)
@@ -160,7 +160,7 @@ def test_exits_are_kept_until_acknowledged(driver: Driver) -> None:
     """A keeper hands an exit to new agents, marked once it was acknowledged; a kill clears everything."""
     pids = driver.spawn("import os, time; time.sleep(0.05); os._exit(7)")
     assert driver.wait_for("exited")["exit_code"] == 7
-    driver.link.send("acknowledge", epoch=1, rank=0)
+    driver.link.send("acknowledge", generation=1, rank=0)
     (rank,) = driver.link.state().ranks
     assert rank == {
         "rank": 0,
@@ -169,7 +169,7 @@ def test_exits_are_kept_until_acknowledged(driver: Driver) -> None:
         "end_requested": False,
         "acknowledged": True,
     }
-    driver.link.send("kill", epoch=1)
+    driver.link.send("kill", generation=1)
     assert driver.wait_for("terminated")["left_behind"] == []
     assert driver.link.state().ranks == []
 
@@ -195,7 +195,7 @@ def test_nothing_escapes_a_kill(driver: Driver) -> None:
         ][1:],
         "the daemon below the keeper",
     )
-    driver.link.send("kill", epoch=1)
+    driver.link.send("kill", generation=1)
     assert driver.wait_for("terminated")["left_behind"] == []
     assert not any(is_alive(pid) for pid in found)
 
@@ -216,10 +216,10 @@ def test_ranks_are_killed_fast(
     """From the request to the certainty that none is left."""
     driver.spawn("import time; time.sleep(1000)", num_ranks=4)
     time.sleep(0.2)
-    asked_at = time.monotonic()
-    driver.link.send("kill", epoch=1)
+    stop_requested_at = time.monotonic()
+    driver.link.send("kill", generation=1)
     driver.wait_for("terminated")
-    seconds = time.monotonic() - asked_at
+    seconds = time.monotonic() - stop_requested_at
     record_property("kill_seconds", seconds)
     print(f"four ranks killed and seen to be gone: {seconds * 1000:.1f} ms")
     assert seconds < 1.0

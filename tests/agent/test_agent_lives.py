@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 def test_a_new_agent_adopts_ranks_and_misses_no_exit(node: Node) -> None:
     """After SIGKILL of the agent its ranks go on; an exit meanwhile is told by the next life, with the steps made so far."""
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
     node.wait_for("Progress")
     node.kill_agent()
     time.sleep(0.1)
@@ -28,7 +28,7 @@ def test_a_new_agent_adopts_ranks_and_misses_no_exit(node: Node) -> None:
     assert is_alive(pids[0])
     node.start_agent()
     joined = node.wait_for("NodeJoined", lambda fact: fact.incarnation == 2)
-    assert (joined.epoch, joined.attempt, joined.ranks_alive) == (1, AttemptId(1, 1, 0), (0,))
+    assert (joined.generation, joined.attempt, joined.ranks_alive) == (1, AttemptId(1, 1, 0), (0,))
     exited = node.wait_for("RankExited")
     assert (exited.rank, exited.exit_code, exited.incarnation) == (1, -signal.SIGTERM, 2)
     assert exited.last_step > 3
@@ -47,7 +47,7 @@ def test_a_new_agent_adopts_ranks_and_misses_no_exit(node: Node) -> None:
 def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
     """An exit that an agent saw but could not write before it was killed is told by the next life, once."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     agent = node.agents[-1]
     agent.send_signal(signal.SIGSTOP)
     os.kill(pids[0], signal.SIGKILL)
@@ -58,7 +58,7 @@ def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
     time.sleep(0.2)
     node.kill_agent()
     node.start_agent()
-    node.assign(None, epoch=1)
+    node.assign(None, generation=1)
     node.wait_for("RanksTerminated")
     assert len(node.signals("RankExited")) == 1
 
@@ -66,16 +66,16 @@ def test_an_exit_is_held_until_the_store_has_it(node: Node) -> None:
 def test_the_keeper_takes_its_ranks_along(node: Node) -> None:
     """SIGKILL of the keeper ends its ranks; the agent reports unobserved exits, and has a keeper for the next attempt."""
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {}), epoch=1)
+    pids = node.launch(node.plan(SPEAKER, {}), generation=1)
     old = node.keeper
     os.kill(old, signal.SIGKILL)
     for rank in (0, 1):
         exited = node.wait_for("RankExited", partial(is_of, rank))
         assert exited.exit_code is None
     assert not any(is_alive(pid) for pid in pids.values())
-    node.assign(None, epoch=1)
+    node.assign(None, generation=1)
     node.wait_for("RanksTerminated")
-    node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2)
+    node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2)
     assert node.keeper != old
 
 
@@ -87,7 +87,7 @@ def test_agent_and_keeper_die_together(node: Node) -> None:
         "time.sleep(1000)"
     )
     node.start_agent()
-    node.launch(node.plan(script), epoch=3)
+    node.launch(node.plan(script), generation=3)
     wait_until(lambda: len(node.marked()) == 5, "two ranks, a child of each, a keeper")
     answered = node.ask("drill", fault="kill-node")
     assert node.answer(answered).outcome == "done"
@@ -97,7 +97,7 @@ def test_agent_and_keeper_die_together(node: Node) -> None:
     joined = node.wait_for("NodeJoined", lambda fact: fact.incarnation == 2)
     assert joined.ranks_alive == ()
     gone = node.wait_for("RanksTerminated")
-    assert (gone.epoch, gone.attempt) == (3, AttemptId(1, 1, 0))
+    assert (gone.generation, gone.attempt) == (3, AttemptId(1, 1, 0))
     assert node.marked() == [node.keeper]
     assert len(node.signals("RanksStarted")) == 1
 
@@ -114,7 +114,7 @@ def test_a_second_agent_is_refused(node: Node) -> None:
 def test_leaving_on_purpose_leaves_nothing(node: Node) -> None:
     """SIGTERM to the agent ends ranks and keeper, is told as such, and exits with 0."""
     agent = node.start_agent()
-    node.launch(node.plan(SILENT), epoch=1)
+    node.launch(node.plan(SILENT), generation=1)
     agent.terminate()
     assert agent.wait(10) == 0
     assert node.marked() == []
@@ -125,14 +125,14 @@ def test_leaving_on_purpose_leaves_nothing(node: Node) -> None:
 def test_a_stopped_agent_reads_its_assignment_first(node: Node) -> None:
     """An agent that stood still starts what the register holds when it wakes, never what it held before."""
     agent = node.start_agent()
-    node.launch(node.plan(SILENT), epoch=1)
+    node.launch(node.plan(SILENT), generation=1)
     agent.send_signal(signal.SIGSTOP)
-    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2)
+    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2)
     time.sleep(1.5)
-    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 2)), epoch=3)
+    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 2)), generation=3)
     agent.send_signal(signal.SIGCONT)
-    node.wait_for("RanksStarted", lambda fact: fact.epoch == 3)
-    assert not [fact for fact in node.signals("RanksStarted") if fact.epoch == 2]
+    node.wait_for("RanksStarted", lambda fact: fact.generation == 3)
+    assert not [fact for fact in node.signals("RanksStarted") if fact.generation == 2]
 
 
 def test_a_keeper_without_agent_ends_ranks_that_stand_still(
@@ -142,16 +142,16 @@ def test_a_keeper_without_agent_ends_ranks_that_stand_still(
     node = make_node(hard_cap_seconds=0.6, fence_seconds=0.5)
     node.start_agent()
     quiet = "import os, time\nif os.environ['RANK'] == '0': time.sleep(1000)\n" + SPEAKER
-    advancing = node.launch(node.plan(quiet, {"pause": 0.05}), epoch=1)
+    advancing = node.launch(node.plan(quiet, {"pause": 0.05}), generation=1)
     node.kill_agent()
     time.sleep(1.5)
     assert all(is_alive(pid) for pid in advancing.values())
     node.start_agent()
-    still = node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2)
+    still = node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2)
     node.kill_agent()
     wait_until(lambda: not any(is_alive(pid) for pid in still.values()), "the ranks' end")
     node.start_agent()
-    exited = node.wait_for("RankExited", lambda fact: fact.epoch == 2)
+    exited = node.wait_for("RankExited", lambda fact: fact.generation == 2)
     assert exited.exit_code == -signal.SIGKILL
 
 
@@ -161,7 +161,7 @@ def test_two_clusters_of_one_name_do_not_sweep_each_other(
     """Ranks below a running keeper belong to its agent alone, even if another cluster has the same name."""
     first = make_node()
     first.start_agent()
-    pids = first.launch(first.plan(SILENT), epoch=1)
+    pids = first.launch(first.plan(SILENT), generation=1)
     other = Node(tmp_path_factory.mktemp("other"))
     other.cluster = first.cluster.__class__(
         **{
@@ -171,8 +171,8 @@ def test_two_clusters_of_one_name_do_not_sweep_each_other(
     )
     try:
         other.start_agent()
-        other.launch(other.plan(SILENT), epoch=1)
-        other.assign(None, epoch=1)
+        other.launch(other.plan(SILENT), generation=1)
+        other.assign(None, generation=1)
         other.wait_for("RanksTerminated")
         assert all(is_alive(pid) for pid in pids.values())
     finally:

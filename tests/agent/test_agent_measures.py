@@ -66,7 +66,7 @@ def gang_of(pid: int, folder: Path) -> LocalGang:
     """Return a gang of one rank, which is this process."""
     plan = launch_plan(ranks_per_node=1, output_folder=str(folder))
     stamp = {"node": "n1", "incarnation": 1}
-    return LocalGang(Assignment(node="n1", epoch=1, plan=plan), {0: pid}, lambda: stamp, 0.0)
+    return LocalGang(Assignment(node="n1", generation=1, plan=plan), {0: pid}, lambda: stamp, 0.0)
 
 
 @pytest.fixture
@@ -203,9 +203,9 @@ def test_the_largest_heartbeat_fits_one_message() -> None:
         ranks_alive=tuple(ranks),
         phases={str(rank): "checkpoint" for rank in ranks},
         steps=(record,) * 80,
-        computed=tuple(RankCompute(rank=rank, seconds=123.456, stage=64) for rank in ranks),
+        rank_computes=tuple(RankCompute(rank=rank, seconds=123.456, stage=64) for rank in ranks),
         ranks_blocked=tuple(RankBlocked(rank=rank, seconds=12345.6) for rank in ranks),
-        holdings=tuple(
+        rank_resources=tuple(
             RankResources(
                 rank=rank, memory_bytes=10**12, descriptors=10**6, descriptors_limit=2**20
             )
@@ -214,7 +214,10 @@ def test_the_largest_heartbeat_fits_one_message() -> None:
         memory_free_bytes=10**13,
     )
     data = encode(heartbeat)
-    plain = {name: getattr(heartbeat, name) for name in ("computed", "ranks_blocked", "holdings")}
+    plain = {
+        name: getattr(heartbeat, name)
+        for name in ("rank_computes", "ranks_blocked", "rank_resources")
+    }
     read = decode(data)
     print(f"the largest heartbeat: {len(data)} of {MAX_MESSAGE_BYTES} bytes")
     assert len(data) < 0.9 * MAX_MESSAGE_BYTES
@@ -237,11 +240,15 @@ def test_heartbeats_of_an_agent_tell_what_ranks_cost_and_hold(
     thread.start()
     try:
         node.wait_for("NodeJoined")
-        node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+        node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
         computed, held = None, None
         for heartbeat in node.heartbeats():
-            computed = heartbeat.computed or computed
-            held = (heartbeat.holdings, heartbeat.memory_free_bytes) if heartbeat.holdings else held
+            computed = heartbeat.rank_computes or computed
+            held = (
+                (heartbeat.rank_resources, heartbeat.memory_free_bytes)
+                if heartbeat.rank_resources
+                else held
+            )
             if computed and held:
                 break
         node.assign(None, 2)

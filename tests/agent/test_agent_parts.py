@@ -138,7 +138,7 @@ def test_of_two_gradients_that_are_nan_the_first_stays() -> None:
 
 def test_ranks_that_say_that_copies_differ_are_told_as_a_signal() -> None:
     """Durably: it comes once, and from one rank."""
-    assignment = Assignment(node="n1", epoch=4, plan=PLAN)
+    assignment = Assignment(node="n1", generation=4, plan=PLAN)
     gang = LocalGang(assignment, {0: 1, 1: 1}, lambda: {"node": "n1", "incarnation": 1}, 0.0)
     report = {"kind": "replicas", "step": 40, "what": "weight", "ranks": [3], "detail": "x" * 900}
     (fact,) = gang.on_packet(0, json.dumps(report).encode(), 1.0)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from runner.checkpoints import current_epoch
+from runner.checkpoints import current_generation
 from runner.facts.ids import AttemptId
 from tests.agent.node import SILENT, SPEAKER, Node, is_alive, is_of, state_of, wait_until
 
@@ -24,7 +24,7 @@ def test_a_killed_rank_is_reported_at_once(
     """SIGKILL of a rank is in the store as its exit, with code and last step, long before a heartbeat is due."""
     node.cluster = replace(node.cluster, heartbeat_seconds=5.0)
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {}), epoch=1)
+    pids = node.launch(node.plan(SPEAKER, {}), generation=1)
     node.wait_for("Progress")
     struck_at = time.monotonic()
     os.kill(pids[1], signal.SIGKILL)
@@ -32,7 +32,7 @@ def test_a_killed_rank_is_reported_at_once(
     latency_seconds = time.monotonic() - struck_at
     record_property("kill_to_store_seconds", latency_seconds)
     print(f"kill -9 of a rank to its exit in the store: {latency_seconds * 1000:.1f} ms")
-    assert (exited.rank, exited.exit_code, exited.epoch) == (1, -signal.SIGKILL, 1)
+    assert (exited.rank, exited.exit_code, exited.generation) == (1, -signal.SIGKILL, 1)
     assert exited.last_step >= 1
     assert latency_seconds < 2.0
 
@@ -44,7 +44,7 @@ def test_exit_codes_and_last_words(node: Node) -> None:
     script = SPEAKER.replace(
         "sys.stderr.flush()", "sys.stderr.flush(); os.write(2, bytes([255, 10]))"
     )
-    node.launch(node.plan(script, do, ranks_per_node=1), epoch=1)
+    node.launch(node.plan(script, do, ranks_per_node=1), generation=1)
     exited = node.wait_for("RankExited")
     assert exited.exit_code == 3
     assert exited.last_step == 3
@@ -54,10 +54,10 @@ def test_exit_codes_and_last_words(node: Node) -> None:
 def test_a_finished_gang_says_so_and_stays_ended(node: Node) -> None:
     """Exit 0 is told as such for each rank; the plan still in the register starts nothing a second time."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"steps": 1}), epoch=1)
+    node.launch(node.plan(SPEAKER, {"steps": 1}), generation=1)
     for rank in (0, 1):
         assert node.wait_for("RankExited", partial(is_of, rank)).exit_code == 0
-    node.assign(node.plan(SPEAKER, {"steps": 1}), epoch=1)
+    node.assign(node.plan(SPEAKER, {"steps": 1}), generation=1)
     node.kill_agent()
     node.start_agent()
     heartbeats = node.heartbeats()
@@ -75,42 +75,43 @@ def test_idle_ends_ranks_and_confirms(node: Node) -> None:
         "time.sleep(1000)"
     )
     node.start_agent()
-    pids = node.launch(node.plan(script), epoch=4)
+    pids = node.launch(node.plan(script), generation=4)
     wait_until(lambda: len(node.marked()) == 5, "two ranks, a child of each, a keeper")
-    node.assign(None, epoch=4)
+    node.assign(None, generation=4)
     gone = node.wait_for("RanksTerminated")
     assert node.marked() == [node.keeper]
     assert not any(is_alive(pid) for pid in pids.values())
-    assert (gone.epoch, gone.attempt, gone.left_behind) == (4, AttemptId(1, 1, 0), ())
+    assert (gone.generation, gone.attempt, gone.left_behind) == (4, AttemptId(1, 1, 0), ())
     assert not node.signals("RankExited")
-    node.assign(None, epoch=5)
+    node.assign(None, generation=5)
     wait_until(lambda: len(node.signals("RanksTerminated")) == 2, "a second confirmation")
     assert node.signals("RanksTerminated")[1].attempt == gone.attempt
 
 
 def test_a_new_plan_replaces_the_old_gang(node: Node, tmp_path: Path) -> None:
-    """A plan of a newer epoch ends the old gang, says so, raises the checkpoints' epoch, and only then starts its own."""
+    """A plan of a newer generation ends the old gang, says so, raises the checkpoints' generation, and only then starts its own."""
     node.start_agent()
-    old = node.launch(node.plan(SILENT), epoch=1)
+    old = node.launch(node.plan(SILENT), generation=1)
     checkpoints = str(tmp_path / "checkpoints")
     plan = node.plan(
         SPEAKER, {}, attempt=AttemptId(1, 1, 1), checkpoints=checkpoints, ranks_per_node=1
     )
-    new = node.launch(plan, epoch=2)
+    new = node.launch(plan, generation=2)
     kinds = [type(fact).__name__ for fact in node.received]
     assert kinds.index("RanksTerminated") < len(kinds) - 1 - kinds[::-1].index("RanksStarted")
     assert not any(is_alive(pid) for pid in old.values())
     assert is_alive(new[0])
-    assert current_epoch(checkpoints) == 2
+    assert current_generation(checkpoints) == 2
 
 
-def test_an_older_epoch_is_ignored(node: Node) -> None:
+def test_an_older_generation_is_ignored(node: Node) -> None:
     """An assignment older than one obeyed before changes nothing, in a later life of the agent either."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=7)
-    node.assign(None, epoch=6)
+    pids = node.launch(node.plan(SILENT), generation=7)
+    node.assign(None, generation=6)
     wait_until(
-        lambda: "ignored an assignment of the older epoch 6" in node.log(), "the agent to say so"
+        lambda: "ignored an assignment of the older generation 6" in node.log(),
+        "the agent to say so",
     )
     node.kill_agent()
     node.start_agent()
@@ -130,12 +131,12 @@ def test_grace_lets_a_rank_end_itself(node: Node) -> None:
         "time.sleep(1000)"
     )
     node.start_agent()
-    node.launch(node.plan(script), epoch=1)
+    node.launch(node.plan(script), generation=1)
     wait_until(lambda: len(list(node.state.glob("ready*"))) == 2, "both ranks ready")
-    asked_at = time.monotonic()
-    node.assign(None, epoch=1, grace_seconds=0.5)
+    stop_requested_at = time.monotonic()
+    node.assign(None, generation=1, grace_seconds=0.5)
     node.wait_for("RanksTerminated")
-    assert time.monotonic() - asked_at >= 0.5
+    assert time.monotonic() - stop_requested_at >= 0.5
     assert (node.state / "ended0").exists()
     assert not node.signals("RankExited")
 
@@ -153,17 +154,17 @@ def test_grace_lets_a_rank_end_itself(node: Node) -> None:
 def test_a_launch_that_fails_says_why(node: Node, fields: dict[str, Any], says: str) -> None:
     """What cannot be started is reported with the thing at fault, leaves nothing, and does not keep the next plan back."""
     node.start_agent()
-    node.assign(node.plan(SILENT, **fields), epoch=1)
+    node.assign(node.plan(SILENT, **fields), generation=1)
     failed = node.wait_for("LaunchFailed")
     assert says in failed.reason
     assert node.marked() == [node.keeper]
-    node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2)
+    node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2)
 
 
 def test_a_stopped_rank_is_listed(node: Node) -> None:
     """A rank in state T for `stopped_seconds` is in the heartbeats, and no longer once it goes on."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     os.kill(pids[1], signal.SIGSTOP)
     heartbeats = node.heartbeats()
     wait_until(lambda: next(heartbeats).ranks_stopped == (1,), "the stopped rank listed")
@@ -181,7 +182,7 @@ def test_output_stays_within_bounds(node: Node) -> None:
         "    time.sleep(0.0005)"
     )
     node.start_agent()
-    node.launch(node.plan(script, ranks_per_node=1, output_limit_bytes=20_000), epoch=1)
+    node.launch(node.plan(script, ranks_per_node=1, output_limit_bytes=20_000), generation=1)
     path = node.state / "attempts" / "1.1.0" / "rank0.out"
     kept = path.with_name("rank0.out.1")
     wait_until(kept.exists, "the first cut")

@@ -17,10 +17,10 @@ def test_the_lines_of_a_dead_rank_that_are_known_are_told_after_its_death(node: 
     """With its number and the file, and no later than a search takes; the death itself waits for nothing."""
     node.start_agent()
     do = {"steps": 3, "pause": 0.01, "exit": 3, "last_words": OOM}
-    node.launch(node.plan(SPEAKER, do, ranks_per_node=1), epoch=1)
+    node.launch(node.plan(SPEAKER, do, ranks_per_node=1), generation=1)
     exited = node.wait_for("RankExited")
     found = node.wait_for("LinesMatched", lambda fact: not fact.living)
-    assert (found.attempt, found.epoch) == (exited.attempt, 1)
+    assert (found.attempt, found.generation) == (exited.attempt, 1)
     (match,) = [one for one in found.matches if one.signature == "cuda-oom"]
     assert (match.fault, match.rank, match.file) == ("cuda_oom", 0, "rank0.err")
     assert match.text == OOM.strip()
@@ -38,7 +38,7 @@ def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(
 ) -> None:
     """No search for a finished gang; and of words that mean nothing there is no word."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, do, ranks_per_node=1), epoch=1)
+    node.launch(node.plan(SPEAKER, do, ranks_per_node=1), generation=1)
     node.wait_for("RankExited")
     # a search takes half a second
     time.sleep(3.0)
@@ -48,7 +48,7 @@ def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(
 def test_an_agent_that_leaves_says_first_what_its_ranks_died_of(node: Node) -> None:
     """A run that cannot work is over in a second, and so is its cluster."""
     agent = node.start_agent()
-    node.launch(node.plan(SPEAKER, {"steps": 1, "exit": 3, "last_words": OOM}), epoch=1)
+    node.launch(node.plan(SPEAKER, {"steps": 1, "exit": 3, "last_words": OOM}), generation=1)
     node.wait_for("RankExited")
     agent.terminate()
     assert agent.wait(30) == 0

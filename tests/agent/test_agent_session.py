@@ -56,9 +56,9 @@ class RecordingListener:
         """Note what the store has."""
         self.acknowledged += facts
 
-    def on_displaced(self, life: str) -> None:
+    def on_displaced(self, instance_id: str) -> None:
         """Note a displacement."""
-        self.displaced.append(life)
+        self.displaced.append(instance_id)
 
 
 class Talk:
@@ -78,7 +78,7 @@ class Talk:
         spool: Spool | None = None,
     ) -> AgentSession:
         """Make a session and let it be heard."""
-        source = AgentInstance(node=node, incarnation=1, life=new_instance_id())
+        source = AgentInstance(node=node, incarnation=1, instance_id=new_instance_id())
         made = AgentSession(
             self.client, source, listener, signer=signer, rejoin_seconds=10.0, spool=spool
         )
@@ -87,11 +87,11 @@ class Talk:
         return made
 
     def put(
-        self, life: str, epoch: int = 1, *, signer: Signer = UNSIGNED, node: str = "n1"
+        self, instance_id: str, generation: int = 1, *, signer: Signer = UNSIGNED, node: str = "n1"
     ) -> None:
-        """Write an idle assignment of an epoch, meant for a life."""
+        """Write an idle assignment of a generation, meant for a life."""
         place = f"assignment/{node}"
-        assignment = Assignment(node=node, epoch=epoch, life=life)
+        assignment = Assignment(node=node, generation=generation, instance_id=instance_id)
         self.store.put(place, signer.sign(place, encode(assignment)))
 
     def signals(self) -> list[bytes]:
@@ -135,9 +135,9 @@ def test_order_is_kept_through_an_outage(tmp_path: Path, talk: Talk) -> None:
     assert session.flush(10.0)
     kept = Heartbeat(node="n1", incarnation=1, sequence=3)
     session.heartbeat(kept)
-    wait_until(lambda: talk.store.last("beats"), "a heartbeat")
-    heartbeats = talk.store.read(streams={"beats": 0}, registers={}, timeout_seconds=0).items[
-        "beats"
+    wait_until(lambda: talk.store.last("heartbeats"), "a heartbeat")
+    heartbeats = talk.store.read(streams={"heartbeats": 0}, registers={}, timeout_seconds=0).items[
+        "heartbeats"
     ]
     assert [decode(line) for line in talk.signals()] == [malformed(1), malformed(2)]
     assert [decode(item.payload) for item in heartbeats] == [kept]
@@ -186,11 +186,11 @@ def test_words_are_signed_for_their_stream(talk: Talk) -> None:
     session.join(joined(session), time.monotonic())
     session.heartbeat(Heartbeat(**session.next_header()))
     assert session.flush(10.0)
-    wait_until(lambda: talk.store.last("beats"), "a heartbeat")
-    for stream, other in (("signals", "beats"), ("beats", "signals")):
+    wait_until(lambda: talk.store.last("heartbeats"), "a heartbeat")
+    for stream, other in (("signals", "heartbeats"), ("heartbeats", "signals")):
         batch = talk.store.read(streams={stream: 0}, registers={}, timeout_seconds=0)
         payload = batch.items[stream][0].payload
-        assert decode(SIGNER.verify(stream, payload)).life == session.instance.life
+        assert decode(SIGNER.verify(stream, payload)).instance_id == session.instance.instance_id
         with pytest.raises(WireError, match="signed with another token"):
             SIGNER.verify(other, payload)
 
@@ -200,16 +200,16 @@ def test_what_is_not_signed_is_not_obeyed(talk: Talk) -> None:
     listener = RecordingListener()
     session = talk.session(listener, signer=SIGNER)
     task = encode(Task(id="a1", node="n1", task="drill"))
-    talk.put(session.instance.life, 1)
+    talk.put(session.instance.instance_id, 1)
     talk.store.append("tasks/n1", task)
     talk.store.append("tasks/n1", OTHER_SIGNER.sign("tasks/n1", task))
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n2", task))
     wait_until(lambda: len(listener.malformed) == 4, "four pieces of junk")
     assert all(reason.startswith("forged ") for reason in listener.malformed)
-    talk.put(session.instance.life, 1, signer=SIGNER)
+    talk.put(session.instance.instance_id, 1, signer=SIGNER)
     talk.store.append("tasks/n1", SIGNER.sign("tasks/n1", task))
     wait_until(lambda: listener.assignments and listener.tasks, "what was signed")
-    assert [assignment.epoch for assignment in listener.assignments] == [1]
+    assert [assignment.generation for assignment in listener.assignments] == [1]
     assert listener.tasks == ["a1"]
 
 
@@ -226,7 +226,7 @@ def test_nothing_is_confirmed_by_what_cannot_be_believed(talk: Talk) -> None:
     talk.put("", 3, signer=SIGNER)
     wait_until(lambda: asked in listener.confirmed, "the confirmation")
     assert listener.confirmed == [0, asked]
-    assert [assignment.epoch for assignment in listener.assignments] == [1, 3]
+    assert [assignment.generation for assignment in listener.assignments] == [1, 3]
 
 
 def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
@@ -246,7 +246,7 @@ def test_joining_is_said_again_until_it_is_answered(talk: Talk) -> None:
     wait_until(lambda: len(listener.assignments) == 1, "an assignment of another life")
     assert session.wants_join(now)
     assert not session.is_mine(listener.assignments[0])
-    talk.put(session.instance.life, 1)
+    talk.put(session.instance.instance_id, 1)
     wait_until(lambda: len(listener.assignments) == 2, "an assignment of this life")
     assert not session.wants_join(now)
     assert session.is_mine(listener.assignments[1])
@@ -268,7 +268,7 @@ def test_a_life_that_is_named_no_longer_is_displaced(talk: Talk) -> None:
     """Once a register has named this life, a later one that names another displaces it, and is not heard as an assignment."""
     listener = RecordingListener()
     session = talk.session(listener)
-    talk.put(session.instance.life, 1)
+    talk.put(session.instance.instance_id, 1)
     wait_until(lambda: listener.assignments, "an assignment")
     # of an older supervisor: as if it were ours
     talk.put("", 2)
@@ -284,7 +284,7 @@ def test_nobody_is_displaced_by_an_assignment_that_was_put_back(talk: Talk) -> N
     talk.put("our last life", 7, signer=SIGNER)
     session = talk.session(listener, signer=SIGNER)
     wait_until(lambda: listener.assignments, "what was meant for an earlier life")
-    talk.put(session.instance.life, 7, signer=SIGNER)
+    talk.put(session.instance.instance_id, 7, signer=SIGNER)
     wait_until(lambda: len(listener.assignments) == 2, "an assignment")
     talk.put("our last life", 7, signer=SIGNER)
     wait_until(
@@ -307,7 +307,7 @@ def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
         sessions = {
             node: AgentSession(
                 client,
-                AgentInstance(node=node, incarnation=1, life=new_instance_id()),
+                AgentInstance(node=node, incarnation=1, instance_id=new_instance_id()),
                 listener,
                 signer=SIGNER,
                 rejoin_seconds=10.0,
@@ -339,5 +339,5 @@ def test_many_sessions_share_two_threads(tmp_path: Path) -> None:
 
 def _signed(session: AgentSession) -> bytes:
     node = session.instance.node
-    assignment = Assignment(node=node, epoch=1, life=session.instance.life)
+    assignment = Assignment(node=node, generation=1, instance_id=session.instance.instance_id)
     return SIGNER.sign(f"assignment/{node}", encode(assignment))

@@ -101,11 +101,11 @@ class Shared:
 
 
 def share(
-    node: Node, *, script: str = SHARER, epoch: int = 1, least: int = 2, **fields: Any
+    node: Node, *, script: str = SHARER, generation: int = 1, least: int = 2, **fields: Any
 ) -> Shared:
     """Run a script until each rank has something in shared memory, `least` files or more."""
     (node.state / "share.py").write_text(script)
-    attempt = AttemptId(1, 1, epoch)
+    attempt = AttemptId(1, 1, generation)
     preload = fields.pop("preload", ())
     plan = replace(
         node.plan("pass"),
@@ -114,7 +114,7 @@ def share(
         output_folder=str(node.state / "attempts" / str(attempt)),
     )
     plan = replace(plan, **fields)
-    pids = node.launch(plan, epoch, preload=preload)
+    pids = node.launch(plan, generation, preload=preload)
     for rank in plan.ranks:
         is_there = (node.state / f"sharing-{attempt}-{rank}").exists
         wait_until(is_there, f"rank {rank} shares memory; it said: {errors_of(plan, rank)}")
@@ -129,9 +129,9 @@ def errors_of(plan: LaunchPlan, rank: int) -> str:
     return path.read_text() if path.exists() else ""
 
 
-def must_be_clean(node: Node, shared: Shared, *, epoch: int = 1) -> None:
+def must_be_clean(node: Node, shared: Shared, *, generation: int = 1) -> None:
     """Require that when the ranks are told to be gone nothing of theirs is left, neither file nor process."""
-    gone = node.wait_for("RanksTerminated", partial(is_in, epoch))
+    gone = node.wait_for("RanksTerminated", partial(is_in, generation))
     assert shared.left() == set()
     assert gone.left_behind == ()
     assert all(protocol.KEEPER_VARIABLE in procfs.read_environment(pid) for pid in node.marked())
@@ -144,19 +144,19 @@ def test_idle_ends_ranks_and_leaves_nothing_in_shared_memory(
     """Semaphores, queues and named blocks of ranks that are killed are gone when the node says that its ranks are gone."""
     node.start_agent()
     shared = share(node, preload=preload)
-    node.assign(None, epoch=1)
+    node.assign(None, generation=1)
     must_be_clean(node, shared)
 
 
 def test_a_rank_that_is_killed_takes_along_what_it_shared(node: Node) -> None:
     """After SIGKILL of one rank, idle leaves nothing of either; the next attempt of the node does the same."""
     node.start_agent()
-    for epoch in (1, 2):
-        shared = share(node, epoch=epoch)
+    for generation in (1, 2):
+        shared = share(node, generation=generation)
         os.kill(shared.pids[1], signal.SIGKILL)
-        node.wait_for("RankExited", partial(is_in, epoch, rank=1))
-        node.assign(None, epoch=epoch)
-        must_be_clean(node, shared, epoch=epoch)
+        node.wait_for("RankExited", partial(is_in, generation, rank=1))
+        node.assign(None, generation=generation)
+        must_be_clean(node, shared, generation=generation)
 
 
 def test_a_stopped_cleaner_is_let_go_on(node: Node) -> None:
@@ -164,7 +164,7 @@ def test_a_stopped_cleaner_is_let_go_on(node: Node) -> None:
     node.start_agent()
     shared = share(node)
     os.killpg(shared.pids[0], signal.SIGSTOP)
-    node.assign(None, epoch=1)
+    node.assign(None, generation=1)
     must_be_clean(node, shared)
 
 
@@ -272,7 +272,7 @@ def test_workers_of_torch_leave_nothing(node: Node, strategy: str) -> None:
     shared = share(node, script=LOADER, command=command, least=1)
     os.kill(shared.pids[1], signal.SIGKILL)
     node.wait_for("RankExited", partial(is_in, 1, rank=1))
-    node.assign(None, epoch=1)
+    node.assign(None, generation=1)
     node.wait_for("RanksTerminated")
     # Torch's manager waits two seconds for another client before it removes its files; ranks may start meanwhile.
     wait_until(lambda: not shared.left(), "shared memory is as before")

@@ -66,23 +66,25 @@ if __name__ == "__main__":
 """
 
 
-def stands_of(node: Node, epoch: int) -> s.RanksTerminated:
+def rank_stacks_of(node: Node, generation: int) -> s.RanksTerminated:
     """Let a gang hang, have its node end it with stacks, and return what the node said of it."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    attempt = AttemptId(1, 1, epoch)
+    attempt = AttemptId(1, 1, generation)
     plan = program_plan(node, "{python}", "train.py", master_port=port)
     folder = str(node.state / "attempts" / str(attempt))
     plan = replace(plan, attempt=attempt, ranks_per_node=RANKS, output_folder=folder)
     (Path(plan.working_directory) / "train.py").write_text(PROGRAM)
-    pids = node.launch(plan, epoch, preload=("torch", "torch.distributed"))
+    pids = node.launch(plan, generation, preload=("torch", "torch.distributed"))
     wait_until(
         lambda: all(is_at_its_place(node, plan, rank, pid) for rank, pid in pids.items()), "hang"
     )
-    idle = Assignment(node=node.name, epoch=epoch + 1, attempt=attempt, stacks_seconds=10.0)
+    idle = Assignment(
+        node=node.name, generation=generation + 1, attempt=attempt, stacks_seconds=10.0
+    )
     node.store.put(f"assignment/{node.name}", encode(idle))
-    fact = node.wait_for("RanksTerminated", lambda fact: is_in(epoch, fact))
+    fact = node.wait_for("RanksTerminated", lambda fact: is_in(generation, fact))
     assert isinstance(fact, s.RanksTerminated)
     return fact
 
@@ -95,16 +97,16 @@ def is_at_its_place(node: Node, plan: LaunchPlan, rank: int, pid: int) -> bool:
 def judged(gone: s.RanksTerminated) -> ControllerHarness:
     """Give a node's own word to a controller whose run of one node makes no step."""
     harness = training_harness(nodes=1, ranks_per_node=RANKS)
-    epoch = hang(harness)
+    generation = hang(harness)
     harness.take(
         replace(
             gone,
             node="n1",
             incarnation=1,
             sequence=0,
-            life="",
+            instance_id="",
             attempt=AttemptId(1, 1, 0),
-            epoch=epoch,
+            generation=generation,
         )
     )
     return harness
@@ -116,8 +118,11 @@ def test_the_rank_that_is_missing_from_a_collective_is_named(
     """Asleep where it reads data, or waiting in the next collective because it skipped one: rank 2 is the culprit."""
     node = make_node(heartbeat_seconds=1.0)
     node.start_agent()
-    reads = stands_of(node, 1)
-    assert (reads.stacks, sum(len(stand.ranks) for stand in reads.stands)) == (RANKS, RANKS)
+    reads = rank_stacks_of(node, 1)
+    assert (reads.num_stacks, sum(len(rank_stack.ranks) for rank_stack in reads.rank_stacks)) == (
+        RANKS,
+        RANKS,
+    )
     found = incident(judged(reads))
     assert (found.fault, found.node, found.rank) == ("no_progress", "n1", 2)
     assert found.evidence[-1].startswith("rank 2 on n1 stands in train.py:read_batch:"), (
@@ -127,7 +132,7 @@ def test_the_rank_that_is_missing_from_a_collective_is_named(
         found.evidence
     )
 
-    skips = stands_of(node, 3)
+    skips = rank_stacks_of(node, 3)
     found = incident(judged(skips))
     assert (found.node, found.rank) == ("n1", 2)
     assert found.evidence[-1].startswith("rank 2 on n1 stands in distributed_c10d.py:barrier:"), (
@@ -141,9 +146,9 @@ def test_what_ranks_recorded_of_their_collectives_is_told_and_names_the_one_that
     """The real recorder of torch, asked through the pipe that the launch has named: as NCCL's own thread answers, so does ours."""
     node = make_node(heartbeat_seconds=1.0)
     node.start_agent()
-    reads = stands_of(node, 5)
-    reported = {rank: stand for stand in reads.stands for rank in stand.ranks}
-    assert all(stand.collectives for stand in reported.values()), reported
+    reads = rank_stacks_of(node, 5)
+    reported = {rank: rank_stack for rank_stack in reads.rank_stacks for rank in rank_stack.ranks}
+    assert all(rank_stack.collectives for rank_stack in reported.values()), reported
     assert [(each.operation, each.waits_at) for each in reported[0].collectives] == [
         ("all_reduce", 2)
     ]
@@ -153,7 +158,7 @@ def test_what_ranks_recorded_of_their_collectives_is_told_and_names_the_one_that
     assert ", after all_reduce 1 of group 0 default_pg, the other 3 wait in" in found.evidence[-1]
     assert found.evidence[-1].endswith(", in all_reduce 2 of group 0 default_pg")
 
-    skips = stands_of(node, 7)
+    skips = rank_stacks_of(node, 7)
     found = incident(judged(skips))
     assert (found.node, found.rank) == ("n1", 2)
     assert ", in barrier 1 of group 1" in found.evidence[-1], found.evidence

@@ -75,17 +75,17 @@ def test_a_node_tells_who_was_slow_to_start(node: Node) -> None:
         1,
     )
     node.start_agent()
-    node.launch(node.plan(slow, {}), epoch=1)
-    reported = [heartbeat.start for heartbeat in _beats_with_start(node, 3)]
+    node.launch(node.plan(slow, {}), generation=1)
+    reported = [heartbeat.start_phases for heartbeat in _heartbeats_with_start(node, 3)]
     assert reported[0] == reported[1] == reported[2]
     assert reported[0]["load"] == StartPhase(seconds=2.0, rank=1)
     assert set(reported[0]) == {"start", "load"}
 
 
-def _beats_with_start(node: Node, number: int) -> list[Heartbeat]:
+def _heartbeats_with_start(node: Node, number: int) -> list[Heartbeat]:
     found: list[Heartbeat] = []
     for heartbeat in node.heartbeats():
-        if heartbeat.start:
+        if heartbeat.start_phases:
             found.append(heartbeat)
         if len(found) == number:
             break

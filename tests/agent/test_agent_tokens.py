@@ -22,11 +22,11 @@ class SignedNode:
         self.node = node
         self.signer = load_signer(token_file)
 
-    def assign(self, epoch: int, *, signer: Signer | None = None, place: str = "") -> None:
+    def assign(self, generation: int, *, signer: Signer | None = None, place: str = "") -> None:
         """Write a plan, signed with the cluster's token for the node's register or otherwise."""
         register = f"assignment/{self.node.name}"
-        plan = self.node.plan(SILENT, attempt=AttemptId(1, 1, epoch))
-        output = encode(Assignment(node=self.node.name, epoch=epoch, plan=plan))
+        plan = self.node.plan(SILENT, attempt=AttemptId(1, 1, generation))
+        output = encode(Assignment(node=self.node.name, generation=generation, plan=plan))
         self.node.store.put(register, (signer or self.signer).sign(place or register, output))
 
     def payloads(self, stream: str) -> list[bytes]:
@@ -61,12 +61,12 @@ def test_only_the_token_is_obeyed(signed: SignedNode) -> None:
     node.store.append(f"tasks/{node.name}", task)
     signed.assign(4)
     started = wait_until(lambda: signed.signals("RanksStarted"), "the ranks that are signed for")
-    assert [fact.epoch for fact in started] == [4]  # type: ignore[attr-defined]
+    assert [fact.generation for fact in started] == [4]  # type: ignore[attr-defined]
     assert len(signed.signals("MalformedMessage")) == 1
     assert node.agents[-1].poll() is None
     assert node.log().count("is not signed") == 1
-    for line in wait_until(lambda: signed.payloads("beats"), "a heartbeat"):
-        signed.signer.verify("beats", line)
+    for line in wait_until(lambda: signed.payloads("heartbeats"), "a heartbeat"):
+        signed.signer.verify("heartbeats", line)
 
 
 def test_a_token_that_others_may_read_is_refused(
@@ -83,45 +83,49 @@ def test_a_token_that_others_may_read_is_refused(
 
 def test_another_lifes_assignment_starts_nothing(make_node: Callable[..., Node]) -> None:
     """What is meant for another life starts nothing; the same, meant for this one, does."""
-    node = make_node(silence_seconds=0.5)
+    node = make_node(heartbeat_timeout_seconds=0.5)
     node.start_agent()
-    life = node.wait_for("NodeJoined").life
-    node.assign(node.plan(SILENT), epoch=1, life="another life")
+    instance_id = node.wait_for("NodeJoined").instance_id
+    node.assign(node.plan(SILENT), generation=1, instance_id="another life")
     node.ask("ask_ranks", request="stop")
     # No assignment has answered it yet.
     node.wait_for("NodeJoined", lambda fact: fact.sequence > 1)
     assert not node.signals("RanksStarted")
     # The task waits for the named instance.
     assert not node.signals("ActionResult")
-    node.assign(node.plan(SILENT), epoch=1, life=life)
-    assert node.wait_for("RanksStarted").life == life
+    node.assign(node.plan(SILENT), generation=1, instance_id=instance_id)
+    assert node.wait_for("RanksStarted").instance_id == instance_id
     # asked before there were ranks
     assert node.wait_for("ActionResult").outcome == "failed"
 
 
 def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]) -> None:
     """An agent without an answer joins again, and reports the ranks that it adopted, which run on."""
-    node = make_node(silence_seconds=0.5)
+    node = make_node(heartbeat_timeout_seconds=0.5)
     node.start_agent()
-    first = node.wait_for("NodeJoined").life
-    node.assign(node.plan(SPEAKER, {"pause": 0.02}), epoch=1, life=first)
+    first = node.wait_for("NodeJoined").instance_id
+    node.assign(node.plan(SPEAKER, {"pause": 0.02}), generation=1, instance_id=first)
     started = node.wait_for("RanksStarted")
     node.kill_agent()
     node.start_agent()
-    second = node.wait_for("NodeJoined", lambda fact: fact.life != first)
+    second = node.wait_for("NodeJoined", lambda fact: fact.instance_id != first)
     assert second.attempt == AttemptId(1, 1, 0)
     node.wait_for(
-        "NodeJoined", lambda fact: fact.sequence > second.sequence and fact.life == second.life
+        "NodeJoined",
+        lambda fact: fact.sequence > second.sequence and fact.instance_id == second.instance_id,
     )
     node.wait_for(
         "RanksStarted",
-        lambda fact: fact.life == second.life and fact.sequence > second.sequence + 2,
+        lambda fact: fact.instance_id == second.instance_id and fact.sequence > second.sequence + 2,
     )
     assert all(is_alive(pid) for pid in started.pids.values())
-    node.assign(node.plan(SPEAKER, {"pause": 0.02}), epoch=1, life=second.life)
+    node.assign(node.plan(SPEAKER, {"pause": 0.02}), generation=1, instance_id=second.instance_id)
     heartbeats = node.heartbeats()
     wait_until(
-        lambda: (heartbeat := next(heartbeats)).life == second.life and heartbeat.steps, "steps"
+        lambda: (
+            (heartbeat := next(heartbeats)).instance_id == second.instance_id and heartbeat.steps
+        ),
+        "steps",
     )
     assert all(is_alive(pid) for pid in started.pids.values())
     assert len({tuple(fact.pids.items()) for fact in node.signals("RanksStarted")}) == 1
@@ -130,11 +134,11 @@ def test_joining_is_repeated_until_it_is_answered(make_node: Callable[..., Node]
 def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
     """Named once and no longer, an agent kills its ranks, says why in its log, and ends with a code of its own."""
     agent = node.start_agent()
-    life = node.wait_for("NodeJoined").life
+    instance_id = node.wait_for("NodeJoined").instance_id
     plan = node.plan(SPEAKER, {"pause": 0.02})
-    node.assign(plan, epoch=1, life=life)
+    node.assign(plan, generation=1, instance_id=instance_id)
     pids = node.wait_for("RanksStarted").pids.values()
-    node.assign(plan, epoch=1, life="the other")
+    node.assign(plan, generation=1, instance_id="the other")
     assert agent.wait(60) == DISPLACED
     assert not any(is_alive(pid) for pid in pids)
     assert node.marked() == []
@@ -144,10 +148,12 @@ def test_a_displaced_agent_ends_its_ranks_and_itself(node: Node) -> None:
 
 
 def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
-    """Ranks of an older epoch end, whichever instance the newer assignment names."""
+    """Ranks of an older generation end, whichever instance the newer assignment names."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
-    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=2, life="another life")
+    pids = node.launch(node.plan(SILENT), generation=1)
+    node.assign(
+        node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=2, instance_id="another life"
+    )
     node.wait_for("RanksTerminated")
     assert not any(is_alive(pid) for pid in pids.values())
     assert len(node.signals("RanksStarted")) == 1
@@ -156,11 +162,11 @@ def test_an_overtaken_launch_is_not_given_to_another_life(node: Node) -> None:
 def test_a_task_to_leave_ends_ranks_keeper_and_agent(node: Node) -> None:
     """`leave`, said to this life of the agent, ends all in order, and NodeLeft answers it; for another life it does nothing."""
     agent = node.start_agent()
-    node.launch(node.plan(SILENT), epoch=1)
-    refused = node.answer(node.ask("leave", life="another"))
+    node.launch(node.plan(SILENT), generation=1)
+    refused = node.answer(node.ask("leave", instance_id="another"))
     assert refused.outcome == "failed"
     assert "earlier agent" in refused.message
-    node.ask("leave", life=node.wait_for("NodeJoined").life)
+    node.ask("leave", instance_id=node.wait_for("NodeJoined").instance_id)
     assert agent.wait(60) == 0
     assert node.marked() == []
     node.wait_for("NodeLeft")

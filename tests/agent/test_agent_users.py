@@ -70,7 +70,7 @@ def test_ranks_run_as_who_submitted(open_node: Node) -> None:
     """Uids, gids, groups, HOME, USER and LOGNAME are the submitting user's; the keeper's death still ends the ranks."""
     node = open_node
     node.start_agent()
-    pids = node.launch(plan_of(node, LOOK), epoch=1)
+    pids = node.launch(plan_of(node, LOOK), generation=1)
     entry = pwd.getpwnam(USER)
     groups = os.getgrouplist(USER, entry.pw_gid)
     for rank in pids:
@@ -100,9 +100,9 @@ def test_forked_ranks_run_as_who_submitted(open_node: Node) -> None:
         node.plan("", python=SYSTEM_PYTHON, user=USER), command=("{python}", str(script))
     )
     plan = replace(plan, spec_hash=spec_hash(plan))
-    pids = node.launch(plan, epoch=1, preload=("json", "decimal"))
+    pids = node.launch(plan, generation=1, preload=("json", "decimal"))
     started = node.wait_for("RanksStarted")
-    assert started.cold == ""
+    assert started.not_forked_reason == ""
     entry = pwd.getpwnam(USER)
     seen = seen_by(node, 1)
     assert seen["uids"] == [entry.pw_uid] * 3
@@ -119,7 +119,7 @@ def test_a_folder_that_only_others_may_enter_is_named(open_node: Node) -> None:
     private = node.state / "private"
     private.mkdir(mode=0o700)
     node.start_agent()
-    node.assign(plan_of(node, SILENT, working_directory=str(private)), epoch=1)
+    node.assign(plan_of(node, SILENT, working_directory=str(private)), generation=1)
     failed = node.wait_for("LaunchFailed")
     assert f"as user {USER}" in failed.reason
     assert str(private) in failed.reason
@@ -133,11 +133,11 @@ def test_checkpoints_belong_to_who_writes_them(open_node: Node) -> None:
     ours, elsewhere = node.state / "checkpoints" / "story", node.state.parent / "elsewhere"
     elsewhere.mkdir()
     node.start_agent()
-    node.launch(plan_of(node, SILENT, checkpoints=str(ours)), epoch=1)
+    node.launch(plan_of(node, SILENT, checkpoints=str(ours)), generation=1)
     uid = pwd.getpwnam(USER).pw_uid
-    assert {path.stat().st_uid for path in (ours, ours / "EPOCH")} == {uid}
+    assert {path.stat().st_uid for path in (ours, ours / "GENERATION")} == {uid}
     plan = plan_of(node, SILENT, checkpoints=str(elsewhere), attempt=AttemptId(1, 1, 1))
-    node.launch(plan, epoch=2)
+    node.launch(plan, generation=2)
     assert elsewhere.stat().st_uid == 0
 
 
@@ -165,7 +165,7 @@ def test_an_unknown_user_starts_nothing(node: Node) -> None:
     """A user this node does not know fails the launch with that name, and a warm process is not made for it."""
     node.start_agent()
     plan = node.plan(SILENT, user="no-such-user")
-    node.assign(plan, epoch=1, warm=node.warm(plan, ("json",)))
+    node.assign(plan, generation=1, warm=node.warm(plan, ("json",)))
     failed = node.wait_for("LaunchFailed")
     assert "user 'no-such-user'" in failed.reason
     heartbeats = node.heartbeats()
@@ -177,7 +177,7 @@ def test_our_own_user_changes_nothing(node: Node) -> None:
     """A run submitted by the agent's own user is started as ever."""
     node.start_agent()
     me = pwd.getpwuid(os.geteuid()).pw_name
-    assert len(node.launch(node.plan(SILENT, user=me), epoch=1)) == 2
+    assert len(node.launch(node.plan(SILENT, user=me), generation=1)) == 2
 
 
 @as_root
@@ -219,7 +219,7 @@ def test_a_plan_must_be_what_its_hash_says(node: Node) -> None:
     """A plan whose argv was changed behind its hash starts nothing."""
     node.start_agent()
     honest = node.plan(SILENT)
-    node.assign(replace(honest, python="/bin/false", spec_hash=spec_hash(honest)), epoch=1)
+    node.assign(replace(honest, python="/bin/false", spec_hash=spec_hash(honest)), generation=1)
     failed = node.wait_for("LaunchFailed")
     assert "a plan that was changed on its way is not started" in failed.reason
     assert not node.signals("RanksStarted")
@@ -231,15 +231,15 @@ def test_a_run_keeps_its_spec(node: Node) -> None:
     node.start_agent()
     first = node.plan(SILENT)
     first = replace(first, spec_hash=spec_hash(first))
-    node.launch(first, epoch=1)
+    node.launch(first, generation=1)
     other = node.plan("import time; time.sleep(999)")
     other = replace(other, spec_hash=spec_hash(other))
-    node.assign(None, epoch=2)
+    node.assign(None, generation=2)
     node.wait_for("RanksTerminated")
     node.kill_agent()
     node.start_agent()
-    node.assign(replace(other, attempt=AttemptId(1, 1, 1)), epoch=3)
+    node.assign(replace(other, attempt=AttemptId(1, 1, 1)), generation=3)
     failed = node.wait_for("LaunchFailed")
     assert "run 1 was started here with spec" in failed.reason
-    node.launch(replace(first, attempt=AttemptId(1, 1, 2)), epoch=4)
-    node.launch(replace(other, attempt=AttemptId(2, 1, 0)), epoch=5)
+    node.launch(replace(first, attempt=AttemptId(1, 1, 2)), generation=4)
+    node.launch(replace(other, attempt=AttemptId(2, 1, 0)), generation=5)

@@ -18,8 +18,8 @@ from tests.agent.node import Node, is_alive, is_gone, is_in, is_of, wait_until
 from tests.agent.programs import (
     BALLAST,
     both,
-    cold,
     must_have_seen_the_same,
+    not_forked_reason,
     program_plan,
     seen_by,
 )
@@ -59,7 +59,7 @@ def test_an_odd_preload_makes_fresh_processes(make_node: Any, name: str) -> None
     source, reason = ODD_MODULES[name]
     (Path(plan.working_directory) / "odd.py").write_text(source + "\n")
     node.launch(plan, 1, preload=("odd",))
-    assert reason in cold(node, 1)
+    assert reason in not_forked_reason(node, 1)
     assert node.wait_for("RankExited").exit_code == 0
     assert not seen_by(node, plan.attempt, 0)["forked"]
     # which still imports
@@ -74,7 +74,7 @@ def test_a_module_beside_the_script_that_hides_the_library(node: Node) -> None:
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1)
     (Path(plan.working_directory) / "runpy.py").write_text("own = True\n")
     node.launch(plan, 1, preload=("ballast",))
-    assert "runpy.py has the name of a module" in cold(node, 1)
+    assert "runpy.py has the name of a module" in not_forked_reason(node, 1)
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_command_that_is_no_program_of_python(
     if command[0] == "no-such-program":
         assert reason in node.wait_for("LaunchFailed").reason
     else:
-        assert reason in cold(node, 1)
+        assert reason in not_forked_reason(node, 1)
         node.wait_for("RankExited")
 
 
@@ -134,7 +134,7 @@ def test_a_spare_is_warm(node: Node) -> None:
     assert heartbeat.warm_versions == {"python": python, "ballast": "7"}
     before = warm_pid(node)
     node.launch(plan, 2, preload=("ballast",))
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     node.wait_for("RankExited")
     assert warm_pids(node) == [before]
     node.assign(None, 3)
@@ -150,12 +150,12 @@ def test_changed_code_is_imported_again(node: Node) -> None:
     before = warm_pid(node)
     (Path(plan.working_directory) / "ballast.py").write_text(BALLAST + "NEW = 1\n")
     node.launch(plan, 2, preload=("ballast",))
-    assert "ballast.py has changed" in cold(node, 2)
+    assert "ballast.py has changed" in not_forked_reason(node, 2)
     node.wait_for("RankExited")
     node.assign(None, 3, warm=node.warm(plan, ("ballast",)))
     wait_until(lambda: [pid for pid in warm_pids(node) if pid != before], "another")
     node.launch(replace(plan, attempt=AttemptId(1, 1, 4)), 4, preload=("ballast",))
-    assert cold(node, 4) == ""
+    assert not_forked_reason(node, 4) == ""
 
 
 def test_another_environment_is_another_process(node: Node) -> None:
@@ -165,7 +165,7 @@ def test_another_environment_is_another_process(node: Node) -> None:
     warm = node.warm(plan, ("ballast",))
     plan = replace(plan, environment={**plan.environment, "OUTER": "no"})
     node.assign(plan, 1, warm=warm)
-    assert "OUTER" in cold(node, 1)
+    assert "OUTER" in not_forked_reason(node, 1)
 
 
 def test_a_spare_warm_for_another_python(node: Node) -> None:
@@ -179,7 +179,7 @@ def test_a_spare_warm_for_another_python(node: Node) -> None:
     node.assign(None, 1, warm=node.warm(other, ("ballast",)))
     next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     node.launch(plan, 2, preload=("ballast",))
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     node.wait_for("RankExited")
     reported = seen_by(node, plan.attempt, 0)
     assert (reported["forked"], reported["seen"]["executable"][0]) == (True, sys.executable)
@@ -198,7 +198,7 @@ def test_an_upgraded_library_is_imported_again(node: Node) -> None:
     next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     (installed / "library-2.dist-info").mkdir()
     node.launch(plan, 2, preload=preload)
-    assert "site-packages has changed" in cold(node, 2)
+    assert "site-packages has changed" in not_forked_reason(node, 2)
 
 
 def test_a_killed_warm_process_is_restarted(node: Node) -> None:
@@ -223,7 +223,7 @@ def test_a_stopped_warm_process_delays_no_launch_for_long(node: Node) -> None:
     next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     os.kill(warm_pid(node), signal.SIGSTOP)
     node.launch(plan, 2, preload=("ballast",))
-    assert "did not fork within" in cold(node, 2)
+    assert "did not fork within" in not_forked_reason(node, 2)
     assert node.wait_for("RankExited").exit_code == 0
 
 
@@ -264,14 +264,14 @@ def test_a_rank_killed_as_soon_as_it_runs_is_an_exit(node: Node) -> None:
     node.start_agent()
     plan = program_plan(node, "{python}", "sleeper.py")
     (Path(plan.working_directory) / "sleeper.py").write_text("import time; time.sleep(1000)\n")
-    for epoch in range(1, 9):
-        attempt = AttemptId(1, 1, epoch)
-        pids = node.launch(replace(plan, attempt=attempt), epoch, preload=("ballast",))
-        os.kill(pids[epoch % 2], signal.SIGKILL)
-        exited = node.wait_for("RankExited", partial(is_in, epoch))
-        assert (exited.rank, exited.exit_code) == (epoch % 2, -signal.SIGKILL)
+    for generation in range(1, 9):
+        attempt = AttemptId(1, 1, generation)
+        pids = node.launch(replace(plan, attempt=attempt), generation, preload=("ballast",))
+        os.kill(pids[generation % 2], signal.SIGKILL)
+        exited = node.wait_for("RankExited", partial(is_in, generation))
+        assert (exited.rank, exited.exit_code) == (generation % 2, -signal.SIGKILL)
         # The other one has nothing to live for: the node ends it without being told.
-        node.wait_for("RanksTerminated", partial(is_in, epoch))
+        node.wait_for("RanksTerminated", partial(is_in, generation))
         assert not any(is_alive(pid) for pid in pids.values())
 
 
@@ -311,20 +311,20 @@ def test_a_slow_import_does_not_deafen_the_keeper(node: Node) -> None:
     folder = Path(plan.working_directory)
     (folder / "sleeper.py").write_text("import time; time.sleep(1000)\n")
     (folder / "slow.py").write_text("import time; time.sleep(8)\n")
-    for epoch in range(
+    for generation in range(
         1,
         4,
         # The old process's last message and the new request meet in one turn: a matter of luck.
     ):
-        attempt = AttemptId(1, 1, epoch)
+        attempt = AttemptId(1, 1, generation)
         one = replace(plan, attempt=attempt)
-        pids = node.launch(one, epoch, preload=("ballast",))
-        node.assign(one, epoch, warm=node.warm(plan, ("ballast", "json")))
-        node.assign(one, epoch, warm=node.warm(plan, ("slow",)))
+        pids = node.launch(one, generation, preload=("ballast",))
+        node.assign(one, generation, warm=node.warm(plan, ("ballast", "json")))
+        node.assign(one, generation, warm=node.warm(plan, ("slow",)))
         time.sleep(0.05)
         struck_at = time.monotonic()
         os.kill(pids[0], signal.SIGKILL)
-        node.wait_for("RankExited", partial(is_in, epoch))
+        node.wait_for("RankExited", partial(is_in, generation))
         assert time.monotonic() - struck_at < 6.0
 
 
@@ -345,7 +345,7 @@ def test_what_is_no_plain_source_is_left_to_the_interpreter(node: Node, kind: st
         py_compile.compile(str(source / "__main__.py"), cfile=str(folder / name))
     node.start_agent()
     node.launch(plan, 1, preload=("ballast",))
-    assert cold(node, 1)
+    assert not_forked_reason(node, 1)
     assert node.wait_for("RankExited").exit_code == 0
     assert Path(plan.output_folder, "rank0.out").read_text() == "ran\n"
 
@@ -362,7 +362,7 @@ def test_what_a_preload_has_started_ends_with_it(node: Node) -> None:
     )
     (Path(plan.working_directory) / "odd.py").write_text(source)
     node.launch(plan, 1, preload=("odd",))
-    assert "starts a process" in cold(node, 1)
+    assert "starts a process" in not_forked_reason(node, 1)
     child = int(noted.read_text())
     wait_until(partial(is_gone, child), "the end of the preload's child")
 
@@ -373,7 +373,7 @@ def test_a_large_environment_is_forked_too(node: Node) -> None:
     variables = {f"SERVICE_{number}_PORT": "tcp://10.0.0.1:80" * 5 for number in range(1000)}
     plan = program_plan(node, "{python}", "program.py", ranks_per_node=1, environment=variables)
     node.launch(plan, 1, preload=("ballast",))
-    assert cold(node, 1) == ""
+    assert not_forked_reason(node, 1) == ""
     assert node.wait_for("RankExited").exit_code == 0
 
 
@@ -384,7 +384,7 @@ def test_a_c_locale_is_forked_too(node: Node) -> None:
         node, "{python}", "program.py", environment={"LANG": "C", "LC_ALL": "", "LC_CTYPE": ""}
     )
     fresh, forked = both(node, plan)
-    assert cold(node, 2) == ""
+    assert not_forked_reason(node, 2) == ""
     must_have_seen_the_same(node, fresh, forked)
 
 
@@ -400,7 +400,7 @@ def test_a_console_command_that_changes_is_started_fresh(node: Node) -> None:
     next(heartbeat for heartbeat in node.heartbeats() if heartbeat.warm == "ready")
     script.write_text("#!/bin/sh\necho shell\n")
     node.assign(plan, 2, warm=warm)
-    assert "no Python script" in cold(node, 2)
+    assert "no Python script" in not_forked_reason(node, 2)
     assert node.wait_for("RankExited").exit_code == 0
 
 
@@ -413,4 +413,4 @@ def test_a_new_agent_still_knows_why_ranks_are_fresh(node: Node) -> None:
     node.kill_agent()
     node.start_agent()
     reported = node.wait_for("RanksStarted", lambda fact: fact.incarnation == 2)
-    assert "no_such_module" in reported.cold
+    assert "no_such_module" in reported.not_forked_reason

@@ -98,29 +98,31 @@ def test_a_full_disk_ends_nobody(cramped: Node) -> None:
     """On a full disk signals go out, ranks end and begin as they should, and it is said once; with room it is caught up."""
     node = cramped
     agent = node.start_agent()
-    first = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+    first = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
     ballast = fill(node.folder)
     os.kill(first[0], signal.SIGKILL)
     assert node.wait_for("RankExited").rank == 0
-    node.assign(None, epoch=2)
+    node.assign(None, generation=2)
     node.wait_for("RanksTerminated")
     # The life file has its room already, so that even a launch can be remembered.
-    second = node.launch(node.plan(SPEAKER, {"pause": 0.02}, attempt=AttemptId(1, 1, 1)), epoch=3)
+    second = node.launch(
+        node.plan(SPEAKER, {"pause": 0.02}, attempt=AttemptId(1, 1, 1)), generation=3
+    )
     assert agent.poll() is None
     assert all(is_alive(pid) for pid in second.values())
     assert node.log().count("outbox.jsonl cannot be written") == 1
     ballast.unlink()
     os.kill(second[1], signal.SIGKILL)
-    node.wait_for("RankExited", lambda fact: fact.epoch == 3)
+    node.wait_for("RankExited", lambda fact: fact.generation == 3)
     wait_until(lambda: "can be written again" in node.log(), "the disk having room")
-    assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 3
+    assert json.loads((node.folder / "agent.json").read_text())["launched_generation"] == 3
 
 
 def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
     """What waited in memory, since neither store nor disk took it, is in the spool once there is room, and outlives the agent."""
     node = cramped
     node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
+    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
     node.wait_for("Progress")
     spool = node.folder / "outbox.jsonl"
     wait_until(lambda: spool.stat().st_size == 0, "all being acknowledged")
@@ -139,22 +141,22 @@ def test_signals_of_a_full_disk_are_written_down_later(cramped: Node) -> None:
 def test_what_cannot_be_remembered_is_not_started(node: Node) -> None:
     """While the life file cannot be written a launch fails and says so; ranks that run go on; with room the next one starts."""
     agent = node.start_agent()
-    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), epoch=1)
-    node.assign(None, epoch=2)
+    pids = node.launch(node.plan(SPEAKER, {"pause": 0.02}), generation=1)
+    node.assign(None, generation=2)
     node.wait_for("RanksTerminated")
     limit = resource.prlimit(agent.pid, resource.RLIMIT_FSIZE)
     # Every write of the agent to a file now fails, its store's too: what it has to say waits.
     resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, (0, limit[1]))
-    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), epoch=3)
+    node.assign(node.plan(SILENT, attempt=AttemptId(1, 1, 1)), generation=3)
     time.sleep(3.0)
     resource.prlimit(agent.pid, resource.RLIMIT_FSIZE, limit)
     failed = node.wait_for("LaunchFailed")
-    assert failed.epoch == 3
+    assert failed.generation == 3
     assert "agent.json cannot be written" in failed.reason
     assert not any(is_alive(pid) for pid in pids.values())
-    node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 2)), epoch=4)
-    assert not [fact for fact in node.signals("RanksStarted") if fact.epoch == 3]
-    assert json.loads((node.folder / "agent.json").read_text())["launched_epoch"] == 4
+    node.launch(node.plan(SILENT, attempt=AttemptId(1, 1, 2)), generation=4)
+    assert not [fact for fact in node.signals("RanksStarted") if fact.generation == 3]
+    assert json.loads((node.folder / "agent.json").read_text())["launched_generation"] == 4
 
 
 def test_output_that_a_full_disk_takes_no_more_is_lost_alone(cramped: Node) -> None:
@@ -175,7 +177,7 @@ def test_output_that_a_full_disk_takes_no_more_is_lost_alone(cramped: Node) -> N
     folder.mkdir()
     (folder / "rank0.out").write_bytes(b"a line of the rank\n" * 10_000)
     fill(node.folder)
-    pids = node.launch(plan, epoch=1)
+    pids = node.launch(plan, generation=1)
     wait_until(lambda: "cannot truncate" in node.log(), "an output that cannot be cut")
     heartbeats = node.heartbeats()
     before = wait_until(lambda: next(heartbeats).last_step or 0, "a step")
@@ -205,7 +207,7 @@ def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_sh
     clock = tmp_path / "ahead_seconds"
     environment = {"LD_PRELOAD": str(clock_shim), "CLOCK_FILE": str(clock)}
     agent = node.start_agent(environment=environment)
-    pids = node.launch(node.plan(PRINTS_TIME), epoch=1)
+    pids = node.launch(node.plan(PRINTS_TIME), generation=1)
     output = node.state / "attempts/1.1.0/rank0.out"
 
     def ahead_seconds() -> float:
@@ -228,16 +230,16 @@ def test_a_clock_that_jumps_changes_nothing(node: Node, tmp_path: Path, clock_sh
     assert [type(fact).__name__ for fact in node.received] == ["NodeJoined", "RanksStarted"]
     assert node.signals("MalformedMessage") == []
     assert "the agent was stopped" not in node.log()
-    node.assign(None, epoch=2)
+    node.assign(None, generation=2)
     node.wait_for("RanksTerminated")
 
 
 def test_a_stopped_agent_keeps_its_ranks_and_its_life(make_node: Callable[..., Node]) -> None:
     """An agent stopped for longer than silence and fence goes on with the same ranks and life, and misses no exit."""
-    node = make_node(silence_seconds=0.5, fence_seconds=0.6, hard_cap_seconds=1.0)
+    node = make_node(heartbeat_timeout_seconds=0.5, fence_seconds=0.6, hard_cap_seconds=1.0)
     agent = node.start_agent()
-    life = node.wait_for("NodeJoined").life
-    node.assign(node.plan(SPEAKER, {"pause": 0.02}), epoch=1, life=life)
+    instance_id = node.wait_for("NodeJoined").instance_id
+    node.assign(node.plan(SPEAKER, {"pause": 0.02}), generation=1, instance_id=instance_id)
     pids = {int(rank): pid for rank, pid in node.wait_for("RanksStarted").pids.items()}
     node.wait_for("Progress")
     agent.send_signal(signal.SIGSTOP)
@@ -248,7 +250,7 @@ def test_a_stopped_agent_keeps_its_ranks_and_its_life(make_node: Callable[..., N
     heartbeats = node.heartbeats()
     wait_until(lambda: (next(heartbeats).last_step or 0) > 100, "steps made meanwhile and since")
     assert all(is_alive(pid) for pid in pids.values())
-    assert {fact.life for fact in node.signals("NodeJoined")} == {life}
+    assert {fact.instance_id for fact in node.signals("NodeJoined")} == {instance_id}
     agent.send_signal(signal.SIGSTOP)
     os.kill(pids[1], signal.SIGKILL)
     time.sleep(1.5)

@@ -41,7 +41,7 @@ def test_the_environment_is_the_contracts(
         num_nodes=2,
     )
     agent = node.start_agent()
-    node.launch(plan, epoch=9)
+    node.launch(plan, generation=9)
     path = node.state / "environment3"
     wait_until(path.exists, "rank 3's environment")
     found = json.loads(path.read_text())
@@ -64,7 +64,7 @@ def test_the_environment_is_the_contracts(
         "STOKER_RUN": "story",
         "STOKER_NODE": "n1",
         "STOKER_ATTEMPT": "12.45.2",
-        "STOKER_EPOCH": "9",
+        "STOKER_GENERATION": "9",
         "STOKER_CHANNEL": found["STOKER_CHANNEL"],
         "STOKER_CHECKPOINTS": str(tmp_path / "checkpoints"),
         "STOKER_RESUME": "/c/1.1.0-00000005",
@@ -85,7 +85,7 @@ def test_the_environment_is_the_contracts(
 def test_a_rank_has_four_descriptors(node: Node) -> None:
     """A rank inherits its standard streams and its channel, and nothing of the keeper's or of other ranks."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     for rank, pid in pids.items():
         wait_until(lambda p=pid: b"-S" in Path(f"/proc/{p}/cmdline").read_bytes(), "exec")  # type: ignore[misc]
         # An interpreter that is starting looks through the folder of its library.
@@ -127,7 +127,7 @@ def test_reports_become_signals(node: Node) -> None:
         {"kind": "phase", "phase": "step"},
     ]
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"say": say, "pause": 0.1}), epoch=1)
+    node.launch(node.plan(SPEAKER, {"say": say, "pause": 0.1}), generation=1)
     ready = node.wait_for("RanksReady")
     assert (ready.requests, ready.remedies) == (("stop", "checkpoint"), ("lr_factor",))
     assert node.wait_for("SettingsInEffect").values == {"lr": 1e-3, "betas": [0.9, 0.95]}
@@ -151,12 +151,12 @@ def test_reports_become_signals(node: Node) -> None:
 def test_junk_is_said_once_and_never_obeyed(node: Node) -> None:
     """Lines that are no reports are told once per rank and counted at the end; reports among them still count."""
     say: list[dict[str, object]] = [{"kind": "bite"}, {"kind": "step", "step": -1}]
-    say += [{"kind": "step", "step": "1" * 5000}, {"kind": "assignment", "v": 1, "epoch": 99}]
+    say += [{"kind": "step", "step": "1" * 5000}, {"kind": "assignment", "v": 1, "generation": 99}]
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {"say": say}, ranks_per_node=1), epoch=1)
+    node.launch(node.plan(SPEAKER, {"say": say}, ranks_per_node=1), generation=1)
     node.wait_for("Progress")
     assert "unknown kind 'bite'" in node.wait_for("MalformedMessage").reason
-    node.assign(None, epoch=1)
+    node.assign(None, generation=1)
     node.wait_for("RanksTerminated")
     assert [malformed.count for malformed in node.signals("MalformedMessage")] == [1, 4]
 
@@ -168,7 +168,7 @@ def test_requests_reach_the_ranks(node: Node) -> None:
         "open('asked' + os.environ['RANK'], 'wb').write(channel.recv(65536))\nfor step in",
     )
     node.start_agent()
-    node.launch(node.plan(script, {}), epoch=1)
+    node.launch(node.plan(script, {}), generation=1)
     node.wait_for("RanksReady")
     refused = node.answer(node.ask("ask_ranks", request="drill"))
     assert (refused.outcome, "stop, checkpoint" in refused.message) == ("failed", True)
@@ -184,7 +184,7 @@ def test_requests_reach_the_ranks(node: Node) -> None:
 def test_requests_reach_adopted_ranks(node: Node) -> None:
     """What ranks said they understand is known to the next life of the agent too."""
     node.start_agent()
-    node.launch(node.plan(SPEAKER, {}), epoch=1)
+    node.launch(node.plan(SPEAKER, {}), generation=1)
     node.wait_for("Progress")
     node.kill_agent()
     node.start_agent()
@@ -196,7 +196,7 @@ def test_requests_reach_adopted_ranks(node: Node) -> None:
 def test_drills_strike_for_real(node: Node) -> None:
     """kill-rank and stop-rank hit the rank named; an unknown rank or drill is answered with what there is."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     assert "known: kill-rank" in node.answer(node.ask("drill", fault="set-fire")).message
     missed = node.answer(node.ask("drill", fault="kill-rank", rank=7))
     assert (missed.outcome, "alive: [0, 1]" in missed.message) == ("failed", True)
@@ -210,7 +210,7 @@ def test_drills_strike_for_real(node: Node) -> None:
 def test_a_drill_that_kills_the_agent_is_answered_first_and_not_repeated(node: Node) -> None:
     """kill-agent is answered, then SIGKILLs the agent; its next life neither strikes again nor takes drills that lay there."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     assert node.answer(node.ask("drill", fault="kill-agent")).outcome == "done"
     assert node.agents[-1].wait(10) == -signal.SIGKILL
     stale = node.ask("drill", fault="kill-rank", rank=0)
@@ -220,12 +220,12 @@ def test_a_drill_that_kills_the_agent_is_answered_first_and_not_repeated(node: N
     assert all(is_alive(pid) for pid in pids.values())
 
 
-def test_a_task_of_an_older_epoch_is_refused(node: Node) -> None:
+def test_a_task_of_an_older_generation_is_refused(node: Node) -> None:
     """A task meant for an attempt that is over strikes nothing of the next."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=5)
+    pids = node.launch(node.plan(SILENT), generation=5)
     args = {"fault": "kill-rank", "rank": 0}
-    task = Task(id="old", node=node.name, task="drill", args=args, epoch=4)
+    task = Task(id="old", node=node.name, task="drill", args=args, generation=4)
     # the second time it is answered as the first
     for _ in range(2):
         node.store.append(f"tasks/{node.name}", encode(task))
@@ -237,7 +237,7 @@ def test_a_task_of_an_older_epoch_is_refused(node: Node) -> None:
 def test_bytes_that_are_no_assignment_change_nothing(node: Node) -> None:
     """A register or task that cannot be read is reported as junk; what runs goes on."""
     node.start_agent()
-    pids = node.launch(node.plan(SILENT), epoch=1)
+    pids = node.launch(node.plan(SILENT), generation=1)
     node.store.put(f"assignment/{node.name}", b'{"kind": "assignment"')
     node.store.append(f"tasks/{node.name}", b"\xff\xff")
     wait_until(lambda: len(node.signals("MalformedMessage")) == 2, "both reported")

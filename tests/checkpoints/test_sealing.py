@@ -1,4 +1,4 @@
-"""Sealing: a checkpoint counts by its manifest alone, is trusted by its bytes alone, and an old epoch never seals."""
+"""Sealing: a checkpoint counts by its manifest alone, is trusted by its bytes alone, and an old generation never seals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from runner import checkpoints
-from runner.checkpoints import FileSeal, Manifest, epoch_file, seal, verification, verify
+from runner.checkpoints import FileSeal, Manifest, generation_file, seal, verification, verify
 from runner.errors import CheckpointRefused, Fenced, PermanentError, TemporaryError
 from runner.facts.ids import AttemptId
 
@@ -29,7 +29,7 @@ SHARDS = ("__0_0.distcp", "__1_0.distcp", "deep/er/__2_0.distcp", ".metadata")
 
 
 def write(
-    root: Path, step: int, *, attempt: AttemptId = ATTEMPT, epoch: int = 0
+    root: Path, step: int, *, attempt: AttemptId = ATTEMPT, generation: int = 0
 ) -> tuple[Path, Manifest]:
     """Write the files of a checkpoint and its manifest's content, unsealed."""
     folder = checkpoints.checkpoint_folder(root, attempt, step)
@@ -40,7 +40,7 @@ def write(
     manifest = Manifest(
         run="tiny",
         attempt=attempt,
-        epoch=epoch,
+        generation=generation,
         step=step,
         files={name: checkpoints.flush_and_hash(folder / name) for name in SHARDS},
         data={"fingerprint": "sha256:00", "position": step},
@@ -50,10 +50,10 @@ def write(
     return folder, manifest
 
 
-def sealed(root: Path, step: int, *, attempt: AttemptId = ATTEMPT, epoch: int = 0) -> Path:
+def sealed(root: Path, step: int, *, attempt: AttemptId = ATTEMPT, generation: int = 0) -> Path:
     """Write a checkpoint and seal it."""
-    folder, manifest = write(root, step, attempt=attempt, epoch=epoch)
-    seal(folder, manifest, epoch=epoch)
+    folder, manifest = write(root, step, attempt=attempt, generation=generation)
+    seal(folder, manifest, generation=generation)
     return folder
 
 
@@ -80,7 +80,7 @@ def test_names() -> None:
         "12.45-00000800",
         "12.45.2-00000800.tmp",
         "1.02.3-00000800",
-        "EPOCH",
+        "GENERATION",
     ):
         assert checkpoints.read_folder_name(name) is None
     for attempt, step in (("12.45", 1), ("12.45.2", -1)):
@@ -104,9 +104,9 @@ def rewrite_manifest(folder: Path, change: Callable[[dict[str, Any]], None]) -> 
 def test_round_trip(tmp_path: Path) -> None:
     """What is sealed verifies, and comes back as it was, NaN as the string the wire uses."""
     folder, manifest = write(tmp_path, 5)
-    assert seal(folder, manifest, epoch=0) == folder / "manifest.json"
+    assert seal(folder, manifest, generation=0) == folder / "manifest.json"
     found = verify(folder)
-    assert (found.run, found.attempt, found.epoch, found.step) == ("tiny", ATTEMPT, 0, 5)
+    assert (found.run, found.attempt, found.generation, found.step) == ("tiny", ATTEMPT, 0, 5)
     assert (found.files, found.data, found.settings) == (
         manifest.files,
         manifest.data,
@@ -124,7 +124,18 @@ def test_manifest_form(tmp_path: Path) -> None:
     body = json.loads((folder / "manifest.json").read_bytes())
     own_hash = body.pop("sha256")
     assert sorted(body) == sorted(
-        ["v", "kind", "run", "attempt", "epoch", "step", "files", "data", "metrics", "settings"]
+        [
+            "v",
+            "kind",
+            "run",
+            "attempt",
+            "generation",
+            "step",
+            "files",
+            "data",
+            "metrics",
+            "settings",
+        ]
     )
     assert (body["v"], body["kind"], body["attempt"]) == (1, "checkpoint_manifest", "3.1.0")
     assert body["files"][".metadata"].keys() == {"bytes", "sha256"}
@@ -176,10 +187,10 @@ def test_manifests_that_are_none(tmp_path: Path, content: bytes) -> None:
 def test_sealed_once(tmp_path: Path) -> None:
     """A sealed checkpoint is never sealed again, and stays as it was."""
     folder, manifest = write(tmp_path, 5)
-    seal(folder, manifest, epoch=0)
+    seal(folder, manifest, generation=0)
     before = (folder / "manifest.json").read_bytes()
     with pytest.raises(CheckpointRefused, match="is sealed already"):
-        seal(folder, manifest, epoch=0)
+        seal(folder, manifest, generation=0)
     assert (folder / "manifest.json").read_bytes() == before
 
 
@@ -201,7 +212,7 @@ def test_sealing_what_is_not_there(
     folder, manifest = write(tmp_path, 5)
     spoil(folder)
     with pytest.raises(CheckpointRefused, match=words):
-        seal(folder, manifest, epoch=0)
+        seal(folder, manifest, generation=0)
     assert checkpoints.list_sealed(tmp_path) == []
 
 
@@ -212,10 +223,10 @@ def test_names_that_lead_outside(tmp_path: Path, name: str) -> None:
     """A manifest that names a file outside its folder is neither sealed nor believed."""
     folder, manifest = write(tmp_path, 5)
     files = {name: FileSeal(size_bytes=0, sha256="")}
-    strange = Manifest(run="", attempt=ATTEMPT, epoch=0, step=5, files=files)
+    strange = Manifest(run="", attempt=ATTEMPT, generation=0, step=5, files=files)
     with pytest.raises(ValueError, match="cannot name a file"):
-        seal(folder, strange, epoch=0)
-    seal(folder, manifest, epoch=0)
+        seal(folder, strange, generation=0)
+    seal(folder, manifest, generation=0)
     rewrite_manifest(folder, lambda body: body["files"].update({name: {"bytes": 0, "sha256": ""}}))
     with pytest.raises(CheckpointRefused, match="cannot name a file"):
         verify(folder)
@@ -230,7 +241,7 @@ def test_manifest_of_another_folder(tmp_path: Path) -> None:
         verify(other)
     _, manifest = write(tmp_path, 8)
     with pytest.raises(ValueError, match="does not match its manifest"):
-        seal(other, manifest, epoch=0)
+        seal(other, manifest, generation=0)
 
 
 def test_order(tmp_path: Path) -> None:
@@ -328,40 +339,40 @@ def test_thousand_mutations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert newest_intact(tmp_path) == older
 
 
-def test_epochs_only_rise(tmp_path: Path) -> None:
-    """The epoch never falls, is 0 before anybody set one, and its folder is made when it is missing."""
+def test_generations_only_rise(tmp_path: Path) -> None:
+    """The generation never falls, is 0 before anybody set one, and its folder is made when it is missing."""
     root = tmp_path / "a" / "b"
-    assert checkpoints.current_epoch(root) == 0
-    assert checkpoints.raise_epoch(root, 7) == 7
-    assert checkpoints.raise_epoch(root, 3) == 7
-    assert checkpoints.current_epoch(root) == 7
-    assert int((root / "EPOCH").read_text()) == 7
-    with pytest.raises(ValueError, match="epoch -1 is out of range"):
-        checkpoints.raise_epoch(root, -1)
+    assert checkpoints.current_generation(root) == 0
+    assert checkpoints.raise_generation(root, 7) == 7
+    assert checkpoints.raise_generation(root, 3) == 7
+    assert checkpoints.current_generation(root) == 7
+    assert int((root / "GENERATION").read_text()) == 7
+    with pytest.raises(ValueError, match="generation -1 is out of range"):
+        checkpoints.raise_generation(root, -1)
 
 
-def test_old_epoch_is_fenced(tmp_path: Path) -> None:
-    """Who writes in an older epoch than the folder's cannot seal; the same or a newer one can."""
-    folder, manifest = write(tmp_path, 5, epoch=3)
-    checkpoints.raise_epoch(tmp_path, 4)
-    with pytest.raises(Fenced, match="epoch 3, but epoch 4 has begun"):
-        seal(folder, manifest, epoch=3)
+def test_old_generation_is_fenced(tmp_path: Path) -> None:
+    """Who writes in an older generation than the folder's cannot seal; the same or a newer one can."""
+    folder, manifest = write(tmp_path, 5, generation=3)
+    checkpoints.raise_generation(tmp_path, 4)
+    with pytest.raises(Fenced, match="generation 3, but generation 4 has begun"):
+        seal(folder, manifest, generation=3)
     assert checkpoints.list_sealed(tmp_path) == []
-    sealed(tmp_path, 6, epoch=4)
-    sealed(tmp_path, 7, epoch=5)
+    sealed(tmp_path, 6, generation=4)
+    sealed(tmp_path, 7, generation=5)
     assert len(checkpoints.list_sealed(tmp_path)) == 2
 
 
-def test_damaged_epoch_refuses(tmp_path: Path) -> None:
-    """An EPOCH file that holds no number stops sealing rather than letting anybody pass."""
+def test_damaged_generation_refuses(tmp_path: Path) -> None:
+    """A GENERATION file that holds no number stops sealing rather than letting anybody pass."""
     folder, manifest = write(tmp_path, 5)
-    (tmp_path / "EPOCH").write_text("seven")
+    (tmp_path / "GENERATION").write_text("seven")
     for act in (
-        lambda: seal(folder, manifest, epoch=0),
-        lambda: checkpoints.raise_epoch(tmp_path, 1),
-        lambda: checkpoints.current_epoch(tmp_path),
+        lambda: seal(folder, manifest, generation=0),
+        lambda: checkpoints.raise_generation(tmp_path, 1),
+        lambda: checkpoints.current_generation(tmp_path),
     ):
-        with pytest.raises(PermanentError, match="EPOCH holds b'seven', not a number"):
+        with pytest.raises(PermanentError, match="GENERATION holds b'seven', not a number"):
             act()
 
 
@@ -374,9 +385,9 @@ from runner import checkpoints as sealing
 root, first = pathlib.Path(sys.argv[1]), int(sys.argv[2])
 print("ready", flush=True)
 for step in range(first, first + 1000):
-    folder, manifest = write(root, step, epoch=1)
+    folder, manifest = write(root, step, generation=1)
     try:
-        sealing.seal(folder, manifest, epoch=1)
+        sealing.seal(folder, manifest, generation=1)
     except Fenced:
         print("fenced", flush=True)
         break
@@ -384,11 +395,11 @@ for step in range(first, first + 1000):
 
 
 def test_race_of_sealing_and_raising(tmp_path: Path) -> None:
-    """Once a new epoch was raised, no process of the old one seals any more, whatever it was in the middle of."""
+    """Once a new generation was raised, no process of the old one seals any more, whatever it was in the middle of."""
     program = SEALERS.format(tests=str(Path(__file__).parent))
     for attempt in range(5):
         root = tmp_path / str(attempt)
-        checkpoints.raise_epoch(root, 1)
+        checkpoints.raise_generation(root, 1)
         old = [
             subprocess.Popen(
                 [sys.executable, "-c", program, str(root), str(first)],
@@ -402,35 +413,35 @@ def test_race_of_sealing_and_raising(tmp_path: Path) -> None:
             assert process.stdout.readline() == "ready\n"
         while len(checkpoints.list_sealed(root)) < 3 + attempt:
             time.sleep(0.001)
-        checkpoints.raise_epoch(root, 2)
+        checkpoints.raise_generation(root, 2)
         at_once = checkpoints.list_sealed(root)
         assert [process.communicate(timeout=30)[0] for process in old] == ["fenced\n"] * 3
         assert checkpoints.list_sealed(root) == at_once
-        assert all(verify(folder).epoch == 1 for folder in at_once)
+        assert all(verify(folder).generation == 1 for folder in at_once)
 
 
 def test_waits_for_a_sealing_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raising the epoch waits for the lock, and says who to look for when it does not come free."""
-    monkeypatch.setattr(epoch_file, "LOCK_SECONDS", 0.05)
+    """Raising the generation waits for the lock, and says who to look for when it does not come free."""
+    monkeypatch.setattr(generation_file, "LOCK_SECONDS", 0.05)
     folder, manifest = write(tmp_path, 5)
     refusals = []
 
     def in_the_middle(name: str) -> None:
         if name == "manifest flushed":
-            with pytest.raises(TemporaryError, match="EPOCH has been locked") as caught:
-                checkpoints.raise_epoch(tmp_path, 1)
+            with pytest.raises(TemporaryError, match="GENERATION has been locked") as caught:
+                checkpoints.raise_generation(tmp_path, 1)
             refusals.append(caught.value)
 
-    seal(folder, manifest, epoch=0, boundary=in_the_middle)
+    seal(folder, manifest, generation=0, boundary=in_the_middle)
     assert len(refusals) == 1
-    assert checkpoints.raise_epoch(tmp_path, 1) == 1
+    assert checkpoints.raise_generation(tmp_path, 1) == 1
 
 
 def boundaries(root: Path) -> list[str]:
     """List what a sealing goes through, with repeated names told apart by their place."""
     names: list[str] = []
     folder, manifest = write(root, 1)
-    seal(folder, manifest, epoch=0, boundary=names.append)
+    seal(folder, manifest, generation=0, boundary=names.append)
     return names
 
 
@@ -447,7 +458,7 @@ def die(name):
     if passed == last:
         os.kill(os.getpid(), signal.SIGKILL)
     passed += 1
-sealing.seal(folder, manifest, epoch=0, boundary=die)
+sealing.seal(folder, manifest, generation=0, boundary=die)
 """
 
 
@@ -466,8 +477,8 @@ def test_killed_at_every_boundary(tmp_path: Path) -> None:
         assert newest_intact(root) == found[0], f"killed at {name!r}"
         counted.append(len(found) == 2)
         # Nothing is locked or in the way: the next attempt seals the same step, and raising works at once.
-        checkpoints.raise_epoch(root, 1)
-        sealed(root, 5, attempt=ATTEMPT.restarted(), epoch=1)
+        checkpoints.raise_generation(root, 1)
+        sealed(root, 5, attempt=ATTEMPT.restarted(), generation=1)
         assert newest_intact(root).name == "3.1.1-00000005"
     # It counts from the rename on, and from nowhere else.
     assert counted == [number >= names.index("manifest renamed") for number in range(len(names))]
@@ -534,10 +545,10 @@ def test_standard_library_alone() -> None:
     subprocess.run([sys.executable, "-S", "-c", program, root], check=True, timeout=30)
 
 
-def test_an_epoch_in_force_is_not_locked_again(tmp_path: Path) -> None:
-    """Nodes of a gang that all raise the same epoch only look at it, even while a sealing holds the lock."""
-    checkpoints.raise_epoch(tmp_path, 5)
-    with (tmp_path / checkpoints.EPOCH).open("r+b") as held:
+def test_an_generation_in_force_is_not_locked_again(tmp_path: Path) -> None:
+    """Nodes of a gang that all raise the same generation only look at it, even while a sealing holds the lock."""
+    checkpoints.raise_generation(tmp_path, 5)
+    with (tmp_path / checkpoints.GENERATION).open("r+b") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert checkpoints.raise_epoch(tmp_path, 5) == 5
-        assert checkpoints.raise_epoch(tmp_path, 4) == 5
+        assert checkpoints.raise_generation(tmp_path, 5) == 5
+        assert checkpoints.raise_generation(tmp_path, 4) == 5

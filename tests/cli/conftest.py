@@ -45,7 +45,7 @@ def example_view(**changes: object) -> ClusterStatus:
                 state="active",
                 attempt=TWO,
                 ranks_alive=(0, 1),
-                heard_seconds_ago=0.4,
+                last_heartbeat_seconds_ago=0.4,
                 warm="ready",
                 warm_resident_bytes=480_000_000,
             ),
@@ -82,7 +82,7 @@ def example_view(**changes: object) -> ClusterStatus:
                 lost_seconds={"initial_start": 10.0, "rework": 15.0},
                 folder="runs/2-tiny",
                 preload=("torhc",),
-                cold="n2: no module named torhc",
+                not_forked_reason="n2: no module named torhc",
             ),
         ),
         "incidents": (
@@ -120,7 +120,7 @@ class Cluster:
 
     def publish(self, view: ClusterStatus) -> None:
         """Put a View."""
-        self.store.put("view", wire.encode(view))
+        self.store.put("status", wire.encode(view))
 
     def write(self, entries: list[JournalEntry]) -> None:
         """Append journal entries."""

@@ -66,7 +66,7 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     broken = tmp_path / "x.log.gz"
     broken.write_bytes(gzip.compress(SICK.encode() * 1000)[:40])
     assert diagnose(str(broken)).exit_code == 2
-    broken.write_bytes(gzip.compress(SICK.encode() * 1000)[:20] + b"junk" * 30)
+    broken.write_bytes(gzip.compress(SICK.encode() * 1000)[:20] + b"malformed" * 30)
     assert diagnose(str(broken)).exit_code == 2
     log = tmp_path / "good.log"
     log.write_text(SICK)

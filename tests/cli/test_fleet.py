@@ -29,17 +29,17 @@ LEMON = "board:PF3A0LEMON"
 
 
 def many_nodes(num: int) -> tuple[NodeStatus, ...]:
-    """A fleet that is well, but for a lost node, one with an offence, and one that is to leave."""
+    """A fleet that is well, but for a lost node, one with a hardware fault, and one that is to leave."""
     nodes = {
         f"n{k}": NodeStatus(
             node=f"n{k}", state="active" if k % 20 else "spare", hardware=f"board:{k}"
         )
         for k in range(1, num + 1)
     }
-    leaving = DrainStatus(to="repair", since=1_700_000_100.0, reason="loud fans", spare="n20")
+    leaving = DrainStatus(to="maintenance", since=1_700_000_100.0, reason="loud fans", spare="n20")
     nodes["n3"] = NodeStatus(node="n3", state="lost", reason="dead", since=1_700_000_140.0)
-    nodes["n5"] = NodeStatus(node="n5", state="active", offences=2, domain="switch s1")
-    nodes["n7"] = NodeStatus(node="n7", state="active", leaving=leaving)
+    nodes["n5"] = NodeStatus(node="n5", state="active", hardware_faults=2, domain="switch s1")
+    nodes["n7"] = NodeStatus(node="n7", state="active", pending_drain=leaving)
     return tuple(nodes.values())
 
 
@@ -47,7 +47,7 @@ def remember_a_lemon(cluster: Cluster) -> None:
     """Write what the journal knows of hardware: by a snapshot, and by an entry after it."""
     last = crash_and_restart().entries[-1]
     now = last.now
-    offences = [
+    hardware_faults = [
         HardwareFault(
             at=now - 40 * 86400, node="n1", fault="node_silent", evidence="forgotten by now"
         ),
@@ -56,7 +56,7 @@ def remember_a_lemon(cluster: Cluster) -> None:
         ),
     ]
     lemon = Hardware(
-        hardware=LEMON, parts=[LEMON, "mac:02:00"], nodes=["n9", "n1"], offences=offences
+        hardware=LEMON, parts=[LEMON, "mac:02:00"], node_names=["n9", "n1"], faults=hardware_faults
     )
     state = State(sequence=last.sequence, now=now, hardware={LEMON: lemon})
     state.nodes["n1"] = Node(node="n1", index=0, hardware=LEMON, incarnation=4)
@@ -64,7 +64,9 @@ def remember_a_lemon(cluster: Cluster) -> None:
     recovery = Recovery(state=state, ledger=Ledger().dump())
     Journal(cluster.store, lease).write_snapshot(recovery, last.sequence)
     cluster.store.release(lease)
-    judged = r.HardwareJudged(hardware=LEMON, verdict="quarantined", reason="2 offences", by="ann")
+    judged = r.HardwareJudged(
+        hardware=LEMON, verdict="quarantined", reason="2 hardware faults", by="ann"
+    )
     seen = r.HardwareSeen(hardware="board:NEW", node="n2", parts=("board:NEW",))
     joined = NodeJoined(node="n2", incarnation=1, hardware="board:NEW", slots=2, address="", pid=1)
     entry = r.JournalEntry(
@@ -82,7 +84,7 @@ def test_a_small_fleet_is_shown_whole_with_counts_and_spares(cluster: Cluster) -
     told = stoker("nodes").stdout
     assert "3 nodes: 2 active, 1 lost" in told
     assert "SPARES ARE LOW; spares: 0 (minimum 1, 2 recommended)" in told
-    assert "offences" not in told
+    assert "faults" not in told
     assert all(name in told for name in ("n1 ", "n2 ", "n3 "))
 
 
@@ -94,7 +96,7 @@ def test_a_large_fleet_is_shown_by_what_is_unusual_in_it(cluster: Cluster) -> No
     assert told[1].startswith("1997 active and spare nodes are not shown")
     assert [line.split()[0] for line in told[3:]] == ["node", "n3", "n5", "n7"]
     assert "switch s1" in told[5]
-    assert "leaves for repair since 100.0 s, n20 replaces it: loud fans" in told[6]
+    assert "leaves for maintenance since 100.0 s, n20 replaces it: loud fans" in told[6]
     assert len(stoker("nodes", "--all").stdout.splitlines()) > 2000
     spares = stoker("nodes", "--state", "spare", "--state", "lost").stdout.splitlines()
     assert len([line for line in spares if line.startswith("n")]) == 1 + 100 + 1
@@ -108,7 +110,7 @@ def test_a_large_fleet_is_shown_by_what_is_unusual_in_it(cluster: Cluster) -> No
 
 
 def test_one_node_is_told_in_full(cluster: Cluster) -> None:
-    """Its hardware, parts, earlier names and offences with dates and incidents, which only the journal knows."""
+    """Its hardware, parts, earlier names and hardware faults with dates and incidents, which only the journal knows."""
     remember_a_lemon(cluster)
     told = stoker("nodes", "n1").stdout
     assert "n1: quarantined" in told
@@ -117,13 +119,13 @@ def test_one_node_is_told_in_full(cluster: Cluster) -> None:
     assert "mac:02:00" in told
     assert "n9, n1" in told
     assert "1 count, of the last 28 days; 3 make a lemon" in told
-    assert "by ann: 2 offences" in told
+    assert "by ann: 2 hardware faults" in told
     assert "node_silent as n1: [31mdead (i1)" in told
     assert "forgotten by now" in told
     plain = json.loads(stoker("nodes", "n1", "--json").stdout)
     assert plain["node"] == "n1"
     assert plain["hardware_history"]["verdict"] == "quarantined"
-    assert len(plain["hardware_history"]["offences"]) == 2
+    assert len(plain["hardware_history"]["faults"]) == 2
 
 
 def test_a_node_that_is_not_there_is_answered_with_the_nearest(cluster: Cluster) -> None:
@@ -163,8 +165,8 @@ def test_status_tells_of_domains_spares_signatures_and_who_stands_by(cluster: Cl
     )
     cluster.lead()
     for holder, age in (("b:2:1", 0), ("c:3:1", 3600)):
-        standby = StandbyStatus(holder=holder, wall=time.time() - age, through=41)
-        cluster.store.put(f"view.standby.{holder}", wire.encode(standby))
+        standby = StandbyStatus(holder=holder, wall=time.time() - age, followed_through=41)
+        cluster.store.put(f"status.standby.{holder}", wire.encode(standby))
     told = stoker("status").stdout
     assert "rack r2 IS DOWN, its nodes are not blamed: n2, n3" in told
     assert "SPARES ARE LOW" in told

@@ -68,7 +68,7 @@ def test_agents_and_keepers_are_known_by_their_notes(empty: Cluster) -> None:
         assert [left.what for left in processes_of(empty.spec)] == ["agent of n1"]
         assert kill_all(empty.spec) == []
         assert agent.wait(timeout=5) == -9
-        note.write_text("junk")
+        note.write_text("malformed")
         assert processes_of(empty.spec) == []
     finally:
         agent.kill()

@@ -34,9 +34,12 @@ def test_status_says_whether_ranks_were_forked_and_if_not_why(cluster: Cluster) 
     assert "run tiny: fresh processes: n2: no module named torhc" in told
     assert "run old" not in told
     old, tiny = example_view().runs
-    cluster.publish(example_view(runs=(old, replace(tiny, cold=""))))
+    cluster.publish(example_view(runs=(old, replace(tiny, not_forked_reason=""))))
     assert "run tiny: ranks forked from warm processes" in stoker("status").stdout
-    for quiet in (replace(tiny, preload=(), cold=""), replace(tiny, attempt_state="launching")):
+    for quiet in (
+        replace(tiny, preload=(), not_forked_reason=""),
+        replace(tiny, attempt_state="launching"),
+    ):
         cluster.publish(example_view(runs=(quiet,)))
         assert "processes" not in stoker("status").stdout
 
@@ -103,11 +106,11 @@ def test_status_without_a_view_says_so(folder: Path) -> None:
 def test_json_has_every_field_and_no_bare_nan(cluster: Cluster) -> None:
     """Programs get all keys, ids as text, and NaN as a string."""
     plain = json.loads(stoker("status", "--json").stdout)
-    run = plain["view"]["runs"][1]
+    run = plain["status"]["runs"][1]
     assert run["attempt"] == "1.1.1"
     assert run["last"]["grad_norm"] == "NaN"
     assert run["reason"] == ""
-    assert plain["view"]["nodes"][2]["node"] == "n3"
+    assert plain["status"]["nodes"][2]["node"] == "n3"
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,7 @@ def test_the_view_becomes_metrics_with_units(cluster: Cluster) -> None:
     assert found["stoker_warm_resident_bytes", (("node", "n1"),)] == 480_000_000
     assert ("stoker_warm_resident_bytes", (("node", "n2"),)) not in found
     assert found["stoker_warm_nodes", ()] == 1
-    assert found["stoker_view_age_seconds", ()] < 60
+    assert found["stoker_status_age_seconds", ()] < 60
     assert ("stoker_run_loss", (("name", "old"), ("run", "1"))) not in found
 
 
@@ -77,14 +77,14 @@ def test_nothing_published_is_a_metric_too() -> None:
 
 
 def test_the_fleet_and_its_hardware_become_metrics() -> None:
-    """Spares, offences, refused hardware, domains that are down, and what was not obeyed, by why."""
-    leaving = DrainStatus(to="repair", since=1.0)
+    """Spares, hardware faults, refused hardware, domains that are down, and what was not obeyed, by why."""
+    leaving = DrainStatus(to="maintenance", since=1.0)
     view = example_view(
-        nodes=(NodeStatus(node="n1", state="spare", leaving=leaving),),
+        nodes=(NodeStatus(node="n1", state="spare", pending_drain=leaving),),
         pool=SparesStatus(spares=1, low_mark=2, recommended=3, low=True),
         domains_down={"rack r2": ("n3", "n4")},
         hardware_refused={"quarantined": 2},
-        offences=5,
+        hardware_faults=5,
         unsigned=True,
         refused_messages={"replayed": 7},
     )
@@ -92,31 +92,31 @@ def test_the_fleet_and_its_hardware_become_metrics() -> None:
     assert found["stoker_spare_nodes", ()] == 1
     assert found["stoker_recommended_spares", ()] == 3
     assert found["stoker_spares_low", ()] == 1
-    assert found["stoker_leaving_nodes", ()] == 1
-    assert found["stoker_hardware_offences", ()] == 5
+    assert found["stoker_draining_nodes", ()] == 1
+    assert found["stoker_hardware_faults", ()] == 5
     assert found["stoker_hardware_refused", (("verdict", "quarantined"),)] == 2
     assert found["stoker_hardware_refused", (("verdict", "retired"),)] == 0
     assert found["stoker_domain_down_nodes", (("domain", "rack r2"),)] == 2
     assert found["stoker_domains_down", ()] == 1
-    assert found["stoker_unsigned", ()] == 1
-    assert found["stoker_refused_messages_total", (("reason", "replayed"),)] == 7
+    assert found["stoker_messages_unsigned", ()] == 1
+    assert found["stoker_messages_refused_total", (("reason", "replayed"),)] == 7
 
 
 def test_the_store_says_who_leads_who_stands_by_and_how_long_the_journal_is(
     cluster: Cluster,
 ) -> None:
     """These are true at the moment of the scrape, however old the View is."""
-    assert samples(metrics_of(cluster.store).decode())["stoker_lease_left_seconds", ()] == 0
+    assert samples(metrics_of(cluster.store).decode())["stoker_lease_remaining_seconds", ()] == 0
     cluster.lead()
     standby = StandbyStatus(holder="b:2:1", wall=time.time())
-    cluster.store.put("view.standby.b:2:1", wire.encode(standby))
+    cluster.store.put("status.standby.b:2:1", wire.encode(standby))
     num_entries = cluster.store.last("journal")
     found = samples(metrics_of(cluster.store).decode())
-    assert found["stoker_lease_left_seconds", ()] > 0
+    assert found["stoker_lease_remaining_seconds", ()] > 0
     assert found["stoker_lease_token", ()] == 1
     assert found["stoker_standby_supervisors", ()] == 1
-    assert found["stoker_journal_kept_entries", (("where", "store"),)] == num_entries
-    assert found["stoker_journal_kept_entries", (("where", "files"),)] == 0
+    assert found["stoker_journal_stored_entries", (("where", "store"),)] == num_entries
+    assert found["stoker_journal_stored_entries", (("where", "files"),)] == 0
 
 
 def test_a_store_out_of_reach_is_a_metric_of_its_own(tmp_path: Path) -> None:
@@ -149,7 +149,7 @@ def test_metrics_are_served_from_the_store(cluster: Cluster) -> None:
 
 def test_a_store_that_cannot_be_read_is_a_503_with_its_reason(cluster: Cluster) -> None:
     """Prometheus sees a failed scrape, a person sees why."""
-    cluster.store.put("view", wire.encode(Answer(id="q", state="done")))
+    cluster.store.put("status", wire.encode(Answer(id="q", state="done")))
     with serving(cluster) as address:
         with pytest.raises(urllib.error.HTTPError) as caught:
             urllib.request.urlopen(f"{address}/metrics")

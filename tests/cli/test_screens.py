@@ -86,13 +86,13 @@ def test_a_node_on_its_way_out_is_told_once_and_checks_are_no_news() -> None:
     """The wish, where it leads and why; then that the node is out. A node that comes into the pool is routine."""
     assert changes(view(n1="joining"), view(n1="checking"), run=1) == []
     assert changes(view(n1="checking"), view(n1="spare"), run=1) == []
-    stays, out = view(n1="active"), view(n1="repair")
-    leaving = DrainStatus(to="repair", since=1.0, reason="fans")
-    goes = replace(stays, nodes=(replace(stays.nodes[0], leaving=leaving),))
+    stays, out = view(n1="active"), view(n1="maintenance")
+    leaving = DrainStatus(to="maintenance", since=1.0, reason="fans")
+    goes = replace(stays, nodes=(replace(stays.nodes[0], pending_drain=leaving),))
     told = changes(stays, goes, run=1)
-    assert told == ["n1 is to leave at a checkpoint (repair): fans"]
+    assert told == ["n1 is to leave at a checkpoint (maintenance): fans"]
     assert changes(goes, goes, run=1) == []
-    assert changes(goes, out, run=1) == ["n1 is repair"]
+    assert changes(goes, out, run=1) == ["n1 is maintenance"]
 
 
 def test_a_large_fleet_is_a_line_of_counts_on_the_live_screen() -> None:
@@ -149,9 +149,11 @@ def test_an_incident_is_told_from_opening_to_resolution() -> None:
 
 def test_ranks_that_were_not_forked_are_told_once() -> None:
     """The line that says so stands beside that of the attempt."""
-    cold = view(run=replace(RUN, cold="n2: no memory"))
-    assert changes(view(), cold, run=1) == ["ranks of 1.1.0 are fresh processes: n2: no memory"]
-    assert changes(cold, cold, run=1) == []
+    not_forked_reason = view(run=replace(RUN, not_forked_reason="n2: no memory"))
+    assert changes(view(), not_forked_reason, run=1) == [
+        "ranks of 1.1.0 are fresh processes: n2: no memory"
+    ]
+    assert changes(not_forked_reason, not_forked_reason, run=1) == []
 
 
 def test_a_changed_diagnosis_is_told() -> None:

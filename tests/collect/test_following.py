@@ -124,7 +124,7 @@ def test_many_lines_at_once_are_told_in_words_that_fit_a_message(reader: Reader)
     """Places come with the last of them: who has heard it has heard all."""
     from runner.rootcause.signatures import SIGNATURES
 
-    samples = [one.sample for one in SIGNATURES if one.weight == "names" and one.fault]
+    samples = [one.sample for one in SIGNATURES if one.weight == "primary" and one.fault]
     reader.write("rank0.err", *samples)
     found = reader.look()
     assert len(found) > 3 * MAX_MATCHES

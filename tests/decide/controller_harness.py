@@ -41,10 +41,10 @@ class ControllerHarness:
         self.controller.apply(entry)
         return list(records)
 
-    def join(self, node: str, life: str, **fields: Any) -> list[object]:
+    def join(self, node: str, instance_id: str, **fields: Any) -> list[object]:
         """Let an agent ask for a name."""
         given = {"incarnation": 1, "hardware": f"board:{node}", "slots": 2, "address": "", "pid": 1}
-        return self.take(s.NodeJoined(node=node, life=life, **{**given, **fields}))
+        return self.take(s.NodeJoined(node=node, instance_id=instance_id, **{**given, **fields}))
 
     def settle(self) -> list[object]:
         """Ask what follows until nothing more does, and return all of it."""
@@ -58,7 +58,7 @@ def training_harness(**spec: Any) -> ControllerHarness:
     """Return a harness with one run of two nodes and four ranks, unless `spec` says otherwise, which is up."""
     harness = ControllerHarness()
     for node in ("n1", "n2"):
-        harness.join(node, life=f"life-{node}", slots=spec.get("ranks_per_node", 2))
+        harness.join(node, instance_id=f"life-{node}", slots=spec.get("ranks_per_node", 2))
     given = {"name": "a", "nodes": 2, "ranks_per_node": 2, "command": ("true",)}
     run = RunSpec(**{**given, "working_directory": "/", **spec})
     harness.take(StartRun(id="q1", by="me", spec=run))
@@ -77,8 +77,8 @@ def launch(harness: ControllerHarness) -> Attempt:
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
     for node in attempt.nodes:
-        epoch, name = attempt.epoch, attempt.attempt
-        harness.take(s.RanksStarted(node=node, incarnation=1, epoch=epoch, attempt=name))
+        generation, name = attempt.generation, attempt.attempt
+        harness.take(s.RanksStarted(node=node, incarnation=1, generation=generation, attempt=name))
     harness.settle()
     assert attempt.state == "running"
     return attempt
@@ -88,7 +88,7 @@ def exited(harness: ControllerHarness, *, node: str, rank: int, **fields: Any) -
     """Make the word that a rank of the run's attempt has died."""
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
-    given = {"epoch": attempt.epoch, "attempt": attempt.attempt, "exit_code": 1}
+    given = {"generation": attempt.generation, "attempt": attempt.attempt, "exit_code": 1}
     return s.RankExited(node=node, incarnation=1, rank=rank, **{**given, **fields})
 
 

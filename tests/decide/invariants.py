@@ -36,7 +36,7 @@ def check(holds: bool, what: str) -> None:
 class AttemptBook:
     """One attempt, as its records tell."""
 
-    epoch: int
+    generation: int
     nodes: tuple[str, ...]
     state: str = "preparing"
     # One of its ranks is confirmed dead.
@@ -51,9 +51,9 @@ class Books:
 
     policy: Policy
     nodes: dict[str, str] = field(default_factory=dict)
-    epochs: dict[str, int] = field(default_factory=dict)
+    generations: dict[str, int] = field(default_factory=dict)
     assigned: dict[str, AttemptId | None] = field(default_factory=dict)
-    uncleared: dict[str, AttemptId | None] = field(default_factory=dict)
+    ranks_may_run: dict[str, AttemptId | None] = field(default_factory=dict)
     attempts: dict[AttemptId, AttemptBook] = field(default_factory=dict)
     runs: dict[int, str] = field(default_factory=dict)
     last: dict[int, AttemptId] = field(default_factory=dict)
@@ -95,13 +95,15 @@ class Books:
         self.nodes[record.node] = record.state
         self.down_with[record.node] = record.domain
 
-    def _offence_noted(self, record: r.HardwareFaultRecorded) -> None:
+    def _hardware_fault_recorded(self, record: r.HardwareFaultRecorded) -> None:
         domain = self.down_with.get(record.node)
         check(not domain, f"{record.node} went down with {domain}, and is blamed: {record}")
 
     def _node_registered(self, record: r.NodeRegistered) -> None:
         self.nodes.setdefault(record.node, "absent")
-        for name in [name for name, stands in self.hardware.items() if stands == record.hardware]:
+        for name in [
+            name for name, rank_stacks in self.hardware.items() if rank_stacks == record.hardware
+        ]:
             # It stands there no more.
             del self.hardware[name]
         self.hardware[record.node] = record.hardware
@@ -116,22 +118,25 @@ class Books:
 
     def _assigned(self, record: r.Assigned) -> None:
         name = record.node
-        before = self.epochs.get(name, 0)
-        check(record.epoch > before, f"{name}: epoch {record.epoch} after {before}")
-        self.epochs[name] = record.epoch
+        before = self.generations.get(name, 0)
+        check(record.generation > before, f"{name}: generation {record.generation} after {before}")
+        self.generations[name] = record.generation
         if record.attempt is not None:
             check(self.assigned.get(name) is None, f"{name} gets a second attempt: {record}")
-            check(self.uncleared.get(name) is None, f"{name} is not clear: {record}")
+            check(self.ranks_may_run.get(name) is None, f"{name} is not clear: {record}")
             check(self.nodes[name] == "active", f"{name} is {self.nodes[name]}: {record}")
-            stands = self.hardware.get(name, "")
-            check(stands not in self.refused, f"{name} is refused hardware {stands}: {record}")
+            rank_stacks = self.hardware.get(name, "")
+            check(
+                rank_stacks not in self.refused,
+                f"{name} is refused hardware {rank_stacks}: {record}",
+            )
             check(name in self.attempts[record.attempt].nodes, f"{name} is no part of it: {record}")
-            self.uncleared[name] = record.attempt
+            self.ranks_may_run[name] = record.attempt
         self.assigned[name] = record.attempt
 
     def _node_cleared(self, record: r.NodeCleared) -> None:
-        if self.uncleared.get(record.node) == record.attempt:
-            self.uncleared[record.node] = None
+        if self.ranks_may_run.get(record.node) == record.attempt:
+            self.ranks_may_run[record.node] = None
         self.attempts[record.attempt].is_dead = True
 
     def _rank_ended(self, record: r.RankEnded) -> None:
@@ -154,11 +159,16 @@ class Books:
             known = self.attempts[before]
             check(known.state == "ended", f"{record.attempt} planned while {before} {known.state}")
             check(record.attempt > before, f"{record.attempt} after {before}")
-            check(record.epoch > known.epoch, f"{record.attempt} has an older epoch than {before}")
+            check(
+                record.generation > known.generation,
+                f"{record.attempt} has an older generation than {before}",
+            )
         for name in record.nodes:
             usable = self.nodes[name] in ("spare", "active")
             check(usable, f"{record.attempt} planned on {name}, which is {self.nodes[name]}")
-        self.attempts[record.attempt] = AttemptBook(epoch=record.epoch, nodes=record.nodes)
+        self.attempts[record.attempt] = AttemptBook(
+            generation=record.generation, nodes=record.nodes
+        )
         self.last[run] = record.attempt
 
     def _prepared(self, record: r.AttemptPrepared) -> None:
@@ -216,7 +226,7 @@ class Books:
         self._move(lifecycles.ACTION, record.id, self.actions[record.id], record.outcome)
         self.actions[record.id] = record.outcome
 
-    def _request_noted(self, record: r.RequestRecorded) -> None:
+    def _request_recorded(self, record: r.RequestRecorded) -> None:
         before = self.requests.get(record.id, "open")
         check(before == "open", f"{record.id} answered again: {before}, then {record.state}")
         self.requests[record.id] = record.state
@@ -225,7 +235,7 @@ class Books:
 _HANDLERS: dict[type, Any] = {
     r.NodeExpected: Books._node_expected,
     r.NodeChanged: Books._node_changed,
-    r.HardwareFaultRecorded: Books._offence_noted,
+    r.HardwareFaultRecorded: Books._hardware_fault_recorded,
     r.NodeRegistered: Books._node_registered,
     r.HardwareJudged: Books._hardware_judged,
     r.Assigned: Books._assigned,
@@ -242,7 +252,7 @@ _HANDLERS: dict[type, Any] = {
     r.RungTaken: Books._rung_taken,
     r.ActionIssued: Books._action_issued,
     r.ActionEnded: Books._action_ended,
-    r.RequestRecorded: Books._request_noted,
+    r.RequestRecorded: Books._request_recorded,
 }
 
 
@@ -348,7 +358,7 @@ def check_registers(world: World) -> None:
         check(found is not None, f"{node.node} has no register")
         assert found is not None
         # What is to be confirmed is as of the assignment.
-        for what in ("epoch", "plan", "warm"):
+        for what in ("generation", "plan", "warm"):
             told, kept = getattr(found, what), getattr(wanted, what)
             check(told == kept, f"{node.node}: {what} {told} is published, not {kept}")
 

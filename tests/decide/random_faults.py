@@ -41,7 +41,7 @@ FINDINGS: tuple[Fault, ...] = (
     "node_silent",
     "rank_stopped",
     "no_progress",
-    "junk",
+    "malformed_message",
     "divergence",
     "straggler",
 )
@@ -116,15 +116,15 @@ class RandomFaults:
         return names[pick % len(names)]
 
     def attempt(self, pick: int) -> tuple[AttemptId, int]:
-        """Pick an attempt and an epoch: most often the current ones of some run."""
+        """Pick an attempt and a generation: most often the current ones of some run."""
         runs = list(self.state.runs.values())
         run = runs[pick % len(runs)] if runs else None
         current = run.attempt if run is not None else None
         if current is None or pick % 11 == 0:
             return AttemptId(1 + pick % 3, 1 + pick % 2, pick % 4), pick % 7
         if pick % 7 == 0:
-            return AttemptId(current.attempt.run, 1, 0), max(0, current.epoch - 3)
-        return current.attempt, current.epoch
+            return AttemptId(current.attempt.run, 1, 0), max(0, current.generation - 3)
+        return current.attempt, current.generation
 
     def _running(self, pick: int) -> tuple[Attempt | None, str]:
         """Pick a current attempt and one of its nodes."""
@@ -134,9 +134,9 @@ class RandomFaults:
 
     def _stamp(self, node: str, pick: int = 0) -> dict[str, object]:
         known = self.state.nodes.get(node, Node(node=node, index=0))
-        life = "another" if pick % 17 == 16 else known.life
+        instance_id = "another" if pick % 17 == 16 else known.instance_id
         incarnation = known.incarnation + (1 if pick % 5 == 4 else 0)
-        return {"node": node, "incarnation": incarnation, "life": life}
+        return {"node": node, "incarnation": incarnation, "instance_id": instance_id}
 
     # ---- what can come in -------------------------------------------------------------------------------------------
 
@@ -183,7 +183,7 @@ class RandomFaults:
         """Let an agent report in: new or stale, alone or with ranks."""
         name = self.node(pick)
         known = self.state.nodes.get(name, Node(node=name, index=0))
-        attempt = (known.attempt, known.uncleared, self.attempt(pick)[0], None)[how % 4]
+        attempt = (known.attempt, known.ranks_may_run, self.attempt(pick)[0], None)[how % 4]
         # Now and then a machine calls itself by another's name.
         other = self.node(pick + how)
         hardware = f"board:{other if how % 9 == 8 else name}"
@@ -191,7 +191,7 @@ class RandomFaults:
             s.NodeJoined(
                 node=name,
                 incarnation=known.incarnation + (1, 1, 1, 0, -1)[how % 5],
-                life=f"{name}{how % 13}" if pick % 3 else "",
+                instance_id=f"{name}{how % 13}" if pick % 3 else "",
                 hardware=hardware,
                 parts=(hardware, "gpu:g1") if how % 7 == 0 else (hardware,),
                 slots=2,
@@ -208,15 +208,15 @@ class RandomFaults:
 
     def start_ranks(self, pick: int, how: int) -> None:
         """Let a node say that its ranks run, or cannot."""
-        attempt, epoch = self.attempt(how)
+        attempt, generation = self.attempt(how)
         current, name = self._running(pick)
         if current is not None and how % 5:
-            attempt, epoch = current.attempt, current.epoch
-        where = {**self._stamp(name), "attempt": attempt, "epoch": epoch}
+            attempt, generation = current.attempt, current.generation
+        where = {**self._stamp(name), "attempt": attempt, "generation": generation}
         if how % 8 == 7:
             held = how % 16 == 15
-            self.read(s.LaunchFailed(**where, reason=WORDS[pick % 3], devices_held=held))  # type: ignore[arg-type]
-        elif how % 8 == 6 and self.state.nodes.get(name, Node(node=name, index=0)).held:
+            self.read(s.LaunchFailed(**where, reason=WORDS[pick % 3], devices_busy=held))  # type: ignore[arg-type]
+        elif how % 8 == 6 and self.state.nodes.get(name, Node(node=name, index=0)).devices_busy:
             self.read(s.DevicesReleased(**self._stamp(name)))  # type: ignore[arg-type]
         else:
             self.read(s.RanksStarted(**where))  # type: ignore[arg-type]
@@ -233,7 +233,11 @@ class RandomFaults:
         if current is None:
             return
         for name in list(current.nodes):
-            where = {**self._stamp(name), "attempt": current.attempt, "epoch": current.epoch}
+            where = {
+                **self._stamp(name),
+                "attempt": current.attempt,
+                "generation": current.generation,
+            }
             self.read(s.RanksStarted(**where))  # type: ignore[arg-type]
         if how % 4:
             self.report(pick, 25)
@@ -253,7 +257,7 @@ class RandomFaults:
                 s.RankExited(
                     **self._stamp(name),  # type: ignore[arg-type]
                     attempt=current.attempt,
-                    epoch=current.epoch,
+                    generation=current.generation,
                     rank=rank,
                     exit_code=(75, 75, 0)[how % 3],
                 )
@@ -262,14 +266,14 @@ class RandomFaults:
     def end_rank(self, pick: int, how: int) -> None:
         """Let a rank end."""
         current, name = self._running(how)
-        attempt, epoch = self.attempt(pick)
+        attempt, generation = self.attempt(pick)
         if current is not None and pick % 5:
-            attempt, epoch = current.attempt, current.epoch
+            attempt, generation = current.attempt, current.generation
         self.read(
             s.RankExited(
                 **self._stamp(name),  # type: ignore[arg-type]
                 attempt=attempt,
-                epoch=epoch,
+                generation=generation,
                 rank=pick % 6,
                 exit_code=CODES[how % len(CODES)],
                 last_step=None if how % 3 == 0 else how % 50,
@@ -281,14 +285,14 @@ class RandomFaults:
         """Let a node say that it is clear of ranks."""
         name = self.node(pick)
         known = self.state.nodes.get(name)
-        attempt, epoch = self.attempt(how)
-        if known is not None and known.uncleared is not None and how % 5:
-            attempt = known.uncleared
+        attempt, generation = self.attempt(how)
+        if known is not None and known.ranks_may_run is not None and how % 5:
+            attempt = known.ranks_may_run
         self.read(
             s.RanksTerminated(
                 **self._stamp(name),  # type: ignore[arg-type]
                 attempt=attempt,
-                epoch=epoch,
+                generation=generation,
                 last_step=how % 60 if how % 2 else None,
                 left_behind=(1,) if how % 17 == 0 else (),
                 fenced=how % 5 == 0,

@@ -38,10 +38,10 @@ def run(
     made = Run(run=number, spec=spec)
     if attempt:
         name = AttemptId(number, 1, 0)
-        made.attempt = Attempt(attempt=name, epoch=number, nodes=list(attempt), state=at)  # type: ignore[arg-type]
-        for node in attempt if at in ("launching", "running", "asked", "stopping") else ():
+        made.attempt = Attempt(attempt=name, generation=number, nodes=list(attempt), state=at)  # type: ignore[arg-type]
+        for node in attempt if at in ("launching", "running", "stop_requested", "stopping") else ():
             state.nodes[node].state = "active"
-            state.nodes[node].uncleared = name
+            state.nodes[node].ranks_may_run = name
             state.nodes[node].attempt = None if at == "stopping" else name
     made.state = is_now  # type: ignore[assignment]
     state.runs[number] = made
@@ -52,7 +52,7 @@ def lose(state: State, *names: str) -> None:
     """Let nodes be gone and clear."""
     for name in names:
         state.nodes[name].state = "lost"
-        state.nodes[name].attempt = state.nodes[name].uncleared = None
+        state.nodes[name].attempt = state.nodes[name].ranks_may_run = None
 
 
 def test_runs_come_by_priority_then_by_number() -> None:
@@ -76,7 +76,7 @@ def test_the_spare_named_for_a_leaving_node_takes_its_place() -> None:
     """Even if another is nearer; who leaves is not chosen. A spare named for one is the last that others take."""
     state = fleet("n1", "n2", "n3", "n4", "n5")
     mine, other = run(state, 2, "n1", "n2"), run(state, 1, "n5")
-    state.nodes["n2"].leaving = PendingDrain(to="repair", since=0.0, spare="n4")
+    state.nodes["n2"].pending_drain = PendingDrain(to="maintenance", since=0.0, spare="n4")
     domains = {"rack": {"r1": ["n1", "n2", "n3"], "r2": ["n4"]}}
     assert choose_nodes(state, mine, domains).nodes == ["n1", "n4"]
     lose(state, "n5")
@@ -97,7 +97,7 @@ def test_a_waiting_run_leaves_alone_what_another_has_between_two_attempts() -> N
         state = fleet("n1", "n2")
         run(state, 2, "n1", "n2", at=at, priority=priority)
         for node in state.nodes.values():
-            node.uncleared = None
+            node.ranks_may_run = None
         waiting = run(state, 2, is_now="waiting")
         assert choose_nodes(state, waiting, {}).nodes == taken, (priority, at)
 
@@ -153,9 +153,9 @@ def test_a_spare_is_left_for_a_run_before_that_may_need_it() -> None:
     state.nodes["n1"].state = "suspect"
     choice = choose_nodes(state, mine, {})
     assert (choice.nodes, list(choice.reserved)) == (None, ["n3"])
-    state.silent_en_masse = ["n1"]
+    state.correlated_silence = ["n1"]
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
-    state.silent_en_masse = []
+    state.correlated_silence = []
     # The spare would not be enough for it anyway.
     first.spec = replace(first.spec, nodes=3)
     assert choose_nodes(state, mine, {}).nodes == ["n3"]
@@ -167,7 +167,7 @@ def test_a_spare_is_left_for_a_run_that_has_lost_one_node_and_doubts_another() -
     run(state, 2, "n1", "n2", at="stopping", priority=5)
     mine = run(state, 1, "n3")
     lose(state, "n1", "n3")
-    assert state.nodes["n2"].uncleared is not None
+    assert state.nodes["n2"].ranks_may_run is not None
     choice = choose_nodes(state, mine, {})
     assert (choice.nodes, list(choice.reserved)) == (None, ["n4"])
     lose(state, "n2")

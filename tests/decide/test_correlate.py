@@ -137,10 +137,10 @@ def test_an_exception_that_a_warning_quotes_was_dealt_with() -> None:
 
 def test_a_mark_that_steps_follow_is_the_end_of_a_phase_and_excuses_nothing() -> None:
     """An epoch is complete, the run goes on, and dies of something; what it could not save after its end is told too."""
-    epoch = "Epoch 1: training complete in 12 s\n"
+    generation = "Epoch 1: training complete in 12 s\n"
     steps = "".join(f"iter {n}: loss 2.4, time 1.20ms, mfu 41.20%\n" for n in range(100, 120))
     oom = "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB\n"
-    assert one(epoch + steps + oom).fault == "cuda_oom"
+    assert one(generation + steps + oom).fault == "cuda_oom"
     saving = '  File "/job/checkpointing.py", line 3, in save_checkpoint\nOSError: [Errno 28]\n'
     assert one(f"{steps}Training finished, saving the model\n{saving}").fault == "checkpoint_io"
 
@@ -197,7 +197,7 @@ def test_a_numeric_incident_beside_a_crash_is_told_too_and_the_root_comes_first(
     crash = Match(
         signature="cuda-oom", fault="cuda_oom", layer="program", scope="user", file="a", line=90
     )
-    spike = replace(crash, signature="numbers", fault="divergence", layer="numbers", line=10)
+    spike = replace(crash, signature="metrics", fault="divergence", layer="metrics", line=10)
     verdicts = correlate([spike, crash], [LoggedStep(file="a", line=80, step=80)])
     assert [verdict.fault for verdict in verdicts] == ["cuda_oom", "divergence"]
 

@@ -28,7 +28,7 @@ def match(signature: str, fault: str, layer: Any, **fields: Any) -> Match:
 def matched(node: str, *matches: Match, **fields: Any) -> s.LinesMatched:
     """Make the word of an agent."""
     return s.LinesMatched(
-        node=node, incarnation=1, epoch=1, attempt=ATTEMPT, matches=matches, **fields
+        node=node, incarnation=1, generation=1, attempt=ATTEMPT, matches=matches, **fields
     )
 
 
@@ -48,7 +48,7 @@ def incident(harness: ControllerHarness) -> Incident:
 def test_a_cause_is_found_in_the_lines_of_a_dead_rank() -> None:
     """What was done about the death is not done again, and what struck keeps its name."""
     harness = crashed_harness()
-    done = list(incident(harness).did)
+    done = list(incident(harness).rungs_taken)
     oom = match("cuda-oom", "cuda_oom", "program", scope="user", rank=3)
     records = harness.take(matched("n2", oom))
     assert kinds(records) == ["IncidentDiagnosed"]
@@ -56,7 +56,7 @@ def test_a_cause_is_found_in_the_lines_of_a_dead_rank() -> None:
     assert found.cause is not None
     assert (found.cause.fault, found.cause.node, found.fault) == ("cuda_oom", "n2", "rank_crash")
     assert found.cause.lines[0] == "n2 rank0.err:7: cuda_oom it says"
-    assert found.did == done
+    assert found.rungs_taken == done
 
 
 def test_what_another_node_says_later_is_judged_together_with_it() -> None:
@@ -100,10 +100,10 @@ def test_lines_that_the_run_lived_through_and_weak_signs_are_no_cause() -> None:
     echo = match("peer-gone", "nccl_network", "collective", scope="fabric")
     later = LoggedStep(file="rank0.err", line=90, step=90)
     assert harness.take(matched("n2", echo, steps=(later,))) == []
-    weak = match("peer-gone", "nccl_network", "launcher", scope="fabric", weight="supports")
+    weak = match("peer-gone", "nccl_network", "launcher", scope="fabric", weight="supporting")
     assert harness.take(matched("n2", weak)) == []
     other = s.LinesMatched(
-        node="n1", incarnation=1, epoch=9, attempt=AttemptId(9, 1, 0), matches=(echo,)
+        node="n1", incarnation=1, generation=9, attempt=AttemptId(9, 1, 0), matches=(echo,)
     )
     assert harness.take(other) == []
 

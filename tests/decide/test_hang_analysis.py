@@ -18,8 +18,8 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
 from runner.facts.messages.rank_stacks import (
     MAX_COLLECTIVES,
-    MAX_STAND,
-    MAX_STANDS,
+    MAX_RANK_STACK,
+    MAX_RANK_STACKS,
     Collective,
     RankStack,
 )
@@ -64,14 +64,14 @@ def say(
     places: Mapping[int, Where], *, nodes: int = 2, size: int = 4, pipeline: int = 1
 ) -> MissingRanks | None:
     """Judge ranks, each at its place: 8 on two nodes unless told otherwise."""
-    stands = [
+    rank_stacks = [
         RankStack(ranks=(rank,), state=at, wchan="nfs_wait")
         if isinstance(at, str)
         else RankStack(ranks=(rank,), state="S", wchan="futex_do_wait", frames=at)
         for rank, at in places.items()
     ]
     names = [f"n{number}" for number in range(1, nodes + 1)]
-    return find_missing_ranks(stands, nodes=names, ranks_per_node=size, pipeline=pipeline)
+    return find_missing_ranks(rank_stacks, nodes=names, ranks_per_node=size, pipeline=pipeline)
 
 
 def but(others: Where, apart: Mapping[int, Where], num: int = 8) -> dict[int, Where]:
@@ -157,7 +157,7 @@ def test_nobody_is_named_when_it_does_not_show(places: dict[int, Where]) -> None
     said = say(places)
     assert said is not None
     assert (said.node, said.rank) == (None, None), said
-    assert "nobody is named" in said.evidence or "does not show" in said.evidence
+    assert "no rank is named" in said.evidence or "does not show" in said.evidence
 
 
 def test_a_gang_of_which_nothing_was_read_says_nothing() -> None:
@@ -207,10 +207,10 @@ def test_the_evidence_says_who_stands_where() -> None:
         f"{reduce}; 1 could not be read"
     )
     assert (
-        evidence(but(REDUCE, {})) == f"all 8 ranks wait in {reduce}: who is missing does not show"
+        evidence(but(REDUCE, {})) == f"all 8 ranks wait in {reduce}: the missing rank does not show"
     )
     assert evidence(but(REDUCE, dict.fromkeys(range(4), WORK))) == (
-        f"the ranks divide, and nobody is named: 4 in loop.py:step:77 (ranks 0-3); 4 in {reduce} (ranks 4-7)"
+        f"the ranks divide, no rank is named: 4 in loop.py:step:77 (ranks 0-3); 4 in {reduce} (ranks 4-7)"
     )
 
 
@@ -233,16 +233,16 @@ def test_whatever_stands_are_told_the_verdict_is_bounded_and_names_a_minority(
     places: dict[int, tuple[list[str], str]], pipeline: int
 ) -> None:
     """Nothing raises; whoever is named was read, and fewer ranks than the others stand with them."""
-    stands = [
+    rank_stacks = [
         RankStack(ranks=(rank,), state=state, frames=tuple(at))
         for rank, (at, state) in places.items()
     ]
-    said = find_missing_ranks(stands, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
+    said = find_missing_ranks(rank_stacks, nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline)
     if said is None:
         return
     assert len(said.evidence) < 2_000
     assert said == find_missing_ranks(
-        stands[::-1], nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline
+        rank_stacks[::-1], nodes=["n1", "n2"], ranks_per_node=4, pipeline=pipeline
     )
     if said.rank is not None:
         assert said.rank in places
@@ -289,8 +289,8 @@ Thread 41 (idle): "MainThread"
 
 def test_a_stack_is_reduced_to_where_the_main_thread_stood() -> None:
     """State and place in the kernel of the main thread, and its Python frames, without long paths."""
-    stand = parse_stack(3, STACK)
-    assert stand == RankStack(
+    rank_stack = parse_stack(3, STACK)
+    assert rank_stack == RankStack(
         ranks=(3,),
         state="S",
         wchan="futex_do_wait",
@@ -319,13 +319,17 @@ def test_hostile_names_stay_short_and_printable(text: str, after: str) -> None:
         .replace("'python'", repr(text))
         .replace("get (", after + text)
     )
-    for stand in (parse_stack(3, hostile), parse_stack(3, STACK[:60] + text), parse_stack(3, text)):
-        if stand is None:
+    for rank_stack in (
+        parse_stack(3, hostile),
+        parse_stack(3, STACK[:60] + text),
+        parse_stack(3, text),
+    ):
+        if rank_stack is None:
             continue
-        assert sum(map(len, stand.frames)) <= MAX_STAND
+        assert sum(map(len, rank_stack.frames)) <= MAX_RANK_STACK
         assert all(
             frame.isascii() and frame.isprintable()
-            for frame in (*stand.frames, stand.wchan, stand.state)
+            for frame in (*rank_stack.frames, rank_stack.wchan, rank_stack.state)
         )
 
 
@@ -342,11 +346,16 @@ def test_a_node_of_many_ranks_tells_of_so_many(tmp_path: Path) -> None:
         Collective(group=f"{n}" + "g" * 39, sequence=2**60, operation="o" * 30, waits_at=7)
         for n in range(MAX_COLLECTIVES)
     )
-    stands = read_stacks(tmp_path, range(1100), dict.fromkeys(range(1100), longest))
-    assert len(stands) == MAX_STANDS
-    assert max(len(stand.ranks) for stand in stands) == 500
+    rank_stacks = read_stacks(tmp_path, range(1100), dict.fromkeys(range(1100), longest))
+    assert len(rank_stacks) == MAX_RANK_STACKS
+    assert max(len(rank_stack.ranks) for rank_stack in rank_stacks) == 500
     gone = s.RanksTerminated(
-        node="n1", incarnation=1, epoch=1, attempt=ATTEMPT, stacks=999, stands=stands
+        node="n1",
+        incarnation=1,
+        generation=1,
+        attempt=ATTEMPT,
+        num_stacks=999,
+        rank_stacks=rank_stacks,
     )
     assert len(encode(gone)) < MAX_MESSAGE_BYTES
     assert decode(encode(gone)) == gone
@@ -358,16 +367,21 @@ def test_a_rank_that_may_wait_below_python_is_not_named() -> None:
     assert said is not None
     assert (said.node, said.rank) == (None, None)
     assert "rank 2" in said.evidence
-    stands = [
+    rank_stacks = [
         RankStack(ranks=(rank,), state="S", wchan="", frames=WORK if rank == 3 else BARRIER)
         for rank in range(8)
     ]
     # The rank that logs reads its loss: .item().
     for has_gpus, rank in ((True, None), (False, 3)):
-        found = find_missing_ranks(stands, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus)
+        found = find_missing_ranks(
+            rank_stacks, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=has_gpus
+        )
         assert found is not None
         assert found.rank == rank
-    spins = [replace(stand, state="R" if 3 in stand.ranks else "S") for stand in stands]
+    spins = [
+        replace(rank_stack, state="R" if 3 in rank_stack.ranks else "S")
+        for rank_stack in rank_stacks
+    ]
     found = find_missing_ranks(spins, nodes=["n1", "n2"], ranks_per_node=4, has_gpus=True)
     assert found is not None
     assert found.rank == 3

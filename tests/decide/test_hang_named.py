@@ -8,7 +8,7 @@ from runner.decide.state.cluster_state import Incident
 from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages import signals as s
-from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, RankStack
+from runner.facts.messages.rank_stacks import MAX_RANK_STACKS, MAX_RANK_STACKS_KEPT, RankStack
 from tests.decide.controller_harness import ControllerHarness, training_harness
 from tests.decide.test_hang_analysis import REDUCE, WORK
 
@@ -16,19 +16,24 @@ ATTEMPT = AttemptId(1, 1, 0)
 
 
 def hang(harness: ControllerHarness, **who: object) -> int:
-    """Let the gang make no step any more; return its epoch."""
+    """Let the gang make no step any more; return its generation."""
     finding = Finding(fault="no_progress", evidence="no step for 60 s", attempt=ATTEMPT)
     harness.take(replace(finding, **who))
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
     assert attempt.state == "stopping"
-    return attempt.epoch
+    return attempt.generation
 
 
-def gone(node: str, epoch: int, *stands: RankStack, stacks: int = 2) -> s.RanksTerminated:
+def gone(node: str, generation: int, *rank_stacks: RankStack, stacks: int = 2) -> s.RanksTerminated:
     """Make the word of a node that its ranks are gone, and where they stood."""
     return s.RanksTerminated(
-        node=node, incarnation=1, epoch=epoch, attempt=ATTEMPT, stacks=stacks, stands=stands
+        node=node,
+        incarnation=1,
+        generation=generation,
+        attempt=ATTEMPT,
+        num_stacks=stacks,
+        rank_stacks=rank_stacks,
     )
 
 
@@ -41,17 +46,19 @@ def incident(harness: ControllerHarness) -> Incident:
 def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
     """One node alone does not say; together they do, and the incident, its evidence and the journal know rank and node."""
     harness = training_harness()
-    epoch = hang(harness)
+    generation = hang(harness)
     harness.take(
         gone(
             "n2",
-            epoch,
+            generation,
             RankStack(ranks=(2,), state="S", frames=REDUCE),
             RankStack(ranks=(3,), state="R", frames=WORK),
         )
     )
     assert (incident(harness).node, len(incident(harness).evidence)) == (None, 2)
-    records = harness.take(gone("n1", epoch, RankStack(ranks=(0, 1), state="S", frames=REDUCE)))
+    records = harness.take(
+        gone("n1", generation, RankStack(ranks=(0, 1), state="S", frames=REDUCE))
+    )
     assert [type(record).__name__ for record in records] == ["NodeCleared", "IncidentAmended"]
     found = incident(harness)
     assert (found.fault, found.node, found.rank) == ("no_progress", "n2", 3)
@@ -61,30 +68,32 @@ def test_the_culprit_of_a_hang_is_named_when_the_last_node_has_spoken() -> None:
     harness.settle()
     assert harness.state.runs[1].attempt is not None
     # The next attempt starts without them.
-    assert harness.state.runs[1].attempt.stands == []
+    assert harness.state.runs[1].attempt.rank_stacks == []
 
 
 def test_a_node_speaks_of_its_own_ranks_only() -> None:
     """Whatever a node says of ranks elsewhere, or of very many, does not count."""
     harness = training_harness()
-    epoch = hang(harness)
-    harness.take(gone("n2", epoch, RankStack(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE)))
+    generation = hang(harness)
+    harness.take(
+        gone("n2", generation, RankStack(ranks=(0, 1, 2, 3, -1, 99), state="S", frames=REDUCE))
+    )
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
-    assert [stand.ranks for stand in attempt.stands] == [(2, 3)]
+    assert [rank_stack.ranks for rank_stack in attempt.rank_stacks] == [(2, 3)]
     many = [RankStack(ranks=(0,), state="S", frames=(f"{n}.py:f:1",)) for n in range(500)]
-    harness.take(gone("n1", epoch, *many))
-    assert len(attempt.stands) == MAX_STANDS + 1 < MAX_STANDS_KEPT
+    harness.take(gone("n1", generation, *many))
+    assert len(attempt.rank_stacks) == MAX_RANK_STACKS + 1 < MAX_RANK_STACKS_KEPT
 
 
 def test_a_stopped_rank_stays_the_culprit() -> None:
     """Where the signal says who it was, stacks add evidence and change nobody's name."""
     harness = training_harness()
-    epoch = hang(harness, fault="rank_stopped", node="n1", rank=0)
+    generation = hang(harness, fault="rank_stopped", node="n1", rank=0)
     harness.take(
         gone(
             "n1",
-            epoch,
+            generation,
             RankStack(ranks=(0,), state="T", frames=REDUCE),
             RankStack(ranks=(1,), state="S", frames=REDUCE),
         )
@@ -92,7 +101,7 @@ def test_a_stopped_rank_stays_the_culprit() -> None:
     harness.take(
         gone(
             "n2",
-            epoch,
+            generation,
             RankStack(ranks=(2,), state="S", frames=REDUCE),
             RankStack(ranks=(3,), state="S", frames=REDUCE),
         )
@@ -107,7 +116,7 @@ def test_a_stopped_rank_stays_the_culprit() -> None:
 def test_without_stands_nothing_is_said() -> None:
     """Agents of an earlier release, and nodes whose stacks could not be read, leave the incident as it was."""
     harness = training_harness()
-    epoch = hang(harness)
-    harness.take(gone("n1", epoch, stacks=0))
-    harness.take(gone("n2", epoch, stacks=0))
+    generation = hang(harness)
+    harness.take(gone("n1", generation, stacks=0))
+    harness.take(gone("n2", generation, stacks=0))
     assert (incident(harness).node, incident(harness).evidence) == (None, ["no step for 60 s"])

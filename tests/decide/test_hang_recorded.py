@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from runner.facts.messages.rank_stacks import MAX_STANDS_KEPT, Collective, RankStack, merged
+from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, Collective, RankStack, merged
 from runner.rootcause.hang_analysis import find_missing_ranks
 
 WORK = ("loop.py:step:77", "train.py:main:9")
@@ -63,20 +63,22 @@ def test_what_ranks_recorded_names_who_is_missing_where_frames_do_not(
     apart: list[RankStack], who: tuple[str, int] | None, has_gpus: bool
 ) -> None:
     """Eight ranks that all stand at the same line, as ranks that wait for their GPU do."""
-    own = {stand.ranks[0]: stand for stand in apart}
-    stands = [own.get(rank) or waiting(rank) for rank in range(8)]
-    said = find_missing_ranks(stands, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus)
+    own = {rank_stack.ranks[0]: rank_stack for rank_stack in apart}
+    rank_stacks = [own.get(rank) or waiting(rank) for rank in range(8)]
+    said = find_missing_ranks(rank_stacks, nodes=("n1", "n2"), ranks_per_node=4, has_gpus=has_gpus)
     assert said is not None
     assert (said.node, said.rank) == (who or (None, None)), said.evidence
     assert "all_reduce 7 of group 0" in said.evidence
 
 
 def named(
-    stands: list[RankStack], *, nodes: int = 4, size: int = 1
+    rank_stacks: list[RankStack], *, nodes: int = 4, size: int = 1
 ) -> tuple[str | None, int | None]:
     """Say whom a gang's stands name, on nodes with GPUs."""
     names = [f"n{number}" for number in range(1, nodes + 1)]
-    said = find_missing_ranks(stands, nodes=names, ranks_per_node=size, pipeline=2, has_gpus=True)
+    said = find_missing_ranks(
+        rank_stacks, nodes=names, ranks_per_node=size, pipeline=2, has_gpus=True
+    )
     assert said is not None
     return said.node, said.rank
 
@@ -111,7 +113,7 @@ def test_a_record_without_a_collective_says_nothing_of_who_waits_for_a_gpu() -> 
 def test_records_are_left_out_before_ranks_are() -> None:
     """In a large gang each rank may be in groups of its own."""
     many = [waiting(rank, group=f"{rank} tp") for rank in range(1024) if rank != 900]
-    found = merged([*many, recorded(900, ("900 tp", 6, "", False))], most=MAX_STANDS_KEPT)
-    assert sum(len(stand.ranks) for stand in found) == 1024
-    few = merged(many[:200], most=MAX_STANDS_KEPT)
-    assert all(stand.collectives for stand in few)
+    found = merged([*many, recorded(900, ("900 tp", 6, "", False))], most=MAX_RANK_STACKS_KEPT)
+    assert sum(len(rank_stack.ranks) for rank_stack in found) == 1024
+    few = merged(many[:200], most=MAX_RANK_STACKS_KEPT)
+    assert all(rank_stack.collectives for rank_stack in few)

@@ -29,7 +29,7 @@ def known(*hardware: Hardware) -> State:
 def machine(name: str, *parts: str, refused: bool = False) -> Hardware:
     """Hardware of these parts."""
     verdict = "quarantined" if refused else ""
-    return Hardware(hardware=name, parts=list(parts), nodes=["n1"], verdict=verdict)  # type: ignore[arg-type]
+    return Hardware(hardware=name, parts=list(parts), node_names=["n1"], verdict=verdict)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_offences_count_for_four_weeks() -> None:
     assert state_of(state, "n1") == "spare"
     report_failure(state, node, 30 * DAY_SECONDS)
     assert state_of(state, "n1") == "spare"
-    assert len(state.hardware["h1"].offences) == 3
+    assert len(state.hardware["h1"].faults) == 3
     report_failure(state, node, 31 * DAY_SECONDS)
     assert state_of(state, "n1") == "quarantined"
     assert state.hardware["h1"].verdict == "quarantined"
@@ -121,12 +121,12 @@ def test_offences_count_for_four_weeks() -> None:
 
 
 def test_whoever_fell_silent_with_many_did_nothing() -> None:
-    """A node that was given up with its failure domain, or in a mass silence, has no offence."""
+    """A node that was given up with its failure domain, or in a mass silence, has no hardware fault."""
     state, node = with_node()
     node.domain_down = "rack r1"
     assert report_failure(state, node, 1.0) == []
     node.domain_down = ""
-    state.silent_en_masse = ["n1", "n2", "n3"]
+    state.correlated_silence = ["n1", "n2", "n3"]
     assert report_failure(state, node, 1.0) == []
 
 

@@ -11,7 +11,7 @@ from runner.facts.messages.signals import Heartbeat, StepRecord
 ATTEMPT = AttemptId(3, 1, 0)
 
 
-def beat(**fields: object) -> Heartbeat:
+def heartbeat(**fields: object) -> Heartbeat:
     """Make a heartbeat of the attempt."""
     return Heartbeat(node="n1", incarnation=1, attempt=ATTEMPT, **fields)  # type: ignore[arg-type]
 
@@ -20,11 +20,11 @@ def test_steps_that_stand_in_the_output_are_shown_where_ranks_report_none() -> N
     """A rank that speaks for itself has the say."""
     heard = LastHeartbeats()
     read = (StepRecord(step=7, loss=4.0), StepRecord(step=8, loss=3.5))
-    heard.record(beat(read_steps=read), 1.0)
+    heard.record(heartbeat(logged_steps=read), 1.0)
     assert heard.last[ATTEMPT] == read[1]
-    heard.record(replace(beat(read_steps=read), node="n2"), 1.0)
+    heard.record(replace(heartbeat(logged_steps=read), node="n2"), 1.0)
     # Nodes tell the same steps.
     assert [*heard.losses[3]] == [4.0, 3.5]
     said = StepRecord(step=9, loss=3.0)
-    heard.record(beat(steps=(said,), read_steps=(StepRecord(step=99),)), 2.0)
+    heard.record(heartbeat(steps=(said,), logged_steps=(StepRecord(step=99),)), 2.0)
     assert heard.last[ATTEMPT] == said

@@ -20,7 +20,7 @@ def test_other_hardware_is_refused_once_and_said_once() -> None:
     harness.join("n1", "a")
     assert kinds(harness.join("n1", "b", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
     assert harness.join("n1", "b", hardware="board:x") == []
-    assert harness.state.nodes["n1"].life == "a"
+    assert harness.state.nodes["n1"].instance_id == "a"
     assert kinds(harness.join("n1", "c", hardware="board:x")) == ["JoinRefused", "ActionIssued"]
 
 
@@ -31,10 +31,10 @@ def test_one_machine_is_one_node() -> None:
     assert kinds(harness.join("n9", "b", hardware="board:n1")) == ["JoinRefused", "ActionIssued"]
     assert harness.join("n9", "b", hardware="board:n1") == []
     assert "n9" not in harness.state.nodes
-    harness.take(s.NodeLeft(node="n1", incarnation=1, life="a"))
+    harness.take(s.NodeLeft(node="n1", incarnation=1, instance_id="a"))
     assert "NodeRegistered" in kinds(harness.join("n9", "b", hardware="board:n1"))
-    assert harness.state.hardware["board:n1"].nodes == ["n1", "n9"]
-    assert harness.state.strangers == {}
+    assert harness.state.hardware["board:n1"].node_names == ["n1", "n9"]
+    assert harness.state.refused_agents == {}
     assert harness.state.nodes["n1"].hardware == ""
 
 
@@ -43,7 +43,7 @@ def test_a_folder_that_was_wiped_may_count_its_lives_from_one_again() -> None:
     harness = ControllerHarness()
     harness.join("n1", "a", incarnation=7)
     assert kinds(harness.join("n1", "b", incarnation=1)) == ["JoinRefused"]
-    harness.take(s.NodeLeft(node="n1", incarnation=7, life="a"))
+    harness.take(s.NodeLeft(node="n1", incarnation=7, instance_id="a"))
     assert "NodeRegistered" in kinds(harness.join("n1", "b", incarnation=1))
 
 
@@ -51,13 +51,15 @@ def test_what_an_agent_says_that_is_not_the_nodes_leads_to_nothing() -> None:
     """Only a wish to join is heard from it, and it does not make the node's own words look old."""
     harness = ControllerHarness()
     harness.join("n1", "a", sequence=1)
-    assert harness.take(s.NodeLeft(node="n1", incarnation=99, sequence=50, life="x")) == []
-    assert harness.take(s.Notice(node="n1", incarnation=1, life="x", notice="preemption")) == []
+    assert harness.take(s.NodeLeft(node="n1", incarnation=99, sequence=50, instance_id="x")) == []
+    assert (
+        harness.take(s.Notice(node="n1", incarnation=1, instance_id="x", notice="preemption")) == []
+    )
     source = harness.state.sources["n1"]
     assert (source.incarnation, source.sequence) == (1, 1)
     harness.join("n1", "x", hardware="board:x", incarnation=99, sequence=51)
     assert (source.incarnation, source.sequence) == (1, 1)
-    assert kinds(harness.take(s.NodeLeft(node="n1", incarnation=1, sequence=2, life="a")))
+    assert kinds(harness.take(s.NodeLeft(node="n1", incarnation=1, sequence=2, instance_id="a")))
 
 
 def test_agents_that_say_no_life_join_as_ever() -> None:
@@ -87,7 +89,7 @@ def test_the_agent_that_lost_its_name_ends() -> None:
 
 
 def test_an_agent_that_names_no_hardware_takes_nothing_back() -> None:
-    """The node keeps the hardware it was known by, so that offences and a person's pardon find it."""
+    """The node keeps the hardware it was known by, so that hardware faults and a person's pardon find it."""
     harness = ControllerHarness()
     harness.join("n1", "a", hardware="board:x")
     harness.join("n1", "b", incarnation=2, hardware="")

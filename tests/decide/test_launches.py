@@ -58,7 +58,7 @@ def test_a_gang_that_takes_long_to_end_was_not_up_meanwhile() -> None:
     """Ranks that died after 5 s are no more steady when their end is confirmed a minute later."""
     run = Run(run=1, spec=RunSpec(name="a", command=("train",), steady_seconds=10.0))
     run.attempt = Attempt(
-        attempt=AttemptId(1, 1, 0), epoch=1, nodes=["n1"], started_at=100.0, stopping_at=105.0
+        attempt=AttemptId(1, 1, 0), generation=1, nodes=["n1"], started_at=100.0, stopping_at=105.0
     )
     assert not run.has_proved_itself(165.0)
     run.attempt.stopping_at = 110.0
@@ -72,7 +72,7 @@ def test_a_snapshot_that_does_not_say_when_a_gang_was_up_is_understood(
     """Earlier releases counted from the launch: that is when it was up, if all its nodes were."""
     attempt = Attempt(
         attempt=AttemptId(1, 1, 0),
-        epoch=1,
+        generation=1,
         nodes=["n1", "n2"],
         launched_at=7.0,
         launched=launched,
@@ -90,10 +90,10 @@ def test_ranks_are_known_to_report_steps_by_a_step_and_not_by_a_hello() -> None:
     world.run_until(40.0)
     attempt = watched(world).attempt
     apply_record(world.state, r.RankCapabilitiesRecorded(attempt=attempt, requests=("stop",)))
-    assert world.state.runs[1].speaks
-    assert not watched(world).speaks
+    assert world.state.runs[1].has_reported
+    assert not watched(world).reports_steps
     apply_record(world.state, r.StepsAdvanced(attempt=attempt, step=1))
-    assert watched(world).speaks
+    assert watched(world).reports_steps
     assert watched(world).has_stepped
 
 
@@ -101,7 +101,7 @@ def test_the_built_in_trainer_is_known_to_report_steps() -> None:
     """From its first launch on."""
     world = held()
     world.run_until(10.0)
-    assert watched(world).speaks
+    assert watched(world).reports_steps
 
 
 def test_an_attempt_that_gave_way_is_no_failed_preparation() -> None:
@@ -109,7 +109,7 @@ def test_an_attempt_that_gave_way_is_no_failed_preparation() -> None:
     state = State(runs={1: Run(run=1, spec=RunSpec(name="a", command=("x",)))})
     for restart, failed in enumerate((False, False, False, True)):
         attempt = AttemptId(1, 1, restart)
-        apply_record(state, r.AttemptPlanned(attempt=attempt, epoch=1, nodes=(), reason=""))
+        apply_record(state, r.AttemptPlanned(attempt=attempt, generation=1, nodes=(), reason=""))
         ended = r.AttemptChanged(attempt=attempt, state="ended", outcome="withdrawn", failed=failed)
         apply_record(state, ended)
     assert state.runs[1].failed_preparations == 1

@@ -24,9 +24,9 @@ def test_an_illegal_move_names_what_moves_and_what_it_may_do() -> None:
     """An operator who reads it in the journal knows which table to look at."""
     wrong = r.NodeChanged(node="n1", state="active", reason="")
     with pytest.raises(IllegalMove) as refused:
-        check_moves(state_with("repair"), [wrong])
+        check_moves(state_with("maintenance"), [wrong])
     assert str(refused.value) == (
-        "node n1 cannot move from repair to active; allowed: checking, spare, quarantined, repair, retired"
+        "node n1 cannot move from maintenance to active; allowed: checking, spare, quarantined, maintenance, retired"
     )
 
 

@@ -21,7 +21,7 @@ ATTEMPTS = AttemptId(1, 1, 0), AttemptId(2, 1, 0)
 
 def launched() -> State:
     """Make a state in which two gangs were told to launch, one of them with a preload and the places turned round."""
-    state, epoch = State(), 1
+    state, generation = State(), 1
     for number in range(1, 8):
         joined = r.NodeRegistered(
             node=f"n{number}",
@@ -30,7 +30,7 @@ def launched() -> State:
             slots=2,
             address="a",
             pid=1,
-            life=f"l{number}",
+            instance_id=f"l{number}",
         )
         apply_record(state, joined)
     for attempt, nodes, preload in (
@@ -46,15 +46,15 @@ def launched() -> State:
             environment={"A": "grüße"},
         )
         apply_record(state, r.RunAdmitted(run=attempt.run, spec=spec, user="u"))
-        epoch += 1
-        planned = r.AttemptPlanned(attempt=attempt, epoch=epoch, nodes=nodes, reason="")
+        generation += 1
+        planned = r.AttemptPlanned(attempt=attempt, generation=generation, nodes=nodes, reason="")
         apply_record(state, planned)
         prepared = r.AttemptPrepared(
             attempt=attempt, resume="/c", resume_step=3, master_address="a", master_port=7
         )
         apply_record(state, prepared)
         for node in nodes:
-            apply_record(state, r.Assigned(node=node, epoch=epoch, attempt=attempt))
+            apply_record(state, r.Assigned(node=node, generation=generation, attempt=attempt))
     return state
 
 

@@ -42,10 +42,10 @@ POLICY = Policy(
 
 node = st.sampled_from(NODES)
 attempt = st.builds(AttemptId, st.integers(1, 2), st.integers(1, 2), st.integers(0, 3))
-lives = st.sampled_from(["", "", "a", "b"])
+instance_ids = st.sampled_from(["", "", "a", "b"])
 heard_from = {"node": node, "incarnation": st.integers(1, 3)}
-source = {**heard_from, "life": lives}
-of_attempt = {**source, "attempt": attempt, "epoch": st.integers(1, 12)}
+source = {**heard_from, "instance_id": instance_ids}
+of_attempt = {**source, "attempt": attempt, "generation": st.integers(1, 12)}
 text = st.text(max_size=20)
 runs = st.sampled_from(["a", "b", "1", "2", "nobody"])
 request = {"id": st.integers(0, 30).map(lambda number: f"q{number}"), "by": text}
@@ -80,7 +80,7 @@ line = st.builds(
     fault=st.sampled_from(["", "gpu_lost", "filesystem", "nccl_timeout", "unknown", "no such"]),
     layer=st.sampled_from(LAYERS),
     scope=st.sampled_from(["rank", "gpu", "node", "fabric", "storage", "user"]),
-    weight=st.sampled_from(["names", "supports", "excuses"]),
+    weight=st.sampled_from(["primary", "supporting", "benign"]),
     role=st.sampled_from(get_args(Role)),
     is_lasting=st.booleans(),
     of_kernel=st.booleans(),
@@ -110,7 +110,7 @@ inputs = st.one_of(
         ranks_alive=st.lists(st.integers(0, 3), max_size=2, unique=True).map(tuple),
     ),
     st.builds(s.RanksStarted, **of_attempt),
-    st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_held=st.booleans()),
+    st.builds(s.LaunchFailed, **of_attempt, reason=text, devices_busy=st.booleans()),
     st.builds(s.DevicesReleased, **source),
     st.builds(
         f.GangStartTimed,
@@ -130,8 +130,8 @@ inputs = st.one_of(
         **of_attempt,
         last_step=step,
         fenced=st.booleans(),
-        stacks=st.integers(0, 3),
-        stands=st.lists(
+        num_stacks=st.integers(0, 3),
+        rank_stacks=st.lists(
             st.builds(
                 RankStack,
                 ranks=st.lists(st.integers(-1, 12), max_size=3).map(tuple),
@@ -169,20 +169,27 @@ inputs = st.one_of(
     st.builds(
         f.Finding,
         fault=st.sampled_from(
-            ["node_silent", "rank_stopped", "no_progress", "junk", "divergence", "straggler"]
+            [
+                "node_silent",
+                "rank_stopped",
+                "no_progress",
+                "malformed_message",
+                "divergence",
+                "straggler",
+            ]
         ),
         evidence=text,
         attempt=st.none() | attempt,
         node=st.none() | node,
         rank=st.none() | st.integers(0, 5),
         step=step,
-        is_over=st.booleans(),
+        recovered=st.booleans(),
     ),
     st.builds(
         s.LinesMatched,
         **of_attempt,
         matches=st.lists(line, max_size=4).map(tuple),
-        living=st.booleans(),
+        ranks_alive=st.booleans(),
         last_step=step,
     ),
     st.builds(

@@ -30,7 +30,7 @@ def test_a_supervisor_that_dies_as_the_last_node_leaves_is_followed_by_one_that_
     harness.take(ShutDown(id="q1", by="ann"))
     stops = [each.action.id for each in harness.settle() if isinstance(each, r.ActionIssued)]
     for name in ("n1", "n2"):
-        harness.take(s.NodeLeft(node=name, incarnation=1, life="a"))
+        harness.take(s.NodeLeft(node=name, incarnation=1, instance_id="a"))
     harness.settle()
     assert harness.state.requests["q1"].state == "done"
     harness.take(ActionResult(id=stops[0], outcome="done"))

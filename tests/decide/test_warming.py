@@ -100,8 +100,8 @@ def test_a_run_warms_its_nodes_and_the_spare_and_its_end_lets_them_go() -> None:
     assert story.until(60.0) == {"n1": 1, "n2": 1, "n3": 1}
     assert story.warm() == {}
     assert (
-        story.register("n3").epoch == 0
-        # A register written for its warm plan alone keeps the node's epoch.
+        story.register("n3").generation == 0
+        # A register written for its warm plan alone keeps the node's generation.
     )
 
 
@@ -194,9 +194,11 @@ def test_a_spare_is_warm_for_the_first_live_run_that_fits_it() -> None:
 def test_between_two_attempts_a_node_stays_warm_for_the_run_it_was_last_planned_for() -> None:
     """Else it would import other modules just when its ranks are to be started again; a run without preload counts too."""
     state = state_of(run(1), run(2), run(3, preload=()), n1=2, n2=2, n3=2, n4=2)
-    for number, epoch, nodes in ((2, 1, ("n1", "n2")), (1, 2, ("n2",)), (3, 3, ("n3",))):
+    for number, generation, nodes in ((2, 1, ("n1", "n2")), (1, 2, ("n2",)), (3, 3, ("n3",))):
         attempt = AttemptId(number, 1, 0)
-        apply_record(state, r.AttemptPlanned(attempt=attempt, epoch=epoch, nodes=nodes, reason=""))
+        apply_record(
+            state, r.AttemptPlanned(attempt=attempt, generation=generation, nodes=nodes, reason="")
+        )
     assert wanted(state) == {"n1": 2, "n2": 1, "n4": 1}
 
 
@@ -234,7 +236,9 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
     view = look(state, ledger, heard)
     shown = {node.node: (node.state, node.warm, node.warm_resident_bytes) for node in view.nodes}
     assert shown == {"n1": ("active", "ready", 5), "n2": ("lost", "", 0), "n3": ("active", "", 0)}
-    assert [(one.preload, one.cold) for one in view.runs] == [(("torch",), "n1: no memory")]
+    assert [(one.preload, one.not_forked_reason) for one in view.runs] == [
+        (("torch",), "n1: no memory")
+    ]
     assert wire.decode(wire.encode(view)) == view
 
 
@@ -256,11 +260,11 @@ def test_a_node_with_another_library_is_named() -> None:
         heard.record(Heartbeat(node=name, incarnation=1, warm_versions=versions), now=1.0)
     state, ledger = story.world.state, story.world.supervisor.loop.log.ledger
     view = look(state, ledger, heard)
-    assert view.runs[0].versions_apart == ("n3: torch 2.12.1, most have 2.13.0",)
+    assert view.runs[0].version_mismatches == ("n3: torch 2.12.1, most have 2.13.0",)
     assert "run a: n3: torch 2.12.1, most have 2.13.0" in rank_start_notes(view)
-    del heard.beats["n3"]
+    del heard.heartbeats["n3"]
     view = look(state, ledger, heard)
-    assert view.runs[0].versions_apart == ()
+    assert view.runs[0].version_mismatches == ()
 
 
 def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -284,7 +288,7 @@ def test_a_view_asks_once_for_each_node_whom_it_serves(monkeypatch: pytest.Monke
     monkeypatch.setattr(Preloads, "run_for", run_for)
     view = look(state, ledger, heard)
     assert asked == ["n1", "n2", "n3"]
-    assert [one.run for one in view.runs if one.versions_apart] == [1]
+    assert [one.run for one in view.runs if one.version_mismatches] == [1]
 
 
 def test_the_latest_value_of_a_register_is_what_is_written() -> None:

@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from runner.decide.decision import Policy
-from runner.decide.incidents.non_fatal import MAX_EVIDENCE, MAX_WATCHED
+from runner.decide.incidents.non_fatal import MAX_EVIDENCE, MAX_NON_FATAL
 from runner.decide.incidents.pending_evidence import WAIT_SECONDS
 from runner.decide.state.cluster_state import MAX_MATCHES_KEPT, Incident
 from runner.facts import wire
@@ -43,7 +43,7 @@ def lines(harness: ControllerHarness, node: str, *matches: Match, **fields: Any)
     """Make the word of an agent whose ranks live."""
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
-    given = {"epoch": attempt.epoch, "attempt": attempt.attempt, "living": True}
+    given = {"generation": attempt.generation, "attempt": attempt.attempt, "ranks_alive": True}
     return s.LinesMatched(node=node, incarnation=1, matches=matches, **{**given, **fields})
 
 
@@ -75,7 +75,7 @@ def test_numbers_that_do_not_come_back_are_told_and_end_nothing() -> None:
     assert run.incident is None
     assert run.attempt is not None
     assert run.attempt.state == "running"
-    assert (incident.state, incident.did, incident.step) == ("proving", ["watch"], 9)
+    assert (incident.state, incident.rungs_taken, incident.step) == ("proving", ["watch"], 9)
     assert "run goes on" in incident.reason
 
 
@@ -97,9 +97,9 @@ def test_it_is_over_when_the_detector_says_so_or_a_later_attempt_has_passed_the_
     harness = training_harness()
     stepped(harness, 9)
     harness.take(found(harness, "loss_spike"))
-    harness.take(found(harness, "loss_spike", is_over=True, evidence="back at 2.1"))
+    harness.take(found(harness, "loss_spike", recovered=True, evidence="back at 2.1"))
     assert (watched(harness).state, watched(harness).reason) == ("resolved", "back at 2.1")
-    assert harness.take(found(harness, "loss_spike", is_over=True)) == []
+    assert harness.take(found(harness, "loss_spike", recovered=True)) == []
     harness.take(found(harness, "divergence"))
     stepped(harness, 30)
     assert harness.state.incidents["i2"].state == "proving"
@@ -128,10 +128,10 @@ def test_a_fault_that_comes_back_in_the_next_attempt_is_still_the_same_incident(
 def test_findings_without_end_open_no_incidents_without_end() -> None:
     """Twenty ranks are enough to be told of at one time; once these are over, others are."""
     harness = training_harness()
-    for rank in range(MAX_WATCHED + 30):
+    for rank in range(MAX_NON_FATAL + 30):
         harness.take(found(harness, "nan_loss", node="n1", rank=rank))
-    assert len(harness.state.incidents) == MAX_WATCHED
-    harness.take(found(harness, "nan_loss", node="n1", rank=0, is_over=True))
+    assert len(harness.state.incidents) == MAX_NON_FATAL
+    harness.take(found(harness, "nan_loss", node="n1", rank=0, recovered=True))
     harness.take(found(harness, "divergence"))
     assert [one.fault for one in harness.state.incidents.values()][-1] == "divergence"
 
@@ -158,7 +158,7 @@ def test_a_finding_of_a_gang_that_has_ended_is_history() -> None:
     harness.take(exited(harness, node="n2", rank=3))
     assert harness.take(found(harness, "divergence")) == []
     other = training_harness()
-    assert other.take(found(other, "junk")) == []
+    assert other.take(found(other, "malformed_message")) == []
 
 
 def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None:
@@ -170,7 +170,7 @@ def test_hardware_that_complains_is_an_incident_unless_ranks_die_of_it() -> None
     harness.now += WAIT_SECONDS
     assert "IncidentDiagnosed" in kinds(harness.settle())
     incident = watched(harness)
-    assert (incident.fault, incident.node, incident.watched) == ("gpu_lost", "n2", True)
+    assert (incident.fault, incident.node, incident.non_fatal) == ("gpu_lost", "n2", True)
     assert incident.cause is not None
     assert incident.cause.action_class == "swap"
     # Told twice.
@@ -267,7 +267,7 @@ def _cleared(harness: ControllerHarness) -> None:
     assert attempt is not None
     for node in attempt.nodes:
         gone = s.RanksTerminated(
-            node=node, incarnation=1, epoch=attempt.epoch, attempt=attempt.attempt
+            node=node, incarnation=1, generation=attempt.generation, attempt=attempt.attempt
         )
         harness.take(gone)
     assert any(isinstance(record, r.AttemptPlanned) for record in harness.settle())
@@ -281,14 +281,14 @@ def test_lines_that_are_lived_through_make_room_for_those_that_count() -> None:
         harness.take(lines(harness, "n2", replace(oom, line=number), last_step=5))
     attempt = harness.state.runs[1].attempt
     assert attempt is not None
-    assert len(attempt.kept) == MAX_MATCHES_KEPT
+    assert len(attempt.pending_evidence) == MAX_MATCHES_KEPT
     harness.take(lines(harness, "n2", LOST, last_step=5))
-    assert len(attempt.kept) == MAX_MATCHES_KEPT
+    assert len(attempt.pending_evidence) == MAX_MATCHES_KEPT
     harness.now += WAIT_SECONDS
     harness.settle()
     assert watched(harness).fault == "gpu_lost"
     harness.take(lines(harness, "n2", replace(oom, line=999), last_step=50))
-    assert [kept.match.line for kept in attempt.kept] == [7, 999]
+    assert [kept.match.line for kept in attempt.pending_evidence] == [7, 999]
 
 
 def test_a_line_that_breaks_the_judge_keeps_nobody_from_acting() -> None:
@@ -319,7 +319,7 @@ def test_a_line_of_another_node_and_another_day_is_no_cause() -> None:
     harness.take(exited(harness, node="n2", rank=3, last_step=90_000))
     died = next(one for one in harness.state.incidents.values() if one.fault == "rank_crash")
     assert died.cause is None
-    assert all(one.is_live for one in harness.state.incidents.values() if one.watched)
+    assert all(one.is_live for one in harness.state.incidents.values() if one.non_fatal)
 
 
 def test_what_all_nodes_say_at_once_is_the_fault_of_none_of_them() -> None:
@@ -357,7 +357,7 @@ def test_a_straggler_that_is_in_the_gang_again_is_over_when_its_detector_says_so
     launch(harness)
     stepped(harness, 31)
     assert harness.state.incidents["i1"].state == "proving"
-    harness.take(found(harness, "straggler", node="n2", is_over=True))
+    harness.take(found(harness, "straggler", node="n2", recovered=True))
     assert harness.state.incidents["i1"].state == "resolved"
 
 
@@ -386,13 +386,13 @@ def test_a_run_that_reports_no_steps_is_not_sick_for_ever() -> None:
 def test_a_node_that_was_watched_and_dies_as_a_spare_ends_nobody_elses_gang() -> None:
     """What its silence is about is not what its GPU said when it was in a gang."""
     harness = training_harness()
-    harness.join("n3", life="life-n3")
+    harness.join("n3", instance_id="life-n3")
     harness.settle()
     incident = found(harness, "gpu_ecc", node="n3")
     harness.take(incident)
     harness.take(Finding(fault="node_silent", node="n3", evidence="silent", silent_seconds=6.0))
     harness.settle()
-    faults = {one.fault: one.watched for one in harness.state.incidents.values()}
+    faults = {one.fault: one.non_fatal for one in harness.state.incidents.values()}
     assert faults["gpu_ecc"]
     attempt = harness.state.runs[1].attempt
     assert attempt is not None

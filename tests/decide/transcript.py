@@ -126,7 +126,7 @@ def _detail(result: ActionResult) -> str:
 def _assigned(record: r.Assigned, nodes: list[str]) -> str:
     names = " ".join(nodes)
     if record.attempt is not None:
-        return f"{names} run {record.attempt} (epoch {record.epoch})"
+        return f"{names} run {record.attempt} (generation {record.generation})"
     return f"{names} idle" + (f" in {record.grace_seconds:g} s" if record.grace_seconds else "")
 
 
@@ -137,14 +137,14 @@ def _exited(fact: s.RankExited) -> str:
 
 def _gone(fact: s.RanksTerminated) -> str:
     extra = f", left behind {list(fact.left_behind)}" if fact.left_behind else ""
-    extra += f" ({fact.stacks} stacks)" if fact.stacks else ""
-    return f"ranks_gone {fact.node} {fact.attempt}{extra}{', fenced' if fact.fenced else ''}"
+    extra += f" ({fact.num_stacks} stacks)" if fact.num_stacks else ""
+    return f"ranks_terminated {fact.node} {fact.attempt}{extra}{', fenced' if fact.fenced else ''}"
 
 
 def _joined(fact: s.NodeJoined) -> str:
     ranks = f" with ranks {list(fact.ranks_alive)} of {fact.attempt}" if fact.ranks_alive else ""
     other = f" {fact.hardware}" if fact.hardware != f"board:{fact.node}" else ""
-    return f"node_joined {fact.node}{other} (life {fact.incarnation}){ranks}"
+    return f"node_joined {fact.node}{other} (instance {fact.incarnation}){ranks}"
 
 
 def _finding(fact: Finding) -> str:
@@ -177,12 +177,12 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     s.CheckpointSealed: lambda fact: f"sealed step {fact.step}",
     Finding: _finding,
     GangStillStepping: lambda fact: (
-        f"gang_advances {fact.attempt} step {fact.step} without {' '.join(fact.nodes)}"
+        f"gang_still_stepping {fact.attempt} step {fact.step} without {' '.join(fact.nodes)}"
     ),
-    GangStartTimed: lambda fact: f"gang_timed {fact.attempt}",
-    HeartbeatResumed: lambda fact: f"node_heard {fact.node}",
+    GangStartTimed: lambda fact: f"gang_start_timed {fact.attempt}",
+    HeartbeatResumed: lambda fact: f"heartbeat_resumed {fact.node}",
     DomainSilence: lambda fact: f"domain_silence {fact.domain} {fact.name} {' '.join(fact.nodes)}",
-    CorrelatedSilence: lambda fact: f"mass_silence {' '.join(fact.nodes) or 'over'}",
+    CorrelatedSilence: lambda fact: f"correlated_silence {' '.join(fact.nodes) or 'over'}",
     q.StartRun: lambda fact: f"start {fact.spec.name}",
     q.StopRun: lambda fact: f"stop {fact.run}",
     q.ChangeLr: _lr,
@@ -260,24 +260,26 @@ def _leaving(record: r.NodeDraining) -> str:
         return f"{record.node} stays"
     until = f" by {record.by_time:.2f}" if record.by_time is not None else ""
     spare = f", {record.spare} for it" if record.spare else ""
-    return f"{record.node} to leave for {record.to}{until}{spare}"
+    return f"{record.node} draining to {record.to}{until}{spare}"
 
 
 def _judged(record: r.HardwareJudged) -> str:
-    return f"{record.hardware} {record.verdict or 'welcome again'}"
+    return f"{record.hardware} {record.verdict or 'readmitted'}"
 
 
 _DECIDED: dict[type, Callable[[Any], str]] = {
     r.NodeChanged: _node,
     r.NodeDraining: _leaving,
     r.JoinRefused: lambda x: f"{x.node} refused to {x.hardware}",
-    r.HardwareFaultRecorded: lambda x: f"offence of {x.hardware}: {x.fault}",
+    r.HardwareFaultRecorded: lambda x: f"hardware fault of {x.hardware}: {x.fault}",
     r.HardwareJudged: _judged,
     r.NodeKeptInService: lambda x: f"{x.node} kept",
     r.NodeCleared: lambda x: (
-        f"{x.node} clear" + (" (seen by probe)" if x.seen_by == "probe" else "")
+        f"{x.node} clear" + (" (seen by probe)" if x.confirmed_by == "probe" else "")
     ),
-    r.NodeLaunched: lambda x: f"{x.node} fresh: {x.cold}" if x.cold else "",
+    r.NodeLaunched: lambda x: (
+        f"{x.node} fresh: {x.not_forked_reason}" if x.not_forked_reason else ""
+    ),
     r.RunAdmitted: lambda x: f"run {x.run} admitted",
     r.RunChanged: lambda x: f"run {x.run} {x.state}: {x.reason}",
     r.AttemptPlanned: lambda x: f"plan {x.attempt} on {' '.join(x.nodes)}",
@@ -294,6 +296,6 @@ _DECIDED: dict[type, Callable[[Any], str]] = {
     r.RequestRecorded: _noted,
     r.ClusterClosing: lambda _: "closing",
     r.DomainStateRecorded: _domain,
-    r.CorrelatedSilenceRecorded: lambda x: f"silent together: {' '.join(x.nodes) or 'nobody'}",
+    r.CorrelatedSilenceRecorded: lambda x: f"silent together: {' '.join(x.nodes) or 'none'}",
     r.DecisionFailed: lambda x: f"DECISION FAILED {x.error.splitlines()[-1]}",
 }

@@ -30,7 +30,7 @@ def run(
     blocked: dict[int, float], *, steps_until: float, seconds: float, shift: float = 0.0
 ) -> list[Finding]:
     """Let two nodes of two ranks speak every second; `blocked`: rank -> when it comes into state D, for good."""
-    detectors, found = DetectorRegistry(silence_seconds=5.0), list[object]()
+    detectors, found = DetectorRegistry(heartbeat_timeout_seconds=5.0), list[object]()
     detectors.watch(WATCH)
     for now in range(int(seconds)):
         if shift and now == seconds // 2:
@@ -42,7 +42,7 @@ def run(
                 for rank in ranks
                 if rank in blocked and now >= blocked[rank] + 5
             )
-            beat = Heartbeat(
+            heartbeat = Heartbeat(
                 node=node,
                 incarnation=1,
                 attempt=ATTEMPT,
@@ -51,7 +51,7 @@ def run(
                 phases={str(rank): "step" for rank in ranks},
                 last_step=1 + int(min(now, steps_until)),
             )
-            found += detectors.on_heartbeat(beat, at)
+            found += detectors.on_heartbeat(heartbeat, at)
         found += detectors.tick(at)
     return [each for each in found if isinstance(each, Finding)]
 

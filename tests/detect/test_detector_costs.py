@@ -35,7 +35,7 @@ class Counted(tuple[str, ...]):
         return super().__contains__(name)
 
 
-def beat(node: str, *, start: bool = False) -> Heartbeat:
+def heartbeat(node: str, *, start: bool = False) -> Heartbeat:
     """Make a heartbeat of a rank at work; `start`: it tells how it started, too."""
     phases = {"load": StartPhase(seconds=1.0, rank=0)} if start else {}
     return Heartbeat(
@@ -45,7 +45,7 @@ def beat(node: str, *, start: bool = False) -> Heartbeat:
         ranks_alive=(0,),
         phases={"0": "step"},
         last_step=3,
-        start=phases,
+        start_phases=phases,
     )
 
 
@@ -58,16 +58,16 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
         since=0.0,
         start_seconds=600.0,
         progress_seconds=600.0,
-        speaks=True,
+        reports_steps=True,
     )
-    watch = WatchList(nodes=names, lost=Counted(("n900", "n901")), attempts=(gang,))
+    watch = WatchList(nodes=names, lost_nodes=Counted(("n900", "n901")), attempts=(gang,))
     detectors = DetectorRegistry(LIMIT)
     detectors.watch(watch)
     detectors.tick(0.0)
-    beats = [beat(name, start=True) for name in names]
+    heartbeats = [heartbeat(name, start=True) for name in names]
     Counted.walks, found = 0, []
     for second in range(20):
-        for index, said in enumerate(beats):
+        for index, said in enumerate(heartbeats):
             now = second + index / 500
             found += detectors.on_heartbeat(said, now)
             if index % 50 == 0:
@@ -80,7 +80,9 @@ def test_heartbeats_of_a_calm_fleet_walk_over_no_nodes() -> None:
 
 def fresh(watch: WatchList) -> WatchList:
     """Return one that is equal, and looks as if it were another."""
-    return replace(watch, nodes=(*watch.nodes[:1], *watch.nodes[1:]), lives=dict(watch.lives))
+    return replace(
+        watch, nodes=(*watch.nodes[:1], *watch.nodes[1:]), instance_ids=dict(watch.instance_ids)
+    )
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -101,14 +103,14 @@ def test_skipping_looks_finds_the_same_at_the_same_time(seed: int) -> None:
             quiet_until |= dict.fromkeys(some, now + dice.random() * 12)
         if dice.random() < 0.01:
             nodes = tuple(name for name in names if dice.random() < 0.9)
-            watch = replace(watch, nodes=nodes, lost=tuple(set(names) - set(nodes)))
+            watch = replace(watch, nodes=nodes, lost_nodes=tuple(set(names) - set(nodes)))
         if dice.random() < 0.005:
             skipping.shift(0.0)
             looking.shift(0.0)
         for name in dice.sample(names, 2):
             if quiet_until[name] <= now:
-                heard = skipping.on_heartbeat(beat(name), watch, now)
-                assert heard == looking.on_heartbeat(beat(name), fresh(watch), now)
+                heard = skipping.on_heartbeat(heartbeat(name), watch, now)
+                assert heard == looking.on_heartbeat(heartbeat(name), fresh(watch), now)
         found: list[object] = [*skipping.tick(watch, now)]
         said.append((now, found, [*looking.tick(fresh(watch), now)]))
         ours, theirs = skipping.due_at(watch), looking.due_at(fresh(watch))
@@ -131,6 +133,6 @@ def test_the_last_of_many_nodes_to_tell_of_its_start_is_not_searched_for() -> No
     starts.tick(watch, 0.0)
     Counted.walks = 0
     for name in list(names)[:-1]:
-        assert starts.on_heartbeat(beat(name, start=True), watch, 1.0) == []
+        assert starts.on_heartbeat(heartbeat(name, start=True), watch, 1.0) == []
     # our own
     assert Counted.walks == 1

@@ -218,8 +218,8 @@ def test_a_domain_that_stays_silent_is_named_again() -> None:
     assert len(times) == 2
     assert times[1] - times[0] == pytest.approx(LIMIT)
     for node in names(1, 2):
-        beat = Heartbeat(node=node, incarnation=1)
-        assert silence.on_heartbeat(beat, watch, 26.0) == [
+        heartbeat = Heartbeat(node=node, incarnation=1)
+        assert silence.on_heartbeat(heartbeat, watch, 26.0) == [
             HeartbeatResumed(node=node, incarnation=1)
         ]
 
@@ -254,13 +254,13 @@ def test_random_deaths_are_found_in_bounded_time_and_said_once_a_limit() -> None
 def test_a_beat_of_another_life_is_not_the_node() -> None:
     """An agent with the node's name and another life keeps nobody alive; without a life known, whoever speaks is believed."""
     detectors = DetectorRegistry(LIMIT)
-    watch = WatchList(nodes=("n1", "n2"), lives={"n1": "a", "n2": ""})
+    watch = WatchList(nodes=("n1", "n2"), instance_ids={"n1": "a", "n2": ""})
     detectors.watch(watch)
     for second in range(6):
-        detectors.on_heartbeat(Heartbeat(node="n1", incarnation=1, life="b"), float(second))
-        detectors.on_heartbeat(Heartbeat(node="n2", incarnation=1, life="c"), float(second))
+        detectors.on_heartbeat(Heartbeat(node="n1", incarnation=1, instance_id="b"), float(second))
+        detectors.on_heartbeat(Heartbeat(node="n2", incarnation=1, instance_id="c"), float(second))
         found = detectors.tick(float(second))
     assert [item.node for item in found if isinstance(item, Finding)] == ["n1"]
-    assert detectors.on_heartbeat(Heartbeat(node="n1", incarnation=1, life="a"), 6.0) == [
+    assert detectors.on_heartbeat(Heartbeat(node="n1", incarnation=1, instance_id="a"), 6.0) == [
         HeartbeatResumed(node="n1", incarnation=1)
     ]

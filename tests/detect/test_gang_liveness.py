@@ -22,7 +22,9 @@ def watching(*nodes: str) -> DetectorRegistry:
     return detectors
 
 
-def beat(detectors: DetectorRegistry, node: str, now: float, step: int) -> list[GangStillStepping]:
+def heartbeat(
+    detectors: DetectorRegistry, node: str, now: float, step: int
+) -> list[GangStillStepping]:
     """Let a node be heard, and time pass; return what is said of its gang."""
     heartbeat = Heartbeat(node=node, incarnation=1, attempt=GANG, last_step=step)
     found = [*detectors.on_heartbeat(heartbeat, now), *detectors.tick(now)]
@@ -34,10 +36,10 @@ def without_n2(
 ) -> list[tuple[int, GangStillStepping]]:
     """Hear n2 at time 0 and never again, the others each second with these steps; return what is said, and when."""
     said = []
-    beat(detectors, "n2", 0.0, steps[0])
+    heartbeat(detectors, "n2", 0.0, steps[0])
     for second, step in enumerate(steps):
         for node in ("n1", "n3", "n4"):
-            said += [(second, item) for item in beat(detectors, node, float(second), step)]
+            said += [(second, item) for item in heartbeat(detectors, node, float(second), step)]
     return said
 
 
@@ -67,12 +69,12 @@ def test_a_node_that_was_heard_between_two_silences_starts_anew() -> None:
     """Steps of its first silence are no evidence in the second."""
     detectors = watching("n1", "n2", "n3", "n4")
     assert without_n2(detectors, steps=list(range(10)))
-    beat(detectors, "n2", 10.0, 10)
+    heartbeat(detectors, "n2", 10.0, 10)
     said = [
         item
         for second in range(10, 25)
         for node in ("n1", "n3", "n4")
-        for item in beat(detectors, node, float(second), 10)
+        for item in heartbeat(detectors, node, float(second), 10)
     ]
     assert said == []
 
@@ -82,5 +84,5 @@ def test_nothing_is_made_of_a_time_in_which_nobody_listened() -> None:
     detectors = watching("n1", "n2", "n3", "n4")
     without_n2(detectors, steps=[0] * 6)
     detectors.shift(60.0)
-    said = [(at, beat(detectors, "n1", at, 600)) for at in (66.0, 67.0, 68.0, 69.0, 70.0)]
+    said = [(at, heartbeat(detectors, "n1", at, 600)) for at in (66.0, 67.0, 68.0, 69.0, 70.0)]
     assert not any(items for _, items in said)

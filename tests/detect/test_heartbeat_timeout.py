@@ -12,7 +12,7 @@ LIMIT = 5.0
 NODES = ("n1", "n2", "n3", "n4")
 
 
-def beat(node: str) -> Heartbeat:
+def heartbeat(node: str) -> Heartbeat:
     """Make a heartbeat."""
     return Heartbeat(node=node, incarnation=1)
 
@@ -21,7 +21,7 @@ def listening(*nodes: str) -> tuple[HeartbeatTimeout, WatchList]:
     """Make a detector that has heard these nodes at time 0."""
     silence, watch = HeartbeatTimeout(NodeSilence(LIMIT)), WatchList(nodes=nodes)
     for node in nodes:
-        silence.on_heartbeat(beat(node), watch, 0.0)
+        silence.on_heartbeat(heartbeat(node), watch, 0.0)
     return silence, watch
 
 
@@ -33,13 +33,13 @@ def silent(found: list[Finding | CorrelatedSilence | DomainSilence]) -> list[str
 def test_a_node_that_stops_speaking_is_found() -> None:
     """The finding comes at the limit, names node and seconds, and comes again a whole limit later."""
     silence, watch = listening("n1", "n2")
-    silence.on_heartbeat(beat("n2"), watch, 4.0)
+    silence.on_heartbeat(heartbeat("n2"), watch, 4.0)
     assert silence.tick(watch, LIMIT - 0.01) == []
     (found,) = silence.tick(watch, LIMIT)
     assert isinstance(found, Finding)
     assert (found.fault, found.node, found.silent_seconds) == ("node_silent", "n1", LIMIT)
     assert silence.tick(watch, LIMIT + 1.0) == []
-    silence.on_heartbeat(beat("n2"), watch, 9.0)
+    silence.on_heartbeat(heartbeat("n2"), watch, 9.0)
     assert silent(silence.tick(watch, 2 * LIMIT)) == ["n1"]
 
 
@@ -48,29 +48,29 @@ def test_nodes_that_speak_are_never_found() -> None:
     silence, watch = listening(*NODES)
     for second in range(1, 3600):
         for node in NODES:
-            assert silence.on_heartbeat(beat(node), watch, float(second)) == []
+            assert silence.on_heartbeat(heartbeat(node), watch, float(second)) == []
         assert silence.tick(watch, second + 0.9) == []
 
 
 def test_a_silent_node_that_speaks_again_is_said_to() -> None:
     """Its first word after the finding is told, later ones are not."""
     silence, watch = listening("n1", "n2")
-    silence.on_heartbeat(beat("n2"), watch, 6.0)
+    silence.on_heartbeat(heartbeat("n2"), watch, 6.0)
     assert silent(silence.tick(watch, 6.0)) == ["n1"]
-    assert silence.on_heartbeat(beat("n1"), watch, 7.0) == [
+    assert silence.on_heartbeat(heartbeat("n1"), watch, 7.0) == [
         HeartbeatResumed(node="n1", incarnation=1)
     ]
-    assert silence.on_heartbeat(beat("n1"), watch, 8.0) == []
+    assert silence.on_heartbeat(heartbeat("n1"), watch, 8.0) == []
 
 
 def test_many_nodes_silent_at_once_blame_no_node_alone() -> None:
     """Most of the nodes fall silent together: that is said, and said to be over when they speak again."""
     silence, watch = listening(*NODES)
-    silence.on_heartbeat(beat("n4"), watch, 4.0)
+    silence.on_heartbeat(heartbeat("n4"), watch, 4.0)
     found = silence.tick(watch, LIMIT)
     assert CorrelatedSilence(nodes=("n1", "n2", "n3")) in found
     for node in NODES:
-        silence.on_heartbeat(beat(node), watch, 6.0)
+        silence.on_heartbeat(heartbeat(node), watch, 6.0)
     assert CorrelatedSilence() in silence.tick(watch, 6.0)
 
 
@@ -78,7 +78,7 @@ def test_two_silent_nodes_of_four_are_no_crowd() -> None:
     """Few silent nodes are blamed as nodes."""
     silence, watch = listening(*NODES)
     for node in ("n3", "n4"):
-        silence.on_heartbeat(beat(node), watch, 4.0)
+        silence.on_heartbeat(heartbeat(node), watch, 4.0)
     found = silence.tick(watch, LIMIT)
     assert silent(found) == ["n1", "n2"]
     assert not any(isinstance(item, CorrelatedSilence) for item in found)
@@ -101,7 +101,7 @@ def test_nobody_is_found_silent_for_a_time_in_which_nobody_listened() -> None:
 def test_it_says_when_to_look_again() -> None:
     """The time due is that of the first node to become silent, then of the next."""
     silence, watch = listening("n1", "n2")
-    silence.on_heartbeat(beat("n2"), watch, 2.0)
+    silence.on_heartbeat(heartbeat("n2"), watch, 2.0)
     assert silence.due_at(watch) == LIMIT
     silence.tick(watch, LIMIT)
     assert silence.due_at(watch) == 2.0 + LIMIT
@@ -115,7 +115,7 @@ def test_a_crowd_of_which_some_are_taken_out_is_still_one() -> None:
     crowds = []
     for second in range(1, 12):
         for node in speaking:
-            silence.on_heartbeat(beat(node), watch, float(second))
+            silence.on_heartbeat(heartbeat(node), watch, float(second))
         # two of the four are drained: two of five would be no crowd
         if second == 7:
             watch = WatchList(nodes=nodes[:5])
@@ -123,5 +123,5 @@ def test_a_crowd_of_which_some_are_taken_out_is_still_one() -> None:
         crowds += [item.nodes for item in found if isinstance(item, CorrelatedSilence)]
     assert crowds == [quiet]
     for node in (*speaking, "n4", "n5"):
-        silence.on_heartbeat(beat(node), watch, 12.0)
+        silence.on_heartbeat(heartbeat(node), watch, 12.0)
     assert CorrelatedSilence() in silence.tick(watch, 12.5)

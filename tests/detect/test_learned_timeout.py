@@ -62,29 +62,31 @@ class Track:
         """Let another supervisor come, which knows this of the attempt."""
         self.progress = GangProgress(NodeSilence(5.0))
         watched = self.watch.attempts[0]
-        self.look_at(replace(watched, speaks=speaks, has_stepped=has_stepped, is_ending=is_ending))
+        self.look_at(
+            replace(watched, reports_steps=speaks, has_stepped=has_stepped, is_ending=is_ending)
+        )
 
     def tick(self) -> None:
         """Ask what the passing of time has made true."""
         self.found += self.progress.tick(self.watch, self.now)
 
-    def beat(self, phase: str, *, silent: tuple[str, ...] = ()) -> None:
+    def heartbeat(self, phase: str, *, silent: tuple[str, ...] = ()) -> None:
         """Let a second pass and all nodes but the silent ones speak."""
         self.now += 1.0
         for node in self.nodes:
             if node not in silent:
-                beat = Heartbeat(
+                heartbeat = Heartbeat(
                     node=node,
                     incarnation=self.incarnation,
                     attempt=self.attempt,
                     ranks_alive=self.alive,
                     phases={} if self.script or not phase else {"0": phase, "1": phase},
                     last_step=self.step if self.step and not self.script else None,
-                    writes=self.writes if self.script else 0,
+                    num_writes=self.writes if self.script else 0,
                     writing_seconds=self.writing_seconds if self.script else 0.0,
-                    longest_quiet_seconds=self.longest_quiet_seconds if self.script else 0.0,
+                    longest_gap_seconds=self.longest_quiet_seconds if self.script else 0.0,
                 )
-                self.found += self.progress.on_heartbeat(beat, self.watch, self.now)
+                self.found += self.progress.on_heartbeat(heartbeat, self.watch, self.now)
         self.tick()
 
     def work(self, seconds: int, *, every: int = 1, phase: str = "step") -> None:
@@ -94,18 +96,18 @@ class Track:
                 self.step += 1
                 self.writes += 3
                 self.writing_seconds += every
-            self.beat(phase)
+            self.heartbeat(phase)
 
     def wait(self, seconds: int, phase: str = "step", *, silent: tuple[str, ...] = ()) -> None:
         """Speak, and make no progress."""
         for _ in range(seconds):
-            self.beat(phase, silent=silent)
+            self.heartbeat(phase, silent=silent)
 
     def until_found(self, phase: str = "step") -> int:
         """Make no progress until something is found; return the seconds that took."""
         assert self.found == []
         for second in range(1, int(CAP) + 10):
-            self.beat(phase)
+            self.heartbeat(phase)
             if self.found:
                 return second
         raise AssertionError("nothing was found")
@@ -493,9 +495,9 @@ def test_a_script_that_fell_silent_before_a_new_supervisor_came_is_found_by_it()
         incarnation=1,
         attempt=track.attempt,
         ranks_alive=(0, 1),
-        writes=80,
+        num_writes=80,
         writing_seconds=90.0,
-        longest_quiet_seconds=2.0,
+        longest_gap_seconds=2.0,
     )
     for second in range(89):
         assert track.progress.on_heartbeat(quiet, track.watch, track.now + second) == []

@@ -52,8 +52,8 @@ class Gang:
             fields = {"grad_norm": usual["grad_norm"]} if index == 0 else dict(usual)
             fields |= {"local_grad_norm_max": 1.0, "local_grad_norm_max_rank": 2 * index}
             record = StepRecord(step=step, **{**fields, **by.get(node, {})})
-            beat = Heartbeat(node=node, incarnation=1, attempt=self.attempt, steps=(record,))
-            found += self.numbers.on_heartbeat(beat, self.watch, self.now)
+            heartbeat = Heartbeat(node=node, incarnation=1, attempt=self.attempt, steps=(record,))
+            found += self.numbers.on_heartbeat(heartbeat, self.watch, self.now)
         self.found += found
         return found
 
@@ -119,12 +119,14 @@ def test_the_origin_may_be_heard_after_the_loss() -> None:
     """Heartbeats come in any order: the rank is named as soon as its node has spoken."""
     gang = Gang()
     gang.steps(1, 49)
-    beats = {node: StepRecord(step=50, loss=math.nan, grad_norm=math.nan) for node in ("n2", "n1")}
-    beats["n3"] = StepRecord(step=50, local_grad_norm_max=math.inf, local_grad_norm_max_rank=5)
+    heartbeats = {
+        node: StepRecord(step=50, loss=math.nan, grad_norm=math.nan) for node in ("n2", "n1")
+    }
+    heartbeats["n3"] = StepRecord(step=50, local_grad_norm_max=math.inf, local_grad_norm_max_rank=5)
     found = []
-    for at, (node, record) in enumerate(beats.items()):
-        beat = Heartbeat(node=node, incarnation=1, attempt=gang.attempt, steps=(record,))
-        found.append(gang.numbers.on_heartbeat(beat, gang.watch, 60.0 + at))
+    for at, (node, record) in enumerate(heartbeats.items()):
+        heartbeat = Heartbeat(node=node, incarnation=1, attempt=gang.attempt, steps=(record,))
+        found.append(gang.numbers.on_heartbeat(heartbeat, gang.watch, 60.0 + at))
     ((first,), (), (second,)) = found
     assert (first.node, second.node, second.rank) == (None, "n3", 5)
 
@@ -159,7 +161,7 @@ def test_slow_minutes_are_no_drop_in_throughput_and_slow_hours_are() -> None:
     (finding,) = gang.found
     assert finding.fault == "throughput_drop"
     gang.steps(1200, 1500)
-    assert [one.is_over for one in gang.found] == [False, True]
+    assert [one.recovered for one in gang.found] == [False, True]
 
 
 def test_what_is_planned_is_expected() -> None:
@@ -177,10 +179,12 @@ def test_steps_that_agents_read_in_the_output_count_too() -> None:
     for step in range(1, 60):
         loss = math.nan if step > 55 else 3.0
         record = StepRecord(step=step, loss=loss)
-        beat = Heartbeat(node="n1", incarnation=1, attempt=gang.attempt, read_steps=(record,))
-        gang.found += gang.numbers.on_heartbeat(beat, gang.watch, float(step))
+        heartbeat = Heartbeat(
+            node="n1", incarnation=1, attempt=gang.attempt, logged_steps=(record,)
+        )
+        gang.found += gang.numbers.on_heartbeat(heartbeat, gang.watch, float(step))
         other = Heartbeat(
-            node="n1", incarnation=1, attempt=AttemptId(2, 1, 0), read_steps=(record,)
+            node="n1", incarnation=1, attempt=AttemptId(2, 1, 0), logged_steps=(record,)
         )
         assert gang.numbers.on_heartbeat(other, gang.watch, float(step)) == []
     assert [one.fault for one in gang.found] == ["nan_loss"]
@@ -201,8 +205,8 @@ def test_a_node_whose_heartbeat_was_lost_may_have_it_from_the_same_step() -> Non
             shown: dict[str, Any] = {"loss": math.nan if step > 50 else 2.0, "grad_norm": math.nan}
             shown |= (fields or {}) if step == 50 else {}
             record = StepRecord(step=step, **shown)
-            beat = Heartbeat(node=node, incarnation=1, attempt=gang.attempt, steps=(record,))
-            gang.found += gang.numbers.on_heartbeat(beat, gang.watch, gang.now)
+            heartbeat = Heartbeat(node=node, incarnation=1, attempt=gang.attempt, steps=(record,))
+            gang.found += gang.numbers.on_heartbeat(heartbeat, gang.watch, gang.now)
     assert {one.fault for one in gang.found} == {"nan_loss"}
     assert {one.node for one in gang.found} == {None}
 

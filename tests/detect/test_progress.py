@@ -21,7 +21,7 @@ def watch(attempt: AttemptId = ATTEMPT) -> WatchList:
     return WatchList(nodes=("n1",), attempts=(watched,))
 
 
-def beat(step: int | None = None, *, stopped: tuple[int, ...] = ()) -> Heartbeat:
+def heartbeat(step: int | None = None, *, stopped: tuple[int, ...] = ()) -> Heartbeat:
     """Make a heartbeat of a gang whose ranks speak."""
     return Heartbeat(
         node="n1",
@@ -43,9 +43,9 @@ def gang() -> GangProgress:
 def test_steps_that_cease_are_found_once() -> None:
     """The limit runs from the last new step, however often the node speaks."""
     progress = gang()
-    progress.on_heartbeat(beat(7), watch(), 10.0)
+    progress.on_heartbeat(heartbeat(7), watch(), 10.0)
     for second in range(11, 40):
-        progress.on_heartbeat(beat(7), watch(), float(second))
+        progress.on_heartbeat(heartbeat(7), watch(), float(second))
         assert progress.tick(watch(), float(second)) == []
     (found,) = progress.tick(watch(), 10.0 + STEP)
     assert (found.fault, found.attempt, found.silent_seconds) == ("no_progress", ATTEMPT, STEP)
@@ -57,14 +57,14 @@ def test_a_gang_that_advances_is_never_found() -> None:
     progress = gang()
     for step in range(1, 500):
         now = step * (STEP - 0.1)
-        progress.on_heartbeat(beat(step), watch(), now)
+        progress.on_heartbeat(heartbeat(step), watch(), now)
         assert progress.tick(watch(), now + STEP - 0.2) == []
 
 
 def test_a_start_without_a_step_is_found_if_the_ranks_speak() -> None:
     """The start has its own limit."""
     progress = gang()
-    progress.on_heartbeat(beat(), watch(), 1.0)
+    progress.on_heartbeat(heartbeat(), watch(), 1.0)
     assert progress.tick(watch(), START - 0.1) == []
     assert [item.fault for item in progress.tick(watch(), START)] == ["no_progress"]
 
@@ -82,10 +82,10 @@ def test_a_launch_that_is_not_over_has_no_limit() -> None:
     waiting = WatchList(nodes=("n1",), attempts=(replace(watch().attempts[0], since=None),))
     progress = GangProgress()
     progress.tick(waiting, 0.0)
-    assert progress.on_heartbeat(beat(), watch(), 1.0) == []
+    assert progress.on_heartbeat(heartbeat(), watch(), 1.0) == []
     assert progress.due_at(waiting) is None
     assert progress.tick(waiting, 100 * START) == []
-    (found,) = progress.on_heartbeat(beat(stopped=(2,)), watch(), 100 * START)
+    (found,) = progress.on_heartbeat(heartbeat(stopped=(2,)), watch(), 100 * START)
     assert found.fault == "rank_stopped"
     up = WatchList(nodes=("n1",), attempts=(replace(watch().attempts[0], since=100 * START),))
     progress.tick(up, 100 * START)
@@ -96,16 +96,16 @@ def test_a_launch_that_is_not_over_has_no_limit() -> None:
 def test_a_stopped_rank_is_found_once() -> None:
     """The finding names rank and node."""
     progress = gang()
-    (found,) = progress.on_heartbeat(beat(3, stopped=(2,)), watch(), 5.0)
+    (found,) = progress.on_heartbeat(heartbeat(3, stopped=(2,)), watch(), 5.0)
     assert (found.fault, found.rank, found.node) == ("rank_stopped", 2, "n1")
-    assert progress.on_heartbeat(beat(3, stopped=(2,)), watch(), 6.0) == []
-    assert progress.on_heartbeat(beat(4), watch(), 7.0) == []
+    assert progress.on_heartbeat(heartbeat(3, stopped=(2,)), watch(), 6.0) == []
+    assert progress.on_heartbeat(heartbeat(4), watch(), 7.0) == []
 
 
 def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
     """A pause of ours moves the limit."""
     progress = gang()
-    progress.on_heartbeat(beat(1), watch(), 10.0)
+    progress.on_heartbeat(heartbeat(1), watch(), 10.0)
     progress.shift(100.0)
     assert progress.tick(watch(), 10.0 + STEP + 99.0) == []
     assert progress.tick(watch(), 10.0 + STEP + 100.0) != []
@@ -114,7 +114,7 @@ def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
 def test_a_new_attempt_starts_afresh() -> None:
     """Steps of an attempt that is watched no more say nothing about the next."""
     progress = gang()
-    progress.on_heartbeat(beat(50), watch(), 10.0)
+    progress.on_heartbeat(heartbeat(50), watch(), 10.0)
     after = watch(AttemptId(1, 1, 1))
     progress.tick(after, 11.0)
     assert progress.tick(after, 11.0 + STEP) == []

@@ -48,7 +48,7 @@ def follow(
     for number in range(int(days * DAY / SAMPLE)):
         now = number * SAMPLE
         held = {rank: int(of(now)) for rank, of in memory.items()}
-        holdings = tuple(
+        rank_resources = tuple(
             RankResources(
                 rank=rank,
                 memory_bytes=size,
@@ -58,10 +58,14 @@ def follow(
             for rank, size in held.items()
         )
         free = max(0, int(NODE_BYTES) - sum(held.values()))
-        beat = Heartbeat(
-            node="n1", incarnation=1, attempt=ATTEMPT, holdings=holdings, memory_free_bytes=free
+        heartbeat = Heartbeat(
+            node="n1",
+            incarnation=1,
+            attempt=ATTEMPT,
+            rank_resources=rank_resources,
+            memory_free_bytes=free,
         )
-        found += [(now, each) for each in growth.on_heartbeat(beat, seen, now)]
+        found += [(now, each) for each in growth.on_heartbeat(heartbeat, seen, now)]
     return found
 
 
@@ -229,20 +233,20 @@ def test_a_series_is_bounded_and_takes_anything() -> None:
 
 def test_another_attempt_begins_anew() -> None:
     """Ten hours of a leak before a restart count for nothing after it; and the door to all detectors hears of it."""
-    detectors, found = DetectorRegistry(silence_seconds=1e9), list[object]()
+    detectors, found = DetectorRegistry(heartbeat_timeout_seconds=1e9), list[object]()
     start = 0.0
     for attempt in (ATTEMPT, ATTEMPT.restarted()):
         detectors.watch(watch(attempt))
         for number in range(int(10 * HOUR / SAMPLE)):
             held = RankResources(rank=0, memory_bytes=int(5 * GB + 2 * GB * number * SAMPLE / HOUR))
-            beat = Heartbeat(
+            heartbeat = Heartbeat(
                 node="n1",
                 incarnation=1,
                 attempt=attempt,
                 last_step=number,
-                holdings=(held,),
+                rank_resources=(held,),
                 memory_free_bytes=int(400 * GB),
             )
-            found += detectors.on_heartbeat(beat, start + number * SAMPLE)
+            found += detectors.on_heartbeat(heartbeat, start + number * SAMPLE)
         start += 10 * HOUR
     assert found == []

@@ -55,7 +55,7 @@ def test_a_signature_knows_its_sample_however_it_is_wrapped_and_not_what_is_near
 
 @pytest.mark.parametrize(
     "signature",
-    [one for one in SIGNATURES if one.weight == "names"],
+    [one for one in SIGNATURES if one.weight == "primary"],
     ids=lambda signature: signature.name,
 )
 def test_a_signature_that_names_a_fault_becomes_an_incident_with_its_line_as_evidence(
@@ -73,7 +73,7 @@ def test_a_signature_that_names_a_fault_becomes_an_incident_with_its_line_as_evi
 def test_what_only_supports_others_is_no_incident_by_itself(engine: Engine) -> None:
     """Nor what excuses a line."""
     for signature in SIGNATURES:
-        if signature.weight != "names" and not signature.role.startswith(("traceback", "frame")):
+        if signature.weight != "primary" and not signature.role.startswith(("traceback", "frame")):
             diagnosis = Diagnosis(engine=engine)
             log = diagnosis.log("log")
             log.feed(f"{BEFORE}{signature.sample}\n{AFTER}".encode())
@@ -86,7 +86,7 @@ def test_names_are_unique_and_faults_and_layers_are_known() -> None:
     assert len(dict.fromkeys(names)) == len(names)
     for signature in SIGNATURES:
         assert signature.layer in LAYERS
-        assert signature.fault in FAULTS or (signature.weight != "names" and not signature.fault)
+        assert signature.fault in FAULTS or (signature.weight != "primary" and not signature.fault)
 
 
 def test_both_engines_find_the_same(engine: Engine) -> None:

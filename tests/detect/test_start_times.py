@@ -24,18 +24,18 @@ def watch(*, is_timed: bool = False) -> WatchList:
     return WatchList(nodes=("n1", "n2"), attempts=(watched,))
 
 
-def beat(node: str, attempt: AttemptId = ATTEMPT, **phases: tuple[float, int]) -> Heartbeat:
+def heartbeat(node: str, attempt: AttemptId = ATTEMPT, **phases: tuple[float, int]) -> Heartbeat:
     """Make a heartbeat that tells phases by (seconds, rank)."""
     start = {name: StartPhase(seconds=took, rank=rank) for name, (took, rank) in phases.items()}
-    return Heartbeat(node=node, incarnation=1, attempt=attempt, start=start)
+    return Heartbeat(node=node, incarnation=1, attempt=attempt, start_phases=start)
 
 
 def test_the_last_node_to_tell_completes_the_picture() -> None:
     """Nothing is said while a node is missing; then the slowest rank of each phase, with its node, whoever spoke first."""
     starts = StartTimes()
-    assert starts.on_heartbeat(beat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 10.0) == []
-    assert starts.on_heartbeat(beat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 11.0) == []
-    (found,) = starts.on_heartbeat(beat("n1", load=(2.0, 0), build=(4.0, 1)), watch(), 12.0)
+    assert starts.on_heartbeat(heartbeat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 10.0) == []
+    assert starts.on_heartbeat(heartbeat("n2", load=(3.0, 2), build=(1.0, 3)), watch(), 11.0) == []
+    (found,) = starts.on_heartbeat(heartbeat("n1", load=(2.0, 0), build=(4.0, 1)), watch(), 12.0)
     assert found == GangStartTimed(
         attempt=ATTEMPT,
         slowest={
@@ -49,7 +49,7 @@ def test_the_last_node_to_tell_completes_the_picture() -> None:
 def test_a_node_that_never_tells_is_not_waited_for_for_ever() -> None:
     """After the grace what is known is said, at the time that was announced."""
     starts = StartTimes()
-    starts.on_heartbeat(beat("n1", load=(2.0, 0)), watch(), 10.0)
+    starts.on_heartbeat(heartbeat("n1", load=(2.0, 0)), watch(), 10.0)
     assert starts.due_at(watch()) == 10.0 + GRACE_SECONDS
     assert starts.tick(watch(), 10.0 + GRACE_SECONDS - 0.1) == []
     (found,) = starts.tick(watch(), 10.0 + GRACE_SECONDS)
@@ -59,7 +59,7 @@ def test_a_node_that_never_tells_is_not_waited_for_for_ever() -> None:
 def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
     """The grace begins anew where the supervisor itself stood still."""
     starts = StartTimes()
-    starts.on_heartbeat(beat("n1", load=(2.0, 0)), watch(), 10.0)
+    starts.on_heartbeat(heartbeat("n1", load=(2.0, 0)), watch(), 10.0)
     starts.shift(100.0)
     assert starts.tick(watch(), 100.0) == []
     assert starts.due_at(watch()) == 110.0 + GRACE_SECONDS
@@ -68,10 +68,12 @@ def test_a_time_in_which_nobody_listened_is_allowed_for() -> None:
 def test_what_was_said_is_not_said_again() -> None:
     """Once the controller knows, and for gangs that are not watched, heartbeats lead to nothing and nothing is due."""
     starts = StartTimes()
-    starts.on_heartbeat(beat("n1", load=(2.0, 0)), watch(), 10.0)
-    starts.on_heartbeat(beat("n2", load=(2.0, 2)), watch(), 10.0)
-    assert starts.on_heartbeat(beat("n1", load=(2.0, 0)), watch(is_timed=True), 11.0) == []
-    assert starts.on_heartbeat(beat("n1", AttemptId(1, 1, 1), load=(2.0, 0)), watch(), 12.0) == []
+    starts.on_heartbeat(heartbeat("n1", load=(2.0, 0)), watch(), 10.0)
+    starts.on_heartbeat(heartbeat("n2", load=(2.0, 2)), watch(), 10.0)
+    assert starts.on_heartbeat(heartbeat("n1", load=(2.0, 0)), watch(is_timed=True), 11.0) == []
+    assert (
+        starts.on_heartbeat(heartbeat("n1", AttemptId(1, 1, 1), load=(2.0, 0)), watch(), 12.0) == []
+    )
     assert starts.tick(watch(is_timed=True), 100.0) == []
     assert starts.due_at(watch()) is None
 
@@ -79,6 +81,6 @@ def test_what_was_said_is_not_said_again() -> None:
 def test_a_gang_that_tells_nothing_is_never_timed() -> None:
     """Ranks that know nothing of the contract leave no line."""
     starts = StartTimes()
-    assert starts.on_heartbeat(beat("n1"), watch(), 1.0) == []
+    assert starts.on_heartbeat(heartbeat("n1"), watch(), 1.0) == []
     assert starts.due_at(watch()) is None
     assert starts.tick(watch(), 1000.0) == []

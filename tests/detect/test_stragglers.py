@@ -68,11 +68,14 @@ class Gang:
             for node in range(self.num_nodes):
                 self.disturb(node)
                 at = self.now + TELL * node / self.num_nodes
-                beat = Heartbeat(
-                    node=f"n{node}", incarnation=1, attempt=ATTEMPT, computed=self.computed(node)
+                heartbeat = Heartbeat(
+                    node=f"n{node}",
+                    incarnation=1,
+                    attempt=ATTEMPT,
+                    rank_computes=self.computed(node),
                 )
                 self.found += [
-                    (at, each) for each in self.stragglers.on_heartbeat(beat, self.watch, at)
+                    (at, each) for each in self.stragglers.on_heartbeat(heartbeat, self.watch, at)
                 ]
             self.now += TELL
         return self.found
@@ -161,9 +164,9 @@ def test_one_that_recovers_is_said_to() -> None:
         return 1.3 if rank == 5 and (now < 3600 or now >= 7200) else 1.0
 
     first, over, again = Gang(16, 1, slow=slow).go_on(3.0)
-    assert (over[1].is_over, over[1].node, over[1].rank) == (True, "n0", 5)
+    assert (over[1].recovered, over[1].node, over[1].rank) == (True, "n0", 5)
     assert 3600 < over[0] <= 3600 + NUM_WINDOWS * (WINDOW_SECONDS + TELL)
-    assert [each[1].is_over for each in (first, again)] == [False, False]
+    assert [each[1].recovered for each in (first, again)] == [False, False]
 
 
 def test_stages_are_not_compared_with_each_other() -> None:
@@ -202,8 +205,8 @@ def test_steps_longer_than_a_window() -> None:
             )
             for rank in range(8)
         )
-        beat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, computed=told)
-        found = stragglers.on_heartbeat(beat, seen, 95.0 * number)
+        heartbeat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, rank_computes=told)
+        found = stragglers.on_heartbeat(heartbeat, seen, 95.0 * number)
         if found:
             break
     assert [each.rank for each in found] == [6]
@@ -231,18 +234,20 @@ def test_what_is_kept_and_told_is_bounded() -> None:
                 RankCompute(rank=2 * node, seconds=2.0 if node < 20 else 1.0, stage=0),
                 RankCompute(rank=2 * node + 1, seconds=odd, stage=0),
             )
-            beat = Heartbeat(node=f"n{node}", incarnation=1, attempt=ATTEMPT, computed=told)
-            found += stragglers.on_heartbeat(beat, seen, 10.0 * number)
+            heartbeat = Heartbeat(
+                node=f"n{node}", incarnation=1, attempt=ATTEMPT, rank_computes=told
+            )
+            found += stragglers.on_heartbeat(heartbeat, seen, 10.0 * number)
     assert [each.rank for each in found] == [2 * node for node in range(MAX_FINDINGS)]
     other = watch(1, ATTEMPT.restarted())
-    beat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, computed=told)
-    assert stragglers.on_heartbeat(beat, other, 2000.0) == []
+    heartbeat = Heartbeat(node="n0", incarnation=1, attempt=ATTEMPT, rank_computes=told)
+    assert stragglers.on_heartbeat(heartbeat, other, 2000.0) == []
     assert list(stragglers._gangs.known) == [ATTEMPT.restarted()]
 
 
 def test_a_new_attempt_begins_anew() -> None:
     """What was seen of an attempt says nothing of the next one; and the door to all detectors hears of it."""
-    detectors, found, now = DetectorRegistry(silence_seconds=1e9), list[object](), 0.0
+    detectors, found, now = DetectorRegistry(heartbeat_timeout_seconds=1e9), list[object](), 0.0
 
     def go_on(attempt: AttemptId, seconds: int) -> None:
         nonlocal now
@@ -252,10 +257,10 @@ def test_a_new_attempt_begins_anew() -> None:
                 RankCompute(rank=rank, seconds=1.5 if rank == 2 else 1.0, stage=0)
                 for rank in range(8)
             )
-            beat = Heartbeat(
-                node="n0", incarnation=1, attempt=attempt, last_step=int(now), computed=told
+            heartbeat = Heartbeat(
+                node="n0", incarnation=1, attempt=attempt, last_step=int(now), rank_computes=told
             )
-            found.extend(detectors.on_heartbeat(beat, now))
+            found.extend(detectors.on_heartbeat(heartbeat, now))
 
     for attempt in (ATTEMPT, ATTEMPT.restarted()):
         detectors.watch(watch(1, attempt))

@@ -76,7 +76,7 @@ class VirtualRun:
         default_factory=dict
         # node -> until when nothing of it is heard
     )
-    beats: dict[str, Heartbeat] = field(default_factory=dict)
+    heartbeats: dict[str, Heartbeat] = field(default_factory=dict)
 
     # ---- what the supervisor sees
 
@@ -98,7 +98,7 @@ class VirtualRun:
             start_seconds=self.habits.start_limit,
             progress_seconds=self.habits.progress_limit,
             has_stepped=self.has_stepped and self.habits.tells != "lines",
-            speaks=self.has_stepped and self.habits.tells != "lines",
+            reports_steps=self.has_stepped and self.habits.tells != "lines",
         )
         self.watch = WatchList(nodes=NODES, attempts=(watched,))
         self.note(self.detector.tick(self.watch, self.now))
@@ -107,23 +107,23 @@ class VirtualRun:
         """Let nodes tell the state they are in, as a sign makes them do."""
         lines = self.habits.tells == "lines"
         for node in nodes:
-            self.beats[node] = Heartbeat(
+            self.heartbeats[node] = Heartbeat(
                 node=node,
                 incarnation=1,
                 attempt=self.attempt,
                 ranks_alive=(0, 1),
                 phases={} if lines else {"0": self.phase},
                 last_step=self.step if self.has_stepped and not lines else None,
-                writes=self.writes,
+                num_writes=self.writes,
                 writing_seconds=self.wrote_at - self.wrote_since if self.writes else 0.0,
-                longest_quiet_seconds=self.longest_silent,
+                longest_gap_seconds=self.longest_silent,
             )
             self.say(node)
 
     def say(self, node: str) -> None:
         """Send what a node has told last once more."""
         if self.now >= self.deaf.get(node, 0.0):
-            self.note(self.detector.on_heartbeat(self.beats[node], self.watch, self.now))
+            self.note(self.detector.on_heartbeat(self.heartbeats[node], self.watch, self.now))
 
     def note(self, found: list[Finding]) -> None:
         """Keep findings with their time."""
@@ -141,10 +141,10 @@ class VirtualRun:
         """Let time pass without a sign of progress; heartbeats come all the while."""
         self.num_quiets += 1
         self.longest_seconds = max(self.longest_seconds, seconds)
-        num_beats = math.ceil(seconds / BEAT_SECONDS)
+        num_heartbeats = math.ceil(seconds / BEAT_SECONDS)
         until = self.now + seconds
         for left in reversed(
-            range(num_beats)
+            range(num_heartbeats)
             # the last one right before the sign: no limit is nearer to being passed
         ):
             self.now = until - left * BEAT_SECONDS

@@ -19,7 +19,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture
-def make_stand(tmp_path: Path) -> Iterator[Callable[[], ClusterHarness]]:
+def make_cluster(tmp_path: Path) -> Iterator[Callable[[], ClusterHarness]]:
     """Give a maker of harnesses; afterwards what the observer saw is judged, and nothing may be left."""
     harnesses: list[ClusterHarness] = []
 
@@ -39,9 +39,9 @@ def make_stand(tmp_path: Path) -> Iterator[Callable[[], ClusterHarness]]:
 
 
 @pytest.fixture
-def harness(make_stand: Callable[[], ClusterHarness]) -> ClusterHarness:
+def harness(make_cluster: Callable[[], ClusterHarness]) -> ClusterHarness:
     """Give one harness."""
-    return make_stand()
+    return make_cluster()
 
 
 @pytest.fixture(scope="session")

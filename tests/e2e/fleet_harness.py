@@ -35,7 +35,7 @@ TARGETS: Mapping[str, int] = {
 }
 LIMITS: Mapping[str, Any] = {
     "heartbeat_seconds": 0.2,
-    "silence_seconds": 2.0,
+    "heartbeat_timeout_seconds": 2.0,
     "stopped_seconds": 0.2,
     "lease_seconds": 1.0,
     "fence_seconds": 2.0,
@@ -158,7 +158,7 @@ class FleetRounds(Rounds):
     def leads(self, view: ClusterStatus) -> bool:
         """Whether one of our supervisors has drawn this View, and the other one stands by."""
         leading = [process for process in self.supervisors if f":{process.pid}:" in view.holder]
-        standing_by = self.harness.store.registers("view.standby.")
+        standing_by = self.harness.store.registers("status.standby.")
         others = [process for process in self.supervisors if process not in leading]
         return len(leading) == len(others) == 1 and any(
             f":{others[0].pid}:" in name for name in standing_by

@@ -24,7 +24,7 @@ from runner.facts.ids import AttemptId
 PAUSE_SECONDS = 0.01
 # How long a process that is no rank is not read again.
 FOREIGN_SECONDS = 0.2
-MARKS = ("STOKER_ATTEMPT", "STOKER_EPOCH", "STOKER_RUN", "RANK", "WORLD_SIZE")
+MARKS = ("STOKER_ATTEMPT", "STOKER_GENERATION", "STOKER_RUN", "RANK", "WORLD_SIZE")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class RankSeen:
     pid: int
     start_ticks: int
     attempt: AttemptId
-    epoch: int
+    generation: int
     run: str
     rank: int
     world_size: int
@@ -179,7 +179,7 @@ class Observer:
             pid=pid,
             start_ticks=stat[2],
             attempt=AttemptId.parse(environment["STOKER_ATTEMPT"]),
-            epoch=int(environment["STOKER_EPOCH"]),
+            generation=int(environment["STOKER_GENERATION"]),
             run=environment["STOKER_RUN"],
             rank=int(environment["RANK"]),
             world_size=int(environment["WORLD_SIZE"]),

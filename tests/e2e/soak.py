@@ -219,7 +219,7 @@ class Rounds:
 
     def begin(self) -> None:
         """Start a cluster of two nodes with one rank each, forked from warm processes."""
-        limits = {"silence_seconds": 2.0, "stopped_seconds": 0.2, "lease_seconds": 1.0}
+        limits = {"heartbeat_timeout_seconds": 2.0, "stopped_seconds": 0.2, "lease_seconds": 1.0}
         self.harness.write_cluster(nodes=2, slots=1, limits=limits)
         self.harness.write_script(CHAIN)
         self.harness.write_run(

@@ -51,7 +51,7 @@ def test_without_a_spare_the_run_waits_says_so_and_goes_on_when_the_node_is_back
     harness: ClusterHarness,
 ) -> None:
     """A node is killed and none stands by: nothing is given up, a person is told, and `stoker agent` heals it."""
-    harness.write_cluster(nodes=2, slots=1, limits={"silence_seconds": 2.0})
+    harness.write_cluster(nodes=2, slots=1, limits={"heartbeat_timeout_seconds": 2.0})
     harness.write_script(STEPPING)
     harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
     run = harness.start("run", "run.yaml")

@@ -34,7 +34,7 @@ def test_the_run_with_priority_gets_the_only_spare(harness: ClusterHarness) -> N
 
     So both losses are found in the same moment; found one after the other, the first would have the spare by right.
     """
-    limits = {"silence_seconds": 1.0, "checks": []}
+    limits = {"heartbeat_timeout_seconds": 1.0, "checks": []}
     harness.write_cluster(nodes=2, slots=1, spares=1, limits=limits)
     harness.write_script(STEPPING)
     supervisor = harness.start("supervise")

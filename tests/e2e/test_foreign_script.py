@@ -14,10 +14,10 @@ pytestmark = [pytest.mark.trainer, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
 def test_an_unchanged_ddp_script_survives_the_loss_of_each_of_its_ranks(
-    make_stand: Callable[[], ClusterHarness],
+    make_cluster: Callable[[], ClusterHarness],
 ) -> None:
     """SIGKILL to rank 1, then to rank 0: the script reaches its last step with the loss of an undisturbed run."""
-    quiet, disturbed = make_stand(), make_stand()
+    quiet, disturbed = make_cluster(), make_cluster()
     assert train(quiet) == 0, quiet.report()
     assert train(disturbed, victims=(1, 0)) == 0, disturbed.report()
     print(f"result {(disturbed.folder / 'result').read_text()}")

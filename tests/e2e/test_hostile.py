@@ -104,15 +104,17 @@ def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
     harness: ClusterHarness,
 ) -> None:
     """Its agent is killed; every heartbeat it ever sent comes again and again; it is found silent all the same."""
-    supervisor, before = led(harness, silence_seconds=1.0)
+    supervisor, before = led(harness, heartbeat_timeout_seconds=1.0)
     signer, store = signer_of(find_cluster(str(harness.state))), harness.store
     agent = node_of(harness.view(), "n2").agent_pid
     kill(agent)
-    items = store.read(streams={"beats": 0}, registers={}, timeout_seconds=0).items["beats"]
+    items = store.read(streams={"heartbeats": 0}, registers={}, timeout_seconds=0).items[
+        "heartbeats"
+    ]
     mine = [
         item.payload
         for item in items
-        if wire.decode(signer.verify("beats", item.payload)).node == "n2"
+        if wire.decode(signer.verify("heartbeats", item.payload)).node == "n2"
     ]
     assert mine
     with playing_back(harness, mine):
@@ -128,7 +130,7 @@ def test_a_dead_node_is_found_silent_while_its_old_heartbeats_are_played_back(
 
 
 def test_an_assignment_put_back_starts_nothing_and_ends_nothing(harness: ClusterHarness) -> None:
-    """The register as it was before the launch, signed and all: its epoch is old, and the ranks go on."""
+    """The register as it was before the launch, signed and all: its generation is old, and the ranks go on."""
     harness.write_cluster(nodes=2, slots=1, limits=NO_CHECKS)
     harness.write_script(STEPPING)
     harness.write_run(command="{python} train.py", nodes=2, python=sys.executable)
@@ -156,7 +158,7 @@ def test_streams_full_of_junk_keep_nobody_from_being_heard(harness: ClusterHarne
     supervisor, before = led(harness)
     noise = [bytes([n % 256]) * (n % 900) for n in range(1500)]
     noise += [b"[" * 20_000, b'{"kind":"heartbeat","node":"n1"}', b"\xff" * 60_000]
-    for stream in ("signals", "requests", "beats"):
+    for stream in ("signals", "requests", "heartbeats"):
         for _ in range(2):
             harness.store.append_many(stream, noise)
     with closing(sqlite3.connect(harness.state / "store" / "store.db")) as rows, rows:
@@ -164,7 +166,7 @@ def test_streams_full_of_junk_keep_nobody_from_being_heard(harness: ClusterHarne
     # rings the bell that we could not
     harness.store.append_many("signals", noise[:3])
     await_refused(harness, "unsigned", 6 * len(noise))
-    await_refused(harness, "junk", 2)
+    await_refused(harness, "malformed", 2)
     journal = harness.store.last("journal")
     answer = harness.ask(StopRun(id="q-unknown", by="somebody", run="no such run"))
     assert answer.state == "refused"
@@ -212,13 +214,13 @@ def test_a_token_that_is_gone_is_no_reason_to_believe_anybody(harness: ClusterHa
 
 
 @contextmanager
-def playing_back(harness: ClusterHarness, beats: list[bytes]) -> Iterator[None]:
+def playing_back(harness: ClusterHarness, heartbeats: list[bytes]) -> Iterator[None]:
     """Append these again and again while the block runs."""
     ended = threading.Event()
 
     def play() -> None:
         while not ended.wait(0.05):
-            harness.store.append_many("beats", beats[-50:])
+            harness.store.append_many("heartbeats", heartbeats[-50:])
 
     thread = threading.Thread(target=play)
     thread.start()

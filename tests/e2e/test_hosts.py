@@ -182,7 +182,7 @@ def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
     hosts.until(is_told, f"{away} is left in service")
     during = goes_on(hosts, before)
     host.mend()
-    hosts.wait(lambda view: are(view, "active", away), f"{away} is heard again")
+    hosts.wait(lambda view: are(view, "active", away), f"{away} is heartbeats resumed")
     goes_on(hosts, during)
     finish(hosts)
 
@@ -191,7 +191,7 @@ def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
     "hosts", [{"fence_seconds": 2.0, "hard_cap_seconds": 8.0}], indirect=True, ids=["short cap"]
 )
 def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostHarness) -> None:
-    """Its nodes go and come back without an offence to their names; the run, which was all in it, goes on in the other rack.
+    """Its nodes go and come back without a hardware fault to their names; the run, which was all in it, goes on in the other rack.
 
     Nobody can tell whether its ranks are dead, so it does that once the hard cap has passed, when they must have ended.
     """
@@ -208,7 +208,7 @@ def test_a_rack_that_falls_silent_is_nobodys_fault(hosts: HostHarness) -> None:
         hosts.host(name).mend()
     hosts.wait(lambda view: are(view, "spare", *rack), "the rack's nodes are spares again")
     view = hosts.view()
-    assert [node_of(view, name).offences for name in NODES] == [0, 0, 0, 0]
+    assert [node_of(view, name).hardware_faults for name in NODES] == [0, 0, 0, 0]
     states = [record.state for record in hosts.node_changes()]
     assert "quarantined" not in states
     goes_on(hosts, hosts.training(past_step=after.step))

@@ -24,7 +24,7 @@ LIMITS = {
     "checks": [],
     "heartbeat_seconds": 0.2,
     # an agent is started again within it, on a loaded machine too
-    "silence_seconds": 8.0,
+    "heartbeat_timeout_seconds": 8.0,
     "lease_seconds": 2.0,
     "hard_cap_seconds": 60.0,
 }

@@ -12,7 +12,7 @@ from tests.e2e.observer import Observer, is_same_process, stat_of
 
 MARKS = {
     "STOKER_ATTEMPT": "1.1.0",
-    "STOKER_EPOCH": "1",
+    "STOKER_GENERATION": "1",
     "STOKER_RUN": "1",
     "RANK": "0",
     "WORLD_SIZE": "1",

@@ -80,8 +80,8 @@ def test_a_detached_run_can_be_looked_at_by_programs_and_people(harness: Cluster
     after = harness.training(past_step=before.step + 50, after=before.attempt)
 
     plain = {command: look(harness, command) for command in COMMANDS}
-    assert plain["status"]["view"]["runs"][0]["attempt"] == str(after.attempt)
-    assert plain["status"]["view"]["runs"][0]["step"] >= after.step
+    assert plain["status"]["status"]["runs"][0]["attempt"] == str(after.attempt)
+    assert plain["status"]["status"]["runs"][0]["step"] >= after.step
     assert [node["node"] for node in plain["nodes"]] == ["n1", "n2", "n3"]
     assert [incident["fault"] for incident in plain["incidents"]] == ["rank_crash"]
     assert [row["attempt"] for row in plain["lineage"]] == ["1.1.0", "1.1.1"]
@@ -102,7 +102,7 @@ def test_a_detached_run_can_be_looked_at_by_programs_and_people(harness: Cluster
     ended = harness.stoker("shutdown")
     assert ended.returncode == 0, ended
     harness.until(lambda: not harness.processes() or None, "the end of every process")
-    assert look(harness, "status")["view"]["runs"][0]["state"] == "stopped"
+    assert look(harness, "status")["status"]["runs"][0]["state"] == "stopped"
 
 
 COMMANDS = ("status", "runs", "nodes", "incidents", "story", "lineage")
@@ -118,7 +118,7 @@ def assert_lr_changes(harness: ClusterHarness) -> None:
     assert changed.returncode == 0, changed
     assert "1.2.0" in changed.stdout
     assert "factor 0.9" in changed.stdout
-    status = look(harness, "status")["view"]["runs"][0]
+    status = look(harness, "status")["status"]["runs"][0]
     assert status["remedies"] == {"lr_factor": 0.9}
     assert status["settings"]["lr_factor"] == 0.9
     assert status["settings"]["lr_peak"] == 1e-3

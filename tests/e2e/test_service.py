@@ -39,7 +39,7 @@ def test_nodes_leave_at_checkpoints_and_come_back_by_their_checks(harness: Clust
     view = harness.view()
     assert view is not None
     assert run_of(view).nodes == ("n1", "n3")
-    assert node_in(view, "n2").state == "repair"
+    assert node_in(view, "n2").state == "maintenance"
     assert view.incidents == ()
     account = json.loads(ask(harness, "lineage", "--json"))
     assert [row["outcome"] for row in account[:-1]] == ["moved"]

@@ -132,7 +132,7 @@ def test_ranks_of_a_run_that_was_forgotten_are_ended_once_the_store_is_accepted(
     put_back(harness, taken)
     code, said = harness.finish(harness.start("supervise"))
     assert code == 5, said
-    assert "journal.mark" in said
+    assert "journal.high_water_mark" in said
     assert harness.observer.gang() == before.pids
     accept(harness)
     harness.until(lambda: not harness.observer.gang() or None, "the forgotten gang is ended")

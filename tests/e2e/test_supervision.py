@@ -116,7 +116,7 @@ def test_ranks_die_with_their_keeper_and_the_gang_starts_again(harness: ClusterH
 
 def test_a_supervisor_that_stood_still_blames_nobody(harness: ClusterHarness) -> None:
     """SIGSTOP for longer than the silence limit, then SIGCONT: no incident, no node suspected, the same ranks."""
-    supervisor = led_run(harness, silence_seconds=1.0)
+    supervisor = led_run(harness, heartbeat_timeout_seconds=1.0)
     before = harness.training(past_step=1)
     kill(supervisor.pid, signal.SIGSTOP)
     time.sleep(6.0)
@@ -135,7 +135,7 @@ def test_a_supervisor_that_stood_still_blames_nobody(harness: ClusterHarness) ->
 def test_a_lost_store_kills_no_rank_that_advances(harness: ClusterHarness, outage: str) -> None:
     """The store is out of reach for ten fence times while steps advance: no rank is killed, and nobody is blamed after."""
     fence_seconds = 0.6
-    supervisor = led_run(harness, fence_seconds=fence_seconds, silence_seconds=1.0)
+    supervisor = led_run(harness, fence_seconds=fence_seconds, heartbeat_timeout_seconds=1.0)
     before = harness.training(past_step=1)
     with ExitStack() as lost:
         lock(harness, lost) if outage == "locked" else move_away(harness, lost)

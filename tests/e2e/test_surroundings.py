@@ -71,7 +71,7 @@ def await_steps(harness: ClusterHarness, more: int) -> None:
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler to make a clock")
 def test_a_wall_clock_that_jumps_by_hours_changes_nothing(harness: ClusterHarness) -> None:
     """The supervisor's clock alone is set an hour on, two back, and on again: no incident, no node suspected, the same ranks."""
-    first = led_run(harness, checks=[], silence_seconds=2.0)
+    first = led_run(harness, checks=[], heartbeat_timeout_seconds=2.0)
     before = harness.training(past_step=1)
     first.kill()
     # its agents have the machine's own clock, and keep it
@@ -102,7 +102,7 @@ def test_a_wall_clock_that_jumps_by_hours_changes_nothing(harness: ClusterHarnes
 def test_a_full_disk_under_the_store_is_waited_for(harness: ClusterHarness) -> None:
     """Ranks go on while nothing can be written; one that dies meanwhile is recovered once there is room; nothing is lost."""
     with small_disk(harness.state / "store", size_bytes=DISK_BYTES) as disk:
-        supervisor = led_run(harness, checks=[], silence_seconds=4.0)
+        supervisor = led_run(harness, checks=[], heartbeat_timeout_seconds=4.0)
         before = harness.training(past_step=1)
         filled = fill(
             disk

@@ -25,12 +25,14 @@ from runner.facts.messages.records import ActionIssued
 from runner.simulate.action_outcomes import OUTCOMES
 
 SAMPLES: tuple[ActionArgs, ...] = (
-    PrepareAttempt(attempt="1.2.0", epoch=4, folder="/c", refused=["/c/s1"], address="10.0.0.1"),
+    PrepareAttempt(
+        attempt="1.2.0", generation=4, folder="/c", refused=["/c/s1"], address="10.0.0.1"
+    ),
     ProbeNode(node="n1"),
     StartAgent(node="n1"),
     StartAgent(node="n1", request="q1"),
     StopAgent(node="n1"),
-    NodeTask(node="n1", task="check", epoch=4, args={"checks": ["disk_space"]}),
+    NodeTask(node="n1", task="check", generation=4, args={"checks": ["disk_space"]}),
     VerifyCheckpoint(path="/c/s2"),
     PruneCheckpoints(paths=["/c/s1"]),
     PageOperator(message="look"),

@@ -54,7 +54,7 @@ JUNK: tuple[Any, ...] = (
     {"x": 1},
     [None],
 )
-SIGNALS = sorted(kind for kind in KINDS if kind not in ("state", "view", "recovery"))
+SIGNALS = sorted(kind for kind in KINDS if kind not in ("state", "status", "recovery"))
 
 
 def some(target: Any, dice: random.Random, depth: int = 0) -> Any:
@@ -183,12 +183,15 @@ ATTEMPT = AttemptId(12, 45, 2)
     [
         (Settle(), b'{"v":1,"kind":"settle"}'),
         # Empty defaults are left out: 0.0, None, "", ().
-        (Assigned(node="n1", epoch=0), b'{"v":1,"kind":"assigned","node":"n1","epoch":0}'),
+        (
+            Assigned(node="n1", generation=0),
+            b'{"v":1,"kind":"assigned","node":"n1","generation":0}',
+        ),
         (
             Assigned(
-                node="n1", epoch=7, attempt=ATTEMPT, grace_seconds=float("0"), stacks_seconds=2
+                node="n1", generation=7, attempt=ATTEMPT, grace_seconds=float("0"), stacks_seconds=2
             ),
-            b'{"v":1,"kind":"assigned","node":"n1","epoch":7,"attempt":"12.45.2","stacks_seconds":2}',
+            b'{"v":1,"kind":"assigned","node":"n1","generation":7,"attempt":"12.45.2","stacks_seconds":2}',
         ),
         # What has no default is written, empty or not; so is what a factory makes.
         (
@@ -207,7 +210,7 @@ ATTEMPT = AttemptId(12, 45, 2)
         # Floats that JSON has no number for.
         (
             StepsAdvanced(attempt=ATTEMPT, step=1, loss=math.nan, timings={"a": -math.inf}),
-            b'{"v":1,"kind":"advanced","attempt":"12.45.2","step":1,"loss":"NaN","timings":{"a":"-Infinity"}}',
+            b'{"v":1,"kind":"steps_advanced","attempt":"12.45.2","step":1,"loss":"NaN","timings":{"a":"-Infinity"}}',
         ),
         (
             JournalEntry(sequence=1, now=0.0, input=Settle(), records=(NodeExpected(node="n1"),)),
@@ -246,7 +249,7 @@ def test_defaults_that_are_not_empty_are_always_written_and_empty_floats_of_stat
 
 def test_text_that_is_no_unicode_is_escaped_and_never_an_error() -> None:
     """A rank may write anything, and so may a release that escaped it."""
-    exited: dict[str, Any] = {"node": "n1", "incarnation": 1, "epoch": 1, "attempt": ATTEMPT}
+    exited: dict[str, Any] = {"node": "n1", "incarnation": 1, "generation": 1, "attempt": ATTEMPT}
     exited |= {"rank": 0, "exit_code": 1}
     data = wire.encode(RankExited(**exited, stderr_tail="so \udcff"))
     assert b"so \\\\udcff" in data
@@ -292,9 +295,9 @@ def test_hostile_bytes_end_in_a_wire_error_whatever_python_makes_of_them(data: b
 
 def test_a_type_is_worked_out_once_however_many_messages_of_it_are_read() -> None:
     """The thousandth heartbeat looks up no annotation."""
-    beat = wire.encode(Heartbeat(node="n1", incarnation=1, phases={"0": "step"}))
-    wire.decode(beat)
+    heartbeat = wire.encode(Heartbeat(node="n1", incarnation=1, phases={"0": "step"}))
+    wire.decode(heartbeat)
     before = [wire._hints.cache_info(), wire._decoder.cache_info().misses]
     for _ in range(1000):
-        wire.encode(wire.decode(beat))
+        wire.encode(wire.decode(heartbeat))
     assert [wire._hints.cache_info(), wire._decoder.cache_info().misses] == before

@@ -46,7 +46,9 @@ def meaning(entries: list[JournalEntry]) -> dict[str, Any]:
     return {
         "nodes": {name: node.state for name, node in state.nodes.items()},
         "runs": runs,
-        "incidents": {name: [i.fault, i.state, i.did] for name, i in state.incidents.items()},
+        "incidents": {
+            name: [i.fault, i.state, i.rungs_taken] for name, i in state.incidents.items()
+        },
         "requests": {name: request.state for name, request in state.requests.items()},
         "story_lines": len(story(entries)),
         "sequence": state.sequence,

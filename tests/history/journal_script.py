@@ -61,7 +61,7 @@ def planned(
     """An attempt is planned."""
     return AttemptPlanned(
         attempt=attempt,
-        epoch=attempt.restart + 1,
+        generation=attempt.restart + 1,
         nodes=nodes,
         reason="first attempt" if incident is None else f"after {incident}",
         incident=incident,

@@ -180,7 +180,7 @@ def test_an_attempt_that_was_withdrawn_changes_no_cause() -> None:
 def test_the_way_a_person_asks_for_is_not_blamed_on_faults(outcome: Outcome) -> None:
     """A changed learning rate, or a node that is to leave, costs `requested` seconds until the next first step."""
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
-    script.at(20, advanced(ONE, 11), attempt_is(ONE, "asked"))
+    script.at(20, advanced(ONE, 11), attempt_is(ONE, "stop_requested"))
     script.at(21, checkpoint(ONE, 12))
     script.at(22, attempt_is(ONE, "ended", outcome=outcome))
     second = AttemptId(1, 2, 0)
@@ -257,7 +257,7 @@ def test_steps_past_the_last_mark_are_believed_when_an_exit_tells_of_them() -> N
     script = Script().at(0, admitted(), planned(ONE), prepared(ONE)).at(10, advanced(ONE, 1))
     script.at(20, advanced(ONE, 11))
     script.at(25, opened("i1", ONE), attempt_is(ONE, "stopping", outcome="crashed", incident="i1"))
-    gone = RanksTerminated(node="n1", incarnation=1, epoch=1, attempt=ONE, last_step=16)
+    gone = RanksTerminated(node="n1", incarnation=1, generation=1, attempt=ONE, last_step=16)
     script.at(26, attempt_is(ONE, "ended"), input=gone)
     script.at(27, planned(TWO), prepared(TWO, resume_step=15, maker=ONE))
     summary = fold(script.entries).summary(1, script.start + 27)
@@ -367,7 +367,7 @@ inputs = st.none() | st.builds(
     RanksTerminated,
     node=st.just("n1"),
     incarnation=st.just(1),
-    epoch=st.just(1),
+    generation=st.just(1),
     attempt=attempts,
     last_step=steps,
 )

@@ -38,7 +38,7 @@ def told_crash() -> Script:
     exited = s.RankExited(
         node="n1",
         incarnation=1,
-        epoch=1,
+        generation=1,
         attempt=ONE,
         rank=1,
         exit_code=-9,
@@ -53,7 +53,7 @@ def told_crash() -> Script:
         try_number=1,
         reason="first death",
     )
-    stop = [r.Assigned(node=node, epoch=2) for node in ("n1", "n2")]
+    stop = [r.Assigned(node=node, generation=2) for node in ("n1", "n2")]
     script.at(
         60,
         opened("i1", ONE, after=0.5),
@@ -83,7 +83,9 @@ def told_crash() -> Script:
 def test_the_story_of_an_incident_runs_from_its_first_signal_to_its_last_effect() -> None:
     """One incident's chain in words: what came in, what was decided, why, and the slowest phase of the new start."""
     lines = story(told_crash().entries, incident="i1")
-    assert [(round(line.offset_seconds, 1), line.heard, list(line.decided)) for line in lines] == [
+    assert [
+        (round(line.offset_seconds, 1), line.input_text, list(line.decided)) for line in lines
+    ] == [
         (
             0.0,
             "n1: rank 1 of 1.1.0 was killed by SIGKILL after step 50; its last words: RuntimeError:  [31mbroken [0m",
@@ -158,8 +160,8 @@ def test_only_nodes_in_trouble_are_worth_a_line() -> None:
 def test_ranks_that_were_not_forked_are_told_once_an_attempt() -> None:
     """The first node says why; others with the same trouble are silent, and forked ranks are no news."""
 
-    def launched(attempt: AttemptId, node: str, cold: str = "") -> r.NodeLaunched:
-        return r.NodeLaunched(node=node, attempt=attempt, cold=cold)
+    def launched(attempt: AttemptId, node: str, not_forked_reason: str = "") -> r.NodeLaunched:
+        return r.NodeLaunched(node=node, attempt=attempt, not_forked_reason=not_forked_reason)
 
     script = Script().at(0, planned(ONE)).at(1, launched(ONE, "n1"))
     script.at(2, launched(ONE, "n2", "no module\x1b[1m x")).at(3, launched(ONE, "n3", "other"))
@@ -183,7 +185,7 @@ def test_an_action_that_nobody_saw_end_is_told_with_its_kind() -> None:
         input=r.Tick(),
     )
     last = story(script.entries, incident="i1")[-1]
-    assert last.heard == "a deadline passed"
+    assert last.input_text == "a deadline passed"
     assert last.decided == ("action a1 (probe_node) ended: unknown: no outcome within 8 s",)
 
 
@@ -297,15 +299,17 @@ def a_bad_machine() -> Script:
     script.at(0, r.NodeChanged(node="n1", state="checking", reason="joined"))
     script.at(1, r.NodeChanged(node="n1", state="spare", reason="passed its checks"))
     script.at(2, r.NodeChanged(node="n1", state="lost", reason="dead"))
-    offence = r.HardwareFaultRecorded(
+    hardware_fault = r.HardwareFaultRecorded(
         hardware="board:A1",
         node="n1",
         fault="node_silent",
         evidence="no \x1b[31mword",
         incident="i1",
     )
-    script.at(2, offence)
-    judged = r.HardwareJudged(hardware="board:A1", verdict="quarantined", reason="3 offences")
+    script.at(2, hardware_fault)
+    judged = r.HardwareJudged(
+        hardware="board:A1", verdict="quarantined", reason="3 hardware faults"
+    )
     script.at(2, judged, r.NodeChanged(node="n1", state="quarantined", reason="a lemon"))
     script.at(3, r.HardwareSeen(hardware="board:A1", node="n9"))
     script.at(4, r.HardwareSeen(hardware="board:B2", node="n1"))
@@ -317,33 +321,35 @@ def a_bad_machine() -> Script:
 
 
 def test_the_story_follows_a_machine_through_its_names() -> None:
-    """New machines and their first checks are routine; offences, verdicts, other names and the way back are told."""
+    """New machines and their first checks are routine; hardware faults, verdicts, other names and the way back are told."""
     told = [text for line in story(a_bad_machine().entries) for text in line.decided]
     assert told == [
         "n1 is lost: dead",
-        "an offence of n1 (board:A1): node_silent: no  [31mword",
-        "hardware board:A1 is refused from now on, under any name: 3 offences",
+        "an hardware fault of n1 (board:A1): node_silent: no  [31mword",
+        "hardware board:A1 is refused from now on, under any name: 3 hardware faults",
         "n1 is quarantined: a lemon",
         "n9 is hardware board:A1, which was n1 before",
         "n1 is hardware board:B2; until now it was board:A1",
-        "hardware board:A1 is welcome again, its offences forgiven, by ann: new DIMM",
+        "hardware board:A1 is readmitted, its hardware faults cleared, by ann: new DIMM",
         "n1 is checking: readmitted",
         "n1 is spare: passed its checks again",
     ]
-    heard = [line.heard for line in story(a_bad_machine().entries)]
+    heard = [line.input_text for line in story(a_bad_machine().entries)]
     assert "ann asks to readmit n9: new DIMM" in heard
 
 
 def test_ways_out_of_service_spares_and_domains_are_told_in_words() -> None:
     """Who leaves and why, who may not join, when spares are low, and which rack is to blame."""
     script = Script()
-    leaving = r.NodeDraining(node="n1", to="repair", reason="fans", spare="n3")
+    leaving = r.NodeDraining(node="n1", to="maintenance", reason="fans", spare="n3")
     notice = s.Notice(
         node="n1", incarnation=1, notice="maintenance", reason="fans", deadline_seconds=600
     )
     script.at(0, leaving, input=notice)
     script.at(1, r.NodeDraining(node="n1", to=None, reason="readmitted"))
-    script.at(2, r.JoinRefused(node="n1", life="x", hardware="board:B", reason="n1 is heard"))
+    script.at(
+        2, r.JoinRefused(node="n1", instance_id="x", hardware="board:B", reason="n1 is heard")
+    )
     script.at(3, r.SparesRecorded(low=True, spares=0, wanted=1))
     script.at(4, r.SparesRecorded(low=False, spares=2, wanted=1))
     nodes = tuple(f"n{number}" for number in range(1, 21))
@@ -352,7 +358,7 @@ def test_ways_out_of_service_spares_and_domains_are_told_in_words() -> None:
     script.at(6, r.DomainStateRecorded(domain="rack", name="r2"))
     lines = story(script.entries)
     assert [text for line in lines for text in line.decided] == [
-        "n1 is to leave at a checkpoint (repair), n3 takes its place: fans",
+        "n1 is to leave at a checkpoint (maintenance), n3 takes its place: fans",
         "n1 stays in service after all: readmitted",
         "an agent on board:B may not join as n1: n1 is heard",
         "spares are low: 0 left, 1 wanted",
@@ -360,5 +366,5 @@ def test_ways_out_of_service_spares_and_domains_are_told_in_words() -> None:
         f"rack r2 is down and blamed; none of its nodes is: {', '.join(nodes[:16])} and 4 more",
         "rack r2 is no longer down",
     ]
-    assert lines[0].heard == "n1: maintenance is announced, 600 s left: fans"
-    assert lines[5].heard == "20 nodes fell silent together, all those of rack r2"
+    assert lines[0].input_text == "n1: maintenance is announced, 600 s left: fans"
+    assert lines[5].input_text == "20 nodes fell silent together, all those of rack r2"

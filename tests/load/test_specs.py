@@ -266,7 +266,10 @@ def test_a_bad_run_is_refused_in_one_message(tmp_path: Path, text: str, parts: l
         ("metrics_port: 65536\n", ["metrics_port", "65535 or less"]),
         ("metrics_port: -1\n", ["metrics_port", "0 or more"]),
         ("fence_seconds: 0\n", ["fence_seconds", "more than 0"]),
-        ("silence_seconds: 2\n", ["cluster.yaml:2: silence_seconds", "more than 2"]),
+        (
+            "heartbeat_timeout_seconds: 2\n",
+            ["cluster.yaml:2: heartbeat_timeout_seconds", "more than 2"],
+        ),
         ("heartbeat_seconds: 3\n", ["cluster.yaml:2: heartbeat_seconds", "less than 2.5"]),
         ("hard_cap_seconds: 30\n", ["hard_cap_seconds", "60.0 or more"]),
         ("fence_seconds: 9000\n", ["fence_seconds", "3600.0 or less"]),

@@ -22,7 +22,7 @@ from runner.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.e2e
 
-STREAMS = ("signals", "beats")
+STREAMS = ("signals", "heartbeats")
 
 
 @dataclass
@@ -59,7 +59,7 @@ def harness(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Harness]
         state=str(tmp_path),
         local=LocalNodes(nodes=1, slots=1),
         heartbeat_seconds=0.2,
-        silence_seconds=2.0,
+        heartbeat_timeout_seconds=2.0,
     )
     (tmp_path / "cluster.json").write_bytes(encode(cluster))
     store = SqliteStore(tmp_path / "store")

@@ -25,7 +25,7 @@ def written(store: Store, mark: Path, total: int, *, now: float = 0.0) -> Journa
     journal = Journal(store, lease, mark=HighWaterFile(mark))
     for sequence in range(journal.last() + 1, total + 1):
         journal.append(entry(sequence, now))
-        journal.persist_high_water(next_epoch=sequence)
+        journal.persist_high_water(next_generation=sequence)
     return journal
 
 
@@ -43,7 +43,7 @@ def test_a_mark_is_one_sector_that_is_overwritten(tmp_path: Path) -> None:
     assert path.stat().st_size == 512
     inode = path.stat().st_ino
     for sequence in range(1, 1001):
-        mark.persist(HighWaterMark(sequence=sequence, sha256="f" * 64, next_epoch=10**12))
+        mark.persist(HighWaterMark(sequence=sequence, sha256="f" * 64, next_generation=10**12))
     assert (path.stat().st_size, path.stat().st_ino) == (512, inode)
     assert read_high_water(path).sequence == 1000
     assert HighWaterFile(path).newest == read_high_water(path)
@@ -137,7 +137,7 @@ def test_what_was_not_acknowledged_is_not_marked(tmp_path: Path) -> None:
     store.break_lease("lead", "a")
     with pytest.raises(Fenced):
         journal.append(entry(4))
-    journal.persist_high_water(next_epoch=9)
+    journal.persist_high_water(next_generation=9)
     assert read_high_water(tmp_path / "mark").sequence == 3
 
 

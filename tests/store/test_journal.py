@@ -229,7 +229,7 @@ def test_a_snapshot_of_an_unknown_kind_is_refused(store: Store) -> None:
     found = store.get(SNAPSHOTS[1])
     assert found is not None
     head, _, body = found.payload.partition(b"\n")
-    other = body.replace(b'"kind":"view"', b'"kind":"wiew"')
+    other = body.replace(b'"kind":"status"', b'"kind":"wiew"')
     seal = json.loads(head)
     seal["sha256"] = hashlib.sha256(other).hexdigest()
     store.put(SNAPSHOTS[1], json.dumps(seal).encode() + b"\n" + other)

@@ -172,7 +172,7 @@ def test_a_paused_server_blocks_no_caller(
     calls: list[Callable[[], object]] = [
         lambda: store.append("inbox", b"b", fence=lease),
         lambda: store.renew(lease),
-        lambda: store.put("view", b"x"),
+        lambda: store.put("status", b"x"),
         lambda: store.get("assignment/n1"),
         lambda: store.read(streams={"inbox": 1}, registers={}, timeout_seconds=LONG_SECONDS),
         lambda: RedisStore(server.spec(), "fire").last("inbox"),
@@ -379,7 +379,7 @@ def test_a_foreign_value_in_a_register_does_not_keep_it_from_being_put(
     admin = server.client()
     for shape in ("stream", "text"):
         if shape == "stream":
-            admin.xadd("stoker:fire:r:assignment/n1", {"junk": "x"})
+            admin.xadd("stoker:fire:r:assignment/n1", {"malformed": "x"})
         else:
             admin.set("stoker:fire:r:assignment/n1", "x")
         newer = store.put("assignment/n1", b"b")
@@ -394,7 +394,7 @@ def test_a_stream_filled_to_the_last_number_is_named(
     server: RedisServer, store: RedisStore
 ) -> None:
     """Numbers beyond what can be counted exactly are refused instead of miscounted."""
-    server.client().xadd("stoker:fire:s:signals", {"junk": "x"}, id=f"{2**53}-0")
+    server.client().xadd("stoker:fire:s:signals", {"malformed": "x"}, id=f"{2**53}-0")
     with pytest.raises(StoreCorrupt, match="no number is left"):
         store.append("signals", b"x")
 
@@ -429,19 +429,19 @@ def test_volatile_writes_leave_no_trace_on_the_disk(server: RedisServer, store: 
     def size() -> int:
         return sum(path.stat().st_size for path in (server.folder / "appendonlydir").iterdir())
 
-    store.put("view", b"x", fence=lease)
+    store.put("status", b"x", fence=lease)
     before = size()
     for _ in range(20):
-        store.append("beats", b"x" * 100)
-        store.append("beats", b"x" * 100, fence=lease)
-        store.put("view", b"x" * 100, fence=lease)
-    store.delete("view")
-    store.trim("beats", 5)
+        store.append("heartbeats", b"x" * 100)
+        store.append("heartbeats", b"x" * 100, fence=lease)
+        store.put("status", b"x" * 100, fence=lease)
+    store.delete("status")
+    store.trim("heartbeats", 5)
     assert size() == before
     store.append("inbox", b"x")
     assert size() > before
-    for name in ("s:beats", "r:view"):
-        store.put("view", b"x")
+    for name in ("s:heartbeats", "r:status"):
+        store.put("status", b"x")
         (key,) = server.client().keys(f"stoker:fire:~*:{name}")
         assert server.client().pttl(key) > 0
 
@@ -452,26 +452,26 @@ def test_what_is_volatile_restarts_with_the_server(
 ) -> None:
     """Old heartbeats and Views do not come back, not even by a rewritten file; who waits for new ones gets them all."""
     for number in range(5):
-        store.append("beats", b"old %d" % number)
-        store.put("view", b"old")
-    view = store.get("view")
+        store.append("heartbeats", b"old %d" % number)
+        store.put("status", b"old")
+    view = store.get("status")
     assert view is not None
     if rewritten:
         server.client().bgrewriteaof()
         while server.client().info("persistence")["aof_rewrite_in_progress"]:
             time.sleep(0.02)
-        store.append("beats", b"old 5")
-        store.put("view", b"older")
+        store.append("heartbeats", b"old 5")
+        store.put("status", b"older")
     server.restart()
-    assert store.get("view") is None
-    assert store.last("beats") == 0
-    store.append_many("beats", [b"new 0", b"new 1"])
-    store.put("view", b"new")
+    assert store.get("status") is None
+    assert store.last("heartbeats") == 0
+    store.append_many("heartbeats", [b"new 0", b"new 1"])
+    store.put("status", b"new")
     batch = store.read(
-        streams={"beats": 5}, registers={"view": view.version}, timeout_seconds=LONG_SECONDS
+        streams={"heartbeats": 5}, registers={"status": view.version}, timeout_seconds=LONG_SECONDS
     )
-    assert [item.payload for item in batch.items["beats"]] == [b"new 0", b"new 1"]
-    assert batch.registers["view"].payload == b"new"
+    assert [item.payload for item in batch.items["heartbeats"]] == [b"new 0", b"new 1"]
+    assert batch.registers["status"].payload == b"new"
 
 
 # ---- clocks

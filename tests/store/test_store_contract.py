@@ -27,7 +27,7 @@ def take(store: Store, holder: str = "a", ttl_seconds: float = 5.0) -> Lease:
 # ---- streams
 
 
-@pytest.mark.parametrize("stream", ["inbox", "beats.n1", JOURNAL])
+@pytest.mark.parametrize("stream", ["inbox", "heartbeats.n1", JOURNAL])
 def test_items_are_numbered_from_one_per_stream(store: Store, stream: str) -> None:
     """Each stream counts for itself, from 1 and without gaps."""
     assert store.append("other", b"x") == 1
@@ -101,8 +101,8 @@ def test_a_payload_over_the_limit_is_refused(store: Store) -> None:
     store.append("inbox", b"x" * MAX_MESSAGE_BYTES)
     with pytest.raises(PermanentError, match=r"'inbox'.*65537 bytes.*path and hash"):
         store.append("inbox", b"x" * (MAX_MESSAGE_BYTES + 1))
-    with pytest.raises(PermanentError, match="beats"):
-        store.append_many("beats", [b"", b"x" * (MAX_MESSAGE_BYTES + 1)])
+    with pytest.raises(PermanentError, match="heartbeats"):
+        store.append_many("heartbeats", [b"", b"x" * (MAX_MESSAGE_BYTES + 1)])
     large = b"x" * MAX_LARGE_BYTES
     assert store.append(JOURNAL, large) == 1
     assert payloads(store, JOURNAL) == [large]
@@ -110,7 +110,7 @@ def test_a_payload_over_the_limit_is_refused(store: Store) -> None:
         store.append(JOURNAL, large + b"x")
     with pytest.raises(PermanentError, match="register 'assignment'"):
         store.put("assignment", large + b"x")
-    assert (store.last("inbox"), store.last("beats"), store.last(JOURNAL)) == (1, 0, 1)
+    assert (store.last("inbox"), store.last("heartbeats"), store.last(JOURNAL)) == (1, 0, 1)
 
 
 @pytest.mark.parametrize("name", ["", "x" * (MAX_NAME_BYTES + 1), "a\nb", "a\0b"])
@@ -143,21 +143,23 @@ def test_a_volatile_stream_bounds_itself(store: Store) -> None:
     """Heartbeats need no reader to trim them: at least the newest VOLATILE_KEEP stay, and not many more."""
     total = VOLATILE_KEEP + 3 * VOLATILE_SLACK + 17
     for _ in range(total // 100 + 1):
-        store.append_many("beats", [b"."] * 100)
+        store.append_many("heartbeats", [b"."] * 100)
     items = store.read(
-        streams={"beats": 0}, registers={}, timeout_seconds=0, limit=10 * VOLATILE_KEEP
-    ).items["beats"]
+        streams={"heartbeats": 0}, registers={}, timeout_seconds=0, limit=10 * VOLATILE_KEEP
+    ).items["heartbeats"]
     assert VOLATILE_KEEP <= len(items) <= VOLATILE_KEEP + VOLATILE_SLACK
-    assert items[-1].number == store.last("beats")
+    assert items[-1].number == store.last("heartbeats")
 
 
 def test_a_read_returns_at_most_its_limit_of_each_stream(store: Store) -> None:
     """A backlog is read in pieces, oldest first, and one stream does not starve another."""
     store.append_many("inbox", [b"%d" % n for n in range(10)])
-    store.append_many("beats", [b"x"] * 10)
-    batch = store.read(streams={"inbox": 2, "beats": 0}, registers={}, timeout_seconds=0, limit=3)
+    store.append_many("heartbeats", [b"x"] * 10)
+    batch = store.read(
+        streams={"inbox": 2, "heartbeats": 0}, registers={}, timeout_seconds=0, limit=3
+    )
     assert [item.number for item in batch.items["inbox"]] == [3, 4, 5]
-    assert [item.number for item in batch.items["beats"]] == [1, 2, 3]
+    assert [item.number for item in batch.items["heartbeats"]] == [1, 2, 3]
 
 
 def test_a_read_is_bounded_in_bytes_and_always_advances(store: Store) -> None:
@@ -177,18 +179,18 @@ def test_a_read_is_bounded_in_bytes_and_always_advances(store: Store) -> None:
 def test_a_cursor_past_the_end_means_lost_items(store: Store) -> None:
     """What a reader says it has read must be there in a durable stream; a volatile one has restarted."""
     store.append("inbox", b"x")
-    store.append("beats", b"x")
+    store.append("heartbeats", b"x")
     with pytest.raises(StoreCorrupt, match="'inbox' ends at 1, but 2 was seen before"):
         store.read(streams={"inbox": 2}, registers={}, timeout_seconds=0)
     with pytest.raises(StoreCorrupt, match="'other' ends at 0"):
         store.read(streams={"other": 1}, registers={}, timeout_seconds=0)
-    assert payloads(store, "beats", after=7) == [b"x"]
+    assert payloads(store, "heartbeats", after=7) == [b"x"]
 
 
 # ---- registers
 
 
-@pytest.mark.parametrize("name", ["assignment.n1", "view"])
+@pytest.mark.parametrize("name", ["assignment.n1", "status"])
 def test_a_register_holds_the_last_value_put(store: Store, name: str) -> None:
     """Each put replaces the value and raises the version."""
     assert store.get(name) is None
@@ -198,7 +200,7 @@ def test_a_register_holds_the_last_value_put(store: Store, name: str) -> None:
     assert store.get(name) == Register(second, b"b")
 
 
-@pytest.mark.parametrize("name", ["assignment.n1", "view"])
+@pytest.mark.parametrize("name", ["assignment.n1", "status"])
 def test_versions_rise_across_a_delete(store: Store, name: str) -> None:
     """A reader that knows a deleted register's version is shown the one put after it."""
     before = store.put(name, b"a")
@@ -211,7 +213,7 @@ def test_versions_rise_across_a_delete(store: Store, name: str) -> None:
     assert batch.registers[name].payload == b"b"
 
 
-@pytest.mark.parametrize("names", [("assignment/n1", "assignment/n2"), ("view", "view.n1")])
+@pytest.mark.parametrize("names", [("assignment/n1", "assignment/n2"), ("status", "status.n1")])
 def test_put_many_sets_all_registers_in_one_step(
     harness: StoreHarness, names: tuple[str, str]
 ) -> None:
@@ -235,7 +237,7 @@ def test_put_many_takes_all_or_none(store: Store) -> None:
     large = b"x" * (MAX_LARGE_BYTES + 1)
     with pytest.raises(Fenced):
         store.put_many({"assignment/n1": b"a", "assignment/n2": b"b"}, fence=old)
-    for values in ({"n1": b"a", "n2": large}, {"n1": b"a", "": b"b"}, {"n1": b"a", "view": b"b"}):
+    for values in ({"n1": b"a", "n2": large}, {"n1": b"a", "": b"b"}, {"n1": b"a", "status": b"b"}):
         with pytest.raises(PermanentError):
             store.put_many(values)
     assert store.registers("") == {}
@@ -249,24 +251,24 @@ def test_put_many_of_nothing_changes_nothing(store: Store) -> None:
 
 def test_registers_are_found_by_prefix(store: Store) -> None:
     """A prefix is plain text: no sign in it is a wildcard, case counts, and the result is sorted by name."""
-    for name in ("node.n10", "node.n1", "Node.n1", "node_n1", "nodexn1", "view.n1"):
+    for name in ("node.n10", "node.n1", "Node.n1", "node_n1", "nodexn1", "status.n1"):
         store.put(name, name.encode())
     assert list(store.registers("node.")) == ["node.n1", "node.n10"]
     assert list(store.registers("node_")) == ["node_n1"]
     assert list(store.registers("node%")) == []
     assert len(store.registers("")) == 6
-    assert store.registers("view.")["view.n1"].payload == b"view.n1"
+    assert store.registers("status.")["status.n1"].payload == b"status.n1"
 
 
 def test_a_read_returns_only_newer_registers(store: Store) -> None:
     """A register at or below the version named is not returned again."""
     version = store.put("assignment", b"a")
-    store.put("view", b"v")
-    both = {"assignment": 0, "view": 0, "missing": 0}
+    store.put("status", b"v")
+    both = {"assignment": 0, "status": 0, "missing": 0}
     batch = store.read(streams={}, registers=both, timeout_seconds=0)
     assert {name: found.payload for name, found in batch.registers.items()} == {
         "assignment": b"a",
-        "view": b"v",
+        "status": b"v",
     }
     assert not store.read(streams={}, registers={"assignment": version}, timeout_seconds=0)
 
@@ -310,24 +312,24 @@ def test_every_fenced_write_is_refused_to_a_stale_token(store: Store) -> None:
     """A stale token changes nothing: not by append, trim, put or delete, durable or volatile."""
     old = take(store, "a")
     store.append_many("inbox", [b"a", b"b"], fence=old)
-    version = store.put("view", b"v", fence=old)
+    version = store.put("status", b"v", fence=old)
     assert store.break_lease("lead", "a")
     for attempt in (
         lambda: store.append("inbox", b"x", fence=old),
         lambda: store.append("inbox", b"a", fence=old, at=1),
         lambda: store.append_many("inbox", [b"x"], fence=old),
-        lambda: store.append("beats", b"x", fence=old),
+        lambda: store.append("heartbeats", b"x", fence=old),
         lambda: store.trim("inbox", 1, fence=old),
         lambda: store.put("assignment", b"x", fence=old),
-        lambda: store.put("view", b"x", fence=old),
+        lambda: store.put("status", b"x", fence=old),
         lambda: store.put_many({"assignment": b"x", "other": b"y"}, fence=old),
-        lambda: store.delete("view", fence=old),
+        lambda: store.delete("status", fence=old),
     ):
         with pytest.raises(Fenced, match="held by no process"):
             attempt()
     assert payloads(store, "inbox") == [b"a", b"b"]
-    assert (store.last("beats"), store.get("assignment")) == (0, None)
-    assert store.get("view") == Register(version, b"v")
+    assert (store.last("heartbeats"), store.get("assignment")) == (0, None)
+    assert store.get("status") == Register(version, b"v")
 
 
 def test_a_lease_never_acquired_fences(store: Store) -> None:

@@ -16,22 +16,22 @@ def test_operations_that_change_something_are_counted() -> None:
     lease = store.acquire_lease("lead", "a", ttl_seconds=5)
     store.append("inbox", b"x", fence=lease)
     store.append_many("inbox", [b"y", b"z"])
-    store.put("view", b"x")
+    store.put("status", b"x")
     payloads(store, "inbox")
-    store.get("view")
+    store.get("status")
     store.renew(lease)
     store.trim("inbox", 1)
-    store.delete("view")
+    store.delete("status")
     store.break_lease("lead", "b")
     store.release(lease)
     assert store.faults.operations == [
         ("acquire_lease", "lead"),
         ("append", "inbox"),
         ("append_many", "inbox"),
-        ("put", "view"),
+        ("put", "status"),
         ("renew", "lead"),
         ("trim", "inbox"),
-        ("delete", "view"),
+        ("delete", "status"),
         ("break_lease", "lead"),
         ("release", "lead"),
     ]
@@ -73,7 +73,7 @@ def test_a_crashed_handle_stays_dead() -> None:
     with pytest.raises(Crash):
         store.append("inbox", b"a")
     with pytest.raises(Crash):
-        store.get("view")
+        store.get("status")
     thread.join(60)
     assert len(other_thread) == 1
     store.wake()
@@ -102,7 +102,7 @@ def test_an_outage_by_hand_ends_blocked_reads() -> None:
     with pytest.raises(StoreUnavailable, match="told to be down"):
         store.read(streams={"inbox": 1}, registers={}, timeout_seconds=60)
     with pytest.raises(StoreUnavailable):
-        store.get("view")
+        store.get("status")
     store.come_back()
     assert payloads(store, "inbox") == [b"a"]
 

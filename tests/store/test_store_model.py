@@ -24,9 +24,9 @@ from runner.store.sqlite.store import SqliteStore
 from tests.store.redis_server import CALL_SECONDS, RedisServer
 from tests.store.store_harness import SteppedClock
 
-ALL_STREAMS = ("inbox", "journal", "beats.n1", "beats")
+ALL_STREAMS = ("inbox", "journal", "heartbeats.n1", "heartbeats")
 STREAMS = st.sampled_from(ALL_STREAMS)
-REGISTER_NAMES = ("assignment.n1", "assignment.n2", "view", "view.x")
+REGISTER_NAMES = ("assignment.n1", "assignment.n2", "status", "status.x")
 REGISTERS = st.sampled_from(REGISTER_NAMES)
 PAYLOADS = st.binary(max_size=40)
 HOLDERS = st.sampled_from(["a", "b", "c"])

@@ -128,7 +128,7 @@ def test_a_blocked_reader_sleeps(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path)
     store.read(streams={"inbox": 0}, registers={}, timeout_seconds=0.01)
     before = resource.getrusage(resource.RUSAGE_THREAD)
-    store.read(streams={"inbox": 0}, registers={"view": 0}, timeout_seconds=2.5)
+    store.read(streams={"inbox": 0}, registers={"status": 0}, timeout_seconds=2.5)
     after = resource.getrusage(resource.RUSAGE_THREAD)
     assert after.ru_nvcsw - before.ru_nvcsw < 20
     store.close()

@@ -310,7 +310,7 @@ def test_what_a_reboot_means(tmp_path: Path) -> None:
     clock = SteppedClock(seconds=1000.0)
     before = SqliteStore(tmp_path, clock=clock, boot="1" * 32)
     before.append("inbox", b"a")
-    before.append("beats", b"a")
+    before.append("heartbeats", b"a")
     before.acquire_lease("lead", "a", ttl_seconds=60)
     before.close()
     clock.seconds = 10.0
@@ -318,7 +318,7 @@ def test_what_a_reboot_means(tmp_path: Path) -> None:
     assert after.acquire_lease("lead", "b", ttl_seconds=60).token == 2
     with pytest.raises(LeaseHeld):
         after.acquire_lease("lead", "c", ttl_seconds=60)
-    assert (after.last("inbox"), after.last("beats")) == (1, 0)
+    assert (after.last("inbox"), after.last("heartbeats")) == (1, 0)
     after.close()
     assert {path.name for path in tmp_path.glob("volatile-*.db")} == {"volatile-22222222.db"}
 
@@ -355,7 +355,7 @@ def mark(name):
 mark("durable")
 for _ in range(10): store.append("inbox", b"x", fence=lease)
 mark("volatile")
-for _ in range(10): store.append("beats", b"x"); store.put("view", b"x", fence=lease)
+for _ in range(10): store.append("heartbeats", b"x"); store.put("status", b"x", fence=lease)
 mark("end")
 """
     trace = tmp_path / "trace"

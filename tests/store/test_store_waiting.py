@@ -36,20 +36,20 @@ def blocked(read: Callable[[], Batch]) -> tuple[Future[Batch], threading.Thread]
 def reading(store: Store, timeout_seconds: float = LONG_SECONDS) -> Callable[[], Batch]:
     """Return a read of one stream and one register of each kind."""
     return lambda: store.read(
-        streams={"inbox": 0, "beats": 0},
-        registers={"assignment": 0, "view": 0},
+        streams={"inbox": 0, "heartbeats": 0},
+        registers={"assignment": 0, "status": 0},
         timeout_seconds=timeout_seconds,
     )
 
 
-@pytest.mark.parametrize("name", ["inbox", "beats", "assignment", "view"])
+@pytest.mark.parametrize("name", ["inbox", "heartbeats", "assignment", "status"])
 def test_a_blocked_read_returns_what_another_handle_writes(
     harness: StoreHarness, name: str
 ) -> None:
     """Durable or volatile, stream or register: the write itself wakes the reader."""
     reader, writer = harness.open(), harness.open()
     result, thread = blocked(reading(reader))
-    if name in ("inbox", "beats"):
+    if name in ("inbox", "heartbeats"):
         writer.append(name, b"news")
     elif name == "assignment":
         writer.put_many({"other": b"first", name: b"news"})

@@ -26,8 +26,8 @@ def test_the_newest_status_is_written_and_older_ones_may_be_skipped() -> None:
     for sequence in range(1, 200):
         writer.write(view(sequence))
     while seen[-1] < 199:
-        batch = store.read(streams={}, registers={"view": version}, timeout_seconds=SECONDS)
-        version = batch.registers["view"].version
+        batch = store.read(streams={}, registers={"status": version}, timeout_seconds=SECONDS)
+        version = batch.registers["status"].version
         found = read_status(store)
         assert found is not None
         seen.append(found.journal_sequence)

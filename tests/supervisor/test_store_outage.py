@@ -62,7 +62,7 @@ class Stage:
     def say(self, stream: str, kind: Callable[..., object], **fields: object) -> None:
         """Say something as the agent of n1."""
         self.sequence += 1
-        said = kind(node="n1", incarnation=1, sequence=self.sequence, life="a", **fields)
+        said = kind(node="n1", incarnation=1, sequence=self.sequence, instance_id="a", **fields)
         self.agents.append(stream, encode(said))
 
     def inputs(self, kind: type) -> list[object]:
@@ -80,7 +80,9 @@ class Stage:
 @pytest.fixture
 def stage(tmp_path: Path) -> Iterator[Stage]:
     """Give a supervisor that leads a cluster with one node, which has joined."""
-    cluster = ClusterSpec(name="c", state=str(tmp_path), silence_seconds=1.0, heartbeat_seconds=0.2)
+    cluster = ClusterSpec(
+        name="c", state=str(tmp_path), heartbeat_timeout_seconds=1.0, heartbeat_seconds=0.2
+    )
     store = HardOfHearing()
     agents = store.another()
     lease = store.acquire_lease(LEASE, "a", ttl_seconds=600)
@@ -90,7 +92,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
     made = Stage(store, agents, supervisor, thread)
     thread.start()
     made.say("signals", NodeJoined, hardware="h", slots=1, address="127.0.0.1", pid=1)
-    made.say("beats", Heartbeat)
+    made.say("heartbeats", Heartbeat)
     made.until(lambda: made.inputs(NodeJoined), "the node")
     yield made
     store.is_deaf = store.is_full = False
@@ -116,7 +118,7 @@ def test_silence_is_held_against_nobody_while_we_do_not_hear(stage: Stage) -> No
     """A store that takes our words while our reads fail says nothing of a node: its words are in the store, unheard."""
     stage.store.is_deaf = True
     for _ in range(15):
-        stage.say("beats", Heartbeat)
+        stage.say("heartbeats", Heartbeat)
         time.sleep(0.2)
     stage.store.is_deaf = False
     stage.until(lambda: stage.inputs(r.SupervisorPaused), "the outage to be owned up to")
@@ -132,9 +134,9 @@ def test_silence_in_which_the_store_had_no_room_is_held_against_nobody(stage: St
     stage.store.is_full = False
     # less than a limit
     time.sleep(0.6)
-    stage.say("beats", Heartbeat)
+    stage.say("heartbeats", Heartbeat)
     for _ in range(5):
         time.sleep(0.2)
-        stage.say("beats", Heartbeat)
+        stage.say("heartbeats", Heartbeat)
     assert not stage.inputs(Finding)
     assert not stage.inputs(CorrelatedSilence)

@@ -15,7 +15,7 @@ from runner.facts import wire
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Heartbeat, NodeJoined
 from runner.facts.specs.cluster import ClusterSpec
-from runner.facts.store_names import BEATS, JOURNAL, SIGNALS
+from runner.facts.store_names import HEARTBEATS, JOURNAL, SIGNALS
 from runner.journal.archive import archive_of
 from runner.journal.high_water_mark import HighWaterFile
 from runner.journal.journal import Journal
@@ -24,8 +24,8 @@ from runner.store.memory.store import MemoryStore
 from runner.supervisor.decisions import DecisionLog
 from runner.supervisor.message_validator import MessageRefused, MessageValidator
 from runner.supervisor.store_rollback import (
-    EPOCH_LEAP,
     EXIT_CODE,
+    GENERATION_LEAP,
     accept_rollback,
     assess_loss,
     check_not_rolled_back,
@@ -78,18 +78,18 @@ def cluster(tmp_path: Path) -> ClusterSpec:
 def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind: str) -> None:
     """Whether or not the node is known; one that nobody can believe proves nothing."""
     signer = Signer(b"a token of this cluster's own")
-    state = State(next_epoch=7)
-    state.nodes["n1"] = Node(node="n1", index=0, life="a")
-    about = {"incarnation": 1, "sequence": 1, "life": "a"}
-    for node, epoch in (("n1", 7), ("nobody knows it", 90)):
+    state = State(next_generation=7)
+    state.nodes["n1"] = Node(node="n1", index=0, instance_id="a")
+    about = {"incarnation": 1, "sequence": 1, "instance_id": "a"}
+    for node, generation in (("n1", 7), ("nobody knows it", 90)):
         stream, fact = (
-            (BEATS, Heartbeat(node=node, epoch=epoch, **about))  # type: ignore[arg-type]
+            (HEARTBEATS, Heartbeat(node=node, generation=generation, **about))  # type: ignore[arg-type]
             if kind == "heartbeat"
             else (
                 SIGNALS,
                 NodeJoined(
                     node=node,
-                    epoch=epoch,
+                    generation=generation,
                     hardware="h",
                     slots=1,
                     address="",
@@ -99,12 +99,14 @@ def test_an_agent_that_is_ahead_of_the_journal_proves_that_the_store_forgot(kind
             )
         )
         plain = wire.encode(fact)
-        with pytest.raises(StoreRolledBack, match=f"epoch {epoch}.*newest in the journal is 6"):
+        with pytest.raises(
+            StoreRolledBack, match=f"generation {generation}.*newest in the journal is 6"
+        ):
             MessageValidator(signer).validate(stream, signer.sign(stream, plain), state)
         with pytest.raises(MessageRefused):
             MessageValidator(signer).validate(stream, plain, state)
-    behind = wire.encode(Heartbeat(node="n1", epoch=6, **about))  # type: ignore[arg-type]
-    assert MessageValidator(UNSIGNED).validate(BEATS, behind, state)
+    behind = wire.encode(Heartbeat(node="n1", generation=6, **about))  # type: ignore[arg-type]
+    assert MessageValidator(UNSIGNED).validate(HEARTBEATS, behind, state)
 
 
 def test_a_person_is_told_once_and_nobody_acts_afterwards(
@@ -116,7 +118,9 @@ def test_a_person_is_told_once_and_nobody_acts_afterwards(
     grown(turns, 3)
     caplog.set_level(logging.INFO, logger="stoker")
     for _ in range(3):
-        stop_all_action(store, StoreRolledBack("it is less"), holder="a", acknowledged=9, epoch=4)
+        stop_all_action(
+            store, StoreRolledBack("it is less"), holder="a", acknowledged=9, generation=4
+        )
     assert caplog.text.count("PAGE: ") == 1
     assert "ALL ACTION HAS STOPPED" in caplog.text
     elsewhere = replace(cluster, state=f"{cluster.state}-of-another-machine")
@@ -130,31 +134,31 @@ def test_a_store_that_is_damaged_or_newer_is_not_said_to_have_forgotten(
 ) -> None:
     """Who can read it may act on it."""
     store = MemoryStore()
-    stop_all_action(store, StoreCorrupt("unknown kind"), holder="a", acknowledged=9, epoch=4)
+    stop_all_action(store, StoreCorrupt("unknown kind"), holder="a", acknowledged=9, generation=4)
     assert read_stop_notice(store) is None
 
 
 def test_accepting_gives_up_what_is_lost_and_no_number_is_used_again(cluster: ClusterSpec) -> None:
-    """Lost entries are counted by the mark, epochs by what agents say; afterwards the store is led as any other."""
+    """Lost entries are counted by the mark, generations by what agents say; afterwards the store is led as any other."""
     store = MemoryStore()
     turns, _ = led(cluster, store)
     grown(turns, 20)
     assert not assess_loss(cluster, store, UNSIGNED).is_any
     came_back = older(store, 12)
-    beat = Heartbeat(node="n1", incarnation=1, epoch=33)
-    came_back.append("beats", wire.encode(beat))
+    heartbeat = Heartbeat(node="n1", incarnation=1, generation=33)
+    came_back.append("heartbeats", wire.encode(heartbeat))
     with pytest.raises(StoreRolledBack, match="8 entries are gone"):
         led(cluster, came_back)
     known = assess_loss(cluster, came_back, UNSIGNED)
-    assert (known.is_any, known.lost, known.ends_at, known.seen_epoch) == (True, 8, 12, 33)
-    stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, epoch=5)
+    assert (known.is_any, known.lost, known.ends_at, known.seen_generation) == (True, 8, 12, 33)
+    stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, generation=5)
     came_back.break_lease("supervisor", "a")
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
     assert accept_rollback(cluster, came_back, lease, known, by="somebody") == 13
     came_back.break_lease("supervisor", "person")
     assert not assess_loss(cluster, came_back, UNSIGNED).is_any
     turns, _ = led(cluster, came_back)
-    assert turns.controller.state.next_epoch >= 34 + EPOCH_LEAP
+    assert turns.controller.state.next_generation >= 34 + GENERATION_LEAP
     grown(turns, 20)
     led(cluster, came_back)
 
@@ -169,7 +173,7 @@ def test_a_mark_on_another_machine_does_not_count_once_its_past_was_given_up(
     grown(turns, 20)
     came_back = older(store, 12)
     lease = came_back.acquire_lease("supervisor", "person", ttl_seconds=60)
-    stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, epoch=5)
+    stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=20, generation=5)
     accept_rollback(
         cluster, came_back, lease, assess_loss(cluster, came_back, UNSIGNED), by="somebody"
     )
@@ -192,7 +196,9 @@ def test_dying_while_it_is_accepted_leaves_a_store_on_which_nobody_acts(
         turns, _ = led(here, store)
         grown(turns, 10)
         came_back = older(store, 6)
-        stop_all_action(came_back, StoreRolledBack("less"), holder="a", acknowledged=10, epoch=5)
+        stop_all_action(
+            came_back, StoreRolledBack("less"), holder="a", acknowledged=10, generation=5
+        )
         known = assess_loss(here, came_back, UNSIGNED)
         lease = came_back.acquire_lease("supervisor", "a", ttl_seconds=60)
         dying = came_back.another(faults=Faults(plan={number: StoreFault.CRASH_BEFORE}))

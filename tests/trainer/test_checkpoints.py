@@ -34,16 +34,16 @@ def drill(gangs: Gangs, folder: Path, *, fault: str, rank: int, point: str) -> E
 
 
 def test_manifest_says_what_it_holds(gangs: Gangs, tmp_path: Path) -> None:
-    """A sealed checkpoint verifies, and its manifest has run, attempt, epoch, data and recent steps."""
+    """A sealed checkpoint verifies, and its manifest has run, attempt, generation, data and recent steps."""
     ended = gangs.run(
         SETTINGS,
         layout=LAYOUT,
-        environment=environment(tmp_path, STOKER_EPOCH="7", STOKER_RUN="r"),
+        environment=environment(tmp_path, STOKER_GENERATION="7", STOKER_RUN="r"),
     )
     saved = [Path(report["path"]) for report in ended.of_kind("checkpoint")]
     assert saved == sorted(checkpoints.list_sealed(tmp_path))
     manifest = checkpoints.verify(saved[-1])
-    assert (manifest.run, str(manifest.attempt), manifest.epoch, manifest.step) == (
+    assert (manifest.run, str(manifest.attempt), manifest.generation, manifest.step) == (
         "r",
         "1.0.0",
         7,
@@ -66,17 +66,17 @@ def test_a_rest_of_the_same_attempt_gives_way(gangs: Gangs, tmp_path: Path) -> N
     assert not (rest / "__9_0.distcp").exists()
 
 
-def test_old_epoch_cannot_seal(gangs: Gangs, tmp_path: Path) -> None:
-    """Once a newer epoch has begun, an old gang's checkpoint is refused, and the gang ends."""
-    checkpoints.raise_epoch(tmp_path, 5)
+def test_old_generation_cannot_seal(gangs: Gangs, tmp_path: Path) -> None:
+    """Once a newer generation has begun, an old gang's checkpoint is refused, and the gang ends."""
+    checkpoints.raise_generation(tmp_path, 5)
     ended = gangs.run(
         SETTINGS,
         layout=LAYOUT,
-        environment=environment(tmp_path, STOKER_EPOCH="4"),
+        environment=environment(tmp_path, STOKER_GENERATION="4"),
         expect=1,
         patience_seconds=60.0,
     )
-    assert "epoch 5 has begun" in ended.errors()
+    assert "generation 5 has begun" in ended.errors()
     assert list(ended.steps()) == [1, 2, 3, 4]
     assert checkpoints.list_sealed(tmp_path) == []
     assert not list(tmp_path.rglob("manifest.json*"))

@@ -41,7 +41,7 @@ class Launch:
     world_size: int
     run: str
     attempt: AttemptId
-    epoch: int
+    generation: int
     checkpoints: Path | None
     resume: Path | None
     supervised: bool
@@ -61,7 +61,7 @@ def read_launch(environment: Mapping[str, str] | None = None) -> Launch:
         world_size=_whole(variables, "WORLD_SIZE"),
         run=variables.get("STOKER_RUN", ""),
         attempt=attempt,
-        epoch=_whole({"STOKER_EPOCH": "0", **variables}, "STOKER_EPOCH"),
+        generation=_whole({"STOKER_GENERATION": "0", **variables}, "STOKER_GENERATION"),
         checkpoints=Path(folder) if folder else None,
         resume=Path(resume) if resume else None,
         supervised="STOKER_CONTRACT" in variables,

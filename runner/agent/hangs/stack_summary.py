@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from runner.agent.hangs.stack_dumps import MAX_FILE_BYTES
 from runner.facts import wire
 from runner.facts.messages.rank_stacks import (
-    MAX_STAND,
-    MAX_STANDS,
+    MAX_RANK_STACK,
+    MAX_RANK_STACKS,
     Collective,
     RankStack,
     merged,
@@ -53,25 +53,25 @@ def read_stacks(
                 text = file.read(MAX_FILE_BYTES + 1024).decode(errors="replace")
         except OSError:
             continue
-        stand = parse_stack(rank, text)
-        if stand is not None and recorded is not None and rank in recorded:
-            stand = replace(stand, collectives=recorded[rank])
-        if stand is not None:
-            found.append(stand)
-    return _fitting(merged(found, most=MAX_STANDS))
+        rank_stack = parse_stack(rank, text)
+        if rank_stack is not None and recorded is not None and rank in recorded:
+            rank_stack = replace(rank_stack, collectives=recorded[rank])
+        if rank_stack is not None:
+            found.append(rank_stack)
+    return _fitting(merged(found, most=MAX_RANK_STACKS))
 
 
-def _fitting(stands: list[RankStack]) -> tuple[RankStack, ...]:
+def _fitting(rank_stacks: list[RankStack]) -> tuple[RankStack, ...]:
     """Return as many as a message holds: collectives are dropped first, and then the last stacks."""
-    if _num_bytes(stands) > MAX_BYTES:
-        stands = merged(without_records(stands), most=MAX_STANDS)
-    while _num_bytes(stands) > MAX_BYTES:
-        stands = stands[:-1]
-    return tuple(stands)
+    if _num_bytes(rank_stacks) > MAX_BYTES:
+        rank_stacks = merged(without_records(rank_stacks), most=MAX_RANK_STACKS)
+    while _num_bytes(rank_stacks) > MAX_BYTES:
+        rank_stacks = rank_stacks[:-1]
+    return tuple(rank_stacks)
 
 
-def _num_bytes(stands: list[RankStack]) -> int:
-    return len(wire.encode_message({"stands": wire.to_plain(tuple(stands))}))
+def _num_bytes(rank_stacks: list[RankStack]) -> int:
+    return len(wire.encode_message({"stands": wire.to_plain(tuple(rank_stacks))}))
 
 
 def parse_stack(rank: int, text: str) -> RankStack | None:
@@ -103,7 +103,7 @@ def _frames(text: str) -> tuple[str, ...]:
     chosen = next(iter(mains or threads), None)
     if chosen is None:
         return ()
-    found, left = list[str](), MAX_STAND
+    found, left = list[str](), MAX_RANK_STACK
     for line in text[chosen.end() + 1 :].split("\n"):
         # Hostile names may be long.
         match = _FRAME.fullmatch(line[:MAX_LINE])

@@ -37,9 +37,9 @@ class KeeperState:
     """What a keeper holds. The caller owns the channels. `abilities`: what it can do beyond its protocol."""
 
     attempt: str = ""
-    epoch: int = 0
+    generation: int = 0
     annotations: dict[str, Any] = field(default_factory=dict)
-    cold: str = ""
+    not_forked_reason: str = ""
     ranks: list[dict[str, Any]] = field(default_factory=list)
     channels: dict[int, socket.socket] = field(default_factory=dict)
     buffered: dict[int, list[bytes]] = field(default_factory=dict)
@@ -109,9 +109,9 @@ class KeeperLink:
                     self.abilities = state.abilities = tuple(message.get("abilities", ()))
                     state.ranks = message["ranks"]
                     state.attempt = message.get("attempt", "")
-                    state.epoch = message.get("epoch", 0)
+                    state.generation = message.get("generation", 0)
                     state.annotations = message.get("annotations", {})
-                    state.cold = message.get("cold", "")
+                    state.not_forked_reason = message.get("not_forked_reason", "")
                     return state
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """The way from a plan to its ranks, step by step. Each step may end in LaunchFailed.
 
-check slots, spec and user -> make folders, raise the epoch -> wait for devices -> wait for the preload -> send to the keeper
+check slots, spec and user -> make folders, raise the generation -> wait for devices -> wait for the preload -> send to the keeper
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from runner.facts.messages.signals import DevicesReleased, LaunchFailed
 
 log = logging.getLogger("stoker.agent")
 
-# For folders to be made and the epoch raised on a slow file system; chosen.
+# For folders to be made and the generation raised on a slow file system; chosen.
 PREPARE_SECONDS = 30.0
 # Characters of why a launch failed.
 MAX_REASON = 2048
@@ -87,7 +87,7 @@ class Launcher:
         self.launch = launch = Launch(assignment=assignment)
         plan = launch.plan
         try:
-            self._identity.record_launch(assignment.epoch, plan.attempt)
+            self._identity.record_launch(assignment.generation, plan.attempt)
             launch.user = self._check(plan)
         except StokerError as error:
             self.fail(str(error))
@@ -115,20 +115,20 @@ class Launcher:
         launch, self.launch = self.launch, None
         return launch
 
-    def fail(self, reason: str, *, devices_held: bool = False) -> None:
+    def fail(self, reason: str, *, devices_busy: bool = False) -> None:
         """Report that the current launch failed."""
         launch = self.pop()
         if launch is None:
             return
-        attempt, epoch = launch.plan.attempt, launch.assignment.epoch
+        attempt, generation = launch.plan.attempt, launch.assignment.generation
         log.warning("attempt %s cannot be started: %s", attempt, reason)
         self._emitter.emit(
             LaunchFailed(
                 **self._emitter.next_header(),
-                epoch=epoch,
+                generation=generation,
                 attempt=attempt,
                 reason=reason[:MAX_REASON],
-                devices_held=devices_held,
+                devices_busy=devices_busy,
             )
         )
         self._on_change()
@@ -182,7 +182,7 @@ class Launcher:
         is_busy = isinstance(error, DevicesBusy)
         if is_busy:
             self.devices.watch(_device_environment(launch.plan))
-        self.fail(str(error), devices_held=is_busy)
+        self.fail(str(error), devices_busy=is_busy)
 
     def _on_devices_released(self) -> None:
         self._emitter.emit(DevicesReleased(**self._emitter.next_header()))
@@ -202,11 +202,11 @@ class Launcher:
         try:
             try:
                 request = spawn_request(
-                    fork=preloader.state == "ready", cold=preloader.not_forked_reason()
+                    fork=preloader.state == "ready", not_forked_reason=preloader.not_forked_reason()
                 )
             except NotForkableCommand as error:
                 # It was forkable when the modules were imported.
-                request = spawn_request(cold=str(error))
+                request = spawn_request(not_forked_reason=str(error))
         except StokerError as error:
             self.fail(str(error))
             return

@@ -16,7 +16,7 @@ from runner.agent.launch.program import NotForkableCommand, Program, read_comman
 from runner.agent.launch.users import RankUser
 from runner.agent.ranks import output_files
 from runner.attempt_folders import FLIGHT, make_output_folder
-from runner.checkpoints import EPOCH, raise_epoch
+from runner.checkpoints import GENERATION, raise_generation
 from runner.errors import SpecError
 from runner.facts.contract import ATTEMPT_VARIABLES, FLIGHT_VARIABLES
 from runner.facts.messages.assignments import Assignment, LaunchPlan, PreloadPlan
@@ -32,7 +32,7 @@ _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 def prepare_folders(
     assignment: Assignment, user: RankUser | None = None, *, state: str = ""
 ) -> None:
-    """Make the output folder, and keep older epochs from sealing checkpoints. May block on a slow file system.
+    """Make the output folder, and keep older generations from sealing checkpoints. May block on a slow file system.
 
     In the cluster's own folder (`state`), the user becomes owner of the checkpoint folder.
     """
@@ -44,10 +44,10 @@ def prepare_folders(
     if user is not None:
         users.change_owner(Path(plan.output_folder, FLIGHT), user)
     if plan.checkpoints:
-        raise_epoch(plan.checkpoints, assignment.epoch)
+        raise_generation(plan.checkpoints, assignment.generation)
         if user is not None and state and Path(plan.checkpoints).is_relative_to(state):
             users.change_owner(Path(plan.checkpoints), user)
-            users.change_owner(Path(plan.checkpoints, EPOCH), user)
+            users.change_owner(Path(plan.checkpoints, GENERATION), user)
 
 
 def warm_request(plan: PreloadPlan, *, python: str, user: RankUser | None = None) -> dict[str, Any]:
@@ -98,7 +98,11 @@ class LaunchEnvironment:
 
 
 def spawn_request(
-    assignment: Assignment, launch: LaunchEnvironment, *, fork: bool = False, cold: str = ""
+    assignment: Assignment,
+    launch: LaunchEnvironment,
+    *,
+    fork: bool = False,
+    not_forked_reason: str = "",
 ) -> dict[str, Any]:
     """Return the keeper's request for ranks. Raises SpecError for a command with unknown placeholders.
 
@@ -133,13 +137,13 @@ def spawn_request(
         )
     return {
         "attempt": str(plan.attempt),
-        "epoch": assignment.epoch,
+        "generation": assignment.generation,
         "annotations": {"assignment": to_message(assignment)},
         "working_directory": plan.working_directory,
         "environment": shared,
         "ranks": ranks,
         "fork": fork,
-        "cold": cold,
+        "not_forked_reason": not_forked_reason,
         **({"user": launch.user.as_plain()} if launch.user is not None else {}),
     }
 
@@ -198,7 +202,7 @@ def shared_environment(assignment: Assignment, launch: LaunchEnvironment) -> dic
         STOKER_RUN=plan.run,
         STOKER_NODE=assignment.node,
         STOKER_ATTEMPT=str(plan.attempt),
-        STOKER_EPOCH=str(assignment.epoch),
+        STOKER_GENERATION=str(assignment.generation),
         STOKER_CHECKPOINTS=plan.checkpoints,
         STOKER_RESUME=plan.resume,
         STOKER_REMEDIES=json.dumps(to_plain(plan.remedies), separators=(",", ":")),

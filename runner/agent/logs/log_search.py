@@ -249,7 +249,9 @@ class LogSearch:
 
     def _emit(self, gang: LocalGang, **fields: Any) -> None:
         header = self._emitter.next_header()
-        self._emitter.emit(LinesMatched(**header, epoch=gang.epoch, attempt=gang.attempt, **fields))
+        self._emitter.emit(
+            LinesMatched(**header, generation=gang.generation, attempt=gang.attempt, **fields)
+        )
 
     # -- a reader that died
 

@@ -16,7 +16,7 @@ from runner.facts.ids import AttemptId
 from runner.facts.messages.assignments import Assignment, LaunchPlan
 from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.messages.signals import (
-    MAX_COLD,
+    MAX_NOT_FORKED_REASON,
     CheckpointSealed,
     Heartbeat,
     MalformedMessage,
@@ -85,7 +85,7 @@ class LocalGang:
         assert assignment.plan is not None
         self.assignment = assignment
         self.plan: LaunchPlan = assignment.plan
-        self.epoch = assignment.epoch
+        self.generation = assignment.generation
         self.ranks = {rank: LocalRank(rank=rank, pid=pid) for rank, pid in sorted(pids.items())}
         self.hello: reports.HelloReport | None = None
         self.last_step: int | None = None
@@ -303,31 +303,36 @@ class LocalGang:
         log_steps, self._log_steps = self._log_steps if self.last_step is None else (), ()
         return Heartbeat(
             **self._header(),
-            epoch=self.epoch,
+            generation=self.generation,
             ranks_alive=tuple(rank.rank for rank in alive),
             ranks_stopped=self._reported_stopped,
             ranks_blocked=self._blocked_ranks.blocked(now),
             phases={str(rank.rank): rank.phase for rank in alive if rank.phase},
             steps=self._steps.pop_due(done_by_all=min(reporting, default=self.last_step or 0)),
             last_step=self.last_step,
-            read_steps=log_steps,
+            logged_steps=log_steps,
             log_bytes_skipped=self.log_bytes_skipped,
-            writes=self.writes,
+            num_writes=self.writes,
             writing_seconds=self.progress_at - self._writing_since if self.writes else 0.0,
-            longest_quiet_seconds=self._longest_quiet_seconds,
-            start=self._start_phases.slowest(now),
-            computed=self._compute.pop_medians(now),
-            holdings=resources,
+            longest_gap_seconds=self._longest_quiet_seconds,
+            start_phases=self._start_phases.slowest(now),
+            rank_computes=self._compute.pop_medians(now),
+            rank_resources=resources,
             memory_free_bytes=free_bytes,
             agent_resident_bytes=resident_bytes,
         )
 
     # -- beginning and end
 
-    def started(self, *, cold: str = "") -> RanksStarted:
+    def started(self, *, not_forked_reason: str = "") -> RanksStarted:
         """Return the signal that all ranks are started; `cold`: why they were not forked although that was requested."""
         pids = {str(rank.rank): rank.pid for rank in self.ranks.values()}
-        return RanksStarted(**self._header(), epoch=self.epoch, pids=pids, cold=cold[:MAX_COLD])
+        return RanksStarted(
+            **self._header(),
+            generation=self.generation,
+            pids=pids,
+            not_forked_reason=not_forked_reason[:MAX_NOT_FORKED_REASON],
+        )
 
     def exited(self, number: int, exit_code: int | None) -> RankExited:
         """Return the signal that a rank ended by itself."""
@@ -335,7 +340,7 @@ class LocalGang:
         rank.is_alive = False
         return RankExited(
             **self._header(),
-            epoch=self.epoch,
+            generation=self.generation,
             rank=number,
             exit_code=exit_code,
             last_step=rank.last_step if rank.last_step is not None else self.last_step,
@@ -348,7 +353,7 @@ class LocalGang:
         left_behind: tuple[int, ...],
         fenced: bool,
         stacks: int = 0,
-        stands: tuple[RankStack, ...] = (),
+        rank_stacks: tuple[RankStack, ...] = (),
     ) -> list[Signal]:
         """Return the signals once no rank is left: first the malformed reports that were counted, then that the ranks are gone."""
         signals: list[Signal] = [
@@ -363,12 +368,12 @@ class LocalGang:
         signals.append(
             RanksTerminated(
                 **self._header(),
-                epoch=self.epoch,
+                generation=self.generation,
                 last_step=self.last_step,
                 left_behind=left_behind,
                 fenced=fenced,
-                stacks=stacks,
-                stands=stands,
+                num_stacks=stacks,
+                rank_stacks=rank_stacks,
             )
         )
         return signals

@@ -27,7 +27,7 @@ class Termination:
     is_killed: bool = False
     fenced: bool = False
     stacks: int = 0
-    stands: tuple[RankStack, ...] = ()
+    rank_stacks: tuple[RankStack, ...] = ()
 
 
 class Terminator:
@@ -72,7 +72,7 @@ class Terminator:
         if end is None or end.is_killed:
             return
         end.is_killed = True
-        self._keeper.send("kill", epoch=end.gang.epoch, attempt=str(end.gang.attempt))
+        self._keeper.send("kill", generation=end.gang.generation, attempt=str(end.gang.attempt))
         self._keeper.expect_answer()
 
     def finish(self) -> Termination | None:
@@ -107,7 +107,7 @@ class Terminator:
             if error is not None:
                 log.warning("cannot write stacks of %s: %s", gang.attempt, error)
             if self.current is end:
-                end.stacks, end.stands = dumped or (0, ())
+                end.stacks, end.rank_stacks = dumped or (0, ())
                 self.kill()
 
         self._loop.in_background(dump, on_dumped)

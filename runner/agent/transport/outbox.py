@@ -16,7 +16,7 @@ from itertools import islice
 
 from runner.agent.transport.spool import Spool
 from runner.errors import StokerError, StoreRolledBack, TemporaryError, WireError
-from runner.facts.store_names import BEATS, SIGNALS
+from runner.facts.store_names import HEARTBEATS, SIGNALS
 from runner.facts.wire import MAX_MESSAGE_BYTES, decode, encode
 from runner.signer import SIGNATURE_BYTES, Signer
 from runner.store.protocol import Store
@@ -135,7 +135,7 @@ class Outbox:
             else:
                 self._retry_at = time.monotonic() + delay_seconds
         if heartbeats:
-            self._append(store, BEATS, heartbeats)
+            self._append(store, HEARTBEATS, heartbeats)
         with self._changed:
             return self._retry_at if self._durable and not self._is_closed else None
 

@@ -39,7 +39,7 @@ class AgentInstance:
 
     node: str
     incarnation: int
-    life: str
+    instance_id: str
     task_cursor: int = 0
 
 
@@ -61,7 +61,7 @@ class Listener(Protocol):
     def on_acknowledged(self, facts: list[object]) -> None:
         """The store has these durably."""
 
-    def on_displaced(self, life: str) -> None:
+    def on_displaced(self, instance_id: str) -> None:
         """The register named this instance, and names another one now: that one owns the node."""
 
 
@@ -96,8 +96,8 @@ class AgentSession:
             on_confirmed=listener.on_confirmed,
             on_malformed=listener.on_malformed,
         )
-        # Newest version (0: none) and highest epoch of the register that named this instance.
-        self._own_version = self._own_epoch = 0
+        # Newest version (0: none) and highest generation of the register that named this instance.
+        self._own_version = self._own_generation = 0
         # Instances that the register named before it named this one.
         self._earlier_instances = set[str]()
         self._is_answered = False
@@ -120,7 +120,7 @@ class AgentSession:
             "node": self.instance.node,
             "incarnation": self.instance.incarnation,
             "sequence": self._sequence,
-            "life": self.instance.life,
+            "instance_id": self.instance.instance_id,
         }
 
     @property
@@ -161,7 +161,7 @@ class AgentSession:
 
     def is_mine(self, assignment: Assignment) -> bool:
         """Whether an assignment is meant for this instance; those of older supervisors name no instance."""
-        return assignment.life in ("", self.instance.life)
+        return assignment.instance_id in ("", self.instance.instance_id)
 
     def confirm(self) -> int:
         """Have the register read again whatever its version; return the number that `on_confirmed` will carry."""
@@ -174,22 +174,22 @@ class AgentSession:
             else:
                 self._listener.on_task(message, number)
             return
-        life, epoch = message.life, message.epoch
-        if life == self.instance.life:
+        instance_id, generation = message.instance_id, message.generation
+        if instance_id == self.instance.instance_id:
             self._own_version = number
-            self._own_epoch = max(self._own_epoch, epoch)
-        elif life and 0 < self._own_version < number:
-            if epoch < self._own_epoch or life in self._earlier_instances:
+            self._own_generation = max(self._own_generation, generation)
+        elif instance_id and 0 < self._own_version < number:
+            if generation < self._own_generation or instance_id in self._earlier_instances:
                 # Signed once, and written again by a sender that cannot sign.
                 self._listener.on_malformed(
-                    f"replayed assignment {number}: it names agent {life} at epoch {epoch}, "
+                    f"replayed assignment {number}: it names agent {instance_id} at generation {generation}, "
                     "which is older than this agent's assignment"
                 )
                 return
-            self._listener.on_displaced(life)
+            self._listener.on_displaced(instance_id)
             return
-        elif life and not self._own_version:
-            self._earlier_instances.add(life)
+        elif instance_id and not self._own_version:
+            self._earlier_instances.add(instance_id)
         self._is_others = not self.is_mine(message)
         self._listener.on_assignment(message)
         if not self._is_others:

@@ -133,7 +133,7 @@ class StoreClient:
                 inbox.handle(batch, number)
 
     def _on_rollback(self, error: StoreRolledBack, inboxes: list[Inbox]) -> None:
-        """Continue on a rolled-back store: stale assignments are rejected by epoch, agents re-report their state."""
+        """Continue on a rolled-back store: stale assignments are rejected by generation, agents re-report their state."""
         log.warning("%s; continuing on the store as it is", error)
         self._store.accept_rollback()
         try:

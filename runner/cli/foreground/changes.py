@@ -61,12 +61,12 @@ def find_run(view: ClusterStatus, run: int) -> RunStatus | None:
 
 def _nodes(before: tuple[NodeStatus, ...], after: tuple[NodeStatus, ...]) -> Iterator[str]:
     states = {node.node: node.state for node in before}
-    leaving = [node.node for node in before if node.leaving is not None]
+    leaving = [node.node for node in before if node.pending_drain is not None]
     for node in after:
         old = states.get(node.node)
-        if node.leaving is not None and node.node not in leaving:
-            why = f": {printable(node.leaving.reason)}" if node.leaving.reason else ""
-            yield f"{node.node} is to leave at a checkpoint ({node.leaving.to}){why}"
+        if node.pending_drain is not None and node.node not in leaving:
+            why = f": {printable(node.pending_drain.reason)}" if node.pending_drain.reason else ""
+            yield f"{node.node} is to leave at a checkpoint ({node.pending_drain.to}){why}"
         if node.state != old and not (node.state in QUIET_STATES and old in (None, *QUIET_STATES)):
             yield f"{node.node} is {node.state}" + (
                 f": {printable(node.reason)}" if node.reason else ""
@@ -81,8 +81,8 @@ def _run(old: RunStatus | None, new: RunStatus) -> Iterator[str]:
     was = (old.attempt, old.attempt_state) if old else (None, "")
     if new.attempt is not None and (new.attempt, new.attempt_state) != was:
         yield f"attempt {new.attempt} {new.attempt_state} on {', '.join(new.nodes)}"
-    if new.cold and (old is None or old.cold != new.cold):
-        yield f"ranks of {new.attempt} are fresh processes: {printable(new.cold)}"
+    if new.not_forked_reason and (old is None or old.not_forked_reason != new.not_forked_reason):
+        yield f"ranks of {new.attempt} are fresh processes: {printable(new.not_forked_reason)}"
     if new.settings and (old is None or old.settings != new.settings):
         named = ("lr", *REMEDIES)
         settings = [f"{key} {setting(new.settings[key])}" for key in named if key in new.settings]

@@ -31,7 +31,7 @@ STATE_STYLES = {
     "suspect": "yellow",
     "lost": "red",
     "quarantined": "red",
-    "repair": "yellow",
+    "maintenance": "yellow",
     "left": "dim",
     "retired": "dim",
 }

@@ -48,30 +48,30 @@ def hardware_details(hardware: Hardware, *, cluster: ClusterSpec, now: float) ->
     """Describe hardware: its names, verdict, and faults with dates and incidents."""
     facts = {
         "parts": ", ".join(printable(part, 80) for part in hardware.parts),
-        "names": printable_words(hardware.nodes),
+        "names": printable_words(hardware.node_names),
         "verdict": verdict_text(hardware),
-        "offences": f"{recent_hardware_faults(hardware, cluster, now)} count, of the last "
-        f"{cluster.lemon_days:g} days; {cluster.lemon_offences} make a lemon",
+        "faults": f"{recent_hardware_faults(hardware, cluster, now)} count, of the last "
+        f"{cluster.lemon_days:g} days; {cluster.lemon_faults} make a lemon",
     }
     lines = [f"hardware {printable(hardware.hardware)}", *_aligned(facts)]
-    for offence in hardware.offences:
-        incident = f" ({offence.incident})" if offence.incident else ""
-        text = f"{offence.fault} as {offence.node}{_because(offence.evidence)}{incident}"
-        lines.append(f"    {output.moment(offence.at)}  {text}")
+    for hardware_fault in hardware.faults:
+        incident = f" ({hardware_fault.incident})" if hardware_fault.incident else ""
+        text = f"{hardware_fault.fault} as {hardware_fault.node}{_because(hardware_fault.evidence)}{incident}"
+        lines.append(f"    {output.moment(hardware_fault.at)}  {text}")
     return lines
 
 
 def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float) -> str:
     """Lay out hardware."""
-    columns = ("hardware", "names", "verdict", "offences", "last", "why")
+    columns = ("hardware", "names", "verdict", "faults", "last", "why")
     rows = [
         (
             printable(known.hardware, 80),
-            printable_words(known.nodes),
+            printable_words(known.node_names),
             known.verdict or "-",
             str(recent_hardware_faults(known, cluster, now) or "-"),
-            output.moment(known.offences[-1].at) if known.offences else "-",
-            printable(known.reason or (known.offences[-1].fault if known.offences else ""), 80),
+            output.moment(known.faults[-1].at) if known.faults else "-",
+            printable(known.reason or (known.faults[-1].fault if known.faults else ""), 80),
         )
         for known in some
     ]
@@ -80,7 +80,7 @@ def hardware_table(some: Sequence[Hardware], *, cluster: ClusterSpec, now: float
 
 def is_notable(hardware: Hardware) -> bool:
     """Whether hardware has a verdict, faults, or several names."""
-    return bool(hardware.verdict or hardware.offences or len(hardware.nodes) > 1)
+    return bool(hardware.verdict or hardware.faults or len(hardware.node_names) > 1)
 
 
 def verdict_text(hardware: Hardware) -> str:
@@ -108,7 +108,7 @@ def _agent(node: NodeStatus, known: Node | None) -> str:
     parts += [f"at {printable(node.address, 60)}"] if node.address else []
     parts += [f"incarnation {known.incarnation}"] if known is not None and known.incarnation else []
     parts += [f"{node.slots} slots"] if node.slots else []
-    age = node.heard_seconds_ago
+    age = node.last_heartbeat_seconds_ago
     parts.append("no heartbeat" if age is None else f"last heartbeat {age:.1f} s ago")
     return ", ".join(parts)
 
@@ -117,7 +117,7 @@ def _checked(known: Node | None, now: float) -> str:
     if known is None or known.checked is None:
         return ""
     ago = output.seconds(max(0.0, now - known.checked.at))
-    said = "" if known.checked.said == known.checked.outcome else known.checked.said
+    said = "" if known.checked.message == known.checked.outcome else known.checked.message
     return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(said)}"
 
 

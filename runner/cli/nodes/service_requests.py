@@ -67,7 +67,7 @@ def swap(
 ) -> None:
     """Replace a node by a spare at the next checkpoint, which is requested now.
 
-    The run continues from that checkpoint, so no step is lost. The node is in repair until `stoker
+    The run continues from that checkpoint, so no step is lost. The node is in maintenance until `stoker
     readmit`. Without a fitting spare the swap is refused; `stoker drain` takes the node out in any
     case. Done when the node is out of service.
     """
@@ -90,7 +90,7 @@ def drain(
     """Take a node out of service at the next checkpoint, with or without a spare.
 
     With a spare the run continues there; without one it waits, and a person is paged. The node is
-    in repair until `stoker readmit`. Its hardware is not blamed.
+    in maintenance until `stoker readmit`. Its hardware is not blamed.
     """
     request = DrainNode(id=new_request_id(), by=requester(), node=node, reason=_reason(reason))
     _ask(request, node, where=where, timeout_seconds=timeout_seconds, as_json=as_json)

@@ -26,12 +26,12 @@ _COLUMNS: tuple[tuple[str, Callable[[NodeStatus, float], str]], ...] = (
     ("memory", lambda n, _: output.size(n.agent_resident_bytes)),
     ("warm", lambda n, _: warm_text(n)),
     ("hardware", lambda n, _: short_hardware(n.hardware)),
-    ("offences", lambda n, _: str(n.offences) if n.offences else "-"),
+    ("faults", lambda n, _: str(n.hardware_faults) if n.hardware_faults else "-"),
     ("domain", lambda n, _: printable(n.domain, 40) or "-"),
     ("why", lambda n, now: _why(n, now)),
 )
 # Columns that are omitted when empty.
-_MAY_BE_LEFT_OUT = ("warm", "offences", "domain")
+_MAY_BE_LEFT_OUT = ("warm", "faults", "domain")
 
 
 def nodes_table(some: Sequence[NodeStatus], now: float) -> str:
@@ -51,7 +51,7 @@ def fleet_summary(view: ClusterStatus) -> str:
     """Count the nodes by state, and describe the spares."""
     counts = Counter(node.state for node in view.nodes)
     text = ", ".join(f"{num} {state}" for state, num in sorted(counts.items(), key=_by_number))
-    leaving = sum(node.leaving is not None for node in view.nodes)
+    leaving = sum(node.pending_drain is not None for node in view.nodes)
     text += f"; {leaving} draining" if leaving else ""
     lines = [f"{len(view.nodes)} nodes: {text}"] if view.nodes else []
     if view.pool is not None:
@@ -82,7 +82,7 @@ def shown_nodes(
 
 def is_plain(node: NodeStatus) -> bool:
     """Whether a node needs no attention."""
-    return node.state in PLAIN_STATES and node.leaving is None and not node.offences
+    return node.state in PLAIN_STATES and node.pending_drain is None and not node.hardware_faults
 
 
 def omitted_note(view: ClusterStatus, shown: Sequence[NodeStatus], *, states: Sequence[str]) -> str:
@@ -115,7 +115,11 @@ def ranks_text(ranks: Sequence[int]) -> str:
 
 
 def _last_heartbeat(node: NodeStatus) -> str:
-    return "-" if node.heard_seconds_ago is None else f"{node.heard_seconds_ago:.1f} s ago"
+    return (
+        "-"
+        if node.last_heartbeat_seconds_ago is None
+        else f"{node.last_heartbeat_seconds_ago:.1f} s ago"
+    )
 
 
 def warm_text(node: NodeStatus) -> str:
@@ -125,7 +129,7 @@ def warm_text(node: NodeStatus) -> str:
 
 
 def _why(node: NodeStatus, now: float) -> str:
-    parts = [drain_text(node, now)] if node.leaving is not None else []
+    parts = [drain_text(node, now)] if node.pending_drain is not None else []
     parts += [f"down with {node.domain_down}"] if node.domain_down else []
     parts += [node.reason] if node.reason else []
     return printable("; ".join(parts), 100)
@@ -133,7 +137,7 @@ def _why(node: NodeStatus, now: float) -> str:
 
 def drain_text(node: NodeStatus, now: float) -> str:
     """Describe a node's drain: its target state, start and reason; "" without one."""
-    leaving = node.leaving
+    leaving = node.pending_drain
     if leaving is None:
         return ""
     text = f"leaves for {leaving.to} since {output.seconds(max(0.0, now - leaving.since))}"

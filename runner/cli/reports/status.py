@@ -29,7 +29,7 @@ STALE_SECONDS = 5.0
 
 @click.command(
     epilog=examples(
-        "stoker status", "stoker status --cluster big.yaml --json | jq .view.runs[0].step"
+        "stoker status", "stoker status --cluster big.yaml --json | jq .status.runs[0].step"
     )
 )
 @cluster_option
@@ -46,8 +46,8 @@ def status(where: str | None, *, as_json: bool) -> None:
                 "cluster": cluster.name,
                 "leader": leader,
                 "standbys": standbys,
-                "view_age_seconds": None if view is None else status_age_seconds(view),
-                "view": view,
+                "status_age_seconds": None if view is None else status_age_seconds(view),
+                "status": view,
             }
         )
         return
@@ -130,7 +130,7 @@ def _standby(standby: StandbyStatus) -> str:
     within = f" within {standby.takes_over_within_seconds:g} s of the supervisor's death"
     return (
         f"standby {printable(standby.holder, 100)} takes over"
-        f"{within if standby.takes_over_within_seconds else ''}; it has applied entry {standby.through}"
+        f"{within if standby.takes_over_within_seconds else ''}; it has applied entry {standby.followed_through}"
     )
 
 

@@ -30,10 +30,12 @@ def rank_start_notes(view: ClusterStatus) -> str:
     """Say for each live attempt with a preload whether its ranks were forked, and which nodes have other versions; "" for none."""
     lines = []
     for run in view.runs:
-        if run.preload and run.attempt_state in ("running", "asked"):
-            cold = f"fresh processes: {printable(run.cold)}"
-            lines.append(f"run {run.name}: {cold if run.cold else _FORKED}")
-        lines += [f"run {run.name}: {printable(apart)}" for apart in run.versions_apart]
+        if run.preload and run.attempt_state in ("running", "stop_requested"):
+            not_forked_reason = f"fresh processes: {printable(run.not_forked_reason)}"
+            lines.append(
+                f"run {run.name}: {not_forked_reason if run.not_forked_reason else _FORKED}"
+            )
+        lines += [f"run {run.name}: {printable(apart)}" for apart in run.version_mismatches]
     return "\n".join(lines)
 
 
@@ -92,7 +94,7 @@ def explanation(incident: IncidentStatus) -> str:
         f"{incident.incident} ({incident.state}): {incident.fault} at {incident_place(incident)}"
     ]
     cause = incident.cause
-    if cause is None and incident.watched:
+    if cause is None and incident.non_fatal:
         text.append("cause: unknown; the run goes on")
     elif cause is None:
         text.append("cause: unknown; no known signature in the output of the ranks that ended")

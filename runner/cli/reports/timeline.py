@@ -65,7 +65,7 @@ def story(
         if output.moment(line.now)[:10] != day:
             day = output.moment(line.now)[:10]
             output.print_text(day)
-        event = line.heard or "then"
+        event = line.input_text or "then"
         output.print_text(f"{output.clock(line.now)}  +{line.offset_seconds:9.3f} s  {event}")
         for text in line.decided:
             output.print_text(f"{'':28}-> {text}")

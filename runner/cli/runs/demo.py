@@ -64,7 +64,7 @@ class PlannedDrill:
     words: str
     # Its id, once sent.
     request: str = ""
-    asked_at: float = 0.0
+    stop_requested_at: float = 0.0
     # Incidents before it.
     seen: set[str] = field(default_factory=set)
     incident: str = ""
@@ -100,9 +100,9 @@ class DrillDirector:
         return past and run.checkpoint_step > reached
 
     def _inject(self, fault: PlannedDrill, run: RunStatus, view: ClusterStatus) -> None:
-        if time.monotonic() - fault.asked_at < AGAIN_SECONDS:
+        if time.monotonic() - fault.stop_requested_at < AGAIN_SECONDS:
             return
-        fault.asked_at = time.monotonic()
+        fault.stop_requested_at = time.monotonic()
         request = make_drill(fault.drill, run, rank=None, node=None, num_ranks=NODES * SLOTS)
         fault.seen = {incident.incident for incident in view.incidents}
         try:

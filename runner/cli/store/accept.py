@@ -32,8 +32,8 @@ def accept(*, yes: bool, where: str | None, as_json: bool) -> None:
     """Accept a store that came back with less than it acknowledged, as it is now.
 
     Until then no supervisor acts on it. If a newer copy of the store exists, restore that instead:
-    nothing is lost then. Accepting gives up the missing entries, and raises the next epoch above
-    every known one. Afterwards start `stoker supervise`. See runbooks/store-forgot.md.
+    nothing is lost then. Accepting gives up the missing entries, and raises the next generation above
+    every known one. Afterwards start `stoker supervise`. See runbooks/store-rolled-back.md.
     """
     from runner.signer import signer_of
     from runner.supervisor.lease import LeaseKeeper
@@ -71,9 +71,10 @@ def _in_words(cluster: ClusterSpec, known: RollbackLoss) -> str:
         f"cluster {cluster.name}: {known.reason or 'agents are ahead of the journal'}",
         f"the journal ends at entry {known.ends_at}; {lost}",
     ]
-    if known.seen_epoch >= known.next_epoch:
+    if known.seen_generation >= known.next_generation:
         lines.append(
-            f"assignments up to epoch {known.seen_epoch} were issued, the journal knows those before {known.next_epoch}"
+            f"assignments up to generation {known.seen_generation} were issued, "
+            f"the journal knows those before {known.next_generation}"
         )
     lines.append("what happened after that entry is given up for good")
     return "\n".join(lines)

@@ -67,7 +67,7 @@ class MatchThrottle:
             for match in in_context(context)
             if (match.line, match.signature) in new_keys
             and match.fault
-            and match.weight == "names"
+            and match.weight == "primary"
             and not self._is_repeat(match)
         ]
 

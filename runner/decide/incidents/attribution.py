@@ -42,7 +42,7 @@ def report_failure(
     ):
         decision.amend(known, evidence, attempt=attempt.attempt)
         explain(decision, attempt, known, reached=best)
-        reason = f"the same again ({mark}), no new step since step {known.step}"
+        reason = f"same failure ({mark}), no new step since step {known.step}"
         _answer(decision, run, attempt, known, reason=reason, reached=best)
         return
     incident = decision.open_incident(
@@ -62,7 +62,7 @@ def _attempts_without_progress(
 ) -> int:
     """Count the attempts in a row that made no progress, this one included; 0 when this one did."""
     progressed = reached > attempt.best_before or run.has_proved_itself(decision.now)
-    return 0 if progressed else run.fruitless_attempts + 1
+    return 0 if progressed else run.attempts_without_progress + 1
 
 
 def _amend_existing(

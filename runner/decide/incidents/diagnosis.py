@@ -51,7 +51,7 @@ def on_lines_matched(decision: Decision, lines_read: LinesMatched) -> None:
 def _incident_of(state: State, attempt: AttemptId) -> Incident | None:
     """Return the newest fatal incident of an attempt, closed or not."""
     for incident in reversed(state.incidents.values()):
-        if incident.attempt == attempt and not incident.watched:
+        if incident.attempt == attempt and not incident.non_fatal:
             return incident
     return None
 
@@ -122,7 +122,7 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
     """Diagnose a failure by the pending lines that may explain it."""
     lines = [
         kept.match
-        for kept in attempt.kept
+        for kept in attempt.pending_evidence
         if _may_explain(kept, incident, reached=reached, now=decision.now)
     ]
     verdict = verdict_on(lines)
@@ -130,7 +130,7 @@ def explain(decision: Decision, attempt: Attempt, incident: Incident, *, reached
         return
     diagnose(decision, incident, cause, lines)
     for known in decision.state.incidents.values():
-        is_of_lines = known.watched and known.cause is not None and known.node == cause.node
+        is_of_lines = known.non_fatal and known.cause is not None and known.node == cause.node
         if is_of_lines and known.attempt == attempt.attempt and decision.is_live(known):
             reason = f"{incident.incident} came of it"
             decision.move_incident(known, "resolved", reason)

@@ -8,7 +8,12 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.state.cluster_state import Attempt
-from runner.facts.messages.rank_stacks import MAX_STANDS, MAX_STANDS_KEPT, RankStack, merged
+from runner.facts.messages.rank_stacks import (
+    MAX_RANK_STACKS,
+    MAX_RANK_STACKS_KEPT,
+    RankStack,
+    merged,
+)
 from runner.facts.messages.signals import RanksTerminated
 from runner.rootcause.hang_analysis import find_missing_ranks
 
@@ -17,13 +22,13 @@ def own_rank_stacks(
     decision: Decision, attempt: Attempt, terminated: RanksTerminated
 ) -> tuple[RankStack, ...]:
     """Return the stacks that a node reports of its own ranks, no more than may be kept."""
-    if not terminated.stands or terminated.node not in attempt.nodes:
+    if not terminated.rank_stacks or terminated.node not in attempt.nodes:
         return ()
     size = decision.run_of(attempt.attempt).spec.ranks_per_node
     first = attempt.nodes.index(terminated.node) * size
     own = [
         replace(stack, ranks=tuple(rank for rank in stack.ranks if first <= rank < first + size))
-        for stack in terminated.stands[:MAX_STANDS]
+        for stack in terminated.rank_stacks[:MAX_RANK_STACKS]
     ]
     return tuple(stack for stack in own if stack.ranks)
 
@@ -33,18 +38,20 @@ def amend_with_missing_ranks(
 ) -> None:
     """Once `node` is the last that reports, name the missing ranks. It explains; actions already issued stand."""
     incident = decision.state.incidents.get(attempt.incident or "")
-    if incident is None or not (stacks or attempt.stands):
+    if incident is None or not (stacks or attempt.rank_stacks):
         return
     nodes = decision.state.nodes
     # A node in doubt may never report, so it is not waited for.
     if any(
-        name != node and nodes[name].uncleared == attempt.attempt and nodes[name].state == "active"
+        name != node
+        and nodes[name].ranks_may_run == attempt.attempt
+        and nodes[name].state == "active"
         for name in attempt.nodes
     ):
         return
     spec = decision.run_of(attempt.attempt).spec
     missing = find_missing_ranks(
-        merged([*attempt.stands, *stacks], most=MAX_STANDS_KEPT),
+        merged([*attempt.rank_stacks, *stacks], most=MAX_RANK_STACKS_KEPT),
         nodes=attempt.nodes,
         ranks_per_node=spec.ranks_per_node,
         pipeline=spec.pipeline,

@@ -191,7 +191,7 @@ def idle(
             decision.add(
                 r.Assigned(
                     node=name,
-                    epoch=decision.epoch(),
+                    generation=decision.generation(),
                     attempt=None,
                     grace_seconds=grace_seconds,
                     stacks_seconds=stacks_seconds,

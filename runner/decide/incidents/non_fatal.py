@@ -18,7 +18,7 @@ from runner.rootcause.fingerprints import fingerprint
 # Pieces of evidence of one non-fatal incident. Chosen.
 MAX_EVIDENCE = 6
 # Live non-fatal incidents of one attempt. Chosen.
-MAX_WATCHED = 20
+MAX_NON_FATAL = 20
 
 
 def on_finding(decision: Decision, finding: Finding) -> None:
@@ -28,20 +28,20 @@ def on_finding(decision: Decision, finding: Finding) -> None:
         return
     run = decision.run_of(attempt.attempt)
     known = _known(decision, run, finding)
-    if finding.is_over:
+    if finding.recovered:
         if known is not None:
             _resolve(decision, known, finding.evidence)
     elif known is not None:
         _again(decision, known, attempt, finding)
     else:
-        open_watched(decision, run, attempt, finding)
+        open_non_fatal(decision, run, attempt, finding)
 
 
 def _known(decision: Decision, run: Run, finding: Finding) -> Incident | None:
     """Return the watched incident that a finding belongs to: of the same fault, and of no other rank."""
     for incident in reversed(decision.state.incidents.values()):
         if (
-            incident.watched
+            incident.non_fatal
             and incident.is_live
             and incident.run == run.run
             and incident.fault == finding.fault
@@ -55,7 +55,7 @@ def _is_same_place(incident: Incident, finding: Finding) -> bool:
     """Whether both may be about the same; of another attempt only if they name the same, for nodes are swapped."""
     place = (finding.node, finding.rank)
     if incident.attempt != finding.attempt and incident.node is not None:
-        return (incident.node, incident.rank) == place or finding.is_over
+        return (incident.node, incident.rank) == place or finding.recovered
     return all(
         None in (new, known) or new == known
         for new, known in zip(place, (incident.node, incident.rank), strict=True)
@@ -76,7 +76,7 @@ def _again(decision: Decision, known: Incident, attempt: Attempt, finding: Findi
     )
 
 
-def open_watched(
+def open_non_fatal(
     decision: Decision, run: Run, attempt: Attempt, finding: Finding
 ) -> Incident | None:
     """Open an incident as its page says; None where no page answers, or too many were opened."""
@@ -86,7 +86,7 @@ def open_watched(
         return None
     mark = fingerprint(finding.fault)
     if book.ladder[chosen[0]].do != "watch":
-        if attempt.state == "asked":
+        if attempt.state == "stop_requested":
             # It ends by itself, with a checkpoint.
             return None
         report_failure(
@@ -100,7 +100,7 @@ def open_watched(
             fingerprint=mark,
         )
         return None
-    if _num_watched(decision, attempt) >= MAX_WATCHED:
+    if _num_non_fatal(decision, attempt) >= MAX_NON_FATAL:
         return None
     incident = decision.open_incident(
         finding.fault,
@@ -111,7 +111,7 @@ def open_watched(
         rank=finding.rank,
         step=max(run.best_step, attempt.last_step or 0, finding.step or 0),
         fingerprint=mark,
-        watched=True,
+        non_fatal=True,
         onset=finding.step,
     )
     respond(decision, incident, reason=finding.evidence)
@@ -127,7 +127,7 @@ def on_replicas(decision: Decision, report: ReplicasDisagree) -> None:
     size = decision.run_of(report.attempt).spec.ranks_per_node
     ranks = [rank for rank in report.ranks if 0 <= rank < size * len(attempt.nodes)]
     nodes = [attempt.nodes[place] for place in dict.fromkeys(rank // size for rank in ranks)]
-    who = f"ranks {ranks} differ from their peers" if ranks else "nobody can say who is wrong"
+    who = f"ranks {ranks} differ from their peers" if ranks else "the differing rank is unknown"
     on_finding(
         decision,
         Finding(
@@ -147,14 +147,14 @@ def _resolve(decision: Decision, incident: Incident, reason: str) -> None:
     decision.move_incident(incident, "resolved", reason)
 
 
-def _num_watched(decision: Decision, attempt: Attempt) -> int:
+def _num_non_fatal(decision: Decision, attempt: Attempt) -> int:
     """Count the watched incidents of an attempt that are live, those of this decision among them."""
     live = [
         incident
         for incident in decision.state.incidents.values()
-        if incident.watched and incident.attempt == attempt.attempt and decision.is_live(incident)
+        if incident.non_fatal and incident.attempt == attempt.attempt and decision.is_live(incident)
     ]
-    new = [one for one in decision.records if isinstance(one, r.IncidentOpened) and one.watched]
+    new = [one for one in decision.records if isinstance(one, r.IncidentOpened) and one.non_fatal]
     return len(live) + len(new)
 
 
@@ -172,8 +172,8 @@ def is_passed(incident: Incident, attempt: Attempt) -> bool:
 def forget(decision: Decision) -> None:
     """Another supervisor took over, whose detectors know nothing yet: what is still so will be found again."""
     for incident in decision.state.incidents.values():
-        if incident.watched and incident.is_live and incident.cause is None:
-            reason = "the supervisor changed; it is found again if it is still so"
+        if incident.non_fatal and incident.is_live and incident.cause is None:
+            reason = "the supervisor changed; it is reported again if it persists"
             _resolve(decision, incident, reason)
 
 
@@ -182,6 +182,6 @@ def on_attempt_running(decision: Decision, attempt: Attempt) -> None:
     run = decision.run_of(attempt.attempt)
     for incident in decision.state.incidents.values() if not run.reports_steps else ():
         is_older = incident.run == run.run and incident.attempt != attempt.attempt
-        if incident.watched and incident.is_live and is_older:
+        if incident.non_fatal and incident.is_live and is_older:
             reason = f"{attempt.attempt} has begun; it is found again if it is still so"
             _resolve(decision, incident, reason)

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from runner.decide.decision import Decision
 from runner.decide.incidents import diagnosis
-from runner.decide.incidents.non_fatal import open_watched
+from runner.decide.incidents.non_fatal import open_non_fatal
 from runner.decide.state.cluster_state import LAUNCHED, Attempt, Run
 from runner.facts.causes import Verdict
 from runner.facts.faults import Finding
@@ -30,9 +30,13 @@ SHARED = ("storage", "fabric")
 def on_pending_lines(decision: Decision, lines_read: LinesMatched) -> None:
     """Keep lines of a gang that lives; those of hardware are judged a moment later, unless the gang dies before."""
     attempt = decision.state.attempt_of(lines_read.attempt)
-    if attempt is None or attempt.state not in LAUNCHED or attempt.epoch != lines_read.epoch:
+    if (
+        attempt is None
+        or attempt.state not in LAUNCHED
+        or attempt.generation != lines_read.generation
+    ):
         return
-    known = {diagnosis.place_of(kept.match) for kept in attempt.kept}
+    known = {diagnosis.place_of(kept.match) for kept in attempt.pending_evidence}
     new = tuple(
         match
         for match in (replace(match, node=lines_read.node) for match in lines_read.matches)
@@ -62,10 +66,12 @@ def settle(decision: Decision, run: Run, attempt: Attempt) -> None:
         return
     decision.add(r.EvidenceJudged(attempt=attempt.attempt))
     found: dict[tuple[str, str], list[tuple[str, Verdict, list[Match]]]] = {}
-    for node in {kept.match.node: True for kept in attempt.kept if kept.match.warrants_incident}:
+    for node in {
+        kept.match.node: True for kept in attempt.pending_evidence if kept.match.warrants_incident
+    }:
         lines = [
             kept.match
-            for kept in attempt.kept
+            for kept in attempt.pending_evidence
             if kept.match.node == node and kept.match.warrants_incident
         ]
         verdict = diagnosis.verdict_on(lines)
@@ -95,7 +101,7 @@ def _judge(
     """Open the incident of one node's lines (None: of many), or say that they mean something else by now."""
     cause = diagnosis.cause_of(verdict)
     for known in decision.state.incidents.values():
-        is_of_lines = known.watched and known.is_live and known.cause is not None
+        is_of_lines = known.non_fatal and known.is_live and known.cause is not None
         if not is_of_lines or known.run != run.run or known.node != node:
             continue
         if known.attempt == attempt.attempt:
@@ -113,6 +119,6 @@ def _judge(
         node=node,
         rank=verdict.evidence[0].rank if node is not None else None,
     )
-    incident = open_watched(decision, run, attempt, finding)
+    incident = open_non_fatal(decision, run, attempt, finding)
     if incident is not None:
         diagnosis.diagnose(decision, incident, cause, lines)

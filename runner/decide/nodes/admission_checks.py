@@ -41,7 +41,7 @@ def settle(decision: Decision, node: Node) -> bool:
     args = {"checks": list(checks)}
     reason = "once more" if node.check_tries else node.reason
     decision.issue(
-        NodeTask(node=node.node, task="check", epoch=node.epoch, args=args),
+        NodeTask(node=node.node, task="check", generation=node.generation, args=args),
         f"check {node.node}: {reason}",
         deadline_seconds=decision.policy.cluster.check_seconds,
     )
@@ -68,7 +68,7 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
         reason = f"its checks gave no verdict {MAX_TRIES} times: {summary(result)}"
         decision.move_node(node.node, "quarantined", reason)
         decision.page(
-            f"{node.node} is quarantined: {reason}; unknown is not healthy, its hardware is not judged; "
+            f"{node.node} is quarantined: {reason}; unknown is not healthy, its hardware gets no verdict; "
             f"`stoker readmit {node.node}` checks it again"
         )
 

@@ -28,16 +28,16 @@ from runner.facts.messages.signals import Notice
 from runner.facts.wire import kind_of
 from runner.facts.wording import join_words, known_words
 
-Out = Literal["repair", "quarantined", "retired"]
+Out = Literal["maintenance", "quarantined", "retired"]
 NodeRequest = SwapNode | DrainNode | QuarantineNode | RetireNode | ReadmitNode
 NODE_REQUESTS: tuple[type[Request], ...] = get_args(NodeRequest)
 WAYS_OUT: dict[type, Out] = {
-    SwapNode: "repair",
-    DrainNode: "repair",
+    SwapNode: "maintenance",
+    DrainNode: "maintenance",
     QuarantineNode: "quarantined",
     RetireNode: "retired",
 }
-SEVERITY: dict[str, int] = {"repair": 1, "quarantined": 2, "retired": 3}
+SEVERITY: dict[str, int] = {"maintenance": 1, "quarantined": 2, "retired": 3}
 # Of requests without a name.
 OPERATOR = "a person"
 
@@ -64,13 +64,13 @@ def on_node_request(decision: Decision, request: NodeRequest) -> None:
     run = run_served(decision.state, node)
     text = f"{node.node} is to be {_describe_state(to)}"
     if run is not None:
-        text += f"; run {run.spec.name} is asked for a checkpoint first"
+        text += f"; run {run.spec.name} writes a checkpoint first"
     _answer(decision, request, "open", text)
 
 
 def _is_out(decision: Decision, node: Node, to: Out) -> bool:
     """Whether a node is out for this or a graver reason, and its hardware judged where that asks for it."""
-    judged = to == "repair" or not node.hardware or is_refused(decision.state, node.hardware)
+    judged = to == "maintenance" or not node.hardware or is_refused(decision.state, node.hardware)
     return SEVERITY.get(node.state, 0) >= SEVERITY[to] and judged
 
 
@@ -79,7 +79,7 @@ def on_notice(decision: Decision, notice: Notice) -> None:
     node = decision.state.nodes.get(notice.node)
     if node is None or node.state in OUT:
         return
-    seconds, before = notice.deadline_seconds, node.leaving
+    seconds, before = notice.deadline_seconds, node.pending_drain
     by_time = None if seconds is None else decision.now + max(0.0, seconds)
     if before is not None and (
         by_time is None or (before.by_time is not None and before.by_time <= by_time)
@@ -89,7 +89,9 @@ def on_notice(decision: Decision, notice: Notice) -> None:
     if before is not None:
         _amend(decision, node, before, by_time=by_time)
         return
-    decision.add(r.NodeDraining(node=node.node, to="repair", reason=reason[:300], by_time=by_time))
+    decision.add(
+        r.NodeDraining(node=node.node, to="maintenance", reason=reason[:300], by_time=by_time)
+    )
     deadline = "" if seconds is None else f", {seconds:g} s left"
     decision.page(
         f"{node.node} is drained: {reason}{deadline}; `stoker readmit {node.node}` takes it back"
@@ -100,7 +102,7 @@ def _leave(
     decision: Decision, node: Node, *, to: Out, reason: str, spare: str | None, request: str
 ) -> None:
     """Mark a node as leaving; of two requests the graver one holds, and the earlier deadline."""
-    before = node.leaving
+    before = node.pending_drain
     if before is not None and SEVERITY[before.to] >= SEVERITY[to]:
         if spare is not None and before.spare is None:
             _amend(decision, node, before, spare=spare)
@@ -175,7 +177,7 @@ def _usable_spares(decision: Decision, node: Node, run: Run) -> str:
 
 
 def _fits(decision: Decision, node: Node, run: Run) -> bool:
-    is_free = node.state == "spare" and node.leaving is None
+    is_free = node.state == "spare" and node.pending_drain is None
     return is_free and is_usable(decision.state, node, run.spec)
 
 
@@ -187,11 +189,11 @@ def _readmit(decision: Decision, node: Node, request: ReadmitNode) -> None:
         _answer(decision, request, "refused", problem)
         return
     text = f"done already: {node.node} is {_describe_state(node.state)}"
-    if known is not None and (known.verdict or known.offences):
+    if known is not None and (known.verdict or known.faults):
         by, reason = request.by or OPERATOR, _reason(request)
         decision.add(r.HardwareJudged(hardware=known.hardware, verdict="", reason=reason, by=by))
-        text = f"its offences are forgotten: {node.node} is {_describe_state(node.state)}"
-    if node.leaving is not None:
+        text = f"its hardware faults are cleared: {node.node} is {_describe_state(node.state)}"
+    if node.pending_drain is not None:
         decision.add(r.NodeDraining(node=node.node, to=None, reason=_reason(request)))
         _answer_all(decision, node, "failed", f"taken back: {_reason(request)}")
         text = f"{node.node} stays in service"
@@ -211,7 +213,7 @@ def _readmit_problem(decision: Decision, node: Node, known: Hardware | None) -> 
     """Return why a node cannot come back; "" when it can."""
     if node.state == "retired" or (known is not None and known.verdict == "retired"):
         return (
-            f"{node.node} is retired for good; other hardware under this name is taken in by itself"
+            f"{node.node} is retired for good; other hardware under this name is admitted by itself"
         )
     name = _now_called(decision, node)
     return (
@@ -225,9 +227,9 @@ def _now_called(decision: Decision, node: Node) -> str:
         return ""
     return next(
         (
-            known.nodes[-1]
+            known.node_names[-1]
             for known in decision.state.hardware.values()
-            if known.verdict and node.node in known.nodes[:-1]
+            if known.verdict and node.node in known.node_names[:-1]
         ),
         "",
     )
@@ -242,18 +244,20 @@ def _start(decision: Decision, node: Node, request: ReadmitNode) -> None:
 
 def settle(decision: Decision, node: Node) -> None:
     """Complete the drain of a node that serves no run; or of one in a correlated silence that an operator has given up."""
-    if node.leaving is None:
+    if node.pending_drain is None:
         return
     run = run_served(decision.state, node)
     if run is None or _is_given_up(decision, node, run):
-        _complete(decision, node, node.leaving)
+        _complete(decision, node, node.pending_drain)
 
 
 def _is_given_up(decision: Decision, node: Node, run: Run) -> bool:
     """Whether an operator gave up a node of a correlated silence: only that lets its ending gang end."""
-    by_person = node.leaving is not None and node.leaving.request is not None
+    by_person = node.pending_drain is not None and node.pending_drain.request is not None
     ending = run.attempt is not None and run.attempt.state == "stopping"
-    return by_person and is_suspect(node) and ending and node.node in decision.state.silent_en_masse
+    return (
+        by_person and is_suspect(node) and ending and node.node in decision.state.correlated_silence
+    )
 
 
 def _complete(
@@ -262,7 +266,7 @@ def _complete(
     request = decision.state.requests.get(leaving.request or "")
     by = (request.by if request is not None else "") or OPERATOR
     decision.move_node(node.node, leaving.to, leaving.reason, ended=ended)
-    if leaving.to != "repair" and node.hardware:
+    if leaving.to != "maintenance" and node.hardware:
         decision.add(
             r.HardwareJudged(
                 hardware=node.hardware, verdict=leaving.to, reason=leaving.reason, by=by
@@ -275,8 +279,8 @@ def _complete(
 
 def agent_ended(decision: Decision, node: Node, *, reason: str) -> None:
     """Record that a node's agent ended on purpose: it has left, unless it is out of service or being drained."""
-    if node.leaving is not None:
-        _complete(decision, node, node.leaving, ended=True)
+    if node.pending_drain is not None:
+        _complete(decision, node, node.pending_drain, ended=True)
     elif node.state in OUT:
         decision.move_node(node.node, node.state, node.reason, ended=True)
     else:
@@ -295,7 +299,7 @@ def _unknown(decision: Decision, name: str) -> str:
 
 
 def _describe_state(state: str) -> str:
-    return {"repair": "in repair", "spare": "a spare"}.get(state, state)
+    return {"maintenance": "in maintenance", "spare": "a spare"}.get(state, state)
 
 
 def _reason(request: NodeRequest) -> str:

@@ -51,7 +51,7 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
         )
     )
     for node in silent:
-        if node.state != "suspect" or node.held:
+        if node.state != "suspect" or node.devices_busy:
             decision.move_node(node.node, "suspect", evidence)
     return silent
 
@@ -72,7 +72,7 @@ def give_up(decision: Decision, node: Node, *, evidence: str) -> bool:
         decision.amend(incident, evidence)
         if incident.state == "open":
             count = len(decision.state.domains_down[domain])
-            down = f"{domain} is down, with {count} nodes; none of them is blamed ({evidence})"
+            down = f"{domain} is down, with {count} nodes; suspecting the domain, not its nodes ({evidence})"
             respond(decision, replace(incident, condition="node_dead"), reason=down)
     reason = f"{domain} is down"
     decision.move_node(node.node, "lost", reason, incident=name, domain=domain)
@@ -96,10 +96,12 @@ def settle(decision: Decision) -> None:
     for domain, names in state.domains_down.items():
         nodes = [state.nodes[name] for name in names]
         away = [node for node in nodes if _is_away(node, domain)]
-        since = state.domains_back.get(domain)
+        since = state.domains_recovering.get(domain)
         if not away:
             _close(
-                decision, domain, reason="its nodes are heard again, or are out for other reasons"
+                decision,
+                domain,
+                reason="its nodes are heartbeats resumed, or are out for other reasons",
             )
         elif since is not None and decision.now >= since + BACK_SECONDS:
             reason = f"{domain} has been back for {BACK_SECONDS:g} s"
@@ -114,7 +116,7 @@ def settle(decision: Decision) -> None:
 
 def recovery_deadlines(state: State) -> list[float]:
     """Return the deadlines of domains that are coming back."""
-    return [since + BACK_SECONDS for since in state.domains_back.values()]
+    return [since + BACK_SECONDS for since in state.domains_recovering.values()]
 
 
 def _is_away(node: Node, domain: str) -> bool:

@@ -74,7 +74,7 @@ def record_seen(decision: Decision, *, hardware: str, node: str, parts: Sequence
     if known is not None and known.verdict:
         all_parts += [part for part in known.parts if part not in all_parts]
     all_parts = all_parts[:MAX_PARTS]
-    if known is None or known.nodes[-1:] != [node] or known.parts != all_parts:
+    if known is None or known.node_names[-1:] != [node] or known.parts != all_parts:
         decision.add(r.HardwareSeen(hardware=hardware, node=node, parts=tuple(all_parts)))
 
 
@@ -87,7 +87,7 @@ def is_refused(state: State, hardware: str) -> bool:
 def recent_hardware_faults(known: Hardware, cluster: ClusterSpec, now: float) -> int:
     """Return how many of its faults are not older than `lemon_days`."""
     first = now - cluster.lemon_days * DAY_SECONDS
-    return sum(fault.at > first for fault in known.offences)
+    return sum(fault.at > first for fault in known.faults)
 
 
 def record_hardware_fault(
@@ -97,7 +97,7 @@ def record_hardware_fault(
 
     A node that is silent with many others, or with its failure domain, is not at fault.
     """
-    innocent = node.domain_down or node.node in decision.state.silent_en_masse
+    innocent = node.domain_down or node.node in decision.state.correlated_silence
     if not node.hardware or innocent:
         return
     decision.add(
@@ -111,10 +111,10 @@ def record_hardware_fault(
     )
     known, cluster = decision.state.hardware.get(node.hardware), decision.policy.cluster
     num = 1 + (recent_hardware_faults(known, cluster, decision.now) if known is not None else 0)
-    if num < cluster.lemon_offences or is_judged(decision, node):
+    if num < cluster.lemon_faults or is_judged(decision, node):
         return
     days = f"{cluster.lemon_days:g} days"
-    reason = f"a lemon: {num} offences within {days}, the last one {fault}"
+    reason = f"a lemon: {num} hardware faults within {days}, the last one {fault}"
     if not may_quarantine(decision):
         decision.page(
             f"{node.node} is {reason}; {_quarantined(decision.state)} nodes were quarantined without a person already, so this "

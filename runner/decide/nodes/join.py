@@ -35,16 +35,16 @@ def on_node_joined(decision: Decision, joined: NodeJoined) -> None:
     _register(decision, joined, known_as)
     if node is not None:
         if (
-            node.uncleared is not None
+            node.ranks_may_run is not None
             and joined.attempt is None
             and not _has_yet_to_start(decision, node)
         ):
-            decision.add(r.NodeCleared(node=joined.node, attempt=node.uncleared))
+            decision.add(r.NodeCleared(node=joined.node, attempt=node.ranks_may_run))
         leave_correlated_silence(decision, node)
     if refused_as:
         _quarantine(decision, node, joined, reason=refused_as)
         return
-    if node is not None and node.state in OUT and (same or node.state == "repair"):
+    if node is not None and node.state in OUT and (same or node.state == "maintenance"):
         # Only an operator readmits it.
         return
     # An agent that names an attempt has found its keeper; it reports ranks that ended meanwhile one by one.
@@ -63,8 +63,8 @@ def _has_yet_to_start(decision: Decision, node: Node) -> bool:
 
 def _is_old(node: Node, joined: NodeJoined) -> bool:
     """Whether this agent is registered already, or began earlier. Incarnations of different folders do not compare."""
-    if joined.life and node.life:
-        return joined.life == node.life
+    if joined.instance_id and node.instance_id:
+        return joined.instance_id == node.instance_id
     return joined.incarnation <= node.incarnation
 
 
@@ -75,22 +75,22 @@ def _objection(
     for other in decision.state.nodes.values():
         if known_as and other.hardware == known_as and other.node != joined.node and is_up(other):
             return (
-                f"its hardware {known_as} is {other.node}, whose agent is heard; one machine is one node, and nodes that share "
+                f"its hardware {known_as} is {other.node}, whose agent is alive; one machine is one node, and nodes that share "
                 "a machine need a hardware.json each in their folders"
             )
     if node is None:
         return ""
     if not same:
         if is_up(node):
-            return f"{node.node} is hardware {node.hardware}, whose agent is heard; this one is {known_as}"
-        if node.uncleared is not None and live_attempt(decision, node) is not None:
-            return f"ranks of {node.uncleared} may still live on {node.hardware}, which was {node.node} before"
+            return f"{node.node} is hardware {node.hardware}, whose agent is alive; this one is {known_as}"
+        if node.ranks_may_run is not None and live_attempt(decision, node) is not None:
+            return f"ranks of {node.ranks_may_run} may still live on {node.hardware}, which was {node.node} before"
         return ""
-    if not (is_up(node) and joined.life and node.life):
+    if not (is_up(node) and joined.instance_id and node.instance_id):
         return ""
     if joined.incarnation <= node.incarnation:
-        return "an agent of the same hardware that began later is heard"
-    owes = [name for name in (node.attempt, node.uncleared) if name is not None]
+        return "an agent of the same hardware that began later is alive"
+    owes = [name for name in (node.attempt, node.ranks_may_run) if name is not None]
     if owes and joined.attempt not in owes:
         return f"an agent of the same hardware is heard, and has ranks of {owes[0]} that this one does not know"
     return ""
@@ -105,13 +105,20 @@ def _refuse(
     again while the first is still heard.
     """
     last_refused = (
-        node.refused_life if node is not None else decision.state.strangers.get(joined.node)
+        node.refused_instance_id
+        if node is not None
+        else decision.state.refused_agents.get(joined.node)
     )
-    is_again = bool(joined.life) and last_refused == joined.life
+    is_again = bool(joined.instance_id) and last_refused == joined.instance_id
     if is_again and (node is None or not same or node.refusals > 1):
         return
     decision.add(
-        r.JoinRefused(node=joined.node, life=joined.life, hardware=joined.hardware, reason=reason)
+        r.JoinRefused(
+            node=joined.node,
+            instance_id=joined.instance_id,
+            hardware=joined.hardware,
+            reason=reason,
+        )
     )
     if not same or is_again:
         decision.page(f"an agent was refused the name {joined.node}: {reason}")
@@ -122,7 +129,7 @@ def _refused_as(decision: Decision, joined: NodeJoined, known_as: str) -> str:
     known = decision.state.hardware.get(known_as)
     if known is None or not known.verdict:
         return ""
-    before = next((name for name in reversed(known.nodes) if name != joined.node), "")
+    before = next((name for name in reversed(known.node_names) if name != joined.node), "")
     called = f", before this {before}," if before else ""
     return f"hardware {known_as}{called} is {known.verdict} ({known.reason or 'no reason given'})"
 
@@ -138,7 +145,7 @@ def _register(decision: Decision, joined: NodeJoined, known_as: str) -> None:
             address=joined.address,
             pid=joined.pid,
             parts=joined.parts,
-            life=joined.life,
+            instance_id=joined.instance_id,
         )
     )
 
@@ -188,7 +195,10 @@ def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
     """Resolve incidents about the silence of a node that has joined."""
     for incident in decision.state.incidents.values():
         about = incident.is_live and incident.node == joined.node
-        answered = incident.fault == "node_silent" and incident.did[-1:] in ([], ["start_agent"])
+        answered = incident.fault == "node_silent" and incident.rungs_taken[-1:] in (
+            [],
+            ["start_agent"],
+        )
         if about and answered and (adopted or incident.run is None):
             reason = "ranks adopted" if adopted else "joined again"
             decision.move_incident(incident, "resolved", reason)
@@ -200,8 +210,8 @@ def on_node_left(decision: Decision, left: NodeLeft) -> None:
     if node is None or left.incarnation < node.incarnation or has_left(node):
         return
     drain.agent_ended(decision, node, reason="its agent was told to end")
-    if node.uncleared is not None:
-        decision.add(r.NodeCleared(node=node.node, attempt=node.uncleared))
+    if node.ranks_may_run is not None:
+        decision.add(r.NodeCleared(node=node.node, attempt=node.ranks_may_run))
     live = live_attempt(decision, node)
     if (
         live is not None

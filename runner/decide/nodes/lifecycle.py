@@ -39,10 +39,10 @@ def settle(decision: Decision) -> None:
     state, cluster = decision.state, decision.policy.cluster
     room = admission_checks.room(state)
     for node in state.nodes.values():
-        if node.state in SETTLED and node.leaving is None:
+        if node.state in SETTLED and node.pending_drain is None:
             # The fast path: this runs after every input, over thousands of nodes.
             continue
-        if node.leaving is not None:
+        if node.pending_drain is not None:
             drain.settle(decision, node)
         elif node.state == "checking" and not state.closing:
             if room > 0:
@@ -93,8 +93,10 @@ def on_agent_stopped(decision: Decision, action: Action, result: ActionResult) -
     node = decision.state.nodes.get(action.read(StopAgent).node)
     if node is None or has_left(node):
         return
-    if node.uncleared is not None and result.outcome == "done":
-        decision.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
+    if node.ranks_may_run is not None and result.outcome == "done":
+        decision.add(
+            r.NodeCleared(node=node.node, attempt=node.ranks_may_run, confirmed_by="probe")
+        )
     drain.agent_ended(decision, node, reason=result.message or "the cluster shut down")
 
 

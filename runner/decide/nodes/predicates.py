@@ -9,22 +9,22 @@ from runner.facts.messages import records as r
 from runner.facts.messages.signals import Signal
 from runner.facts.specs.cluster import ClusterSpec
 
-LIVE = ("preparing", "prepared", "launching", "running", "asked", "stopping")
+LIVE = ("preparing", "prepared", "launching", "running", "stop_requested", "stopping")
 
 
 def is_current_agent(node: Node | None, signal: Signal) -> bool:
     """Whether a signal is of the node's registered agent, as far as is known. Any agent may speak for an unknown node."""
-    return node is None or is_same_agent(node.life, signal.life)
+    return node is None or is_same_agent(node.instance_id, signal.instance_id)
 
 
 def is_up(node: Node) -> bool:
     """Whether the node is in service and not suspected of silence."""
-    return not node.ended and (node.state in ("spare", "active", "checking") or node.held)
+    return not node.ended and (node.state in ("spare", "active", "checking") or node.devices_busy)
 
 
 def is_suspect(node: Node) -> bool:
     """Whether a node is suspected of silence, so that probes are due. One that only lacks its devices sends heartbeats."""
-    return node.state == "suspect" and not node.held
+    return node.state == "suspect" and not node.devices_busy
 
 
 def has_left(node: Node) -> bool:
@@ -39,7 +39,7 @@ def free_state(cluster: ClusterSpec, *, unchecked: bool) -> r.NodeStateName:
 
 def live_attempt(decision: Decision, node: Node) -> tuple[Run, Attempt] | None:
     """Return the run and live attempt that this node serves or has yet to be cleared of."""
-    for name in (node.attempt, node.uncleared):
+    for name in (node.attempt, node.ranks_may_run):
         attempt = decision.state.attempt_of(name) if name is not None else None
         if attempt is not None and attempt.state in LIVE and node.node in attempt.nodes:
             return decision.run_of(attempt.attempt), attempt

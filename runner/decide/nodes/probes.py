@@ -33,7 +33,9 @@ MIN_CORRELATED = 3
 def on_node_silent(decision: Decision, finding: Finding) -> None:
     """Probe a silent node, and open the incident that the probe will decide."""
     node = decision.state.nodes.get(finding.node or "")
-    if node is None or not (node.state in ("joining", "checking", "spare", "active") or node.held):
+    if node is None or not (
+        node.state in ("joining", "checking", "spare", "active") or node.devices_busy
+    ):
         return
     decision.move_node(node.node, "suspect", finding.evidence)
     live = live_attempt(decision, node)
@@ -85,30 +87,30 @@ def on_heartbeat_resumed(decision: Decision, resumed: HeartbeatResumed) -> None:
     if node is None or resumed.incarnation != node.incarnation:
         return
     cluster = decision.policy.cluster
-    clear = node.uncleared is None and node.attempt is None and not node.left_behind
+    clear = node.ranks_may_run is None and node.attempt is None and not node.left_behind
     if node.state == "lost" and clear:
         free = free_state(cluster, unchecked=True)
-        decision.move_node(node.node, free, "heard again, and clear")
+        decision.move_node(node.node, free, "heartbeats resumed, node is clear")
     leave_correlated_silence(decision, node)
-    if node.state != "suspect" or node.held:
+    if node.state != "suspect" or node.devices_busy:
         return
     free = free_state(cluster, unchecked=node.unchecked)
     state: r.NodeStateName = "active" if node.attempt is not None else free
-    decision.move_node(node.node, state, "heard again")
+    decision.move_node(node.node, state, "heartbeats resumed")
     for incident in decision.state.incidents.values():
         if (
             incident.is_live
             and incident.fault == "node_silent"
             and incident.node == node.node
-            and not incident.did
+            and not incident.rungs_taken
         ):
-            decision.move_incident(incident, "resolved", "heard again")
+            decision.move_incident(incident, "resolved", "heartbeats resumed")
 
 
 def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
     """Take a node back whose devices were busy."""
     node = decision.state.nodes.get(released.node)
-    if node is None or not node.held or released.incarnation != node.incarnation:
+    if node is None or not node.devices_busy or released.incarnation != node.incarnation:
         return
     state: r.NodeStateName = "active" if node.attempt is not None else "spare"
     decision.move_node(node.node, state, "its devices are free again")
@@ -116,19 +118,19 @@ def on_devices_released(decision: Decision, released: DevicesReleased) -> None:
 
 def on_correlated_silence(decision: Decision, silence: CorrelatedSilence) -> None:
     """Record a correlated silence; no action is taken on its nodes."""
-    if list(silence.nodes) == decision.state.silent_en_masse:
+    if list(silence.nodes) == decision.state.correlated_silence:
         return
     decision.add(r.CorrelatedSilenceRecorded(nodes=silence.nodes))
-    if silence.nodes and not decision.state.silent_en_masse:
+    if silence.nodes and not decision.state.correlated_silence:
         names = ", ".join(silence.nodes)
         decision.page(
-            f"{len(silence.nodes)} nodes fell silent together ({names}): store or fabric suspected, no node blamed"
+            f"{len(silence.nodes)} nodes are silent at the same time ({names}): suspecting the store or the fabric, not the nodes"
         )
 
 
 def leave_correlated_silence(decision: Decision, node: Node) -> None:
     """Remove a node from a correlated silence; below MIN_CORRELATED the rest no longer counts as one."""
-    silent = decision.state.silent_en_masse
+    silent = decision.state.correlated_silence
     if node.node in silent:
         rest = tuple(name for name in silent if name != node.node)
         decision.add(r.CorrelatedSilenceRecorded(nodes=rest if len(rest) >= MIN_CORRELATED else ()))
@@ -137,7 +139,9 @@ def leave_correlated_silence(decision: Decision, node: Node) -> None:
 def next_probe_at(node: Node, cluster: ClusterSpec) -> float:
     """Return when a suspect node is to be probed again: soon after the first probe that did not reach it."""
     first = 0 < node.unreachable < MIN_UNREACHABLE
-    return node.probed_at + (2 * cluster.heartbeat_seconds if first else cluster.silence_seconds)
+    return node.probed_at + (
+        2 * cluster.heartbeat_seconds if first else cluster.heartbeat_timeout_seconds
+    )
 
 
 def probe(decision: Decision, node: Node, *, reason: str) -> None:
@@ -158,12 +162,12 @@ def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
         return
     detail = result.detail
     if result.outcome == "done" and detail.get("agent") == "alive":
-        patience = MAX_PROBES * decision.policy.cluster.silence_seconds
+        patience = MAX_PROBES * decision.policy.cluster.heartbeat_timeout_seconds
         if not is_suspect(node) and decision.now < (clearing_since or 0.0) + patience:
             # It may still be ending its ranks.
             return
         if is_suspect(node) and node.probes < MAX_PROBES:
-            reason = "probe: agent alive but not heard"
+            reason = "probe: agent alive but no heartbeat"
             decision.move_node(node.node, "suspect", reason)
             return
     if (
@@ -184,8 +188,10 @@ def on_probed(decision: Decision, action: Action, result: ActionResult) -> None:
         _keep_in_service(decision, node)
         return
     evidence = f"probe: {node.node} {_describe(result)}"
-    if detail.get("reachable") and not detail.get("ranks_alive") and node.uncleared is not None:
-        decision.add(r.NodeCleared(node=node.node, attempt=node.uncleared, seen_by="probe"))
+    if detail.get("reachable") and not detail.get("ranks_alive") and node.ranks_may_run is not None:
+        decision.add(
+            r.NodeCleared(node=node.node, attempt=node.ranks_may_run, confirmed_by="probe")
+        )
     _on_probe_verdict(decision, node, condition="node_dead", evidence=evidence)
 
 
@@ -193,10 +199,10 @@ def _may_be_correlated(decision: Decision, node: Node) -> bool:
     """Whether other nodes are silent too, or may be: each has the silence limit and one more heartbeat to show it."""
     state, cluster = decision.state, decision.policy.cluster
     if failure_domains.domain_of(state, node):
-        return node.node in state.silent_en_masse
-    known_at = state.listening_since + cluster.silence_seconds + cluster.heartbeat_seconds
+        return node.node in state.correlated_silence
+    known_at = state.receiving_since + cluster.heartbeat_timeout_seconds + cluster.heartbeat_seconds
     soon = node.unreachable + 1 < MIN_UNREACHABLE or decision.now < known_at
-    return node.node in state.silent_en_masse or soon
+    return node.node in state.correlated_silence or soon
 
 
 def _gang_still_steps(decision: Decision, node: Node) -> bool:
@@ -205,23 +211,26 @@ def _gang_still_steps(decision: Decision, node: Node) -> bool:
     Long steps are no evidence either way, so an observation counts for two more of them.
     """
     attempt = decision.state.attempt_of(node.attempt) if node.attempt is not None else None
-    if node.gang_advanced_at is None or attempt is None or not is_suspect(node):
+    if node.gang_stepped_at is None or attempt is None or not is_suspect(node):
         return False
-    limit = 2 * (decision.policy.cluster.silence_seconds + node.gang_step_seconds)
+    limit = 2 * (decision.policy.cluster.heartbeat_timeout_seconds + node.gang_step_seconds)
     is_up = attempt.state in LAUNCHED
-    return is_up and decision.now < node.gang_advanced_at + limit
+    return is_up and decision.now < node.gang_stepped_at + limit
 
 
 def _keep_in_service(decision: Decision, node: Node) -> None:
     """Keep an unreachable node in service, and page the operator, again after each hard cap."""
     cluster = decision.policy.cluster
-    if node.kept_at is not None and decision.now < node.kept_at + cluster.hard_cap_seconds:
+    if (
+        node.kept_in_service_at is not None
+        and decision.now < node.kept_in_service_at + cluster.hard_cap_seconds
+    ):
         return
     decision.add(r.NodeKeptInService(node=node.node))
     live = live_attempt(decision, node)
     incident = incident_about(decision, node, live[0] if live else None)
     decision.page(
-        f"{node.node} is not heard, its ranks step on; its agent or its way to the store is gone: "
+        f"no heartbeat from {node.node}, but its gang still steps; its agent died or cannot reach the store: "
         f"restart its agent (`systemctl restart stoker-agent@{node.node}`)",
         run=live[0].run if live else None,
         incident=incident.incident if incident is not None else None,
@@ -237,7 +246,9 @@ def _describe(result: ActionResult) -> str:
 
 def _clearing_since(decision: Decision, node: Node) -> float | None:
     """Return since when the node is to confirm that it is clear of an ending attempt; None: it is not to."""
-    attempt = decision.state.attempt_of(node.uncleared) if node.uncleared is not None else None
+    attempt = (
+        decision.state.attempt_of(node.ranks_may_run) if node.ranks_may_run is not None else None
+    )
     return attempt.stopping_at if attempt is not None and attempt.state == "stopping" else None
 
 
@@ -296,7 +307,7 @@ def incident_about(decision: Decision, node: Node, run: Run | None) -> Incident 
         (
             incident
             for incident in decision.state.incidents.values()
-            if incident.is_live and not incident.watched and incident.node == node.node
+            if incident.is_live and not incident.non_fatal and incident.node == node.node
         ),
         None,
     )

@@ -39,15 +39,17 @@ def serving(state: State) -> int:
 
 def num_spares(state: State) -> int:
     """Return how many spares are not being drained."""
-    return sum(node.state == "spare" and node.leaving is None for node in state.nodes.values())
+    return sum(
+        node.state == "spare" and node.pending_drain is None for node in state.nodes.values()
+    )
 
 
 def _may_be_more(state: State) -> bool:
     """Whether a node may become a spare soon: it is being probed, or checked."""
     return any(
         node.attempt is None
-        and not node.held
-        and node.leaving is None
+        and not node.devices_busy
+        and node.pending_drain is None
         and node.state in ("joining", "checking", "suspect")
         for node in state.nodes.values()
     )
@@ -66,15 +68,15 @@ def settle(decision: Decision) -> None:
         run.state == "waiting" or (run.attempt is not None and run.attempt.state in LAUNCHED)
         for run in runs
     )
-    if not settled or not (runs or state.pool_low):
+    if not settled or not (runs or state.spares_low):
         return
     spares = num_spares(state)
     enough = spares >= wanted and all(run.state == "active" for run in runs)
-    if enough and (state.pool_low or not state.pool_reached):
+    if enough and (state.spares_low or not state.spares_reached):
         decision.add(r.SparesRecorded(low=False, spares=spares, wanted=wanted))
-    elif spares < wanted and runs and state.pool_reached and not _may_be_more(state):
+    elif spares < wanted and runs and state.spares_reached and not _may_be_more(state):
         decision.add(r.SparesRecorded(low=True, spares=spares, wanted=wanted))
         advice = recommended_spares(decision.policy.cluster, serving(state))
-        left = f"spares: {spares} left, {wanted} should be (spares_low)"
+        left = f"spares: {spares} left, {wanted} wanted (spares_low)"
         more = f"; {advice} recommended for {serving(state)} serving nodes" if advice else ""
         decision.page(left + more)

@@ -101,7 +101,9 @@ class _Allocator:
     def _nodes(self) -> list[Node]:
         """Nodes in order of preference: spares named for another node's place come last."""
         state = self._state
-        named = {node.leaving.spare: True for node in state.nodes.values() if node.leaving}
+        named = {
+            node.pending_drain.spare: True for node in state.nodes.values() if node.pending_drain
+        }
         return sorted(state.nodes.values(), key=lambda node: (node.node in named, node.index))
 
     def usable(self, spec: RunSpec) -> list[str]:
@@ -152,14 +154,16 @@ class _Allocator:
     def _may_serve_on(self, name: str, other: Run) -> bool:
         """Whether a node of a run may serve its next attempt."""
         node = self._state.nodes[name]
-        fits = node.leaving is None and node.slots >= other.spec.ranks_per_node
-        return fits and not node.held and node.state in ("spare", "active", "suspect")
+        fits = node.pending_drain is None and node.slots >= other.spec.ranks_per_node
+        return fits and not node.devices_busy and node.state in ("spare", "active", "suspect")
 
     def _may_be_lost(self, name: str, other: Run) -> bool:
         """Whether a node may be lost: it is silent alone, or has yet to confirm that it is clear."""
         node, attempt = self._state.nodes[name], other.attempt
-        owes = attempt is not None and attempt.state == "stopping" and node.uncleared is not None
-        return owes or (node.state == "suspect" and name not in self._state.silent_en_masse)
+        owes = (
+            attempt is not None and attempt.state == "stopping" and node.ranks_may_run is not None
+        )
+        return owes or (node.state == "suspect" and name not in self._state.correlated_silence)
 
     def pick(self, run: Run, *, without: Mapping[str, Run]) -> list[str] | None:
         """Choose nodes for a run among those outside `without`; None if too few."""
@@ -177,7 +181,7 @@ class _Allocator:
         before = run.attempt.nodes if run.attempt is not None else []
         left = dict.fromkeys(spares)
         for place, name in enumerate(before):
-            leaving = self._state.nodes[name].leaving
+            leaving = self._state.nodes[name].pending_drain
             if places[place] is None and leaving is not None and leaving.spare in left:
                 places[place] = leaving.spare
                 del left[leaving.spare]

@@ -17,7 +17,7 @@ from runner.facts.specs.run import RunSpec
 
 def is_usable(state: State, node: Node, spec: RunSpec) -> bool:
     """Whether a node can run ranks of this run now: in service, idle, confirmed clear, large enough, not leaving."""
-    free = node.attempt is None and node.uncleared is None and node.leaving is None
+    free = node.attempt is None and node.ranks_may_run is None and node.pending_drain is None
     return node.state in ("spare", "active") and free and node.slots >= spec.ranks_per_node
 
 
@@ -78,16 +78,22 @@ def assignment_of(
     if node.attempt is None or run is None or attempt is None or attempt.attempt != node.attempt:
         return Assignment(
             node=node.node,
-            epoch=node.epoch,
+            generation=node.generation,
             plan=None,
-            attempt=node.uncleared,
+            attempt=node.ranks_may_run,
             grace_seconds=node.grace_seconds,
             stacks_seconds=node.stacks_seconds,
             warm=warm,
-            life=node.life,
+            instance_id=node.instance_id,
         )
     plan = (plans or Plans(cluster)).plan_of(run, attempt, node.node)
-    return Assignment(node=node.node, epoch=node.epoch, plan=plan, warm=warm, life=node.life)
+    return Assignment(
+        node=node.node,
+        generation=node.generation,
+        plan=plan,
+        warm=warm,
+        instance_id=node.instance_id,
+    )
 
 
 class Plans:
@@ -148,7 +154,7 @@ class Preloads:
         self._preloading = [run for run in runs if run.spec.preload]
         # A node belongs to the run it was last planned for, between two attempts too, so that it keeps its preloaded processes.
         self._planned: dict[str, Run] = {}
-        for run in sorted(runs, key=lambda run: run.attempt.epoch if run.attempt else 0):
+        for run in sorted(runs, key=lambda run: run.attempt.generation if run.attempt else 0):
             if run.attempt is not None:
                 self._planned |= dict.fromkeys(run.attempt.nodes, run)
 

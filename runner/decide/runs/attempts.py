@@ -19,7 +19,7 @@ from runner.facts.faults import Finding, GangStartTimed
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import (
-    MAX_COLD,
+    MAX_NOT_FORKED_REASON,
     LaunchFailed,
     Progress,
     RankExited,
@@ -43,11 +43,15 @@ RUNNING = ("launching", "running")
 
 def on_ranks_started(decision: Decision, started: RanksStarted) -> None:
     """A node made its assignment true; the attempt runs when all have."""
-    attempt = _current(decision, started.attempt, started.epoch)
+    attempt = _current(decision, started.attempt, started.generation)
     if attempt is None or started.node in attempt.launched or started.node not in attempt.nodes:
         return
-    cold = started.cold[:MAX_COLD]
-    decision.add(r.NodeLaunched(node=started.node, attempt=attempt.attempt, cold=cold))
+    not_forked_reason = started.not_forked_reason[:MAX_NOT_FORKED_REASON]
+    decision.add(
+        r.NodeLaunched(
+            node=started.node, attempt=attempt.attempt, not_forked_reason=not_forked_reason
+        )
+    )
     if attempt.state == "launching" and len(attempt.launched) + 1 == len(attempt.nodes):
         decision.move_attempt(attempt, "running", "all ranks spawned")
         non_fatal.on_attempt_running(decision, attempt)
@@ -55,16 +59,16 @@ def on_ranks_started(decision: Decision, started: RanksStarted) -> None:
 
 def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
     """A node could not start its ranks; one whose devices are held takes none until they are released."""
-    attempt = _current(decision, failed.attempt, failed.epoch)
+    attempt = _current(decision, failed.attempt, failed.generation)
     node = decision.state.nodes.get(failed.node)
-    if failed.devices_held and attempt is not None and node is not None and node.state == "active":
-        decision.move_node(failed.node, "suspect", failed.reason, held=True)
-        record_hardware_fault(decision, node, fault="devices_held", evidence=failed.reason)
+    if failed.devices_busy and attempt is not None and node is not None and node.state == "active":
+        decision.move_node(failed.node, "suspect", failed.reason, devices_busy=True)
+        record_hardware_fault(decision, node, fault="devices_busy", evidence=failed.reason)
     if attempt is None or attempt.state not in RUNNING:
         return
-    fault = "devices_held" if failed.devices_held else "launch_failed"
+    fault = "devices_busy" if failed.devices_busy else "launch_failed"
     # The list of held devices differs between nodes and between two examinations of one node.
-    mark = fingerprint(fault, stderr_tail="" if failed.devices_held else failed.reason)
+    mark = fingerprint(fault, stderr_tail="" if failed.devices_busy else failed.reason)
     evidence = f"{failed.node} could not start its ranks: {failed.reason}"
     run = decision.run_of(attempt.attempt)
     report_failure(
@@ -86,7 +90,7 @@ def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
     attempt, start_seconds = run.attempt, run.spec.start_seconds
     if attempt is None or attempt.state != "launching" or not start_seconds:
         return math.inf
-    since = max(attempt.launched_at or 0.0, state.listening_since)
+    since = max(attempt.launched_at or 0.0, state.receiving_since)
     return since + cluster.device_release_seconds + start_seconds
 
 
@@ -97,7 +101,7 @@ def fail_overdue_launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     """
     missing = [name for name in attempt.nodes if name not in attempt.launched]
     seconds = decision.now - (attempt.launched_at or decision.now)
-    evidence = f"{listed(missing)} started no ranks for {seconds:.0f} s, and did not say why"
+    evidence = f"{listed(missing)} started no ranks for {seconds:.0f} s and reported no reason"
     are_at_fault = 2 * len(missing) <= len(attempt.nodes)
     for node in [decision.state.nodes[name] for name in missing if are_at_fault]:
         if node.state == "active":
@@ -147,7 +151,7 @@ def _advance(
     )
     for incident in decision.state.incidents.values():
         proving = incident.state == "proving" and incident.run == attempt.attempt.run
-        if incident.watched and not non_fatal.is_passed(incident, attempt):
+        if incident.non_fatal and not non_fatal.is_passed(incident, attempt):
             continue
         furthest = max(incident.step or 0, attempt.best_before)
         if proving and incident.attempt != attempt.attempt and step > furthest:
@@ -164,8 +168,8 @@ def on_gang_timed(decision: Decision, timed: GangStartTimed) -> None:
 
 def on_rank_exited(decision: Decision, exited: RankExited) -> None:
     """A rank ended by itself: the first death decides the first response."""
-    attempt = _current(decision, exited.attempt, exited.epoch)
-    if attempt is None or exited.rank in attempt.exits:
+    attempt = _current(decision, exited.attempt, exited.generation)
+    if attempt is None or exited.rank in attempt.exit_codes:
         return
     if exited.last_step is not None:
         _advance(decision, attempt, exited.last_step)
@@ -175,7 +179,7 @@ def on_rank_exited(decision: Decision, exited: RankExited) -> None:
         )
     )
     run = decision.run_of(attempt.attempt)
-    if attempt.state == "asked":
+    if attempt.state == "stop_requested":
         if exited.exit_code not in (EXIT_FINISHED, EXIT_STOPPED):
             reason = f"rank {exited.rank} ended with {_ended_by(exited.exit_code)} while it was asked to stop"
             end_attempt(
@@ -207,33 +211,36 @@ def _evidence(exited: RankExited) -> str:
 
 def _ended_by(exit_code: int | None) -> str:
     if exit_code is None:
-        return "nobody watching (its keeper died)"
+        return "no observer (its keeper died)"
     return f"exit code {exit_code}" if exit_code >= 0 else f"signal {-exit_code}"
 
 
 def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
     """A node is clear of an attempt; if it was not asked to be, the gang is broken."""
     node = decision.state.nodes.get(gone.node)
-    if node is None or node.uncleared != gone.attempt:
+    if node is None or node.ranks_may_run != gone.attempt:
         return
-    attempt = _current(decision, gone.attempt, gone.epoch)
+    attempt = _current(decision, gone.attempt, gone.generation)
     if attempt is not None and gone.last_step is not None:
         _advance(decision, attempt, gone.last_step)
     if gone.left_behind and node.state not in GONE:
         reason = f"ranks {list(gone.left_behind)} outlived SIGKILL"
         decision.move_node(gone.node, "lost", reason)
-        decision.page(f"{gone.node}: {reason}; the node is out until somebody looks")
+        decision.page(f"{gone.node}: {reason}; the node is out until an operator looks")
         record_hardware_fault(decision, node, fault="rank_outlived_sigkill", evidence=reason)
-    stands = own_rank_stacks(decision, attempt, gone) if attempt is not None else ()
+    rank_stacks = own_rank_stacks(decision, attempt, gone) if attempt is not None else ()
     decision.add(
         r.NodeCleared(
-            node=gone.node, attempt=gone.attempt, left_behind=gone.left_behind, stands=stands
+            node=gone.node,
+            attempt=gone.attempt,
+            left_behind=gone.left_behind,
+            rank_stacks=rank_stacks,
         )
     )
-    if attempt is not None and gone.stacks:
+    if attempt is not None and gone.num_stacks:
         _record_stacks(decision, attempt)
     if attempt is not None:
-        amend_with_missing_ranks(decision, attempt, gone.node, stands)
+        amend_with_missing_ranks(decision, attempt, gone.node, rank_stacks)
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
         run = decision.run_of(attempt.attempt)
@@ -316,7 +323,7 @@ def on_hang(decision: Decision, finding: Finding) -> None:
 def on_prepared(decision: Decision, action: Action, result: ActionResult) -> None:
     """The checkpoint is verified and the rendezvous chosen; or not."""
     work = action.read(PrepareAttempt)
-    attempt = _current(decision, AttemptId.parse(work.attempt), work.epoch)
+    attempt = _current(decision, AttemptId.parse(work.attempt), work.generation)
     if attempt is None or attempt.state != "preparing":
         return
     run = decision.run_of(attempt.attempt)
@@ -340,11 +347,11 @@ def on_prepared(decision: Decision, action: Action, result: ActionResult) -> Non
     )
 
 
-def _current(decision: Decision, attempt_id: AttemptId, epoch: int) -> Attempt | None:
-    """Return the attempt a signal speaks of if it is the run's newest and of this epoch: others are history."""
+def _current(decision: Decision, attempt_id: AttemptId, generation: int) -> Attempt | None:
+    """Return the attempt a signal speaks of if it is the run's newest and of this generation: others are history."""
     attempt = decision.state.attempt_of(attempt_id)
     return (
         attempt
-        if attempt is not None and attempt.epoch == epoch and attempt.state != "ended"
+        if attempt is not None and attempt.generation == generation and attempt.state != "ended"
         else None
     )

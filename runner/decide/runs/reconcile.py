@@ -48,7 +48,7 @@ def undecided(decision: Decision) -> Iterator[Run]:
             and attempt is not None
             and attempt.state in RUNNING
             and decision.now < launch_limit(decision.state, cluster, run)
-            and not attempt.exits
+            and not attempt.exit_codes
             and run.incident is None
             and attempt.judge_at is None
             and not run.stop_requests
@@ -105,19 +105,23 @@ def _settle_between(decision: Decision, run: Run) -> None:
     else:
         attempt = (
             before.attempt.reconfigured()
-            if run.reconfigured or run.skips_names
+            if run.reconfigured or run.skips_attempt_ids
             else before.attempt.restarted()
         )
         reason = f"after {before.attempt} {before.outcome or 'ended'}"
-    epoch = decision.epoch()
+    generation = decision.generation()
     decision.add(
         r.AttemptPlanned(
-            attempt=attempt, epoch=epoch, nodes=tuple(nodes), reason=reason, incident=run.incident
+            attempt=attempt,
+            generation=generation,
+            nodes=tuple(nodes),
+            reason=reason,
+            incident=run.incident,
         )
     )
     prepare = PrepareAttempt(
         attempt=str(attempt),
-        epoch=epoch,
+        generation=generation,
         folder=checkpoint_folder(decision.policy.cluster, run),
         output=output_folder(decision.policy.cluster, run, attempt),
         refused=checkpoint_trust.refused_paths(run),
@@ -205,14 +209,14 @@ def _launch(decision: Decision, run: Run, attempt: Attempt) -> None:
     for name in attempt.nodes:
         if decision.state.nodes[name].state != "active":
             decision.move_node(name, "active", str(attempt.attempt))
-        decision.add(r.Assigned(node=name, epoch=attempt.epoch, attempt=attempt.attempt))
+        decision.add(r.Assigned(node=name, generation=attempt.generation, attempt=attempt.attempt))
     incident = decision.state.incidents.get(run.incident or "")
     if incident is not None and incident.state in ("open", "acting"):
         decision.move_incident(incident, "proving", f"{attempt.attempt} launched")
 
 
 def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
-    codes = list(attempt.exits.values())
+    codes = list(attempt.exit_codes.values())
     if len(codes) == run.spec.world_size and all(
         code in (EXIT_FINISHED, EXIT_STOPPED) for code in codes
     ):
@@ -240,8 +244,8 @@ def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
     elif attempt.state in RUNNING:
         _settle_steady(decision, run, attempt)
     elif (
-        attempt.state == "asked"
-        and decision.now >= (attempt.asked_at or 0.0) + run.spec.stop_grace_seconds
+        attempt.state == "stop_requested"
+        and decision.now >= (attempt.stop_requested_at or 0.0) + run.spec.stop_grace_seconds
     ):
         reason = f"did not stop within {run.spec.stop_grace_seconds:g} s of being asked"
         end_attempt(
@@ -251,7 +255,7 @@ def _settle_running(decision: Decision, run: Run, attempt: Attempt) -> None:
 
 def _by_time(decision: Decision, attempt: Attempt) -> float:
     """Return when the first of the attempt's leaving nodes goes in any case; infinity: whenever it is done."""
-    leaving = [node.leaving for node in decision.leaving if node.node in attempt.nodes]
+    leaving = [node.pending_drain for node in decision.leaving if node.node in attempt.nodes]
     times = [way.by_time for way in leaving if way is not None and way.by_time is not None]
     return min(times, default=math.inf)
 
@@ -300,7 +304,7 @@ def _ask_to_stop(decision: Decision, run: Run, attempt: Attempt, *, wanted: r.Ou
     """Ask at a step boundary if the ranks understand that; else SIGTERM, and SIGKILL after the grace."""
     by_channel = "stop" in attempt.requests and attempt.state == "running"
     reason = f"asked to stop ({wanted})"
-    state: r.AttemptStateName = "asked" if by_channel else "stopping"
+    state: r.AttemptStateName = "stop_requested" if by_channel else "stopping"
     decision.move_attempt(attempt, state, reason, outcome=wanted)
     if not by_channel:
         idle(decision, attempt, grace_seconds=_grace_seconds(decision, run, attempt))
@@ -308,7 +312,7 @@ def _ask_to_stop(decision: Decision, run: Run, attempt: Attempt, *, wanted: r.Ou
     for name in attempt.nodes:
         args = {"request": "stop", "checkpoint": True}
         decision.issue(
-            NodeTask(node=name, task="ask_ranks", epoch=attempt.epoch, args=args),
+            NodeTask(node=name, task="ask_ranks", generation=attempt.generation, args=args),
             reason,
             run=run.run,
             deadline_seconds=run.spec.stop_grace_seconds,
@@ -320,21 +324,24 @@ def _settle_stopping(decision: Decision, attempt: Attempt) -> None:
     state, cluster = decision.state, decision.policy.cluster
     since = attempt.stopping_at or decision.now
     nodes, ending = state.nodes, attempt.attempt
-    uncleared = [nodes[name] for name in attempt.nodes if nodes[name].uncleared == ending]
+    ranks_may_run = [nodes[name] for name in attempt.nodes if nodes[name].ranks_may_run == ending]
     may_leave_lost = attempt.dead_rank_seen or decision.now >= since + cluster.hard_cap_seconds
-    if all(node.state in GONE and may_leave_lost for node in uncleared):
+    if all(node.state in GONE and may_leave_lost for node in ranks_may_run):
         decision.move_attempt(attempt, "ended")
         for name in attempt.nodes:
             node = state.nodes[name]
-            if node.state == "active" and node.attempt is None and node.uncleared is None:
+            if node.state == "active" and node.attempt is None and node.ranks_may_run is None:
                 decision.move_node(name, "spare", f"{attempt.attempt} ended")
         return
     if decision.now < since + 2 * cluster.kill_wait_seconds:
         # No node can be overdue yet; this runs after each signal of a large gang.
         return
-    for node in uncleared:
+    for node in ranks_may_run:
         overdue = since + node.grace_seconds + node.stacks_seconds + 2 * cluster.kill_wait_seconds
-        looked = node.probed_at >= since and decision.now < node.probed_at + cluster.silence_seconds
-        answers = node.state == "active" or node.held
+        looked = (
+            node.probed_at >= since
+            and decision.now < node.probed_at + cluster.heartbeat_timeout_seconds
+        )
+        answers = node.state == "active" or node.devices_busy
         if answers and decision.now >= overdue and not looked:
             probe(decision, node, reason=f"did not confirm the end of {attempt.attempt}")

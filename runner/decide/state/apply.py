@@ -14,7 +14,7 @@ from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.cluster_state import (
     MAX_CHECK_SAID,
-    MAX_LIVES_KEPT,
+    MAX_INSTANCE_IDS_KEPT,
     MAX_REQUESTS_KEPT,
     Attempt,
     CheckOutcome,
@@ -39,7 +39,7 @@ def apply_entry(state: State, entry: r.JournalEntry) -> None:
         state.cursors[entry.stream] = max(entry.cursor, state.cursors.get(entry.stream, 0))
     if isinstance(entry.input, r.SupervisorStarted):
         state.count("supervisor_starts")
-        state.listening_since = state.now
+        state.receiving_since = state.now
         # The new supervisor performs them again, each with its whole deadline.
         for item in state.actions.values():
             item.issued_at = state.now
@@ -56,9 +56,16 @@ def _update_source(state: State, signal: Signal) -> None:
     if signal.sequence > 0 and is_current_agent(state.nodes.get(signal.node), signal):
         source = state.sources.setdefault(signal.node, Source())
         source.incarnation, source.sequence = signal.incarnation, signal.sequence
-        if source.life != signal.life:
-            past = [*source.past_lives, source.life] if source.life else source.past_lives
-            source.past_lives, source.life = past[-MAX_LIVES_KEPT:], signal.life
+        if source.instance_id != signal.instance_id:
+            past = (
+                [*source.past_instance_ids, source.instance_id]
+                if source.instance_id
+                else source.past_instance_ids
+            )
+            source.past_instance_ids, source.instance_id = (
+                past[-MAX_INSTANCE_IDS_KEPT:],
+                signal.instance_id,
+            )
 
 
 def apply_record(state: State, record: object) -> None:
@@ -68,13 +75,13 @@ def apply_record(state: State, record: object) -> None:
 
 def _paused(state: State, paused: r.SupervisorPaused) -> None:
     """Extend deadlines by a time in which the supervisor could receive no answer."""
-    state.listening_since = state.now
+    state.receiving_since = state.now
     for item in state.actions.values():
         item.issued_at = min(state.now, item.issued_at + paused.seconds)
     for run in state.runs.values():
         attempt = run.attempt
-        if attempt is not None and attempt.asked_at is not None:
-            attempt.asked_at = min(state.now, attempt.asked_at + paused.seconds)
+        if attempt is not None and attempt.stop_requested_at is not None:
+            attempt.stop_requested_at = min(state.now, attempt.stop_requested_at + paused.seconds)
 
 
 def _run_admitted(state: State, record: r.RunAdmitted) -> None:
@@ -95,7 +102,7 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
     run = state.runs[record.attempt.run]
     run.attempt = Attempt(
         attempt=record.attempt,
-        epoch=record.epoch,
+        generation=record.generation,
         nodes=list(record.nodes),
         reason=record.reason,
         incident=record.incident,
@@ -104,8 +111,8 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
         remedies=dict(run.remedies),
     )
     run.num_attempts += 1
-    run.reconfigured = run.skips_names = False
-    state.next_epoch = max(state.next_epoch, record.epoch + 1)
+    run.reconfigured = run.skips_attempt_ids = False
+    state.next_generation = max(state.next_generation, record.generation + 1)
     state.count("attempts")
 
 
@@ -133,8 +140,8 @@ def _attempt_changed(state: State, record: r.AttemptChanged) -> None:
         attempt.started_at = state.now
     elif record.state == "stopping" and attempt.stopping_at is None:
         attempt.stopping_at = state.now
-    elif record.state == "asked":
-        attempt.asked_at = state.now
+    elif record.state == "stop_requested":
+        attempt.stop_requested_at = state.now
     elif record.state == "ended":
         _attempt_ended(state, attempt, failed=record.failed)
 
@@ -144,7 +151,7 @@ def _attempt_ended(state: State, attempt: Attempt, *, failed: bool) -> None:
     if attempt.outcome in ("crashed", "hung", "lost"):
         advanced = attempt.last_step is not None and attempt.last_step > attempt.best_before
         progressed = advanced or run.has_proved_itself(state.now)
-        run.fruitless_attempts = 0 if progressed else run.fruitless_attempts + 1
+        run.attempts_without_progress = 0 if progressed else run.attempts_without_progress + 1
     elif failed:
         run.failed_preparations += 1
 
@@ -153,21 +160,21 @@ def _node_launched(state: State, record: r.NodeLaunched) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None and record.node not in attempt.launched:
         attempt.launched.append(record.node)
-        if record.cold and not attempt.cold:
-            attempt.cold = f"{record.node}: {record.cold}"
+        if record.not_forked_reason and not attempt.not_forked_reason:
+            attempt.not_forked_reason = f"{record.node}: {record.not_forked_reason}"
 
 
 def _ranks_understand(state: State, record: r.RankCapabilitiesRecorded) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.requests, attempt.understood_remedies = list(record.requests), list(record.remedies)
-        state.runs[record.attempt.run].speaks = True
+        state.runs[record.attempt.run].has_reported = True
 
 
 def _rank_ended(state: State, record: r.RankEnded) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
-        attempt.exits.setdefault(record.rank, record.exit_code)
+        attempt.exit_codes.setdefault(record.rank, record.exit_code)
         attempt.dead_rank_seen = True
 
 
@@ -179,7 +186,7 @@ def _advanced(state: State, record: r.StepsAdvanced) -> None:
             attempt.first_step_at = state.now
         attempt.last_step, attempt.last_step_at = record.step, state.now
     run.best_step = max(run.best_step, record.step)
-    run.speaks = True
+    run.has_reported = True
     if record.loss is not None:
         run.first_loss = record.loss if run.first_loss is None else run.first_loss
         run.last_loss = record.loss
@@ -197,7 +204,7 @@ def _settings_read(state: State, record: r.SettingsRead) -> None:
         attempt.settings = dict(record.values)
 
 
-def _checkpoint_noted(state: State, record: r.CheckpointRecorded) -> None:
+def _checkpoint_recorded(state: State, record: r.CheckpointRecorded) -> None:
     run = state.runs[record.run]
     run.checkpoints = [known for known in run.checkpoints if known.path != record.checkpoint.path]
     run.checkpoints.append(record.checkpoint)
@@ -238,12 +245,12 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
         state.nodes[ended.action.read(NodeTask).node].checked = CheckOutcome(
             at=state.now,
             outcome=str(record.detail.get("outcome", "")),
-            said=record.message[:MAX_CHECK_SAID],
+            message=record.message[:MAX_CHECK_SAID],
         )
     state.count(f"actions_{record.outcome}")
 
 
-def _request_noted(state: State, record: r.RequestRecorded) -> None:
+def _request_recorded(state: State, record: r.RequestRecorded) -> None:
     state.requests[record.id] = RequestStatus(
         id=record.id,
         request=record.request,
@@ -274,12 +281,12 @@ def _closing(state: State, record: r.ClusterClosing) -> None:
 
 
 def _numbers_raised(state: State, record: CountersRaised) -> None:
-    state.next_epoch = max(state.next_epoch, record.next_epoch)
+    state.next_generation = max(state.next_generation, record.next_generation)
     state.next_run = max(state.next_run, record.next_run)
     for stream, number in record.cursors.items():
         state.cursors[stream] = min(number, state.cursors.get(stream, 0))
     for run in state.runs.values():
-        run.skips_names = True
+        run.skips_attempt_ids = True
     state.count("stores_accepted")
 
 
@@ -301,12 +308,12 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.StepsAdvanced: _advanced,
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
-    r.CheckpointRecorded: _checkpoint_noted,
+    r.CheckpointRecorded: _checkpoint_recorded,
     r.CheckpointRemoved: _checkpoint_forgotten,
     r.RemedyAdded: _remedy_added,
     r.ActionIssued: _action_issued,
     r.ActionEnded: _action_ended,
-    r.RequestRecorded: _request_noted,
+    r.RequestRecorded: _request_recorded,
     r.DecisionFailed: _decision_failed,
     CountersRaised: _numbers_raised,
     r.ClusterClosing: _closing,

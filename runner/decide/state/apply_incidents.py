@@ -28,11 +28,11 @@ def _incident_opened(state: State, record: r.IncidentOpened) -> None:
         opened_at=state.now,
         detected_after_seconds=record.detected_after_seconds,
         evidence=[record.evidence],
-        watched=record.watched,
+        non_fatal=record.non_fatal,
         onset=record.onset,
     )
     state.next_incident += 1
-    if record.run is not None and not record.watched:
+    if record.run is not None and not record.non_fatal:
         state.runs[record.run].incident = record.incident
     state.count(f"incidents_{record.fault}")
     closed = [name for name, incident in state.incidents.items() if not incident.is_live]
@@ -69,19 +69,23 @@ def _lines_kept(state: State, record: r.EvidenceRecorded) -> None:
         return
     # A line that the ranks outlived by steps explains nothing, unless hardware wrote it.
     step = record.step or 0
-    attempt.kept = [
+    attempt.pending_evidence = [
         kept
-        for kept in attempt.kept
+        for kept in attempt.pending_evidence
         if kept.match.warrants_incident or (kept.step or step) >= step - 1
     ]
     for match in record.matches:
-        if len(attempt.kept) >= MAX_MATCHES_KEPT and match.warrants_incident:
+        if len(attempt.pending_evidence) >= MAX_MATCHES_KEPT and match.warrants_incident:
             others = (
-                at for at, kept in enumerate(attempt.kept) if not kept.match.warrants_incident
+                at
+                for at, kept in enumerate(attempt.pending_evidence)
+                if not kept.match.warrants_incident
             )
-            attempt.kept.pop(next(others, 0))
-        if len(attempt.kept) < MAX_MATCHES_KEPT:
-            attempt.kept.append(PendingEvidence(match=match, step=record.step, at=state.now))
+            attempt.pending_evidence.pop(next(others, 0))
+        if len(attempt.pending_evidence) < MAX_MATCHES_KEPT:
+            attempt.pending_evidence.append(
+                PendingEvidence(match=match, step=record.step, at=state.now)
+            )
     if record.judge_at is not None:
         attempt.judge_at = attempt.judge_at or record.judge_at
 
@@ -95,7 +99,7 @@ def _lines_judged(state: State, record: r.EvidenceJudged) -> None:
 def _rung_taken(state: State, record: r.RungTaken) -> None:
     incident = state.incidents[record.incident]
     incident.runbook, incident.rung, incident.tries = record.runbook, record.rung, record.try_number
-    incident.did.append(record.do)
+    incident.rungs_taken.append(record.do)
     incident.state = "acting"
     state.count(f"rungs_{record.do}")
 

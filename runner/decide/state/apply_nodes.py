@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from runner.decide.state.cluster_state import (
-    MAX_OFFENCES_KEPT,
-    MAX_STRANGERS_KEPT,
+    MAX_HARDWARE_FAULTS_KEPT,
+    MAX_REFUSED_AGENTS_KEPT,
     Hardware,
     HardwareFault,
     Node,
@@ -15,7 +15,7 @@ from runner.decide.state.cluster_state import (
     State,
 )
 from runner.facts.messages import records as r
-from runner.facts.messages.rank_stacks import MAX_STANDS_KEPT, merged
+from runner.facts.messages.rank_stacks import MAX_RANK_STACKS_KEPT, merged
 
 
 def _node_expected(state: State, record: r.NodeExpected) -> None:
@@ -28,27 +28,27 @@ def _node_registered(state: State, record: r.NodeRegistered) -> None:
     node = state.nodes[record.node]
     node.incarnation, node.hardware, node.slots = record.incarnation, record.hardware, record.slots
     node.address, node.pid, node.probes = record.address, record.pid, 0
-    node.life, node.refused_life, node.left_behind = record.life, "", []
+    node.instance_id, node.refused_instance_id, node.left_behind = record.instance_id, "", []
     node.refusals = 0
     node.ended = False
-    state.strangers.pop(record.node, None)
+    state.refused_agents.pop(record.node, None)
 
 
 def _join_refused(state: State, record: r.JoinRefused) -> None:
     if record.node in state.nodes:
         node = state.nodes[record.node]
-        node.refusals = node.refusals + 1 if node.refused_life == record.life else 1
-        node.refused_life = record.life
+        node.refusals = node.refusals + 1 if node.refused_instance_id == record.instance_id else 1
+        node.refused_instance_id = record.instance_id
     else:
-        state.strangers.pop(record.node, None)
-        state.strangers[record.node] = record.life
-        for name in list(state.strangers)[:-MAX_STRANGERS_KEPT]:
-            del state.strangers[name]
+        state.refused_agents.pop(record.node, None)
+        state.refused_agents[record.node] = record.instance_id
+        for name in list(state.refused_agents)[:-MAX_REFUSED_AGENTS_KEPT]:
+            del state.refused_agents[name]
     state.count("joins_refused")
 
 
-def _node_leaving(state: State, record: r.NodeDraining) -> None:
-    state.nodes[record.node].leaving = (
+def _node_draining(state: State, record: r.NodeDraining) -> None:
+    state.nodes[record.node].pending_drain = (
         None
         if record.to is None
         else PendingDrain(
@@ -65,25 +65,25 @@ def _node_leaving(state: State, record: r.NodeDraining) -> None:
 def _hardware_seen(state: State, record: r.HardwareSeen) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
     # It stands there no more.
-    for name in known.nodes:
+    for name in known.node_names:
         before = state.nodes.get(name)
         if name != record.node and before is not None and before.hardware == record.hardware:
             before.hardware = ""
     known.parts = list(record.parts)
-    known.nodes = [name for name in known.nodes if name != record.node] + [record.node]
+    known.node_names = [name for name in known.node_names if name != record.node] + [record.node]
 
 
-def _offence_noted(state: State, record: r.HardwareFaultRecorded) -> None:
+def _hardware_fault_recorded(state: State, record: r.HardwareFaultRecorded) -> None:
     known = state.hardware.setdefault(record.hardware, Hardware(hardware=record.hardware))
-    offence = HardwareFault(
+    hardware_fault = HardwareFault(
         at=state.now,
         node=record.node,
         fault=record.fault,
         evidence=record.evidence,
         incident=record.incident,
     )
-    known.offences = [*known.offences, offence][-MAX_OFFENCES_KEPT:]
-    state.count("offences")
+    known.faults = [*known.faults, hardware_fault][-MAX_HARDWARE_FAULTS_KEPT:]
+    state.count("hardware_faults")
 
 
 def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
@@ -91,14 +91,14 @@ def _hardware_judged(state: State, record: r.HardwareJudged) -> None:
     known.verdict, known.reason, known.by = record.verdict, record.reason, record.by
     known.judged_at = state.now
     if not record.verdict:
-        known.offences = []
+        known.faults = []
 
 
-def _pool_noted(state: State, record: r.SparesRecorded) -> None:
-    state.pool_low, state.pool_reached = record.low, not record.low
+def _spares_recorded(state: State, record: r.SparesRecorded) -> None:
+    state.spares_low, state.spares_reached = record.low, not record.low
 
 
-def _domain_noted(state: State, record: r.DomainStateRecorded) -> None:
+def _domain_state_recorded(state: State, record: r.DomainStateRecorded) -> None:
     name = f"{record.domain} {record.name}"
     if record.nodes:
         if name not in state.domains_down:
@@ -107,9 +107,9 @@ def _domain_noted(state: State, record: r.DomainStateRecorded) -> None:
     else:
         state.domains_down.pop(name, None)
     if record.back:
-        state.domains_back.setdefault(name, state.now)
+        state.domains_recovering.setdefault(name, state.now)
     else:
-        state.domains_back.pop(name, None)
+        state.domains_recovering.pop(name, None)
 
 
 def _node_changed(state: State, record: r.NodeChanged) -> None:
@@ -127,69 +127,75 @@ def _node_changed(state: State, record: r.NodeChanged) -> None:
         node.unchecked = True
     node.domain_down = record.domain
     node.ended = record.state == "left" or record.ended or (node.ended and not is_up)
-    node.state, node.reason, node.held = record.state, record.reason, record.held
-    node.probes = node.probes + 1 if record.state == "suspect" and not record.held else 0
+    node.state, node.reason, node.devices_busy = record.state, record.reason, record.devices_busy
+    node.probes = node.probes + 1 if record.state == "suspect" and not record.devices_busy else 0
     if record.state != "suspect":
         node.unreachable = 0
-        node.gang_advanced_at, node.gang_step_seconds, node.kept_at = None, 0.0, None
-    if node.leaving is not None and record.state in (node.leaving.to, "left", "retired"):
-        node.leaving = None
+        node.gang_stepped_at, node.gang_step_seconds, node.kept_in_service_at = None, 0.0, None
+    if node.pending_drain is not None and record.state in (
+        node.pending_drain.to,
+        "left",
+        "retired",
+    ):
+        node.pending_drain = None
     state.count(f"nodes_{record.state}")
 
 
 def _gang_advanced(state: State, record: r.GangSteppedOn) -> None:
     for name in record.nodes:
         node = state.nodes[name]
-        node.gang_advanced_at, node.gang_step_seconds = state.now, record.step_seconds
+        node.gang_stepped_at, node.gang_step_seconds = state.now, record.step_seconds
 
 
 def _node_kept(state: State, record: r.NodeKeptInService) -> None:
-    state.nodes[record.node].kept_at = state.now
+    state.nodes[record.node].kept_in_service_at = state.now
 
 
 def _assigned(state: State, record: r.Assigned) -> None:
     node = state.nodes[record.node]
-    node.epoch, node.attempt = record.epoch, record.attempt
+    node.generation, node.attempt = record.generation, record.attempt
     node.grace_seconds, node.stacks_seconds = record.grace_seconds, record.stacks_seconds
     if record.attempt is not None:
-        node.uncleared = record.attempt
-    state.next_epoch = max(state.next_epoch, record.epoch + 1)
+        node.ranks_may_run = record.attempt
+    state.next_generation = max(state.next_generation, record.generation + 1)
 
 
 def _node_cleared(state: State, record: r.NodeCleared) -> None:
     node = state.nodes[record.node]
-    if node.uncleared == record.attempt:
-        node.uncleared = None
+    if node.ranks_may_run == record.attempt:
+        node.ranks_may_run = None
         node.left_behind = list(record.left_behind)
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
         attempt.dead_rank_seen = True
-        if record.stands:
-            attempt.stands = merged([*attempt.stands, *record.stands], most=MAX_STANDS_KEPT)
+        if record.rank_stacks:
+            attempt.rank_stacks = merged(
+                [*attempt.rank_stacks, *record.rank_stacks], most=MAX_RANK_STACKS_KEPT
+            )
 
 
-def _mass_silence_noted(state: State, record: r.CorrelatedSilenceRecorded) -> None:
+def _correlated_silence_recorded(state: State, record: r.CorrelatedSilenceRecorded) -> None:
     # A probe of one of many silent nodes proves nothing about it.
-    for name in state.silent_en_masse:
+    for name in state.correlated_silence:
         if name in state.nodes:
             state.nodes[name].unreachable = 0
-    state.silent_en_masse = list(record.nodes)
+    state.correlated_silence = list(record.nodes)
 
 
 OF_NODES: dict[type, Callable[[State, Any], None]] = {
     r.NodeExpected: _node_expected,
     r.NodeRegistered: _node_registered,
     r.JoinRefused: _join_refused,
-    r.NodeDraining: _node_leaving,
+    r.NodeDraining: _node_draining,
     r.HardwareSeen: _hardware_seen,
-    r.HardwareFaultRecorded: _offence_noted,
+    r.HardwareFaultRecorded: _hardware_fault_recorded,
     r.HardwareJudged: _hardware_judged,
-    r.SparesRecorded: _pool_noted,
-    r.DomainStateRecorded: _domain_noted,
+    r.SparesRecorded: _spares_recorded,
+    r.DomainStateRecorded: _domain_state_recorded,
     r.NodeChanged: _node_changed,
     r.GangSteppedOn: _gang_advanced,
     r.NodeKeptInService: _node_kept,
     r.Assigned: _assigned,
     r.NodeCleared: _node_cleared,
-    r.CorrelatedSilenceRecorded: _mass_silence_noted,
+    r.CorrelatedSilenceRecorded: _correlated_silence_recorded,
 }

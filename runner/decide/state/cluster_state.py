@@ -33,28 +33,28 @@ MAX_REQUESTS_KEPT = 200
 MAX_INCIDENTS_KEPT = 200
 
 # States of nodes that are out of service until an operator readmits them, and of all nodes that take no part.
-OUT: tuple[NodeStateName, ...] = ("quarantined", "repair", "retired")
+OUT: tuple[NodeStateName, ...] = ("quarantined", "maintenance", "retired")
 GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
 
 # States of an attempt whose nodes are assigned to run it.
-LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "asked")
+LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "stop_requested")
 
 # Characters of a node's last check; the journal has all; chosen, not measured.
 MAX_CHECK_SAID = 300
 # Agents refused under names that are no nodes; chosen, not measured.
-MAX_STRANGERS_KEPT = 100
+MAX_REFUSED_AGENTS_KEPT = 100
 # Past lives of a node's agents, so that old joins are no news; chosen, not measured.
-MAX_LIVES_KEPT = 64
+MAX_INSTANCE_IDS_KEPT = 64
 # Lines of logs of one incident, while it is live; chosen, not measured.
 MAX_MATCHES_KEPT = 100
 # Of one piece of hardware; the newest are kept; chosen, not measured.
-MAX_OFFENCES_KEPT = 100
+MAX_HARDWARE_FAULTS_KEPT = 100
 
 
 class PendingDrain(Value):
     """A node's way out of service: where to, and who wanted it."""
 
-    to: Literal["repair", "quarantined", "retired"]
+    to: Literal["maintenance", "quarantined", "retired"]
     since: float
     reason: str = ""
     spare: str | None = None
@@ -78,9 +78,9 @@ class Hardware(MutableValue):
     hardware: str
     parts: list[str] = field(default_factory=list)
     # Node names it has had, the newest last.
-    nodes: list[str] = field(default_factory=list)
+    node_names: list[str] = field(default_factory=list)
     # The newest; `lemon_days` decides which count.
-    offences: list[HardwareFault] = field(default_factory=list)
+    faults: list[HardwareFault] = field(default_factory=list)
     verdict: Literal["", "quarantined", "retired"] = ""
     reason: str = ""
     judged_at: float | None = None
@@ -93,9 +93,9 @@ class Source(MutableValue):
     incarnation: int = 0
     sequence: int = 0
     # Of the agent that sent it.
-    life: str = ""
+    instance_id: str = ""
     # Of earlier agents: they never join again.
-    past_lives: list[str] = field(default_factory=list)
+    past_instance_ids: list[str] = field(default_factory=list)
 
 
 class CheckOutcome(Value):
@@ -104,7 +104,7 @@ class CheckOutcome(Value):
     at: float
     # PASS, FAIL, UNKNOWN; "": the agent did not answer
     outcome: str
-    said: str = ""
+    message: str = ""
 
 
 class Node(MutableValue):
@@ -120,7 +120,7 @@ class Node(MutableValue):
     incarnation: int = 0
     hardware: str = ""
     # Of its agent.
-    life: str = ""
+    instance_id: str = ""
     # Its agent is known to have ended, and no other has joined.
     ended: bool = False
     # It has yet to pass its checks, whatever state it is in meanwhile.
@@ -128,39 +128,39 @@ class Node(MutableValue):
     # Checks in a row that ended without a verdict.
     check_tries: int = 0
     # Of the last agent that was refused its name.
-    refused_life: str = ""
+    refused_instance_id: str = ""
     # How often that agent was refused.
     refusals: int = 0
-    leaving: PendingDrain | None = None
+    pending_drain: PendingDrain | None = None
     # "rack r2": it was lost with that domain, through no fault of its own.
     domain_down: str = ""
     slots: int = 0
     address: str = ""
     pid: int = 0
     # Of its newest assignment.
-    epoch: int = 0
+    generation: int = 0
     # The attempt it is assigned to.
     attempt: AttemptId | None = None
     # Of its newest assignment, if that was to end its ranks.
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
     # Ranks of this attempt may still run here.
-    uncleared: AttemptId | None = None
+    ranks_may_run: AttemptId | None = None
     # Ranks that outlived SIGKILL, until another agent comes.
     left_behind: list[int] = field(default_factory=list)
     probed_at: float = 0.0
     # Probes in a row that found the agent alive though it does not answer.
     probes: int = 0
     # Suspect for its devices alone: its agent lives, and it takes no ranks until they are free.
-    held: bool = False
+    devices_busy: bool = False
     # Probes in a row that could not reach the node.
     unreachable: int = 0
     # When its gang last made steps while the node was silent.
-    gang_advanced_at: float | None = None
+    gang_stepped_at: float | None = None
     # How long one of these steps took.
     gang_step_seconds: float = 0.0
     # When a person was last paged that it stays in service for that.
-    kept_at: float | None = None
+    kept_in_service_at: float | None = None
 
 
 class PendingEvidence(Value):
@@ -176,7 +176,7 @@ class Attempt(MutableValue):
     """One launch of a run."""
 
     attempt: AttemptId
-    epoch: int
+    generation: int
     nodes: list[str]
     state: AttemptStateName = "preparing"
     outcome: Outcome | None = None
@@ -199,25 +199,25 @@ class Attempt(MutableValue):
     started_at: float | None = None
     first_step_at: float | None = None
     stopping_at: float | None = None
-    asked_at: float | None = None
+    stop_requested_at: float | None = None
     last_step: int | None = None
     last_step_at: float | None = None
     # Nodes whose ranks are all spawned.
     launched: list[str] = field(default_factory=list)
     # "n2: why" of the first node that started fresh processes although ranks were to be forked; "": none did
-    cold: str = ""
+    not_forked_reason: str = ""
     # Rank -> exit code.
-    exits: dict[int, int | None] = field(default_factory=dict)
+    exit_codes: dict[int, int | None] = field(default_factory=dict)
     # One rank is confirmed dead: a synchronous gang cannot advance any more.
     dead_rank_seen: bool = False
     # In effect, read back.
     settings: dict[str, Any] = field(default_factory=dict)
     # Of ranks that hung, of nodes clear so far.
-    stands: list[RankStack] = field(default_factory=list)
+    rank_stacks: list[RankStack] = field(default_factory=list)
     # Slowest rank in each phase.
     start: dict[str, StartPhase] = field(default_factory=dict)
     # Lines that agents reported while it ran.
-    kept: list[PendingEvidence] = field(default_factory=list)
+    pending_evidence: list[PendingEvidence] = field(default_factory=list)
     # When some of them are to be judged.
     judge_at: float | None = None
 
@@ -251,17 +251,17 @@ class Run(MutableValue):
     # Remedies changed since the last attempt was planned.
     reconfigured: bool = False
     # Attempts with the next names may have been, before the store forgot them.
-    skips_names: bool = False
+    skips_attempt_ids: bool = False
     # By step, refused ones too.
     checkpoints: list[Checkpoint] = field(default_factory=list)
     # The one that governs what is done next.
     incident: str | None = None
     # Crashed in a row without a step beyond the furthest.
-    fruitless_attempts: int = 0
+    attempts_without_progress: int = 0
     # In a row.
     failed_preparations: int = 0
     # Its ranks have sent a hello, or reported a step, in some attempt.
-    speaks: bool = False
+    has_reported: bool = False
     stop_requests: list[str] = field(default_factory=list)
     # Answered when the settings in effect have been read back.
     settings_requests: list[str] = field(default_factory=list)
@@ -281,7 +281,7 @@ class Run(MutableValue):
         Ranks that are known to report steps prove themselves by a step, however long their start takes.
         """
         attempt = self.attempt
-        if self.speaks or self.spec.trainer or attempt is None or attempt.up_since is None:
+        if self.has_reported or self.spec.trainer or attempt is None or attempt.up_since is None:
             return False
         until = now if attempt.stopping_at is None else min(now, attempt.stopping_at)
         return until >= attempt.up_since + self.spec.steady_seconds
@@ -308,7 +308,7 @@ class Incident(MutableValue):
     runbook: str = ""
     rung: int = -1
     tries: int = 0
-    did: list[str] = field(default_factory=list)
+    rungs_taken: list[str] = field(default_factory=list)
     evidence: list[str] = field(default_factory=list)
     reason: str = ""
     # What the lines of the ranks that died say it was.
@@ -316,7 +316,7 @@ class Incident(MutableValue):
     # These lines, of all nodes; while it is live.
     matches: list[Match] = field(default_factory=list)
     # The run goes on with it.
-    watched: bool = False
+    non_fatal: bool = False
     # The first step that was not as it should be.
     onset: int | None = None
 
@@ -390,7 +390,7 @@ class State(MutableValue, kind="state"):
     now: float = 0.0
     sequence: int = 0
     cursors: dict[str, int] = field(default_factory=dict)
-    next_epoch: int = 1
+    next_generation: int = 1
     next_run: int = 1
     next_incident: int = 1
     next_action: int = 1
@@ -399,21 +399,21 @@ class State(MutableValue, kind="state"):
     incidents: dict[str, Incident] = field(default_factory=dict)
     actions: dict[str, OpenAction] = field(default_factory=lambda: OpenActions())
     requests: dict[str, RequestStatus] = field(default_factory=dict)
-    silent_en_masse: list[str] = field(default_factory=list)
+    correlated_silence: list[str] = field(default_factory=list)
     # "rack r2" -> nodes
     domains_down: dict[str, list[str]] = field(default_factory=dict)
     # Since when one of them sends heartbeats again.
-    domains_back: dict[str, float] = field(default_factory=dict)
+    domains_recovering: dict[str, float] = field(default_factory=dict)
     hardware: dict[str, Hardware] = field(default_factory=dict)
     # Name that is no node -> instance of the last agent that was refused it.
-    strangers: dict[str, str] = field(default_factory=dict)
+    refused_agents: dict[str, str] = field(default_factory=dict)
     # By node.
     sources: dict[str, Source] = field(default_factory=dict)
     # There were as many spares as there should be, since it was last low.
-    pool_reached: bool = False
-    pool_low: bool = False
+    spares_reached: bool = False
+    spares_low: bool = False
     # When a supervisor began to listen, or was back from standing still.
-    listening_since: float = 0.0
+    receiving_since: float = 0.0
     closing: bool = False
     closing_request: str = ""
     decision_failures: int = 0

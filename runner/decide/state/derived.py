@@ -68,8 +68,8 @@ class DerivedState:
         """
         if self._watch is None:
             watch, before = self._compute_watch(), self._watched_before
-            if watch.nodes == before.nodes and watch.lives == before.lives:
-                watch = replace(watch, nodes=before.nodes, lives=before.lives)
+            if watch.nodes == before.nodes and watch.instance_ids == before.instance_ids:
+                watch = replace(watch, nodes=before.nodes, instance_ids=before.instance_ids)
             self._watch = self._watched_before = watch
         return self._watch
 
@@ -86,7 +86,7 @@ class DerivedState:
                 since = attempt.stopping_at or 0.0
                 times.append(since + cluster.hard_cap_seconds)
                 times += [
-                    self._state.nodes[name].probed_at + cluster.silence_seconds
+                    self._state.nodes[name].probed_at + cluster.heartbeat_timeout_seconds
                     for name in attempt.nodes
                 ]
                 for node in (self._state.nodes[name] for name in attempt.nodes):
@@ -98,13 +98,13 @@ class DerivedState:
             elif attempt.state == "running" and run.incident is not None:
                 if attempt.up_since is not None:
                     times.append(attempt.up_since + run.spec.steady_seconds)
-            elif attempt.state == "asked":
-                times.append((attempt.asked_at or 0.0) + run.spec.stop_grace_seconds)
+            elif attempt.state == "stop_requested":
+                times.append((attempt.stop_requested_at or 0.0) + run.spec.stop_grace_seconds)
         for node in self._state.nodes.values():
             if is_suspect(node):
                 times.append(probes.next_probe_at(node, cluster))
-            if node.leaving is not None and node.leaving.by_time is not None:
-                times.append(node.leaving.by_time)
+            if node.pending_drain is not None and node.pending_drain.by_time is not None:
+                times.append(node.pending_drain.by_time)
         times += failure_domains.recovery_deadlines(self._state)
         # What the state itself leads to was settled when it came to `now`. An overdue action still waits for a Tick.
         due = [time for time in times if time > self._state.now]
@@ -114,7 +114,7 @@ class DerivedState:
         return min(due, default=None)
 
     def _compute_watch(self) -> WatchList:
-        nodes, lost, left, lives = [], [], [], {}
+        nodes, lost, left, instance_ids = [], [], [], {}
         for node in self._state.nodes.values():
             if node.state in WATCHED:
                 nodes.append(node.node)
@@ -123,8 +123,8 @@ class DerivedState:
                 lost.append(node.node)
             elif node.state == "left":
                 left.append(node.node)
-            if node.life:
-                lives[node.node] = node.life
+            if node.instance_id:
+                instance_ids[node.node] = node.instance_id
         watched = [
             self._watched(run, run.attempt)
             for run in self._state.runs.values()
@@ -132,9 +132,9 @@ class DerivedState:
         ]
         return WatchList(
             nodes=tuple(nodes),
-            lost=tuple(lost),
-            left=tuple(left),
-            lives=lives,
+            lost_nodes=tuple(lost),
+            left_nodes=tuple(left),
+            instance_ids=instance_ids,
             domains=self._cluster.domains,
             attempts=tuple(watched),
         )
@@ -142,7 +142,7 @@ class DerivedState:
     def _watched(self, run: Run, attempt: Attempt) -> WatchedAttempt:
         """Return what there is to watch of a gang: the same as before, if it is."""
         before = self._gangs_before.get(run.run)
-        has_stepped, is_ending = attempt.last_step is not None, bool(attempt.exits)
+        has_stepped, is_ending = attempt.last_step is not None, bool(attempt.exit_codes)
         changing = (
             *(attempt.up_since, run.reports_steps),
             *(has_stepped, is_ending, bool(attempt.start)),
@@ -155,7 +155,7 @@ class DerivedState:
             since=attempt.up_since,
             start_seconds=run.spec.start_seconds,
             progress_seconds=run.spec.progress_seconds,
-            speaks=run.reports_steps,
+            reports_steps=run.reports_steps,
             has_stepped=has_stepped,
             is_ending=is_ending,
             is_timed=bool(attempt.start),
@@ -187,7 +187,12 @@ class DerivedState:
         """Whether nodes are left that an attempt which ends has to wait for, and nobody wants this one."""
         attempt, nodes = self._state.attempt_of(cleared.attempt), self._state.nodes
         node = nodes[cleared.node]
-        if attempt is None or attempt.state != "stopping" or node.leaving or node.state != "active":
+        if (
+            attempt is None
+            or attempt.state != "stopping"
+            or node.pending_drain
+            or node.state != "active"
+        ):
             return False
         if any(
             run.run != attempt.attempt.run and _wants_nodes(run)
@@ -196,7 +201,7 @@ class DerivedState:
             return False
         return any(
             name != cleared.node
-            and nodes[name].uncleared == cleared.attempt
+            and nodes[name].ranks_may_run == cleared.attempt
             and nodes[name].state not in GONE
             for name in reversed(attempt.nodes)
         )

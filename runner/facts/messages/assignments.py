@@ -77,23 +77,23 @@ class PreloadPlan(Value):
 
 
 class Assignment(Value, kind="assignment"):
-    """What `node` runs from now on. An assignment with an older epoch than one already seen is ignored.
+    """What `node` runs from now on. An assignment with an older generation than one already seen is ignored.
 
     `plan` None means idle: end all ranks, by SIGTERM and `grace_seconds` later by SIGKILL; 0 means SIGKILL at once. `attempt` is
     the one whose end is to be confirmed, even by an agent that never came to read its plan. `stacks_seconds` is what a dump of
     the ranks' stacks may take before the SIGKILL; 0: none is wanted. `warm` is wanted whether the node has ranks or stands by,
-    and may change within an epoch. `life` names the agent that is to obey: another one starts nothing.
+    and may change within a generation. `life` names the agent that is to obey: another one starts nothing.
     """
 
     node: str
-    epoch: int
+    generation: int
     plan: LaunchPlan | None = None
     attempt: AttemptId | None = None
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
     warm: PreloadPlan | None = None
     # Of the agent it is meant for; "": whichever.
-    life: str = ""
+    instance_id: str = ""
 
 
 def spec_hash(plan: LaunchPlan | PreloadPlan) -> str:
@@ -118,7 +118,7 @@ class Task(Value, kind="task"):
     node: str
     task: TaskKind
     args: Mapping[str, Any] = field(default_factory=dict)
-    epoch: int = 0
+    generation: int = 0
     deadline_seconds: float = 60.0
 
 
@@ -130,6 +130,6 @@ def task_of(action: Action) -> Task:
         node=work.node,
         task=work.task,
         args=work.args,
-        epoch=work.epoch,
+        generation=work.generation,
         deadline_seconds=action.deadline_seconds,
     )

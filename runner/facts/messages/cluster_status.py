@@ -50,17 +50,17 @@ class NodeStatus(Value):
     since: float | None = None
     hardware: str = ""
     # Faults of this hardware that still count.
-    offences: int = 0
+    hardware_faults: int = 0
     # The nearest failure domain it is in: "switch s1".
     domain: str = ""
     # "rack r2": it was given up with that domain, and is not at fault.
     domain_down: str = ""
-    leaving: DrainStatus | None = None
+    pending_drain: DrainStatus | None = None
     slots: int = 0
     address: str = ""
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
-    heard_seconds_ago: float | None = None
+    last_heartbeat_seconds_ago: float | None = None
     reason: str = ""
     agent_pid: int = 0
     agent_resident_bytes: int = 0
@@ -93,7 +93,7 @@ class IncidentStatus(Value):
     # The cause, from lines of its ranks or of the kernel.
     cause: Cause | None = None
     # The run goes on with it.
-    watched: bool = False
+    non_fatal: bool = False
     # What was done, in order: "restart", "swap".
     rungs: tuple[str, ...] = ()
     evidence: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ class RunStatus(Value):
     settings: Mapping[str, Any] = field(default_factory=dict)
     remedies: Mapping[str, float] = field(default_factory=dict)
     # Phase -> the attempt's slowest rank in it.
-    start: Mapping[str, StartPhase] = field(default_factory=dict)
+    start_phases: Mapping[str, StartPhase] = field(default_factory=dict)
     # The newest intact checkpoint.
     checkpoint_step: int | None = None
     ettr_ratio: float | None = None
@@ -138,13 +138,13 @@ class RunStatus(Value):
     # Modules that its ranks are forked with; empty: they are fresh processes.
     preload: tuple[str, ...] = ()
     # "n3: torch 2.12.0, most have 2.13.0": nodes warm for this run with other versions than most.
-    versions_apart: tuple[str, ...] = ()
+    version_mismatches: tuple[str, ...] = ()
     # "n2: why": the first node that started the current attempt's ranks as fresh processes although forked ones were
     # wanted; "": none did, or none were wanted.
-    cold: str = ""
+    not_forked_reason: str = ""
 
 
-class ClusterStatus(Value, kind="view"):
+class ClusterStatus(Value, kind="status"):
     """The cluster at one moment."""
 
     cluster: str
@@ -166,7 +166,7 @@ class ClusterStatus(Value, kind="view"):
     # "quarantined", "retired" -> pieces of hardware.
     hardware_refused: Mapping[str, int] = field(default_factory=dict)
     # Faults of all hardware that still count.
-    offences: int = 0
+    hardware_faults: int = 0
     # "" or what is wrong with the store or fabric.
     store_note: str = ""
     # Nothing is signed: any process that reaches the store is obeyed.
@@ -181,15 +181,15 @@ class ClusterStatus(Value, kind="view"):
     counters: Mapping[str, float] = field(default_factory=dict)
 
 
-class StandbyStatus(Value, kind="standby_view"):
-    """A supervisor that stands by: the register `view.standby.<holder>`, written about once a second."""
+class StandbyStatus(Value, kind="standby_status"):
+    """A supervisor that stands by: the register `status.standby.<holder>`, written about once a second."""
 
     # host:pid:start.
     holder: str
     # Its wall clock when it wrote this.
     wall: float
     # The journal entry up to which it has followed.
-    through: int = 0
+    followed_through: int = 0
     version: str = ""
     # Of the leader's death: the lease's time to live.
     takes_over_within_seconds: float = 0.0

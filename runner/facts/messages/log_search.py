@@ -33,7 +33,7 @@ class LogPosition(Value):
     sequence: int | None = None
 
 
-class FollowRequest(Value, kind="follow"):
+class FollowRequest(Value, kind="follow_request"):
     """Follow the logs of this gang from now on, and no others; without files: none."""
 
     # Echoed in the reports.
@@ -50,7 +50,7 @@ class FollowRequest(Value, kind="follow"):
     places: Mapping[str, LogPosition] = field(default_factory=dict)
 
 
-class SearchRequest(Value, kind="search"):
+class SearchRequest(Value, kind="search_request"):
     """Search the ends of these logs, whose ranks have exited."""
 
     # Echoed in the result.
@@ -60,14 +60,14 @@ class SearchRequest(Value, kind="search"):
     metric_pattern: str = ""
 
 
-class SearchResult(Value, kind="searched"):
+class SearchResult(Value, kind="search_result"):
     """The matches in the ends of some logs."""
 
     number: int
     found: ScannedLogs
 
 
-class FollowReport(Value, kind="followed"):
+class FollowReport(Value, kind="follow_report"):
     """What is new in the logs of a gang: matches, steps, and how far each log was read.
 
     `num_kept_back`: matches that repeat reported ones. `skipped_bytes`: bytes of a flood that were

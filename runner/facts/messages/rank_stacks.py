@@ -9,11 +9,11 @@ from msgspec.structs import replace
 from runner.facts.wire import Value
 
 # Different stacks of one node that are reported. Chosen.
-MAX_STANDS = 64
+MAX_RANK_STACKS = 64
 # Of one attempt; ranks beyond count as not read. Chosen.
-MAX_STANDS_KEPT = 256
+MAX_RANK_STACKS_KEPT = 256
 # Characters of all frames of one. Chosen.
-MAX_STAND = 300
+MAX_RANK_STACK = 300
 # Process groups of one rank that are reported. Chosen.
 MAX_COLLECTIVES = 4
 # In place of a group: sends and receives.
@@ -50,24 +50,24 @@ class RankStack(Value):
     collectives: tuple[Collective, ...] = ()
 
 
-def merged(stands: Iterable[RankStack], *, most: int) -> list[RankStack]:
+def merged(rank_stacks: Iterable[RankStack], *, most: int) -> list[RankStack]:
     """Merge equal stacks, in order of their first rank.
 
     Of more than `most` kinds what was recorded of collectives is left out, which splits ranks the most; then the last of them.
     """
-    found = _together(stands)
+    found = _together(rank_stacks)
     if len(found) > most:
         found = _together(without_records(found))
-    return sorted(found, key=lambda stand: stand.ranks)[:most]
+    return sorted(found, key=lambda rank_stack: rank_stack.ranks)[:most]
 
 
-def without_records(stands: Iterable[RankStack]) -> list[RankStack]:
+def without_records(rank_stacks: Iterable[RankStack]) -> list[RankStack]:
     """Return stacks as they are known without a flight recorder."""
-    return [replace(stand, collectives=()) for stand in stands]
+    return [replace(rank_stack, collectives=()) for rank_stack in rank_stacks]
 
 
-def _together(stands: Iterable[RankStack]) -> list[RankStack]:
+def _together(rank_stacks: Iterable[RankStack]) -> list[RankStack]:
     ranks: dict[RankStack, list[int]] = {}
-    for stand in stands:
-        ranks.setdefault(replace(stand, ranks=()), []).extend(stand.ranks)
-    return [replace(stand, ranks=tuple(sorted(of))) for stand, of in ranks.items()]
+    for rank_stack in rank_stacks:
+        ranks.setdefault(replace(rank_stack, ranks=()), []).extend(rank_stack.ranks)
+    return [replace(rank_stack, ranks=tuple(sorted(of))) for rank_stack, of in ranks.items()]

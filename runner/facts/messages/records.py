@@ -63,14 +63,14 @@ class SupervisorStarted(Value, kind="supervisor_started"):
     nodes: tuple[str, ...] = ()
 
 
-class SupervisorPaused(Value, kind="paused"):
+class SupervisorPaused(Value, kind="supervisor_paused"):
     """The supervisor itself stood still (SIGSTOP, a suspended machine, a store outage): silence meanwhile proves nothing."""
 
     seconds: float
     reason: str
 
 
-class MessageUnreadable(Value, kind="unreadable"):
+class MessageUnreadable(Value, kind="message_unreadable"):
     """Bytes in a stream that are no message of ours: passed over, and in the timeline at most once a minute."""
 
     stream: str
@@ -95,7 +95,7 @@ NodeStateName = Literal[
     # Its hardware is bad, or may be: refused until an operator readmits it.
     "quarantined",
     # Taken out by an operator or a notice, until it is readmitted.
-    "repair",
+    "maintenance",
     # Its agent ended on purpose.
     "left",
     # Out for good.
@@ -119,19 +119,19 @@ class NodeRegistered(Value, kind="node_registered"):
     address: str
     pid: int
     parts: tuple[str, ...] = ()
-    life: str = ""
+    instance_id: str = ""
 
 
 class JoinRefused(Value, kind="join_refused"):
     """An agent asked to join under the name of another one that sends heartbeats: it gets nothing to run."""
 
     node: str
-    life: str
+    instance_id: str
     hardware: str
     reason: str
 
 
-class NodeDraining(Value, kind="node_leaving"):
+class NodeDraining(Value, kind="node_draining"):
     """A node is to leave service at the next checkpoint, and to be in `to` from then on; it stays what it is until then.
 
     `spare`: the node that takes its place, None for any that fits. `by_time`: the controller's clock at which it goes in any case.
@@ -139,7 +139,7 @@ class NodeDraining(Value, kind="node_leaving"):
     """
 
     node: str
-    to: Literal["repair", "quarantined", "retired"] | None
+    to: Literal["maintenance", "quarantined", "retired"] | None
     reason: str = ""
     spare: str | None = None
     request: str | None = None
@@ -154,7 +154,7 @@ class HardwareSeen(Value, kind="hardware_seen"):
     parts: tuple[str, ...] = ()
 
 
-class HardwareFaultRecorded(Value, kind="offence_noted"):
+class HardwareFaultRecorded(Value, kind="hardware_fault_recorded"):
     """Something that counts against hardware for `lemon_days`."""
 
     hardware: str
@@ -165,7 +165,7 @@ class HardwareFaultRecorded(Value, kind="offence_noted"):
 
 
 class HardwareJudged(Value, kind="hardware_judged"):
-    """Hardware is refused from now on, under any name; or, with verdict "", welcome again, its offences forgiven."""
+    """Hardware is refused from now on, under any name; or, with verdict "", readmitted, its hardware faults forgiven."""
 
     hardware: str
     verdict: Literal["", "quarantined", "retired"]
@@ -174,7 +174,7 @@ class HardwareJudged(Value, kind="hardware_judged"):
     by: str = ""
 
 
-class SparesRecorded(Value, kind="pool_noted"):
+class SparesRecorded(Value, kind="spares_recorded"):
     """The pool of spares is low, or no longer: `wanted` is the least there should be."""
 
     low: bool
@@ -182,7 +182,7 @@ class SparesRecorded(Value, kind="pool_noted"):
     wanted: int
 
 
-class DomainStateRecorded(Value, kind="domain_noted"):
+class DomainStateRecorded(Value, kind="domain_state_recorded"):
     """A failure domain is down, with these nodes; with none, all of them send heartbeats again or were handled one by one."""
 
     domain: str
@@ -203,13 +203,13 @@ class NodeChanged(Value, kind="node_changed"):
     state: NodeStateName
     reason: str = ""
     incident: str | None = None
-    held: bool = False
+    devices_busy: bool = False
     ended: bool = False
     # "rack r2": lost with that failure domain, and not at fault.
     domain: str = ""
 
 
-class GangSteppedOn(Value, kind="gang_advanced"):
+class GangSteppedOn(Value, kind="gang_stepped_on"):
     """The gang of these silent nodes has made steps: their ranks live."""
 
     attempt: AttemptId
@@ -218,7 +218,7 @@ class GangSteppedOn(Value, kind="gang_advanced"):
     step_seconds: float = 0.0
 
 
-class NodeKeptInService(Value, kind="node_kept"):
+class NodeKeptInService(Value, kind="node_kept_in_service"):
     """An operator was paged: a node is out of reach and stays in service, since its gang makes steps."""
 
     node: str
@@ -228,7 +228,7 @@ class Assigned(Value, kind="assigned"):
     """A node's assignment: `attempt` None means idle. Publishing it is the effect of this record."""
 
     node: str
-    epoch: int
+    generation: int
     attempt: AttemptId | None = None
     grace_seconds: float = 0.0
     stacks_seconds: float = 0.0
@@ -240,16 +240,16 @@ class NodeCleared(Value, kind="node_cleared"):
     node: str
     attempt: AttemptId
     left_behind: tuple[int, ...] = ()
-    seen_by: Literal["agent", "probe"] = "agent"
+    confirmed_by: Literal["agent", "probe"] = "agent"
     # Where its ranks stood, if they hung.
-    stands: tuple[RankStack, ...] = ()
+    rank_stacks: tuple[RankStack, ...] = ()
 
 
 # ---- records: runs and attempts -------------------------------------------------------------------------------------
 
 RunStateName = Literal["active", "waiting", "finished", "stopped", "failed"]
 AttemptStateName = Literal[
-    "preparing", "prepared", "launching", "running", "asked", "stopping", "ended"
+    "preparing", "prepared", "launching", "running", "stop_requested", "stopping", "ended"
 ]
 RequestStateName = Literal["open", "done", "refused", "failed"]
 Outcome = Literal[
@@ -288,7 +288,7 @@ class AttemptPlanned(Value, kind="attempt_planned"):
     """An attempt exists: these nodes, in rank order."""
 
     attempt: AttemptId
-    epoch: int
+    generation: int
     nodes: tuple[str, ...]
     reason: str
     incident: str | None = None
@@ -324,10 +324,10 @@ class NodeLaunched(Value, kind="node_launched"):
 
     node: str
     attempt: AttemptId
-    cold: str = ""
+    not_forked_reason: str = ""
 
 
-class RankCapabilitiesRecorded(Value, kind="ranks_understand"):
+class RankCapabilitiesRecorded(Value, kind="rank_capabilities_recorded"):
     """What the attempt's ranks can be asked, and which remedies they apply."""
 
     attempt: AttemptId
@@ -344,7 +344,7 @@ class RankEnded(Value, kind="rank_ended"):
     exit_code: int | None
 
 
-class StepsAdvanced(Value, kind="advanced"):
+class StepsAdvanced(Value, kind="steps_advanced"):
     """The attempt has finished `step`."""
 
     attempt: AttemptId
@@ -368,14 +368,14 @@ class SettingsRead(Value, kind="settings_read"):
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-class CheckpointRecorded(Value, kind="checkpoint_noted"):
+class CheckpointRecorded(Value, kind="checkpoint_recorded"):
     """A checkpoint, or a new degree of trust in a known one."""
 
     run: int
     checkpoint: Checkpoint
 
 
-class CheckpointRemoved(Value, kind="checkpoint_forgotten"):
+class CheckpointRemoved(Value, kind="checkpoint_removed"):
     """A checkpoint was deleted by policy."""
 
     run: int
@@ -415,7 +415,7 @@ class IncidentOpened(Value, kind="incident_opened"):
     step: int | None = None
     detected_after_seconds: float | None = None
     # The run goes on: the incident is reported and followed, and governs nothing.
-    watched: bool = False
+    non_fatal: bool = False
     # The first abnormal step.
     onset: int | None = None
 
@@ -443,7 +443,7 @@ class IncidentDiagnosed(Value, kind="incident_diagnosed"):
     matches: tuple[Match, ...] = ()
 
 
-class EvidenceRecorded(Value, kind="lines_kept"):
+class EvidenceRecorded(Value, kind="evidence_recorded"):
     """Lines of a gang that lives: if the gang fails, they are judged with the lines found then."""
 
     attempt: AttemptId
@@ -454,7 +454,7 @@ class EvidenceRecorded(Value, kind="lines_kept"):
     judge_at: float | None = None
 
 
-class EvidenceJudged(Value, kind="lines_judged"):
+class EvidenceJudged(Value, kind="evidence_judged"):
     """The lines that were to be judged by now are."""
 
     attempt: AttemptId
@@ -494,7 +494,7 @@ class ActionEnded(Value, kind="action_ended"):
     detail: Mapping[str, Any] = field(default_factory=dict)
 
 
-class RequestRecorded(Value, kind="request_noted"):
+class RequestRecorded(Value, kind="request_recorded"):
     """An operator's request and its state; publishing the answer is the effect of this record."""
 
     id: str
@@ -514,18 +514,18 @@ class DecisionFailed(Value, kind="decision_failed"):
     error: str
 
 
-class ClusterClosing(Value, kind="closing"):
+class ClusterClosing(Value, kind="cluster_closing"):
     """The cluster shuts down: runs are stopped, agents are ended, then the supervisor leaves."""
 
     by: str
     request: str = ""
 
 
-class ClusterReopened(Value, kind="opened"):
+class ClusterReopened(Value, kind="cluster_reopened"):
     """A cluster that had shut down is led again: its nodes are expected again."""
 
 
-class CorrelatedSilenceRecorded(Value, kind="mass_silence_noted"):
+class CorrelatedSilenceRecorded(Value, kind="correlated_silence_recorded"):
     """Nodes that fell silent together: the store or the fabric is blamed; empty when it is over."""
 
     nodes: tuple[str, ...] = ()

@@ -45,7 +45,7 @@ class ChangeLr(Request, kind="change_lr"):
         return factor if self.peak is None else (*factor, LrPeak(self.peak))
 
 
-class Drill(Request, kind="drill_request"):
+class Drill(Request, kind="drill"):
     """Inject a real fault."""
 
     run: str

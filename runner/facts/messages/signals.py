@@ -17,7 +17,7 @@ from runner.facts.messages.rank_stacks import RankStack
 from runner.facts.wire import Value
 
 # Characters of RanksStarted.cold that are sent and kept; chosen, not measured.
-MAX_COLD = 300
+MAX_NOT_FORKED_REASON = 300
 
 
 class Signal(Value):
@@ -28,7 +28,7 @@ class Signal(Value):
     # Counts from 1 within the incarnation; 0: not counted.
     sequence: int = 0
     # The instance of the agent: two agents of one name, or of one folder copied, differ.
-    life: str = ""
+    instance_id: str = ""
 
 
 class StepRecord(Value):
@@ -101,7 +101,7 @@ class RankResources(Value):
 class Heartbeat(Signal, kind="heartbeat"):
     """An agent is alive, and reports what it sees. Sent every `heartbeat_seconds`, and at once on a gang's first step."""
 
-    epoch: int = 0
+    generation: int = 0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
     # Ranks in state T for `stopped_seconds` or longer.
@@ -114,24 +114,24 @@ class Heartbeat(Signal, kind="heartbeat"):
     steps: tuple[StepRecord, ...] = ()
     last_step: int | None = None
     # Ranks that report no steps: the steps in their output, in its order.
-    read_steps: tuple[StepRecord, ...] = ()
+    logged_steps: tuple[StepRecord, ...] = ()
     # Output of this gang that was skipped in floods.
     log_bytes_skipped: int = 0
     # Ranks that report no steps: how often one of them was seen to have written to its output since the launch.
-    writes: int = 0
+    num_writes: int = 0
     # Seconds from the first of these writes to the last.
     writing_seconds: float = 0.0
     # The longest pause between two of them.
-    longest_quiet_seconds: float = 0.0
+    longest_gap_seconds: float = 0.0
     # Sent now and then; empty: not due, or no step since.
-    computed: tuple[RankCompute, ...] = ()
+    rank_computes: tuple[RankCompute, ...] = ()
     # Sent now and then.
-    holdings: tuple[RankResources, ...] = ()
+    rank_resources: tuple[RankResources, ...] = ()
     # Memory that was free on the node when `holdings` were measured; 0: not known.
     memory_free_bytes: int = 0
     agent_resident_bytes: int = 0
     # The slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on.
-    start: Mapping[str, StartPhase] = field(default_factory=dict)
+    start_phases: Mapping[str, StartPhase] = field(default_factory=dict)
     # The warm process: "", importing, ready, or why ranks are started without one.
     warm: str = ""
     warm_resident_bytes: int = 0
@@ -149,7 +149,7 @@ class NodeJoined(Signal, kind="node_joined"):
     slots: int
     address: str
     pid: int
-    epoch: int = 0
+    generation: int = 0
     attempt: AttemptId | None = None
     ranks_alive: tuple[int, ...] = ()
     # What `hardware` was made of and may be recognised by: "board:...", "gpu:...", "mac:...", "file:...".
@@ -171,23 +171,23 @@ class RanksStarted(Signal, kind="ranks_started"):
     `cold`: why they were not forked from a warm process although one was wanted; "" when they were, or none was.
     """
 
-    epoch: int
+    generation: int
     attempt: AttemptId
     # Rank -> pid.
     pids: Mapping[str, int] = field(default_factory=dict)
-    cold: str = ""
+    not_forked_reason: str = ""
 
 
 class LaunchFailed(Signal, kind="launch_failed"):
     """The node could not spawn its ranks (no such program, folder missing, no keeper).
 
-    `devices_held`: because the memory of its devices was not released in time; DevicesReleased follows once it is.
+    `devices_busy`: because the memory of its devices was not released in time; DevicesReleased follows once it is.
     """
 
-    epoch: int
+    generation: int
     attempt: AttemptId
     reason: str
-    devices_held: bool = False
+    devices_busy: bool = False
 
 
 class DevicesReleased(Signal, kind="devices_released"):
@@ -197,7 +197,7 @@ class DevicesReleased(Signal, kind="devices_released"):
 class RankExited(Signal, kind="rank_exited"):
     """A rank ended by itself (not killed by its agent). `exit_code` is negative for a signal, as in subprocess."""
 
-    epoch: int
+    generation: int
     attempt: AttemptId
     rank: int
     # None: unknown (its keeper died with it).
@@ -207,20 +207,20 @@ class RankExited(Signal, kind="rank_exited"):
     stderr_tail: str = ""
 
 
-class RanksTerminated(Signal, kind="ranks_gone"):
+class RanksTerminated(Signal, kind="ranks_terminated"):
     """No rank of `attempt` is left on the node, except those SIGKILL could not end in 1 s (`left_behind`)."""
 
     # Of the assignment that the ranks belonged to.
-    epoch: int
+    generation: int
     attempt: AttemptId
     last_step: int | None = None
     left_behind: tuple[int, ...] = ()
     # The agent killed them on its own, having lost the store and seen no step.
     fenced: bool = False
     # Ranks whose stacks were written down before, in the folder `stacks`.
-    stacks: int = 0
+    num_stacks: int = 0
     # Where they stood by these stacks, MAX_STANDS at most.
-    stands: tuple[RankStack, ...] = ()
+    rank_stacks: tuple[RankStack, ...] = ()
 
 
 class LinesMatched(Signal, kind="lines_matched"):
@@ -229,12 +229,12 @@ class LinesMatched(Signal, kind="lines_matched"):
     `living`: while they live, at once. Otherwise: in the output of those that ended by themselves, some moments after RankExited.
     """
 
-    epoch: int
+    generation: int
     attempt: AttemptId
     matches: tuple[Match, ...] = ()
     # The furthest step in each of these logs.
     steps: tuple[LoggedStep, ...] = ()
-    living: bool = False
+    ranks_alive: bool = False
     # That a rank of this node had done by then.
     last_step: int | None = None
 
@@ -299,7 +299,7 @@ class RequestTaken(Signal, kind="request_taken"):
     step: int
 
 
-class MalformedMessage(Signal, kind="junk"):
+class MalformedMessage(Signal, kind="malformed"):
     """A malformed message arrived; reported once, counted, never obeyed."""
 
     reason: str

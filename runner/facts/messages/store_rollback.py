@@ -12,7 +12,7 @@ from runner.facts.wire import Value
 class StoreStopped(Value, kind="store_stopped"):
     """A register's value: nothing acts on this store until an operator accepts it as it is or restores a newer copy.
 
-    `acknowledged`: the newest entry that the detecting process had written or read. `epoch`: the highest it knew.
+    `acknowledged`: the newest entry that the detecting process had written or read. `generation`: the highest it knew.
     """
 
     reason: str
@@ -20,10 +20,10 @@ class StoreStopped(Value, kind="store_stopped"):
     # Seconds since the epoch, by the clock of the detecting process.
     wall: float
     acknowledged: int = 0
-    epoch: int = 0
+    generation: int = 0
 
 
-class AcceptedRollbacks(Value, kind="accepted"):
+class AcceptedRollbacks(Value, kind="accepted_rollbacks"):
     """A register's value: how often an operator accepted the store as it is, and the newest entry that records it."""
 
     count: int = 0
@@ -38,13 +38,13 @@ class StoreAccepted(Value, kind="store_accepted"):
     lost: int = 0
 
 
-class CountersRaised(Value, kind="numbers_raised"):
+class CountersRaised(Value, kind="counters_raised"):
     """A record: numbers that may have been used before the rollback are not used again.
 
     Runs that go on are launched under a new configuration, so that no attempt has the name of a forgotten one. `cursors`: how far
     the streams reach now, for those that were read further.
     """
 
-    next_epoch: int
+    next_generation: int
     next_run: int
     cursors: Mapping[str, int] = field(default_factory=dict)

@@ -154,7 +154,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
             most=3600,
         ),
     ] = 60.0
-    lemon_offences: Annotated[
+    lemon_faults: Annotated[
         int,
         Setting(
             "Offences within `lemon_days` after which hardware is a lemon and quarantined: the node died, failed its "
@@ -164,7 +164,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
         ),
     ] = 3
     lemon_days: Annotated[
-        float, Setting("Days for which an offence counts.", unit="days", above=0, most=366)
+        float, Setting("Days for which a hardware fault counts.", unit="days", above=0, most=366)
     ] = 28.0
     spares_low: Annotated[
         int,
@@ -210,7 +210,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
         float,
         Setting("Time between two heartbeats of an agent.", unit="seconds", least=0.05, most=3600),
     ] = 1.0
-    silence_seconds: Annotated[
+    heartbeat_timeout_seconds: Annotated[
         float,
         Setting(
             "Time without a heartbeat after which a node counts as silent and is looked at from outside. More than twice "

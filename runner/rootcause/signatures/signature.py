@@ -23,7 +23,7 @@ class Signature:
     source: str
     sample: str
     near: str
-    weight: Weight = "names"
+    weight: Weight = "primary"
     role: Role = ""
     is_lasting: bool = False
 

@@ -27,12 +27,12 @@ class Handshake:
         """`server`: its name in errors. Without `create`, a missing store raises NeverStarted."""
         self._server, self._cluster, self._create = server, cluster, create
         self._id = ""
-        self.life = 0
+        self.instance_id = 0
 
     def check(self, connection: ServerConnection, keys: Keys) -> int:
         """Return the number of the server's life, from 1; raise StoreRolledBack if an earlier store is gone."""
         run = self._run_of(connection)
-        _, store_id, life, begun, schema = evaluate(connection, HELLO, (keys.meta,))
+        _, store_id, instance_id, begun, schema = evaluate(connection, HELLO, (keys.meta,))
         self._check_same(store_id.decode())
         if not store_id and not self._create:
             raise NeverStarted(
@@ -44,24 +44,24 @@ class Handshake:
             reply = evaluate(
                 connection, BEGIN, (keys.meta,), run, os.urandom(8).hex(), SCHEMA_VERSION, prefix
             )
-            _, store_id, life, _, schema = reply
+            _, store_id, instance_id, _, schema = reply
             self._check_same(store_id.decode())
         if int(schema) > SCHEMA_VERSION:
             raise StoreCorrupt(
                 f"{self._server} holds schema version {int(schema)} of cluster {self._cluster!r}, this Stoker knows "
                 f"{SCHEMA_VERSION}; use the newer Stoker"
             )
-        if int(life) < self.life:
+        if int(instance_id) < self.instance_id:
             raise StoreRolledBack(
-                f"{self._server} came back with less than it acknowledged: it counts {int(life)} of its lives, "
-                f"{self.life} were seen; was an old copy put in its place?"
+                f"{self._server} came back with less than it acknowledged: it counts {int(instance_id)} of its lives, "
+                f"{self.instance_id} were seen; was an old copy put in its place?"
             )
-        self._id, self.life = store_id.decode(), int(life)
-        return self.life
+        self._id, self.instance_id = store_id.decode(), int(instance_id)
+        return self.instance_id
 
     def reset(self) -> None:
         """Accept whatever store the server holds."""
-        self._id, self.life = "", 0
+        self._id, self.instance_id = "", 0
 
     def _check_same(self, store_id: str) -> None:
         if self._id and store_id != self._id:

@@ -42,9 +42,9 @@ class Keys:
             return self.meta
         return f"{self.prefix}l:{lease if isinstance(lease, str) else lease.name}"
 
-    def of_life(self, life: int | str) -> Keys:
+    def of_life(self, instance_id: int | str) -> Keys:
         """Return the keys of what is volatile in a life of the server."""
-        return Keys(f"{self.prefix}~{life}:")
+        return Keys(f"{self.prefix}~{instance_id}:")
 
 
 def keys_of(cluster: str) -> Keys:

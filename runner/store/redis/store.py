@@ -499,11 +499,11 @@ class RedisStore:
             raise
 
     def _translate(self, error: Exception) -> Exception:
-        is_known = self._handshake.life > 0
+        is_known = self._handshake.instance_id > 0
         return self.server.translate_error(error, is_opening=self._is_opening, is_known=is_known)
 
     def _keys_of(self, connection: RedisThreadConnection, volatile: bool) -> Keys:
-        return self._keys.of_life(connection.life) if volatile else self._keys
+        return self._keys.of_life(connection.instance_id) if volatile else self._keys
 
 
 def _fence(lease: Lease | None) -> tuple[str, str]:
@@ -527,7 +527,7 @@ def _check(reply: Sequence[Any], fence: Lease | None, what: str, *, seen: int = 
 
 def _base(connection: RedisThreadConnection) -> int:
     """Return the number below all volatile ones of the server's present life."""
-    return (connection.life - 1) << _LIFE_BITS
+    return (connection.instance_id - 1) << _LIFE_BITS
 
 
 def _microseconds(seconds: float) -> int:

@@ -40,7 +40,7 @@ class RedisThreadConnection:
         self.lock = threading.Lock()
         self.is_waiting = False
         self.cursors: dict[str, int] | None = None
-        self.life = 0
+        self.instance_id = 0
         self._connect, self._translate = connect, translate_error
         self._connection: ServerConnection | None = None
         self._wakeup = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -57,7 +57,7 @@ class RedisThreadConnection:
             self.disconnect()
         if self._connection is None:
             try:
-                self._connection, self.life = self._connect()
+                self._connection, self.instance_id = self._connect()
             except (*_RAW_ERRORS, UserError) as error:
                 raise self._translate(error) from error
 

@@ -1,4 +1,4 @@
-"""The fence of a checkpoint folder: the file EPOCH holds the number below which no process may seal."""
+"""The fence of a checkpoint folder: the file GENERATION holds the number below which no process may seal."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from pathlib import Path
 from runner.checkpoints.files import sync_folder
 from runner.errors import PermanentError, TemporaryError
 
-EPOCH = "EPOCH"
+GENERATION = "GENERATION"
 # The lock is held for one small write. Chosen, not measured.
 LOCK_SECONDS = 10.0
-# A fixed width: raising the epoch overwrites the number in place, within one sector.
-_EPOCH_DIGITS = 20
+# A fixed width: raising the generation overwrites the number in place, within one sector.
+_GENERATION_DIGITS = 20
 
 
-def current_epoch(root: str | Path) -> int:
-    """Return the epoch below which `seal` refuses; 0 when none was set. Takes no lock."""
+def current_generation(root: str | Path) -> int:
+    """Return the generation below which `seal` refuses; 0 when none was set. Takes no lock."""
     try:
-        text = (Path(root) / EPOCH).read_bytes()
+        text = (Path(root) / GENERATION).read_bytes()
     except FileNotFoundError:
         return 0
-    return _read_epoch(text, root)
+    return _read_generation(text, root)
 
 
-def raise_epoch(root: str | Path, epoch: int) -> int:
-    """Refuse to seal with older epochs from now on; return the durable epoch in force, which never falls.
+def raise_generation(root: str | Path, generation: int) -> int:
+    """Refuse to seal with older generations from now on; return the durable generation in force, which never falls.
 
     Makes `root` when it is missing. Raises TemporaryError when another process holds the lock for `LOCK_SECONDS`.
     """
-    if not 0 <= epoch < 10**_EPOCH_DIGITS:
-        raise ValueError(f"epoch {epoch} is out of range")
-    # `prepare_attempt` raised the epoch under the lock before the nodes of a gang ask for it: reading is enough, and the
+    if not 0 <= generation < 10**_GENERATION_DIGITS:
+        raise ValueError(f"generation {generation} is out of range")
+    # `prepare_attempt` raised the generation under the lock before the nodes of a gang ask for it: reading is enough, and the
     # number only grows. Two reads, since one may meet a write in progress.
-    known = current_epoch(root)
-    if 0 < epoch <= known == current_epoch(root):
+    known = current_generation(root)
+    if 0 < generation <= known == current_generation(root):
         return known
     Path(root).mkdir(parents=True, exist_ok=True)
     with locked(root) as (file, current):
-        if epoch > current:
-            os.pwrite(file, f"{epoch:0{_EPOCH_DIGITS}d}\n".encode(), 0)
+        if generation > current:
+            os.pwrite(file, f"{generation:0{_GENERATION_DIGITS}d}\n".encode(), 0)
             os.fsync(file)
             sync_folder(Path(root))
-    return max(epoch, current)
+    return max(generation, current)
 
 
 @contextmanager
 def locked(root: str | Path) -> Iterator[tuple[int, int]]:
-    """Hold the lock on EPOCH; yield its descriptor and the epoch. The kernel frees a dead process's lock."""
-    path = Path(root) / EPOCH
+    """Hold the lock on GENERATION; yield its descriptor and the generation. The kernel frees a dead process's lock."""
+    path = Path(root) / GENERATION
     # Not through a link: the folder may belong to another user, and this process may be root.
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
     try:
@@ -65,7 +65,7 @@ def locked(root: str | Path) -> Iterator[tuple[int, int]]:
                     delay_seconds=5.0,
                 )
             time.sleep(0.01)
-        yield descriptor, _read_epoch(os.pread(descriptor, 64, 0), root)
+        yield descriptor, _read_generation(os.pread(descriptor, 64, 0), root)
     finally:
         os.close(descriptor)
 
@@ -78,11 +78,11 @@ def _try_lock(descriptor: int) -> bool:
     return True
 
 
-def _read_epoch(text: bytes, root: str | Path) -> int:
+def _read_generation(text: bytes, root: str | Path) -> int:
     digits = text.strip()
     if digits and not digits.isdigit():
         raise PermanentError(
-            f"{Path(root) / EPOCH} holds {text[:40]!r}, not a number, so no checkpoint can be sealed; "
-            "write the epoch of the newest manifest into it"
+            f"{Path(root) / GENERATION} holds {text[:40]!r}, not a number, so no checkpoint can be sealed; "
+            "write the generation of the newest manifest into it"
         )
     return int(digits or b"0")
