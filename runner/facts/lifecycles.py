@@ -28,7 +28,7 @@ NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("the attempt has ended", ("active",), ("spare",)),
     ("it is silent, or its devices are held", _IN_SERVICE, ("suspect",)),
     (
-        "it is heartbeats resumed, its devices are free, or its agent is back",
+        "its heartbeats resume, its devices are free, or its agent is back",
         ("suspect",),
         ("active",),
     ),

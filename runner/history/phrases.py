@@ -213,7 +213,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
         f"{f.attempt} has made step {f.step} though {printable_words(f.nodes)} {'is' if len(f.nodes) == 1 else 'are'} not heard"
     ),
     GangStartTimed: lambda f: f"all ranks of {f.attempt} have told how long their start took",
-    HeartbeatResumed: lambda f: f"{f.node} is heartbeats resumed",
+    HeartbeatResumed: lambda f: f"{f.node}: heartbeats resumed",
     CorrelatedSilence: _mass_silence,
     DomainSilence: lambda f: (
         f"{len(f.nodes)} nodes fell silent together, all those of {f.domain} {printable(f.name, 60)}"
@@ -373,7 +373,7 @@ def _join_refused(record: r.JoinRefused) -> str:
 
 def _hardware_fault_recorded(record: r.HardwareFaultRecorded) -> str:
     what = hardware_name(record.hardware)
-    return f"an hardware fault of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
+    return f"a hardware fault of {record.node} ({what}): {record.fault}{_because(record.evidence)}"
 
 
 def _hardware_judged(record: r.HardwareJudged) -> str:

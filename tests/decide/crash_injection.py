@@ -205,7 +205,7 @@ def _play(scenario: Scenario, faults: Branching) -> tuple[Ending, World]:
 def _is_at_rest(world: World, until: float) -> bool:
     """Whether nothing more is going to happen: all runs are over, and nothing is under way or in doubt.
 
-    A node given up may be heartbeats resumed, as long as the story and a fault's delay last.
+    The heartbeats of a node given up may resume, as long as the story and a fault's delay last.
     """
     state = world.state
     settled = ("spare", "lost") if world.now >= until + MARGIN_SECONDS / 2 else ("spare",)

@@ -182,7 +182,7 @@ def test_a_host_that_only_the_store_is_cut_off_from_stays_while_its_gang_steps(
     hosts.until(is_told, f"{away} is left in service")
     during = goes_on(hosts, before)
     host.mend()
-    hosts.wait(lambda view: are(view, "active", away), f"{away} is heartbeats resumed")
+    hosts.wait(lambda view: are(view, "active", away), f"heartbeats of {away} resumed")
     goes_on(hosts, during)
     finish(hosts)
 

@@ -325,7 +325,7 @@ def test_the_story_follows_a_machine_through_its_names() -> None:
     told = [text for line in story(a_bad_machine().entries) for text in line.decided]
     assert told == [
         "n1 is lost: dead",
-        "an hardware fault of n1 (board:A1): node_silent: no  [31mword",
+        "a hardware fault of n1 (board:A1): node_silent: no  [31mword",
         "hardware board:A1 is refused from now on, under any name: 3 hardware faults",
         "n1 is quarantined: a lemon",
         "n9 is hardware board:A1, which was n1 before",

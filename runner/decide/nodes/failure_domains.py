@@ -101,7 +101,7 @@ def settle(decision: Decision) -> None:
             _close(
                 decision,
                 domain,
-                reason="its nodes are heartbeats resumed, or are out for other reasons",
+                reason="its nodes send heartbeats again, or are out for other reasons",
             )
         elif since is not None and decision.now >= since + BACK_SECONDS:
             reason = f"{domain} has been back for {BACK_SECONDS:g} s"
