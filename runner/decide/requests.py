@@ -13,7 +13,7 @@ from runner.decide.state.cluster_state import GONE, Run
 from runner.facts.actions import Action, ActionResult, NodeTask
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import (
-    ChangeLr,
+    AddRemedy,
     Drill,
     Request,
     ShutDown,
@@ -103,8 +103,7 @@ def _carry_over(decision: Decision, run: Run) -> str:
         return ""
     by, remedies = f"run {before[-1].run}", before[-1].remedies
     for name, value in remedies.items():
-        remedy = REMEDIES[name]
-        decision.add(r.RemedyAdded(run=run.run, remedy=remedy.name, value=value, by=by))
+        decision.add(r.RemedyAdded(run=run.run, remedy=REMEDIES[name].name, value=value, by=by))
     return (
         f"; goes on from {by}, with its {join_words([f'{k} {v:g}' for k, v in remedies.items()])}"
     )
@@ -137,7 +136,7 @@ def _stop_run(decision: Decision, request: StopRun) -> None:
     decision.answer_new(request, "open", "stopping at the next step boundary", run=run.run)
 
 
-def _add_remedy(decision: Decision, request: ChangeLr) -> None:
+def _add_remedy(decision: Decision, request: AddRemedy) -> None:
     run = _find(decision, request, request.run)
     if run is None:
         return
@@ -145,12 +144,11 @@ def _add_remedy(decision: Decision, request: ChangeLr) -> None:
     if problem:
         decision.answer_new(request, "refused", problem, run=run.run)
         return
-    (remedy,) = request.remedies
     decision.add(
         r.RemedyAdded(
             run=run.run,
-            remedy=remedy.name,
-            value=remedy.value,
+            remedy=request.remedy,
+            value=request.value,
             by=request.by,
             request=request.id,
         )
@@ -159,18 +157,16 @@ def _add_remedy(decision: Decision, request: ChangeLr) -> None:
     decision.answer_new(request, "open", text, run=run.run)
 
 
-def _remedy_problem(request: ChangeLr, run: Run) -> str:
+def _remedy_problem(request: AddRemedy, run: Run) -> str:
+    remedy = REMEDIES[request.remedy]
     if run.state not in ("active", "waiting"):
-        return f"lr: run {run.spec.name!r} is {run.state}"
-    if len(request.remedies) != 1:
-        return "lr: give exactly one of a factor (x0.9) and a peak (5.4e-5)"
-    (remedy,) = request.remedies
+        return f"{remedy.command}: run {run.spec.name!r} is {run.state}"
     understood = run.attempt.understood_remedies if run.attempt else []
-    if (problem := remedy.problem()) or remedy.name in understood:
+    if (problem := remedy.problem(request.value)) or remedy.name in understood:
         return problem
     have = ", ".join(understood) or "none"
     return (
-        f"lr: the ranks of {run.spec.name!r} do not report support for {remedy.name} "
+        f"{remedy.command}: the ranks of {run.spec.name!r} do not report support for {remedy.name} "
         f"(remedies understood: {have}); a trainer says so in its hello (docs/contract.md); "
         "if it is still starting, ask again"
     )
@@ -250,7 +246,7 @@ def on_task_ended(decision: Decision, action: Action, result: ActionResult) -> N
 HANDLERS: dict[type[Request], Callable[[Decision, Any], None]] = {
     StartRun: _start_run,
     StopRun: _stop_run,
-    ChangeLr: _add_remedy,
+    AddRemedy: _add_remedy,
     Drill: _drill,
     ShutDown: _shut_down,
     **dict.fromkeys(drain.NODE_REQUESTS, drain.on_node_request),

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, get_args
 
 RemedyName = Literal["lr_peak", "lr_factor"]
@@ -18,69 +17,90 @@ RemedyName = Literal["lr_peak", "lr_factor"]
 MAX_LR_FACTOR = 2.0
 
 
-@dataclass(frozen=True, slots=True)
 class Remedy(ABC):
-    """One change, as requested: `value` is in the remedy's own unit."""
+    """What one remedy is; never instantiated. Each `value` is a requested change in the remedy's own unit."""
 
-    value: float
     name: ClassVar[RemedyName]
+    # The command that asks for it: answers to its requests begin with it.
+    command: ClassVar[str]
     # What an operator calls it where the learning rate is the subject.
     label: ClassVar[str]
 
+    @classmethod
     @abstractmethod
-    def joined_to(self, remedies: Mapping[str, float]) -> dict[str, float]:
+    def joined(cls, remedies: Mapping[str, float], value: float) -> dict[str, float]:
         """Return a run's remedies with this one among them."""
 
+    @classmethod
     @abstractmethod
-    def __str__(self) -> str:
-        """Write the change as an operator does."""
+    def words(cls, value: float) -> str:
+        """Write the change as an operator does, and what it changes."""
 
-    def problem(self) -> str:
+    @classmethod
+    @abstractmethod
+    def problem(cls, value: float) -> str:
         """Say why nobody can want this value; "" when it is within bounds."""
-        if math.isfinite(self.value) and self.value > 0:
+
+
+class LearningRate(Remedy):
+    """A change to the learning rate."""
+
+    command = "lr"
+
+    @classmethod
+    def problem(cls, value: float) -> str:
+        """Refuse what is no positive number."""
+        if math.isfinite(value) and value > 0:
             return ""
         return (
-            f"lr: {self.value} is no learning rate or factor; "
+            f"{cls.command}: {value} is no learning rate or factor; "
             "give a positive number such as x0.9 or 5.4e-5"
         )
 
 
-class LrFactor(Remedy):
+class LrFactor(LearningRate):
     """Multiply the whole learning-rate schedule."""
 
     name = "lr_factor"
     label = "factor"
 
-    def joined_to(self, remedies: Mapping[str, float]) -> dict[str, float]:
+    @classmethod
+    def joined(cls, remedies: Mapping[str, float], value: float) -> dict[str, float]:
         """Factors multiply."""
-        return {**remedies, self.name: remedies.get(self.name, 1.0) * self.value}
+        return {**remedies, cls.name: remedies.get(cls.name, 1.0) * value}
 
-    def problem(self) -> str:
+    @classmethod
+    def problem(cls, value: float) -> str:
         """Refuse what more than doubles the rate, too."""
-        if math.isfinite(self.value) and self.value > MAX_LR_FACTOR:
+        if math.isfinite(value) and value > MAX_LR_FACTOR:
             most = f"x{MAX_LR_FACTOR:g}"
-            return f"lr: x{self.value:g} is more than {most} in one request; raise it in steps"
-        return super().problem()
+            return (
+                f"{cls.command}: x{value:g} is more than {most} in one request; raise it in steps"
+            )
+        return super().problem(value)
 
-    def __str__(self) -> str:
-        """`x0.9`."""
-        return f"x{self.value:g}"
+    @classmethod
+    def words(cls, value: float) -> str:
+        """`learning rate x0.9`."""
+        return f"learning rate x{value:g}"
 
 
-class LrPeak(Remedy):
+class LrPeak(LearningRate):
     """Set the highest learning rate of the schedule."""
 
     name = "lr_peak"
     label = "peak"
 
-    def joined_to(self, remedies: Mapping[str, float]) -> dict[str, float]:
+    @classmethod
+    def joined(cls, remedies: Mapping[str, float], value: float) -> dict[str, float]:
         """A new peak replaces the one before and the factors on it."""
-        others = {name: value for name, value in remedies.items() if name != LrFactor.name}
-        return {**others, self.name: self.value}
+        others = {name: known for name, known in remedies.items() if name != LrFactor.name}
+        return {**others, cls.name: value}
 
-    def __str__(self) -> str:
-        """`peak 5.4e-05`."""
-        return f"peak {self.value:g}"
+    @classmethod
+    def words(cls, value: float) -> str:
+        """`learning rate peak 5.4e-05`."""
+        return f"learning rate peak {value:g}"
 
 
 REMEDIES: dict[str, type[Remedy]] = {kind.name: kind for kind in (LrPeak, LrFactor)}

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
+from runner.facts.remedies import REMEDIES
 from runner.history.ledger import Ledger
 
 
@@ -61,7 +62,8 @@ class _Fold:
         self.ledger.apply(entry)
         for record in entry.records:
             if isinstance(record, r.RemedyAdded) and record.run == self.run:
-                self.remedies = record.change.joined_to(self.remedies)
+                kind = REMEDIES[record.remedy]
+                self.remedies = kind.joined(self.remedies, record.value)
             elif isinstance(record, r.AttemptPlanned) and record.attempt.run == self.run:
                 self.rows[record.attempt] = _Row(
                     planned=record, planned_at=entry.now, remedies=self.remedies

@@ -24,7 +24,7 @@ from runner.facts.messages import requests as q
 from runner.facts.messages import signals as s
 from runner.facts.messages.store_rollback import CountersRaised, StoreAccepted
 from runner.facts.remedies import REMEDIES
-from runner.facts.wording import join_words, printable, printable_words, setting
+from runner.facts.wording import printable, printable_words, setting
 
 
 def exit_in_words(exit_code: int | None) -> str:
@@ -131,9 +131,9 @@ def _action_result(fact: ActionResult) -> str:
     return f"action {fact.id} ended: {fact.outcome}{text}"
 
 
-def _change_lr(fact: q.ChangeLr) -> str:
-    change = join_words(fact.remedies)
-    return f"{_who(fact)} asks for learning rate {change} in run {printable(fact.run)}"
+def _add_remedy(fact: q.AddRemedy) -> str:
+    change = REMEDIES[fact.remedy].words(fact.value)
+    return f"{_who(fact)} asks for {change} in run {printable(fact.run)}"
 
 
 def _drill(fact: q.Drill) -> str:
@@ -221,7 +221,7 @@ _INPUTS: dict[type, Callable[[Any], str]] = {
     ActionResult: _action_result,
     q.StartRun: lambda f: f"{_who(f)} asks to start run {printable(f.spec.name)}",
     q.StopRun: lambda f: f"{_who(f)} asks to stop run {printable(f.run)}",
-    q.ChangeLr: _change_lr,
+    q.AddRemedy: _add_remedy,
     q.Drill: _drill,
     q.SwapNode: _swap,
     q.DrainNode: _asks_of_node("drain"),
@@ -291,7 +291,8 @@ def _checkpoint_recorded(record: r.CheckpointRecorded) -> str:
 
 def _remedy_added(record: r.RemedyAdded) -> str:
     by = f", for {printable(record.by)}" if record.by else ""
-    return f"learning rate {record.change} from the next attempt on{by}"
+    change = REMEDIES[record.remedy].words(record.value)
+    return f"{change} from the next attempt on{by}"
 
 
 def _incident_opened(record: r.IncidentOpened) -> str:

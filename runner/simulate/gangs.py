@@ -156,7 +156,7 @@ class SimGangs:
         )
         wanted = gang.plan.remedies if gang.training.takes_lr else {}
         peak, factor = wanted.get("lr_peak", LR_PEAK), wanted.get("lr_factor", 1.0)
-        values = {"lr": peak * factor, "lr_peak": peak, "lr_factor": factor}
+        values = {"lr": peak * factor, "lr_peak": peak, "lr_factor": factor, **wanted}
         leader.emit(s.SettingsInEffect(**source, step=gang.base, values=values))
 
     def _first_step(self, gang: SimGang) -> None:

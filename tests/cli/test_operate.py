@@ -11,7 +11,7 @@ import pytest
 from runner.cli.runs.operations import parse_lr
 from runner.errors import UserError
 from runner.facts.messages.cluster_status import RunStatus
-from runner.facts.messages.requests import ChangeLr, Drill, ShutDown, StopRun
+from runner.facts.messages.requests import AddRemedy, Drill, ShutDown, StopRun
 from tests.cli.conftest import Answering, Cluster, example_view, stoker
 
 
@@ -42,8 +42,8 @@ def test_a_refusal_and_a_failure_have_exit_codes_of_their_own(
     assert result.exit_code == code
     assert f"{state}: because" in result.stderr
     (request,) = cluster.requests()
-    assert isinstance(request, ChangeLr)
-    assert (request.factor, request.peak) == (0.9, None)
+    assert isinstance(request, AddRemedy)
+    assert (request.remedy, request.value) == ("lr_factor", 0.9)
 
 
 def test_answers_come_as_json_too(cluster: Cluster) -> None:
@@ -106,11 +106,11 @@ def test_shutdown_returns_when_the_supervisor_is_gone(cluster: Cluster) -> None:
 
 def test_learning_rates_are_factors_or_peaks_never_bare_numbers() -> None:
     """x0.9 multiplies, 5.4e-5 replaces, 0.9 is refused with both ways of saying it."""
-    assert parse_lr("x0.9") == (0.9, None)
-    assert parse_lr("X.5") == (0.5, None)
-    assert parse_lr("*2") == (2.0, None)
-    assert parse_lr("5.4e-5") == (None, 5.4e-5)
-    assert parse_lr("1E-4") == (None, 1e-4)
+    assert parse_lr("x0.9") == ("lr_factor", 0.9)
+    assert parse_lr("X.5") == ("lr_factor", 0.5)
+    assert parse_lr("*2") == ("lr_factor", 2.0)
+    assert parse_lr("5.4e-5") == ("lr_peak", 5.4e-5)
+    assert parse_lr("1E-4") == ("lr_peak", 1e-4)
     with pytest.raises(UserError, match=r"x0\.00012 .* 1\.2e-4 "):
         parse_lr("0.00012")
 

@@ -401,9 +401,11 @@ class RandomFaults:
         elif kind == 3:
             fact = q.StopRun(id=name, run=run)
         elif kind == 4:
-            fact = q.ChangeLr(id=name, run=run, factor=(0.9, 30.0, -1.0)[how % 3])
+            fact = q.AddRemedy(
+                id=name, run=run, remedy="lr_factor", value=(0.9, 30.0, -1.0)[how % 3]
+            )
         elif kind == 5:
-            fact = q.ChangeLr(id=name, run=run, peak=1e-4)
+            fact = q.AddRemedy(id=name, run=run, remedy="lr_peak", value=1e-4)
         elif kind == 6:
             fact = q.Drill(id=name, run=run, fault="kill-rank", rank=pick % 5)
         else:

@@ -20,7 +20,7 @@ from typing import Any
 
 from runner.decide.decision import Policy
 from runner.facts.messages.requests import (
-    ChangeLr,
+    AddRemedy,
     DrainNode,
     Drill,
     QuarantineNode,
@@ -213,8 +213,8 @@ def _request(make: Callable[[Scenario, str, list[str]], Request]) -> Maker:
 def _lr(_: Scenario, name: str, words: list[str]) -> Request:
     run, wish = words
     if wish.startswith("x"):
-        return ChangeLr(id=name, by="ann", run=run, factor=float(wish[1:]))
-    return ChangeLr(id=name, by="ann", run=run, peak=float(wish))
+        return AddRemedy(id=name, by="ann", run=run, remedy="lr_factor", value=float(wish[1:]))
+    return AddRemedy(id=name, by="ann", run=run, remedy="lr_peak", value=float(wish))
 
 
 def _drill(_: Scenario, name: str, words: list[str]) -> Request:

@@ -229,11 +229,11 @@ inputs = st.one_of(
     st.builds(q.StartRun, **request, spec=spec),
     st.builds(q.StopRun, **request, run=runs),
     st.builds(
-        q.ChangeLr,
+        q.AddRemedy,
         **request,
         run=runs,
-        factor=st.none() | st.floats(),
-        peak=st.none() | st.floats(),
+        remedy=st.sampled_from(["lr_factor", "lr_peak"]),
+        value=st.floats(),
     ),
     st.builds(
         q.Drill,

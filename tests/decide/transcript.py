@@ -154,8 +154,10 @@ def _finding(fact: Finding) -> str:
     return f"{fact.fault} {about}{rank}{seconds}"
 
 
-def _lr(fact: q.ChangeLr) -> str:
-    return f"lr {fact.run} " + (f"x{fact.factor:g}" if fact.factor else f"peak {fact.peak:g}")
+def _lr(fact: q.AddRemedy) -> str:
+    return f"lr {fact.run} " + (
+        f"x{fact.value:g}" if fact.remedy == "lr_factor" else f"peak {fact.value:g}"
+    )
 
 
 _HEARD: dict[type, Callable[[Any], str]] = {
@@ -185,7 +187,7 @@ _HEARD: dict[type, Callable[[Any], str]] = {
     CorrelatedSilence: lambda fact: f"correlated_silence {' '.join(fact.nodes) or 'over'}",
     q.StartRun: lambda fact: f"start {fact.spec.name}",
     q.StopRun: lambda fact: f"stop {fact.run}",
-    q.ChangeLr: _lr,
+    q.AddRemedy: _lr,
     q.Drill: lambda fact: f"drill {fact.run} {fact.fault}",
     q.SwapNode: lambda fact: f"swap {fact.node}" + (f" with {fact.spare}" if fact.spare else ""),
     q.DrainNode: lambda fact: f"drain {fact.node}",

@@ -154,9 +154,7 @@ class LocalGang:
             case reports.HelloReport():
                 return self._on_hello(report)
             case reports.SettingsReport():
-                return [
-                    SettingsInEffect(**self._header(), step=report.step, values=dict(report.values))
-                ]
+                return [SettingsInEffect(**self._header(), step=report.step, values=report.values)]
             case reports.SealReport():
                 return [CheckpointSealed(**self._header(), step=report.step, path=report.path)]
             case reports.ReplicasReport():

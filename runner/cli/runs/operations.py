@@ -24,7 +24,8 @@ from runner.cli.options import cluster_option, examples, json_option, timeout_op
 from runner.cli.request_client import ask, new_request_id, requester
 from runner.errors import TemporaryError, UserError
 from runner.facts.messages.cluster_status import RunStatus
-from runner.facts.messages.requests import Answer, ChangeLr, Drill, Request, ShutDown, StopRun
+from runner.facts.messages.requests import AddRemedy, Answer, Drill, Request, ShutDown, StopRun
+from runner.facts.remedies import RemedyName
 from runner.facts.specs.cluster import ClusterSpec
 from runner.facts.wording import known_words
 from runner.store.protocol import Store
@@ -97,12 +98,12 @@ def lr(words: tuple[str, ...], *, timeout_seconds: float, where: str | None, as_
         raise UserError(
             f"lr: {' '.join(words)!r} has too many parts; write a run and a change, such as `tiny x0.9`"
         )
-    factor, peak = parse_lr(words[-1])
+    remedy, value = parse_lr(words[-1])
     cluster = find_cluster(where)
     with store_of(cluster) as store:
         picked = _live_run(store, cluster, words[0] if len(words) == 2 else None)
-        request = ChangeLr(
-            id=new_request_id(), by=requester(), run=str(picked.run), factor=factor, peak=peak
+        request = AddRemedy(
+            id=new_request_id(), by=requester(), run=str(picked.run), remedy=remedy, value=value
         )
         report(store, cluster, request, timeout_seconds=timeout_seconds, as_json=as_json)
 
@@ -255,14 +256,14 @@ def _finish(answer: Answer, *, as_json: bool) -> None:
         click.get_current_context().exit(code)
 
 
-def parse_lr(text: str) -> tuple[float | None, float | None]:
-    """Read `x0.9` as a factor and `5.4e-5` as a peak; returns (factor, peak), one of them None.
+def parse_lr(text: str) -> tuple[RemedyName, float]:
+    """Read `x0.9` as a factor and `5.4e-5` as a peak; returns the remedy's name and its value.
 
     A bare number is refused: 0.9 may mean either, and one of the meanings ruins a run.
     """
     factor = re.fullmatch(rf"[xX*\u00d7]\s*({_NUMBER})", text.strip())
     if factor:
-        return _positive(float(factor.group(1)), text), None
+        return "lr_factor", _positive(float(factor.group(1)), text)
     if not re.fullmatch(_NUMBER, text.strip()):
         raise UserError(
             f"lr: {text!r} is not a learning rate; write x0.9 to multiply the schedule by 0.9, "
@@ -274,7 +275,7 @@ def parse_lr(text: str) -> tuple[float | None, float | None]:
             f"lr: {text!r} is ambiguous; write x{text.strip()} to multiply the schedule by it, "
             f"or {Decimal(text.strip()):e} for that as the new peak"
         )
-    return None, _positive(value, text)
+    return "lr_peak", _positive(value, text)
 
 
 def _positive(value: float, text: str) -> float:

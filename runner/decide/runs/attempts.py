@@ -270,7 +270,7 @@ def on_settings(decision: Decision, settings: SettingsInEffect) -> None:
     if attempt is None:
         return
     decision.add(
-        r.SettingsRead(attempt=settings.attempt, step=settings.step, values=dict(settings.values))
+        r.SettingsRead(attempt=settings.attempt, step=settings.step, values=settings.values)
     )
     run = decision.run_of(settings.attempt)
     for request_id in run.settings_requests:

@@ -29,6 +29,7 @@ from runner.facts.checkpoints import Trust
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import Signal
 from runner.facts.messages.store_rollback import CountersRaised
+from runner.facts.remedies import REMEDIES
 
 
 def apply_entry(state: State, entry: r.JournalEntry) -> None:
@@ -108,7 +109,7 @@ def _attempt_planned(state: State, record: r.AttemptPlanned) -> None:
         incident=record.incident,
         planned_at=state.now,
         best_before=run.best_step,
-        remedies=dict(run.remedies),
+        remedies=run.remedies,
     )
     run.num_attempts += 1
     run.reconfigured = run.skips_attempt_ids = False
@@ -201,7 +202,7 @@ def _start_timed(state: State, record: r.StartTimed) -> None:
 def _settings_read(state: State, record: r.SettingsRead) -> None:
     attempt = state.attempt_of(record.attempt)
     if attempt is not None:
-        attempt.settings = dict(record.values)
+        attempt.settings = record.values
 
 
 def _checkpoint_recorded(state: State, record: r.CheckpointRecorded) -> None:
@@ -220,7 +221,7 @@ def _checkpoint_forgotten(state: State, record: r.CheckpointRemoved) -> None:
 
 def _remedy_added(state: State, record: r.RemedyAdded) -> None:
     run = state.runs[record.run]
-    run.remedies = record.change.joined_to(run.remedies)
+    run.remedies = REMEDIES[record.remedy].joined(run.remedies, record.value)
     run.reconfigured = True
     if record.request is not None:
         run.settings_requests.append(record.request)

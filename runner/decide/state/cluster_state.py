@@ -211,7 +211,7 @@ class Attempt(MutableValue):
     # One rank is confirmed dead: a synchronous gang cannot advance any more.
     dead_rank_seen: bool = False
     # In effect, read back.
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
     # Of ranks that hung, of nodes clear so far.
     rank_stacks: list[RankStack] = field(default_factory=list)
     # Slowest rank in each phase.

@@ -21,7 +21,7 @@ from runner.facts.matches import Match
 # A journal's inputs may be of any kind: a reader of records must know them all.
 from runner.facts.messages import assignments, requests, signals, store_rollback  # noqa: F401
 from runner.facts.messages.rank_stacks import RankStack
-from runner.facts.remedies import REMEDIES, Remedy, RemedyName
+from runner.facts.remedies import RemedyName
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import Value
 
@@ -390,11 +390,6 @@ class RemedyAdded(Value, kind="remedy_added"):
     value: float
     by: str = ""
     request: str | None = None
-
-    @property
-    def change(self) -> Remedy:
-        """Return the remedy itself."""
-        return REMEDIES[self.remedy](self.value)
 
 
 # ---- records: incidents, actions, requests --------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from runner.facts.remedies import LrFactor, LrPeak, Remedy
+from runner.facts.remedies import RemedyName
 from runner.facts.specs.run import RunSpec
 from runner.facts.wire import Value
 
@@ -31,18 +31,12 @@ class StopRun(Request, kind="stop_run"):
     run: str
 
 
-class ChangeLr(Request, kind="change_lr"):
-    """Multiply the learning-rate schedule by `factor`, or set its peak to `peak`: exactly one."""
+class AddRemedy(Request, kind="add_remedy"):
+    """Change how a run trains, from its next attempt on. `value`: in the remedy's own unit."""
 
     run: str
-    factor: float | None = None
-    peak: float | None = None
-
-    @property
-    def remedies(self) -> tuple[Remedy, ...]:
-        """Return what is asked for; a request with more or less than one is refused."""
-        factor = () if self.factor is None else (LrFactor(self.factor),)
-        return factor if self.peak is None else (*factor, LrPeak(self.peak))
+    remedy: RemedyName
+    value: float
 
 
 class Drill(Request, kind="drill"):
