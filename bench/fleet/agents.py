@@ -108,7 +108,7 @@ class FakeAgent:
         self.generation = self.step = 0
         self.started_at = self.marked_at = 0.0
         self.computed_at = self.held_at = 0.0
-        self.is_mute = False
+        self.is_unresponsive = False
 
     def start(self) -> None:
         """Join."""
@@ -119,7 +119,7 @@ class FakeAgent:
 
     def look(self, now: float) -> None:
         """Speak."""
-        if self.is_mute:
+        if self.is_unresponsive:
             return
         if self.session.wants_join(now):
             self.session.join(self._joined(), now)
@@ -214,7 +214,11 @@ class FakeAgent:
             is_check = news.task == "check"
             detail: dict[str, Any] = {"outcome": "PASS", "checks": []} if is_check else {}
             self.session.emit(ActionResult(id=news.id, outcome="done", detail=detail))
-        elif self.session.is_mine(news) and news.generation >= self.generation and not self.is_mute:
+        elif (
+            self.session.is_mine(news)
+            and news.generation >= self.generation
+            and not self.is_unresponsive
+        ):
             self._assigned(news)
 
     def _assigned(self, assignment: Assignment) -> None:
@@ -320,7 +324,7 @@ class Fleet:
         elif news["do"] == "crash":
             self._agents[news["node"]].crash()
         elif news["do"] == "mute":
-            self._agents[news["node"]].is_mute = True
+            self._agents[news["node"]].is_unresponsive = True
             emit(what="muted", node=news["node"])
         return True
 

@@ -80,7 +80,7 @@ class Stage:
             assert process.stdin is not None
             self._agent_of |= {f"n{number}": process.stdin for number in range(first, first + num)}
             self.agents.append(process)
-            threading.Thread(target=self._hear, args=(process,), daemon=True).start()
+            threading.Thread(target=self._collect_events, args=(process,), daemon=True).start()
         self.wait_for(
             lambda view: sum(node.state == "spare" for node in view.nodes) == self.count,
             f"{self.count} spares",
@@ -163,7 +163,7 @@ class Stage:
                 env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])},
             )
 
-    def _hear(self, process: subprocess.Popen[bytes]) -> None:
+    def _collect_events(self, process: subprocess.Popen[bytes]) -> None:
         assert process.stdout is not None
         for line in process.stdout:
             self.events.put(json.loads(line))

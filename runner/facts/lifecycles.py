@@ -26,7 +26,7 @@ NODE_MOVES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("its checks give no verdict", ("checking",), ("checking",)),
     ("an attempt is launched on it", ("spare",), ("active",)),
     ("the attempt has ended", ("active",), ("spare",)),
-    ("it is silent, or its devices are held", _IN_SERVICE, ("suspect",)),
+    ("it is silent, or its devices are busy", _IN_SERVICE, ("suspect",)),
     (
         "its heartbeats resume, its devices are free, or its agent is back",
         ("suspect",),

@@ -110,8 +110,8 @@ class Match(Value):
     @property
     def warrants_incident(self) -> bool:
         """Whether it is worth an incident though the ranks live: hardware that will be the same again, or the kernel's own word."""
-        says_hardware = self.weight == "primary" and self.layer in DEEP and bool(self.fault)
-        return says_hardware and (self.is_lasting or self.of_kernel)
+        names_hardware = self.weight == "primary" and self.layer in DEEP and bool(self.fault)
+        return names_hardware and (self.is_lasting or self.of_kernel)
 
 
 class LoggedStep(Value):

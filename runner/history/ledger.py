@@ -202,7 +202,7 @@ class Ledger:
         elif record.state == "running":
             run.running(now, record.attempt)
         elif record.state in ("stopping", "ended"):
-            run.stopping(now, record.attempt, record.outcome, self._blamed(record))
+            run.stopping(now, record.attempt, record.outcome, self._incident_that_ended(record))
             if record.state == "ended":
                 run.ended(now, record.attempt)
 
@@ -228,7 +228,7 @@ class Ledger:
             run.checkpoints[record.checkpoint.path] = record.checkpoint.attempt
             run.reached(record.checkpoint.attempt, record.checkpoint.step)
 
-    def _checkpoint_forgotten(self, _now: float, record: CheckpointRemoved) -> None:
+    def _checkpoint_removed(self, _now: float, record: CheckpointRemoved) -> None:
         if (run := self._books.runs.get(record.run)) is not None:
             run.checkpoints.pop(record.path, None)
 
@@ -298,7 +298,7 @@ class Ledger:
     def _run_of(self, attempt: AttemptId) -> RunAccounting | None:
         return self._books.runs.get(attempt.run)
 
-    def _blamed(self, record: AttemptChanged) -> IncidentAccounting | None:
+    def _incident_that_ended(self, record: AttemptChanged) -> IncidentAccounting | None:
         """The incident that ended an attempt: the one the record names, else the newest open one of that attempt."""
         if record.incident is not None:
             return self._books.incidents.get(record.incident)
@@ -323,7 +323,7 @@ _HANDLERS: dict[type, Callable[[Ledger, float, Any], None]] = {
     StepsAdvanced: Ledger._advanced,
     RankCapabilitiesRecorded: Ledger._ranks_understand,
     CheckpointRecorded: Ledger._checkpoint_recorded,
-    CheckpointRemoved: Ledger._checkpoint_forgotten,
+    CheckpointRemoved: Ledger._checkpoint_removed,
     ActionIssued: Ledger._action_issued,
     IncidentOpened: Ledger._incident_opened,
     IncidentAmended: Ledger._incident_amended,

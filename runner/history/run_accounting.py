@@ -241,9 +241,9 @@ class RunAccounting(MutableValue):
             self._split(now, now, now, "requested")
             self.requested = True
         else:
-            struck = now if incident is None else incident.failed_at
+            failed = now if incident is None else incident.failed_at
             noticed = 0.0 if incident is None else incident.failed_after_seconds
-            self._split(now, struck - noticed, struck, "stop")
+            self._split(now, failed - noticed, failed, "stop")
         self.initial = False
         self.stopped = attempt
         self.stopped_reached = max(self.stopped_reached, account.marks.reached)

@@ -1,6 +1,6 @@
 """The story: from the first signal to the last effect, in words, with the reason of each decision.
 
-A line is an input that led to something worth telling: what came in, and what was decided. Routine is left out (marks
+A line is an input that led to something worth showing: what came in, and what was decided. Routine is left out (marks
 of steps after the first of an attempt, checkpoints that verify, nodes that are as expected), so that an incident fits a screen.
 """
 
@@ -45,7 +45,7 @@ class TimelineLine:
 
 
 # Inputs worth a line though nothing was decided about them.
-_SELF_SPEAKING = (r.SupervisorStarted, r.SupervisorPaused, r.MessageUnreadable)
+_SELF_EXPLANATORY = (r.SupervisorStarted, r.SupervisorPaused, r.MessageUnreadable)
 
 
 def story(
@@ -64,8 +64,10 @@ def story(
             if (run is None or thread.run == run)
             and (incident is None or thread.incident == incident)
         ]
-        speaks = isinstance(entry.input, _SELF_SPEAKING) and run is None and incident is None
-        if not (texts or speaks) or (since is not None and entry.now < since):
+        explains_itself = (
+            isinstance(entry.input, _SELF_EXPLANATORY) and run is None and incident is None
+        )
+        if not (texts or explains_itself) or (since is not None and entry.now < since):
             continue
         line = TimelineLine(
             sequence=entry.sequence,
@@ -219,12 +221,12 @@ class _Threads:
     def _node_changed(self, record: r.NodeChanged) -> str:
         before = self.states.get(record.node, "")
         self.states[record.node] = record.state
-        telling = record.state in _OUT or before in _OUT
+        is_shown = record.state in _OUT or before in _OUT
         if before == "checking":
-            telling = telling or self.back.pop(record.node, False)
+            is_shown = is_shown or self.back.pop(record.node, False)
         if record.state == "checking":
-            self.back[record.node] = telling
-        return record_phrase(record) if telling else ""
+            self.back[record.node] = is_shown
+        return record_phrase(record) if is_shown else ""
 
     def _hardware_seen(self, record: r.HardwareSeen) -> str:
         """A node seen for the first time is routine; another name, or other hardware, is not."""
@@ -249,7 +251,7 @@ class _Threads:
         return f"{words}; slowest start phase: {slowest}" if slowest else words
 
     def _fresh(self, record: r.NodeLaunched) -> str:
-        """Once an attempt: of many nodes with one and the same trouble, the first speaks."""
+        """Once an attempt: of many nodes with one and the same trouble, the first is shown."""
         if not record.not_forked_reason or record.attempt == self.not_forked_reason:
             return ""
         self.not_forked_reason = record.attempt

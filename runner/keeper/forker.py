@@ -99,7 +99,7 @@ class Forker:
     def check_deadline(self, now: float) -> None:
         """Give up on a warm process that does not fork in time."""
         if self._job is not None and now >= self._job.deadline:
-            self._bury(f"the warm process did not fork within {FORK_SECONDS:g} s")
+            self._reap(f"the warm process did not fork within {FORK_SECONDS:g} s")
 
     def before_reap(self, pid: int) -> None:
         """Kill what a warm process that has exited started: its process group is its own until it is reaped."""
@@ -122,7 +122,7 @@ class Forker:
             if self._job is not None and message["job"] == self._job.id:
                 self._refuse(message["reason"])
             # Its imports are not what a fresh process would import: another one is to be made.
-            self._bury(message["reason"])
+            self._reap(message["reason"])
         elif kind == "forked":
             self._release(message)
         elif warm.state == "odd":
@@ -130,7 +130,7 @@ class Forker:
             self._selector.unregister(warm.stream)
             warm.close()
         else:
-            self._bury("the warm process died")
+            self._reap("the warm process died")
 
     def _release(self, message: Message) -> None:
         job = self._job
@@ -146,7 +146,7 @@ class Forker:
             return
         self._on_forked(ranks)
 
-    def _bury(self, reason: str) -> None:
+    def _reap(self, reason: str) -> None:
         warm = self._warm
         if warm is None or warm.state == "dead":
             return

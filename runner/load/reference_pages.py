@@ -41,7 +41,7 @@ local:
 _RULES = """\
 Values are those of YAML 1.2: `true` and `false` are the truth values, `yes`, `on` and `1:30` are text, `1e-4` is a number.
 A key may be given once; anchors, aliases and tags are refused. A field that is not in the table is refused with the nearest
-one that is. Everything wrong with a file is told in one message, before anything starts.
+one that is. All errors of a file are reported in one message, before anything starts.
 """
 
 _NAMES = {str: "text", int: "whole number", float: "number", bool: "true or false"}
@@ -72,7 +72,7 @@ The built-in trainer:
 {_table(RunSpec)}
 ## Placeholders in a command
 
-| written | stands for |
+| written | means |
 |---|---|
 {placeholders}
 

@@ -172,9 +172,12 @@ def nodes(nodes: Sequence[NodeStatus]) -> Iterator[Metric]:
     leaving = sum(node.pending_drain is not None for node in nodes)
     text = "Nodes that leave service at the next checkpoint."
     yield gauge("stoker_draining_nodes", text, (), [((), leaving)])
-    heard = [((n.node,), n.last_heartbeat_seconds_ago) for n in nodes]
+    heartbeat_ages = [((n.node,), n.last_heartbeat_seconds_ago) for n in nodes]
     yield gauge(
-        "stoker_node_heartbeat_age_seconds", "Time since a node's last heartbeat.", ("node",), heard
+        "stoker_node_heartbeat_age_seconds",
+        "Time since a node's last heartbeat.",
+        ("node",),
+        heartbeat_ages,
     )
     ranks = [((n.node,), float(len(n.ranks_alive))) for n in nodes]
     yield gauge("stoker_node_ranks", "Ranks alive on a node.", ("node",), ranks)

@@ -550,6 +550,6 @@ class SimNode:
             understood = self._world.gangs.submit_request(
                 share.plan.attempt, task.id, dict(task.args)
             )
-            said = "asked" if understood else "the ranks said hello to no request"
+            message = "asked" if understood else "the ranks said hello to no request"
             outcome: Literal["done", "failed"] = "done" if understood else "failed"
-            self.emit(ActionResult(id=task.id, outcome=outcome, message=said))
+            self.emit(ActionResult(id=task.id, outcome=outcome, message=message))

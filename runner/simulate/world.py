@@ -81,7 +81,7 @@ class World:
         self.machines = {name: SimNode(name, self) for name in names}
         self.gangs = SimGangs(self.agenda, self.machines, self._training_of, self.folder)
         self.actions = SimActions(self.agenda, self.machines, self.folder)
-        opened = open_store or (lambda _life: self._contents.another())
+        opened = open_store or (lambda _id: self._contents.another())
         self.supervisor = SimSupervisor(
             policy, partial(self._open, opened), self, snapshot_entries=snapshot_entries
         )

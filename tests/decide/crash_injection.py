@@ -190,7 +190,7 @@ def _play(scenario: Scenario, faults: Branching) -> tuple[Ending, World]:
     world = scenario.build(
         watcher=Watching(scenario.policy),
         store=store,
-        open_store=lambda _life: store.another(faults=faults),
+        open_store=lambda _id: store.another(faults=faults),
     )
     world.supervisor.dies_at = faults.dies_at
     soon = min([time for time, _ in scenario.deeds if time > 0] + [START_SECONDS])

@@ -49,7 +49,7 @@ class Story:
         self.faults = Faults()
         contents = MemoryStore()
         self.world: World = self.scenario.build(
-            store=contents, open_store=lambda _life: contents.another(faults=self.faults)
+            store=contents, open_store=lambda _id: contents.another(faults=self.faults)
         )
         self._told = 0
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from runner.agent.ranks.reports import MAX_DETAIL, MAX_ODD_RANKS, ReplicasReport, read_packet
+from runner.agent.ranks.reports import MAX_DETAIL, MAX_MINORITY_RANKS, ReplicasReport, read_packet
 from tests.trainer.gangs import Gangs, Layout
 from trainer.faults.injection import flip_bit
 from trainer.faults.injection_plan import VARIABLE
@@ -134,7 +134,7 @@ def test_a_finding_is_reported_once(gangs: Gangs, tmp_path: Path) -> None:
     [
         {"what": "activation"},
         {"ranks": [-1]},
-        {"ranks": [0] * (MAX_ODD_RANKS + 1)},
+        {"ranks": [0] * (MAX_MINORITY_RANKS + 1)},
         {"detail": "x" * (MAX_DETAIL + 1)},
         {"step": -1},
     ],

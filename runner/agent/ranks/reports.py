@@ -26,7 +26,7 @@ MAX_NAME = 200
 # Characters about replicas that disagree; chosen.
 MAX_DETAIL = 1000
 # Of replicas; more outliers than this are not a matter of ranks; chosen.
-MAX_ODD_RANKS = 64
+MAX_MINORITY_RANKS = 64
 # Chosen.
 MAX_RANK = 2**24
 
@@ -170,8 +170,8 @@ def _check_bounds(report: Report) -> None:
     ):
         raise WireError(f"more than {MAX_NAMES} names")
     if isinstance(report, ReplicasReport):
-        if len(report.ranks) > MAX_ODD_RANKS:
-            raise WireError(f"{len(report.ranks)} odd ranks; at most {MAX_ODD_RANKS}")
+        if len(report.ranks) > MAX_MINORITY_RANKS:
+            raise WireError(f"{len(report.ranks)} odd ranks; at most {MAX_MINORITY_RANKS}")
         if not all(0 <= rank < MAX_RANK for rank in report.ranks):
             raise WireError("a rank is out of range")
     for name in ("path", "detail", "request", "name", "first_nonfinite_layer"):

@@ -58,5 +58,5 @@ class StartPhases:
         """Return the slowest rank of each phase; nothing before the start is over for all ranks that report steps."""
         if self._first_step_at is None:
             return {}
-        waits = now < self._first_step_at + STRAGGLING_SECONDS
-        return {} if waits and len(self._stepped) < self._num_ranks else dict(self._slowest)
+        is_early = now < self._first_step_at + STRAGGLING_SECONDS
+        return {} if is_early and len(self._stepped) < self._num_ranks else dict(self._slowest)

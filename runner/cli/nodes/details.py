@@ -117,8 +117,8 @@ def _checked(known: Node | None, now: float) -> str:
     if known is None or known.checked is None:
         return ""
     ago = output.seconds(max(0.0, now - known.checked.at))
-    said = "" if known.checked.message == known.checked.outcome else known.checked.message
-    return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(said)}"
+    message = "" if known.checked.message == known.checked.outcome else known.checked.message
+    return f"{known.checked.outcome or 'no answer'}, {ago} ago{_because(message)}"
 
 
 def _aligned(facts: Mapping[str, str]) -> list[str]:

@@ -72,13 +72,13 @@ def _verdict(output: str, errors: str) -> str:
     """Return the trainer's own message: the error in its JSON, or its last output."""
     try:
         plain = json.loads(output)
-        said = plain.get("error") or plain.get("errors") or plain.get("problems")
+        message = plain.get("error") or plain.get("errors") or plain.get("problems")
     except (ValueError, AttributeError):
-        said = None
-    if isinstance(said, list):
-        said = "\n  ".join(str(line) for line in said)
+        message = None
+    if isinstance(message, list):
+        message = "\n  ".join(str(line) for line in message)
     return str(
-        said or errors.strip() or output.strip() or "its settings were refused without a message"
+        message or errors.strip() or output.strip() or "its settings were refused without a message"
     )
 
 

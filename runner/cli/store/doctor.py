@@ -61,8 +61,8 @@ def doctor(*, where: str | None, as_json: bool) -> None:
         checks = [dataclasses.asdict(result) for result in found]
         output.print_json({"overall": {"outcome": outcome, **by_outcome}, "checks": checks})
     else:
-        said = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
-        output.print_text("\n" + "; ".join([outcome, *said]))
+        parts = [f"{words}: {', '.join(names)}" for words, names in by_outcome.items() if names]
+        output.print_text("\n" + "; ".join([outcome, *parts]))
     click.get_current_context().exit(exit_codes.OF_CHECK[outcome])
 
 

@@ -24,7 +24,7 @@ def respond(decision: Decision, incident: Incident, *, reason: str = "") -> None
         return
     chosen = next_rung(book, incident)
     if chosen is None:
-        if _waits_for_evidence(book, incident):
+        if _needs_evidence(book, incident):
             return
         give_up(
             decision, incident, reason=f"every rung of {book.name} was tried; {reason}".rstrip("; ")
@@ -61,7 +61,7 @@ def next_rung(book: Runbook, incident: Incident) -> tuple[int, int] | None:
     return None
 
 
-def _waits_for_evidence(book: Runbook, incident: Incident) -> bool:
+def _needs_evidence(book: Runbook, incident: Incident) -> bool:
     """Whether a rung further down may apply after a probe: then nothing is done yet."""
     return incident.condition == "always" and any(rung.when != "always" for rung in book.ladder)
 

@@ -81,7 +81,7 @@ def _settle_between(decision: Decision, run: Run) -> None:
         message = f"the run was stopped after step {step}"
         end_run(decision, run, state="stopped", reason="as asked", message=message)
         return
-    if _waits_for_nodes(decision, run):
+    if _needs_nodes(decision, run):
         return
     choice = choose_nodes(decision.state, run, decision.policy.cluster.domains)
     # All of them may be had in a moment.
@@ -130,7 +130,7 @@ def _settle_between(decision: Decision, run: Run) -> None:
     decision.issue(prepare, reason, run=run.run, incident=run.incident)
 
 
-def _waits_for_nodes(decision: Decision, run: Run) -> bool:
+def _needs_nodes(decision: Decision, run: Run) -> bool:
     """Whether nodes are on their way, or under suspicion, whose answer decides the placement."""
     state = decision.state
     if run.attempt is None:

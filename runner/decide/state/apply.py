@@ -13,7 +13,7 @@ from runner.decide.nodes.predicates import is_current_agent
 from runner.decide.state.apply_incidents import OF_INCIDENTS
 from runner.decide.state.apply_nodes import OF_NODES
 from runner.decide.state.cluster_state import (
-    MAX_CHECK_SAID,
+    MAX_CHECK_MESSAGE,
     MAX_INSTANCE_IDS_KEPT,
     MAX_REQUESTS_KEPT,
     Attempt,
@@ -214,7 +214,7 @@ def _checkpoint_recorded(state: State, record: r.CheckpointRecorded) -> None:
         state.count("checkpoints_refused")
 
 
-def _checkpoint_forgotten(state: State, record: r.CheckpointRemoved) -> None:
+def _checkpoint_removed(state: State, record: r.CheckpointRemoved) -> None:
     run = state.runs[record.run]
     run.checkpoints = [known for known in run.checkpoints if known.path != record.path]
 
@@ -246,7 +246,7 @@ def _action_ended(state: State, record: r.ActionEnded) -> None:
         state.nodes[ended.action.read(NodeTask).node].checked = CheckOutcome(
             at=state.now,
             outcome=str(record.detail.get("outcome", "")),
-            message=record.message[:MAX_CHECK_SAID],
+            message=record.message[:MAX_CHECK_MESSAGE],
         )
     state.count(f"actions_{record.outcome}")
 
@@ -310,7 +310,7 @@ _APPLY: dict[type, Callable[[State, Any], None]] = {
     r.StartTimed: _start_timed,
     r.SettingsRead: _settings_read,
     r.CheckpointRecorded: _checkpoint_recorded,
-    r.CheckpointRemoved: _checkpoint_forgotten,
+    r.CheckpointRemoved: _checkpoint_removed,
     r.RemedyAdded: _remedy_added,
     r.ActionIssued: _action_issued,
     r.ActionEnded: _action_ended,

@@ -40,7 +40,7 @@ GONE: tuple[NodeStateName, ...] = ("lost", "left", *OUT)
 LAUNCHED: tuple[AttemptStateName, ...] = ("launching", "running", "stop_requested")
 
 # Characters of a node's last check; the journal has all; chosen, not measured.
-MAX_CHECK_SAID = 300
+MAX_CHECK_MESSAGE = 300
 # Agents refused under names that are no nodes; chosen, not measured.
 MAX_REFUSED_AGENTS_KEPT = 100
 # Past lives of a node's agents, so that old joins are no news; chosen, not measured.

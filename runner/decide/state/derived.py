@@ -178,12 +178,12 @@ class DerivedState:
                 attempt = self._state.attempt_of(record.attempt)
                 if attempt is None or attempt.last_step is None:
                     return False
-            elif type(record) is not r.NodeCleared or not self._waits_for_more(record):
+            elif type(record) is not r.NodeCleared or not self._are_others_pending(record):
                 return False
         wake_at = self.wake_at()
         return wake_at is None or entry.now < wake_at
 
-    def _waits_for_more(self, cleared: r.NodeCleared) -> bool:
+    def _are_others_pending(self, cleared: r.NodeCleared) -> bool:
         """Whether nodes are left that an attempt which ends has to wait for, and nobody wants this one."""
         attempt, nodes = self._state.attempt_of(cleared.attempt), self._state.nodes
         node = nodes[cleared.node]

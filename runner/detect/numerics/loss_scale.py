@@ -34,7 +34,7 @@ FLOOR = 1.0
 FLOOR_SAMPLES = 8
 # In a row, outside a search, for an incident and for a note; chosen.
 RUN_SKIPPED = 8
-RUN_NOTED = 4
+MIN_RUN_REPORTED = 4
 # In a search: from 2^32 to its floor takes 33; chosen.
 SEARCH_SKIPPED = 40
 
@@ -61,7 +61,7 @@ class LossScaleDetector(MetricDetector):
         self._num_skipped, self._skipped_step = 0, 0
         # Incident -> its onset.
         self._reported: dict[str, int] = {}
-        self._is_fall_noted = False
+        self._is_fall_reported = False
 
     def begin_attempt(self) -> None:
         """Expect a search for the scale."""
@@ -92,7 +92,7 @@ class LossScaleDetector(MetricDetector):
         """Compare the scale with what it was before it began to fall."""
         if self._last is not None and scale > self._last:
             self._scales.clear()
-            self._is_fall_noted = False
+            self._is_fall_reported = False
             if "fall" in self._reported:
                 onset = self._reported.pop("fall")
                 evidence = f"the loss scale rises again, to {number(scale)}"
@@ -109,9 +109,9 @@ class LossScaleDetector(MetricDetector):
         if scale * INCIDENT_FALL <= highest:
             self._reported["fall"] = onset
             return [incident("loss_scale_floor", onset, step, evidence)]
-        if self._is_fall_noted:
+        if self._is_fall_reported:
             return []
-        self._is_fall_noted = True
+        self._is_fall_reported = True
         return [note("loss_scale_floor", onset, step, evidence)]
 
     def _at_floor(self, step: int, scale: float) -> list[NumericFinding]:
@@ -147,7 +147,7 @@ class LossScaleDetector(MetricDetector):
         if self._num_skipped == limit:
             self._reported["skips"] = self._skipped_step
             return [incident("skipped_steps", self._skipped_step, step, evidence)]
-        if self._num_skipped == RUN_NOTED and not self._is_searching:
+        if self._num_skipped == MIN_RUN_REPORTED and not self._is_searching:
             return [note("skipped_steps", self._skipped_step, step, evidence)]
         return []
 

@@ -171,7 +171,7 @@ class ClusterStatus(Value, kind="status"):
     store_note: str = ""
     # Nothing is signed: any process that reaches the store is obeyed.
     unsigned: bool = False
-    # Reason -> messages that this supervisor refused: unsigned, junk, uncounted, replayed, stranger.
+    # Reason -> messages that this supervisor refused: `Reason` of the message validator.
     refused_messages: Mapping[str, int] = field(default_factory=dict)
     metrics_port: int = 0
     decision_failures: int = 0

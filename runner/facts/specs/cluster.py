@@ -15,7 +15,7 @@ LONGEST_SECONDS = 366 * 24 * 3600.0
 
 
 class LocalNodes(Value):
-    """Nodes played by processes on this machine, each an agent and a keeper of its own: n1, n2, ... in order."""
+    """Nodes that are processes of this machine, each with an agent and a keeper of its own: n1, n2, ... in order."""
 
     nodes: Annotated[
         int,
@@ -43,7 +43,7 @@ class LocalNodes(Value):
 
 
 class StoreSpec(Value):
-    """Where journal, signals and registers are kept: a file in the state folder, or a Redis server."""
+    """Where journal, signals and registers are stored: a file in the state folder, or a Redis server."""
 
     address: Annotated[
         str,
@@ -65,9 +65,7 @@ class StoreSpec(Value):
             default="none: no password is sent",
         ),
     ] = ""
-    tls: Annotated[
-        bool, Setting("Whether to speak TLS, and to believe the server's certificate only.")
-    ] = False
+    tls: Annotated[bool, Setting("Whether to use TLS and verify the server's certificate.")] = False
     ca_file: Annotated[
         str,
         Setting(
@@ -94,9 +92,7 @@ class StoreSpec(Value):
 class ClusterSpec(Value, kind="cluster_spec"):
     """One cluster. Times are seconds."""
 
-    name: Annotated[
-        str, Setting("What people call the cluster: 1 to 40 of a-z, 0-9 and -.", default="")
-    ]
+    name: Annotated[str, Setting("Name of the cluster: 1 to 40 of a-z, 0-9 and -.", default="")]
     state: Annotated[
         str,
         Setting(
@@ -108,16 +104,16 @@ class ClusterSpec(Value, kind="cluster_spec"):
     local: Annotated[LocalNodes, Setting("Nodes that are processes of this machine.")] = field(
         default_factory=LocalNodes
     )
-    store: Annotated[StoreSpec, Setting("Where the cluster's truth is kept.")] = field(
-        default_factory=StoreSpec
+    store: Annotated[StoreSpec, Setting("Where journal, signals and registers are stored.")] = (
+        field(default_factory=StoreSpec)
     )
     token_file: Annotated[
         str,
         Setting(
-            "File with the cluster's token: what agents, supervisors and commands sign their words with, so that nobody who "
-            "merely reaches the store can join or be obeyed. The same on every machine, readable by its owner only; "
-            "`stoker token` makes one. Relative to the file's folder.",
-            default="`cluster.token` in the state folder, made by itself where all nodes are processes of one machine",
+            "File with the cluster's token. Agents, supervisors and commands sign their messages with it, so that a process "
+            "that merely reaches the store can neither join nor give orders. The same on every machine, readable by its owner "
+            "only; `stoker token` creates one. Relative to the file's folder.",
+            default="`cluster.token` in the state folder, created automatically where all nodes are processes of one machine",
         ),
     ] = ""
     journal_folder: Annotated[
@@ -132,8 +128,8 @@ class ClusterSpec(Value, kind="cluster_spec"):
         Mapping[str, Mapping[str, tuple[str, ...]]],
         Setting(
             "What fails together, from the nearest kind to the widest: kind -> name -> nodes, such as "
-            "`switch: {s1: [n1-n8]}`. `n1-n8`, or `n[1-8]`, stands for n1, n2, ... n8. Gangs are placed by it, and nodes of one "
-            "domain that fall silent at once are no bad nodes.",
+            "`switch: {s1: [n1-n8]}`. `n1-n8`, or `n[1-8]`, means n1, n2, ... n8. Placement uses it, and silence of a whole "
+            "domain is attributed to the domain, not to its nodes.",
             default="none",
         ),
     ] = field(default_factory=dict)
@@ -141,7 +137,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
         tuple[str, ...],
         Setting(
             "Health checks (`stoker check`) that a node passes before it becomes a spare: when it joins, and whenever it "
-            "comes back from having been lost, quarantined or repaired. `[]`: none.",
+            "returns after it was lost, quarantined or in maintenance. `[]`: none.",
             default="`[disk_space, shared_memory, processes]`",
         ),
     ] = ("disk_space", "shared_memory", "processes")
@@ -157,8 +153,8 @@ class ClusterSpec(Value, kind="cluster_spec"):
     lemon_faults: Annotated[
         int,
         Setting(
-            "Offences within `lemon_days` after which hardware is a lemon and quarantined: the node died, failed its "
-            "checks, or held on to devices or ranks.",
+            "Hardware faults within `lemon_days` after which hardware is a lemon and quarantined: the node died, failed its "
+            "checks, did not release its devices, or a rank on it survived SIGKILL.",
             least=1,
             most=1000,
         ),
@@ -169,7 +165,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
     spares_low: Annotated[
         int,
         Setting(
-            "Somebody is paged when fewer spares than this are left, once there were as many. 0: never.",
+            "Stoker pages an operator when fewer spares than this are left, once there were as many. 0: never.",
             unit="nodes",
             least=0,
             most=100_000,
@@ -193,7 +189,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
     notice_file: Annotated[
         str,
         Setting(
-            "File on a node whose appearance announces maintenance or preemption; `{node}` stands for the node's name. Its "
+            "File on a node whose appearance announces maintenance or preemption; `{node}` is replaced by the node's name. Its "
             "text is JSON: kind (`maintenance` or `preemption`), reason, deadline_seconds. The node is drained at a checkpoint.",
             default="`notice.json` in the node's folder",
         ),
@@ -201,9 +197,9 @@ class ClusterSpec(Value, kind="cluster_spec"):
     kernel_log: Annotated[
         str,
         Setting(
-            "The kernel's log of a node, read while it has ranks: a device, or a file of its lines; `{node}` stands for the "
-            "node's name. Of nodes that are processes of one machine each takes what names a process of its own ranks, unless "
-            "`{node}` tells their logs apart. Empty: none.",
+            "The kernel's log of a node, read while it has ranks: a device, or a file of its lines; `{node}` is replaced by the "
+            "node's name. Nodes that are processes of one machine each use the lines that name a process of their own ranks, "
+            "unless `{node}` gives each its own log. Empty: none.",
         ),
     ] = "/dev/kmsg"
     heartbeat_seconds: Annotated[
@@ -213,8 +209,8 @@ class ClusterSpec(Value, kind="cluster_spec"):
     heartbeat_timeout_seconds: Annotated[
         float,
         Setting(
-            "Time without a heartbeat after which a node counts as silent and is looked at from outside. More than twice "
-            "`heartbeat_seconds`, so that one lost heartbeat blames nobody.",
+            "Time without a heartbeat after which a node counts as silent and is probed from outside. More than twice "
+            "`heartbeat_seconds`, so that one lost heartbeat makes no node silent.",
             unit="seconds",
             above=0,
             most=LONGEST_SECONDS,
@@ -242,8 +238,8 @@ class ClusterSpec(Value, kind="cluster_spec"):
     hard_cap_seconds: Annotated[
         float,
         Setting(
-            "An agent that has lost the store for this long ends its ranks even if they advance. After it, a new gang may be "
-            "launched although nobody has confirmed the end of the old one. At least `fence_seconds`.",
+            "An agent that has lost the store for this long ends its ranks even if they advance. After this time a new gang may "
+            "be launched although the end of the old one is not confirmed. At least `fence_seconds`.",
             unit="seconds",
             above=0,
             most=LONGEST_SECONDS,
@@ -252,7 +248,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
     kill_wait_seconds: Annotated[
         float,
         Setting(
-            "Time after SIGKILL after which a process that is still there is left behind and its node is suspect.",
+            "Time after SIGKILL after which Stoker gives up on a process that still exists, and its node is suspect.",
             unit="seconds",
             above=0,
             most=3600,
@@ -261,10 +257,10 @@ class ClusterSpec(Value, kind="cluster_spec"):
     stacks_seconds: Annotated[
         float,
         Setting(
-            "Time that writing down where ranks that hang stand may take before they are killed: their stacks "
-            "(`stacks/rank<N>.txt` in the attempt's folder), and up to half of it for the records of their collectives, "
-            "which torch writes within a second or two. It takes no longer than is needed. 0: they are killed at once, and "
-            "nothing is written down.",
+            "Longest time to dump what ranks that hang were doing before they are killed: their stacks "
+            "(`stacks/rank<N>.txt` in the attempt's folder), and in up to half of it the records of their collectives, "
+            "which torch writes within a second or two. It takes no longer than is needed. 0: they are killed at once, "
+            "without a dump.",
             unit="seconds",
             least=0,
             most=60,
@@ -284,7 +280,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
         float,
         Setting(
             "Time that a launch on a node with NVIDIA GPUs waits for their memory to be released; then it fails, and the node "
-            "is suspect until it is. 0: nothing is looked at.",
+            "is suspect until it is. 0: the memory is not checked.",
             unit="seconds",
             least=0,
             most=3600,
@@ -293,8 +289,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
     lease_seconds: Annotated[
         float,
         Setting(
-            "Life of the supervisor's lease: a second supervisor takes over no sooner than this after the last sign of "
-            "the first.",
+            "Time to live of the supervisor's lease: a standby takes over no sooner than this after the leader last renewed it.",
             unit="seconds",
             above=0,
             most=3600,
@@ -303,7 +298,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
     probe_seconds: Annotated[
         float,
         Setting(
-            "Time that a look at a silent node from outside may take before the node counts as unreachable.",
+            "Time that a probe of a silent node may take before the node counts as unreachable.",
             unit="seconds",
             above=0,
             most=3600,
@@ -329,7 +324,7 @@ class ClusterSpec(Value, kind="cluster_spec"):
 
 
 def split_address(address: str) -> tuple[str, int] | None:
-    """Return host and port of "HOST:PORT"; None if it is not one. An address of IPv6 stands in brackets."""
+    """Return host and port of "HOST:PORT"; None if it is not one. An IPv6 address needs brackets."""
     host, _, port = address.rpartition(":")
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]

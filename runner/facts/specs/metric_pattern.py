@@ -19,7 +19,7 @@ _LOOKS_AROUND = re.compile(r"\(\?(?:<?[=!]|P=)|\\[1-9]")
 
 
 def pattern_problem(pattern: str) -> str:
-    """Say what is wrong with a pattern and the way out, to be read after the pattern itself; "" when it will do."""
+    """Return what is wrong with a pattern and what to do, to be read after the pattern itself; "" when it is valid."""
     known = ", ".join(OWN_GROUPS)
     if len(pattern) > MAX_PATTERN:
         return f"has {len(pattern)} characters; write {MAX_PATTERN} or fewer"
@@ -29,7 +29,7 @@ def pattern_problem(pattern: str) -> str:
         return f"is no regular expression: {error}; write one with named groups: {known}"
     for group in compiled.groupindex:
         if group not in OWN_GROUPS:
-            return f"has a group {group!r} that nobody knows; known: {known}"
+            return f"has an unknown group {group!r}; known: {known}"
     if "step" not in compiled.groupindex:
         return "has no group 'step'; write (?P<step>\\d+) in it"
     if _LOOKS_AROUND.search(pattern.replace("\\\\", "")):

@@ -1,4 +1,4 @@
-"""Planned changes: what people announce in run.yaml, so that what it does to the metrics is no finding."""
+"""Planned changes: announced in run.yaml, so that their effect on the metrics is no finding."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MAX_STEP = 2**53
 
 
 class PlannedChange(Value):
-    """A change that people announced: from one step to another, both included, what is expected of it is no finding.
+    """An announced change: from one step to another, both included, its expected effects are no finding.
 
-    `what` is a kind (lr, data, nodes, batch, sequence_length) or any words, which are taken for a change of everything.
+    `what` is a kind (lr, data, nodes, batch, sequence_length) or any text, which means a change of everything.
     """
 
     from_step: Annotated[int, Setting("", unit="steps", least=1, most=MAX_STEP)]

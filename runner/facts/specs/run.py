@@ -21,21 +21,21 @@ class RunSpec(Value, kind="run_spec"):
     name: Annotated[
         str,
         Setting(
-            "What people call the run: 1 to 40 of a-z, 0-9 and -. Also the name of its folder in the cluster's state."
+            "Name of the run: 1 to 40 of a-z, 0-9 and -. Also the name of its folder in the cluster's state."
         ),
     ]
     command: Annotated[
         tuple[str, ...],
         Setting(
             "What to start, once for each rank: a list, or one string that is split as a shell splits words (no shell "
-            "runs it). Placeholders in braces are filled in for each rank; `{{` and `}}` stand for braces.",
+            "runs it). Placeholders in braces are filled in for each rank; `{{` and `}}` are literal braces.",
             default="none: give this or `trainer`",
         ),
     ] = ()
     trainer: Annotated[
         Mapping[str, Any],
         Setting(
-            "Settings of the built-in trainer, most often `recipe` and what differs from it. The trainer itself judges "
+            "Settings of the built-in trainer, most often `recipe` and what differs from it. The trainer itself validates "
             "them before anything starts.",
             default="none: give this or `command`",
         ),
@@ -70,7 +70,7 @@ class RunSpec(Value, kind="run_spec"):
     python: Annotated[
         str,
         Setting(
-            "The user's interpreter: what `{python}` stands for, and what runs the keeper. A path relative to the file's "
+            "The user's interpreter: the value of `{python}`, and what runs the keeper. A path relative to the file's "
             "folder, or a name looked up on PATH.",
             default="`python3` on PATH; with `trainer`, the interpreter that Stoker runs in",
         ),
@@ -120,7 +120,7 @@ class RunSpec(Value, kind="run_spec"):
         Setting(
             "Time without a finished step after which a gang that has made one counts as stuck; less once Stoker has seen "
             "how long this run's steps, evaluations and checkpoints take. Must exceed the longest of them. 0: never. Ranks "
-            "that report nothing are held to it by what they write, if they have written regularly, also when some of them "
+            "that report nothing are measured by their output, if they have written regularly, also when some of them "
             "have ended.",
             unit="seconds",
             least=0,
@@ -140,7 +140,7 @@ class RunSpec(Value, kind="run_spec"):
     stop_grace_seconds: Annotated[
         float,
         Setting(
-            "When a person stops the run: time between SIGTERM and SIGKILL for ranks that never said they understand a "
+            "When an operator stops the run: time between SIGTERM and SIGKILL for ranks that never reported support for a "
             "stop request. 0: SIGKILL at once.",
             unit="seconds",
             least=0,
@@ -161,7 +161,7 @@ class RunSpec(Value, kind="run_spec"):
         tuple[PlannedChange, ...],
         Setting(
             "Changes that are expected to show in the metrics, each from one step to another, both included: nothing that "
-            "the change explains is an incident meanwhile, and the detectors learn anew from what it leaves behind. `what`: "
+            "the change explains is an incident meanwhile, and the detectors start learning again after it. `what`: "
             "`lr` and `data` explain loss and gradient norm, `nodes` the throughput, `batch`, `sequence_length` and any other "
             "words all of them. NaN, skipped steps and a falling loss scale are never expected.",
             default="none",
@@ -210,7 +210,7 @@ class RunSpec(Value, kind="run_spec"):
     max_attempts_without_progress: Annotated[
         int,
         Setting(
-            "Attempts in a row that reach no new step after which the run stops, keeps everything and says why. The "
+            "Attempts in a row that reach no new step after which the run stops, keeps everything and reports why. The "
             "ladder of the fault may stop it sooner.",
             unit="attempts",
             least=1,

@@ -14,9 +14,9 @@ RungVerb = Literal[
     "swap",
     # Only the agent is gone: start another, it adopts the ranks.
     "start_agent",
-    # The culprit's hardware is refused until somebody readmits it; its node is out of service.
+    # The culprit's hardware is refused until an operator readmits it; its node is out of service.
     "quarantine",
-    # End the run, keep everything, say why.
+    # End the run, keep everything, report why.
     "stop",
     # Nothing: the run goes on, and a later step proves that it could.
     "watch",
@@ -30,7 +30,7 @@ class Rung(Value):
     do: RungVerb
     tries: int = 1
     when: Condition = "always"
-    # Tell a person when this rung is taken.
+    # Page an operator when this rung is taken.
     page: bool = False
 
 

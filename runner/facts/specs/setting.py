@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Meaning and limits of one field. `default` puts into words what the loader works out when the field is left out."""
+    """Meaning and limits of one field. `default` describes what the loader computes when the field is left out."""
 
     meaning: str
     unit: str = ""

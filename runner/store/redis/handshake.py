@@ -40,7 +40,7 @@ class Handshake:
                 "`stoker supervise`, or correct store.address and store.database"
             )
         if begun.decode() != run:
-            prefix = keys.of_life("").prefix.removesuffix(":")
+            prefix = keys.of_instance("").prefix.removesuffix(":")
             reply = evaluate(
                 connection, BEGIN, (keys.meta,), run, os.urandom(8).hex(), SCHEMA_VERSION, prefix
             )

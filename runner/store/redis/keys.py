@@ -9,13 +9,13 @@ from runner.store.protocol import Lease
 
 @dataclass(frozen=True, slots=True)
 class Keys:
-    """Keys that begin with `prefix`: those of a cluster, or of one life of its server."""
+    """Keys that begin with `prefix`: those of a cluster, or of one instance of its server."""
 
     prefix: str
 
     @property
     def meta(self) -> str:
-        """The store's id, the server's life, the newest version of a register."""
+        """The store's id, the server's instance id, the newest version of a register."""
         return f"{self.prefix}meta"
 
     @property
@@ -42,8 +42,8 @@ class Keys:
             return self.meta
         return f"{self.prefix}l:{lease if isinstance(lease, str) else lease.name}"
 
-    def of_life(self, instance_id: int | str) -> Keys:
-        """Return the keys of what is volatile in a life of the server."""
+    def of_instance(self, instance_id: int | str) -> Keys:
+        """Return the keys of what is volatile in one instance of the server."""
         return Keys(f"{self.prefix}~{instance_id}:")
 
 

@@ -61,7 +61,7 @@ SLICE_SECONDS = 5.0
 # a volatile key expires this long after its last write; chosen
 VOLATILE_SECONDS = 24 * 3600.0
 # In each life of the server, volatile numbers start above all earlier ones.
-_LIFE_BITS = 32
+_INSTANCE_ID_BITS = 32
 
 
 class RedisStore:
@@ -503,7 +503,7 @@ class RedisStore:
         return self.server.translate_error(error, is_opening=self._is_opening, is_known=is_known)
 
     def _keys_of(self, connection: RedisThreadConnection, volatile: bool) -> Keys:
-        return self._keys.of_life(connection.instance_id) if volatile else self._keys
+        return self._keys.of_instance(connection.instance_id) if volatile else self._keys
 
 
 def _fence(lease: Lease | None) -> tuple[str, str]:
@@ -527,7 +527,7 @@ def _check(reply: Sequence[Any], fence: Lease | None, what: str, *, seen: int = 
 
 def _base(connection: RedisThreadConnection) -> int:
     """Return the number below all volatile ones of the server's present life."""
-    return (connection.instance_id - 1) << _LIFE_BITS
+    return (connection.instance_id - 1) << _INSTANCE_ID_BITS
 
 
 def _microseconds(seconds: float) -> int:
