@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from runner.decide.state.apply_incidents import opened_incident
 from runner.decide.state.cluster_state import (
     GONE,
     Attempt,
@@ -15,6 +16,7 @@ from runner.decide.state.cluster_state import (
     State,
 )
 from runner.facts.actions import Action, ActionArgs, PageOperator
+from runner.facts.faults import Finding
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
 from runner.facts.messages.requests import Request
@@ -138,22 +140,33 @@ class Decision:
             )
         )
 
-    def open_incident(self, fault: str, evidence: str, **about: Any) -> Incident:
+    def open_incident(
+        self,
+        finding: Finding,
+        *,
+        run: int | None = None,
+        fingerprint: str = "",
+        step: int | None = None,
+        non_fatal: bool = False,
+    ) -> Incident:
         """Open an incident; return how it will look once applied, for the ladder to work on."""
-        name = f"i{self.state.next_incident + self._incidents}"
-        self._incidents += 1
-        self.add(r.IncidentOpened(incident=name, fault=fault, evidence=evidence, **about))
-        return Incident(
-            incident=name,
-            fault=fault,
-            opened_at=self.now,
-            run=about.get("run"),
-            attempt=about.get("attempt"),
-            node=about.get("node"),
-            rank=about.get("rank"),
-            fingerprint=about.get("fingerprint", ""),
-            step=about.get("step"),
+        record = r.IncidentOpened(
+            incident=f"i{self.state.next_incident + self._incidents}",
+            fault=finding.fault,
+            evidence=finding.evidence,
+            run=run,
+            attempt=finding.attempt,
+            node=finding.node,
+            rank=finding.rank,
+            fingerprint=fingerprint,
+            step=step,
+            detected_after_seconds=finding.silent_seconds,
+            non_fatal=non_fatal,
+            onset=finding.step if non_fatal else None,
         )
+        self._incidents += 1
+        self.add(record)
+        return opened_incident(record, self.now)
 
     @property
     def leaving(self) -> list[Node]:

@@ -404,6 +404,7 @@ def _stopped(gang: _Gang, heartbeat: Heartbeat) -> list[Finding]:
             attempt=heartbeat.attempt,
             node=heartbeat.node,
             rank=rank,
+            silent_seconds=0.0,
         )
         for rank in new
     ]

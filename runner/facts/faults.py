@@ -169,8 +169,8 @@ class Finding(Value, kind="finding"):
     attempt: AttemptId | None = None
     node: str | None = None
     rank: int | None = None
-    # node_silent, no_progress: how long the silence had lasted.
-    silent_seconds: float = 0.0
+    # How long the silence had lasted, where silence is what was found.
+    silent_seconds: float | None = None
     # the first that was not as it should be
     step: int | None = None
     # what was found before, of this fault and attempt, has passed by itself

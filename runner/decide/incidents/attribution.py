@@ -13,24 +13,29 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.diagnosis import explain
 from runner.decide.incidents.ladder import end_attempt, give_up, respond
 from runner.decide.state.cluster_state import Attempt, Incident, Run
-from runner.facts.faults import awaits_probe
+from runner.facts.faults import Finding, awaits_probe
 from runner.rootcause.fingerprints import fingerprint
 
 
 def report_failure(
-    decision: Decision, run: Run, attempt: Attempt, *, fault: str, evidence: str, **who: object
+    decision: Decision,
+    run: Run,
+    attempt: Attempt,
+    finding: Finding,
+    *,
+    mark: str = "",
+    reached: int | None = None,
 ) -> None:
     """Something ended or must end this attempt: open an incident or amend the one it belongs to, and take a rung.
 
-    `who` may hold node, rank, fingerprint, detected_after_seconds, and `step`, the step that this input reports.
+    `mark`: the failure's fingerprint, if more than its fault makes it the same again. `reached`: the step that this input reports.
     """
     known = decision.state.incidents.get(run.incident or "")
-    mark = str(who.get("fingerprint") or fingerprint(fault))
-    reached = who.pop("step", None)
-    best = max(run.best_step, attempt.last_step or 0, reached if isinstance(reached, int) else 0)
+    mark = mark or fingerprint(finding.fault)
+    best = max(run.best_step, attempt.last_step or 0, reached or 0)
     if known is not None and known.is_live and known.attempt == attempt.attempt:
-        _amend_existing(decision, known, fault=fault, evidence=evidence, who=who)
-        if awaits_probe(known.fault) and not awaits_probe(fault):
+        _amend_existing(decision, known, finding)
+        if awaits_probe(known.fault) and not awaits_probe(finding.fault):
             # The diagnosis goes on, the gang cannot.
             end_attempt(decision, run, incident=known, outcome="crashed")
         return
@@ -40,21 +45,14 @@ def report_failure(
         and known.fingerprint == mark
         and best <= (known.step or 0)
     ):
-        decision.amend(known, evidence, attempt=attempt.attempt)
+        decision.amend(known, finding.evidence, attempt=attempt.attempt)
         explain(decision, attempt, known, reached=best)
         reason = f"same failure ({mark}), no new step since step {known.step}"
         _answer(decision, run, attempt, known, reason=reason, reached=best)
         return
-    incident = decision.open_incident(
-        fault,
-        evidence,
-        run=run.run,
-        attempt=attempt.attempt,
-        step=best,
-        **{**who, "fingerprint": mark},
-    )
+    incident = decision.open_incident(finding, run=run.run, fingerprint=mark, step=best)
     explain(decision, attempt, incident, reached=best)
-    _answer(decision, run, attempt, incident, reason=evidence, reached=best)
+    _answer(decision, run, attempt, incident, reason=finding.evidence, reached=best)
 
 
 def _attempts_without_progress(
@@ -65,15 +63,12 @@ def _attempts_without_progress(
     return 0 if progressed else run.attempts_without_progress + 1
 
 
-def _amend_existing(
-    decision: Decision, known: Incident, *, fault: str, evidence: str, who: dict[str, object]
-) -> None:
+def _amend_existing(decision: Decision, known: Incident, finding: Finding) -> None:
     """Later evidence on an attempt that is down already: keep it, and let a node-scoped sign correct the culprit."""
-    node = who.get("node")
-    if awaits_probe(fault) and not awaits_probe(known.fault):
-        decision.amend(known, evidence, fault=fault, node=str(node), rank=None)
+    if awaits_probe(finding.fault) and not awaits_probe(known.fault):
+        decision.amend(known, finding.evidence, fault=finding.fault, node=finding.node, rank=None)
     else:
-        decision.amend(known, evidence)
+        decision.amend(known, finding.evidence)
 
 
 def _answer(

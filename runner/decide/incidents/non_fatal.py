@@ -84,35 +84,20 @@ def open_non_fatal(
     chosen = None if book is None else next_rung(book, Incident(incident="", fault=finding.fault))
     if book is None or chosen is None:
         return None
-    mark = fingerprint(finding.fault)
     if book.ladder[chosen[0]].do != "watch":
         if attempt.state == "stop_requested":
             # It ends by itself, with a checkpoint.
             return None
-        report_failure(
-            decision,
-            run,
-            attempt,
-            fault=finding.fault,
-            evidence=finding.evidence,
-            node=finding.node,
-            rank=finding.rank,
-            fingerprint=mark,
-        )
+        report_failure(decision, run, attempt, finding)
         return None
     if _num_non_fatal(decision, attempt) >= MAX_NON_FATAL:
         return None
     incident = decision.open_incident(
-        finding.fault,
-        finding.evidence,
+        finding,
         run=run.run,
-        attempt=attempt.attempt,
-        node=finding.node,
-        rank=finding.rank,
+        fingerprint=fingerprint(finding.fault),
         step=max(run.best_step, attempt.last_step or 0, finding.step or 0),
-        fingerprint=mark,
         non_fatal=True,
-        onset=finding.step,
     )
     respond(decision, incident, reason=finding.evidence)
     decision.move_incident(incident, "proving", "the run goes on")

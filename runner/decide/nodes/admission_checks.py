@@ -10,6 +10,7 @@ from runner.decide.incidents.ladder import respond
 from runner.decide.nodes.hardware import may_quarantine, record_hardware_fault
 from runner.decide.state.cluster_state import Node, State
 from runner.facts.actions import Action, ActionResult, NodeTask
+from runner.facts.faults import Finding
 
 # At the same time: a fleet that joins at once is checked in turns, so that no result waits behind all others past its deadline;
 # chosen, not measured.
@@ -76,7 +77,9 @@ def on_checked(decision: Decision, action: Action, result: ActionResult) -> None
 def _failed(decision: Decision, node: Node, reason: str) -> None:
     """Answer failed checks by the runbook; beyond the quarantine limit the node is kept out, its hardware not judged."""
     evidence = f"{node.node} failed its checks: {reason}"
-    incident = decision.open_incident("node_unfit", evidence, node=node.node)
+    incident = decision.open_incident(
+        Finding(fault="node_unfit", evidence=evidence, node=node.node)
+    )
     outcome = "the node is out of service"
     if may_quarantine(decision):
         respond(decision, incident, reason=evidence)

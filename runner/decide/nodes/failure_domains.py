@@ -12,7 +12,7 @@ from runner.decide.decision import Decision
 from runner.decide.incidents.ladder import end_attempt, respond
 from runner.decide.nodes.predicates import is_suspect, is_up, live_attempt
 from runner.decide.state.cluster_state import GONE, LAUNCHED, Incident, Node, State
-from runner.facts.faults import DomainSilence
+from runner.facts.faults import DomainSilence, Finding
 from runner.facts.messages import records as r
 
 FAULT = "domain_silent"
@@ -35,10 +35,8 @@ def on_domain_silence(decision: Decision, silence: DomainSilence) -> list[Node]:
     incident = _incident_of(state, domain)
     if incident is None:
         incident = decision.open_incident(
-            FAULT,
-            evidence,
+            Finding(fault=FAULT, evidence=evidence, silent_seconds=silence.silent_seconds),
             fingerprint=_fingerprint(domain),
-            detected_after_seconds=silence.silent_seconds,
         )
     else:
         decision.amend(incident, evidence)

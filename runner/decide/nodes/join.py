@@ -11,7 +11,8 @@ from runner.decide.incidents.attribution import report_failure
 from runner.decide.nodes import drain, hardware
 from runner.decide.nodes.predicates import free_state, has_left, is_up, live_attempt
 from runner.decide.nodes.probes import leave_correlated_silence
-from runner.decide.state.cluster_state import OUT, Node
+from runner.decide.state.cluster_state import OUT, Attempt, Node, Run
+from runner.facts.faults import Finding
 from runner.facts.messages import records as r
 from runner.facts.messages.signals import NodeJoined, NodeLeft
 
@@ -179,9 +180,7 @@ def _set_state(
                 reason = "agent back without its ranks"
                 decision.move_node(node.node, "active", reason)
             evidence = f"{node.node} came back (incarnation {joined.incarnation}) without its ranks"
-            report_failure(
-                decision, run, attempt, fault="rank_crash", evidence=evidence, node=node.node
-            )
+            _fail_ranks(decision, run, attempt, node, evidence)
         return
     unchecked = node is None or not same or node.unchecked or node.state in NEVER_CHECKED
     unchecked = unchecked or node is None or node.incarnation == 0
@@ -189,6 +188,14 @@ def _set_state(
     if node is None or node.state != free:
         reason = f"joined, incarnation {joined.incarnation}"
         decision.move_node(joined.node, free, reason)
+
+
+def _fail_ranks(decision: Decision, run: Run, attempt: Attempt, node: Node, evidence: str) -> None:
+    """Fail an attempt whose ranks on this node are gone."""
+    finding = Finding(
+        fault="rank_crash", evidence=evidence, attempt=attempt.attempt, node=node.node
+    )
+    report_failure(decision, run, attempt, finding)
 
 
 def _resolve(decision: Decision, joined: NodeJoined, *, adopted: bool) -> None:
@@ -219,6 +226,4 @@ def on_node_left(decision: Decision, left: NodeLeft) -> None:
         and not decision.state.closing
     ):
         evidence = f"{node.node} left on purpose"
-        report_failure(
-            decision, live[0], live[1], fault="rank_crash", evidence=evidence, node=node.node
-        )
+        _fail_ranks(decision, live[0], live[1], node, evidence)

@@ -39,24 +39,12 @@ def on_node_silent(decision: Decision, finding: Finding) -> None:
         return
     decision.move_node(node.node, "suspect", finding.evidence)
     live = live_attempt(decision, node)
-    if live is not None and live[1].state in ("launching", "running"):
-        report_failure(
-            decision,
-            live[0],
-            live[1],
-            fault="node_silent",
-            evidence=finding.evidence,
-            node=node.node,
-            fingerprint=f"node_silent:{node.node}",
-            detected_after_seconds=finding.silent_seconds,
-        )
-    elif live is None:
-        decision.open_incident(
-            "node_silent",
-            finding.evidence,
-            node=node.node,
-            detected_after_seconds=finding.silent_seconds,
-        )
+    if live is None:
+        decision.open_incident(replace(finding, attempt=None))
+    elif live[1].state in ("launching", "running"):
+        run, attempt = live
+        of_attempt = replace(finding, attempt=attempt.attempt)
+        report_failure(decision, run, attempt, of_attempt, mark=f"node_silent:{node.node}")
     probe(decision, node, reason=finding.evidence)
 
 
@@ -262,13 +250,16 @@ def _on_probe_verdict(decision: Decision, node: Node, *, condition: str, evidenc
         return
     known = incident_about(decision, node, run)
     if known is None:
-        about = (
-            {"run": run.run, "attempt": live[1].attempt, "step": run.best_step}
-            if live and run
-            else {}
-        )
         known = decision.open_incident(
-            "node_silent", evidence, node=node.node, fingerprint=f"node_silent:{node.node}", **about
+            Finding(
+                fault="node_silent",
+                evidence=evidence,
+                attempt=live[1].attempt if live else None,
+                node=node.node,
+            ),
+            run=run.run if run else None,
+            fingerprint=f"node_silent:{node.node}",
+            step=run.best_step if run else None,
         )
     decision.amend(
         known,

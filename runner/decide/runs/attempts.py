@@ -69,17 +69,13 @@ def on_launch_failed(decision: Decision, failed: LaunchFailed) -> None:
     fault = "devices_busy" if failed.devices_busy else "launch_failed"
     # The list of held devices differs between nodes and between two examinations of one node.
     mark = fingerprint(fault, stderr_tail="" if failed.devices_busy else failed.reason)
-    evidence = f"{failed.node} could not start its ranks: {failed.reason}"
-    run = decision.run_of(attempt.attempt)
-    report_failure(
-        decision,
-        run,
-        attempt,
+    finding = Finding(
         fault=fault,
-        evidence=evidence,
+        evidence=f"{failed.node} could not start its ranks: {failed.reason}",
+        attempt=attempt.attempt,
         node=failed.node,
-        fingerprint=mark,
     )
+    report_failure(decision, decision.run_of(attempt.attempt), attempt, finding, mark=mark)
 
 
 def launch_limit(state: State, cluster: ClusterSpec, run: Run) -> float:
@@ -107,15 +103,14 @@ def fail_overdue_launch(decision: Decision, run: Run, attempt: Attempt) -> None:
         if node.state == "active":
             decision.move_node(node.node, "lost", evidence)
             record_hardware_fault(decision, node, fault="launch_failed", evidence=evidence)
-    report_failure(
-        decision,
-        run,
-        attempt,
+    finding = Finding(
         fault="launch_failed",
         evidence=evidence,
+        attempt=attempt.attempt,
         node=missing[0] if are_at_fault else None,
-        fingerprint=fingerprint("launch_failed", stderr_tail="overdue"),
     )
+    mark = fingerprint("launch_failed", stderr_tail="overdue")
+    report_failure(decision, run, attempt, finding, mark=mark)
 
 
 def on_ranks_ready(decision: Decision, ready: RanksReady) -> None:
@@ -189,17 +184,15 @@ def on_rank_exited(decision: Decision, exited: RankExited) -> None:
     if attempt.state not in RUNNING or exited.exit_code == EXIT_FINISHED:
         return
     fault = "settings_refused" if exited.exit_code == EXIT_REFUSED else "rank_crash"
-    report_failure(
-        decision,
-        run,
-        attempt,
+    finding = Finding(
         fault=fault,
         evidence=_evidence(exited),
+        attempt=attempt.attempt,
         node=exited.node,
         rank=exited.rank,
-        step=exited.last_step,
-        fingerprint=fingerprint(fault, exit_code=exited.exit_code, stderr_tail=exited.stderr_tail),
     )
+    mark = fingerprint(fault, exit_code=exited.exit_code, stderr_tail=exited.stderr_tail)
+    report_failure(decision, run, attempt, finding, mark=mark, reached=exited.last_step)
 
 
 def _evidence(exited: RankExited) -> str:
@@ -243,16 +236,14 @@ def on_ranks_gone(decision: Decision, gone: RanksTerminated) -> None:
         amend_with_missing_ranks(decision, attempt, gone.node, rank_stacks)
     if attempt is not None and attempt.state in RUNNING and node.attempt == gone.attempt:
         why = "fenced itself: no store, no step" if gone.fenced else "ended its ranks unasked"
-        run = decision.run_of(attempt.attempt)
-        report_failure(
-            decision,
-            run,
-            attempt,
+        finding = Finding(
             fault="rank_crash",
             evidence=f"{gone.node} {why}",
+            attempt=attempt.attempt,
             node=gone.node,
-            step=gone.last_step,
         )
+        run = decision.run_of(attempt.attempt)
+        report_failure(decision, run, attempt, finding, reached=gone.last_step)
 
 
 def _record_stacks(decision: Decision, attempt: Attempt) -> None:
@@ -304,17 +295,7 @@ def on_hang(decision: Decision, finding: Finding) -> None:
     attempt = decision.state.attempt_of(finding.attempt) if finding.attempt else None
     if attempt is None or attempt.state not in LAUNCHED:
         return
-    report_failure(
-        decision,
-        decision.run_of(attempt.attempt),
-        attempt,
-        fault=finding.fault,
-        evidence=finding.evidence,
-        node=finding.node,
-        rank=finding.rank,
-        fingerprint=fingerprint(finding.fault),
-        detected_after_seconds=finding.silent_seconds,
-    )
+    report_failure(decision, decision.run_of(attempt.attempt), attempt, finding)
 
 
 # ---- outcomes of actions --------------------------------------------------------------------------------------------

@@ -15,8 +15,9 @@ from runner.decide.state.cluster_state import (
 from runner.facts.messages import records as r
 
 
-def _incident_opened(state: State, record: r.IncidentOpened) -> None:
-    state.incidents[record.incident] = Incident(
+def opened_incident(record: r.IncidentOpened, now: float) -> Incident:
+    """Return an incident as it begins."""
+    return Incident(
         incident=record.incident,
         fault=record.fault,
         run=record.run,
@@ -25,12 +26,16 @@ def _incident_opened(state: State, record: r.IncidentOpened) -> None:
         rank=record.rank,
         fingerprint=record.fingerprint,
         step=record.step,
-        opened_at=state.now,
+        opened_at=now,
         detected_after_seconds=record.detected_after_seconds,
         evidence=[record.evidence],
         non_fatal=record.non_fatal,
         onset=record.onset,
     )
+
+
+def _incident_opened(state: State, record: r.IncidentOpened) -> None:
+    state.incidents[record.incident] = opened_incident(record, state.now)
     state.next_incident += 1
     if record.run is not None and not record.non_fatal:
         state.runs[record.run].incident = record.incident
