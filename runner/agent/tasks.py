@@ -28,7 +28,9 @@ def refusal(
     gang: LocalGang | None,
     has_waited: bool,
 ) -> str:
-    """Return why a task is refused; "" when it is accepted. `generation`: the highest this node accepted; `life`: this agent's.
+    """Return why a task is refused; "" when it is accepted.
+
+    `generation`: the highest that this node accepted. `instance_id`: this agent's.
 
     `has_waited`: the task may be of any age, since no agent was reading. A drill is refused then:
     it was meant for the ranks of its own time.

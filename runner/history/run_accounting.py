@@ -43,7 +43,7 @@ class IncidentAccounting(MutableValue):
     opened_at: float = 0.0
     # When it was opened, or last failed again.
     failed_at: float = 0.0
-    # From the last good sign to `struck_at`.
+    # From the last good sign to `failed_at`.
     failed_after_seconds: float = 0.0
     detected_after_seconds: float | None = None
     recovered_after_seconds: float | None = None

@@ -230,7 +230,7 @@ class Keeper:
     # -- starts
 
     def _spawn(self, request: Message, not_forked_reason: str) -> None:
-        """Start all ranks as fresh processes; `cold`: why they are not forked although that was requested."""
+        """Start all ranks as fresh processes; `not_forked_reason`: why they are not forked although that was requested."""
         for spec in request["ranks"]:
             try:
                 self._add(spawn_rank(spec, request))

@@ -76,7 +76,9 @@ def write(path: Path, text: str) -> float:
 
 def reported(node: Node) -> list[Match]:
     """Return all lines of living ranks that the store has by now."""
-    return [match for fact in node.signals("LinesMatched") if fact.living for match in fact.matches]
+    return [
+        match for fact in node.signals("LinesMatched") if fact.ranks_alive for match in fact.matches
+    ]
 
 
 def wait_for_line(node: Node, text: str) -> Any:
@@ -94,7 +96,7 @@ def test_lines_of_living_ranks_are_told_at_once_and_never_twice(node: Node) -> N
     write(errors, "a line of no signature")
     write(errors, f"{OOM} (1)")
     output = wait_for_line(node, "(1)")
-    assert (output.living, output.generation, [match.rank for match in output.matches]) == (
+    assert (output.ranks_alive, output.generation, [match.rank for match in output.matches]) == (
         True,
         1,
         [1],

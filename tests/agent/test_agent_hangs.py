@@ -114,7 +114,7 @@ def test_stacks_are_written_down_before_ranks_that_hang_are_killed(node: Node) -
     node.store.put(f"assignment/{node.name}", encode(idle))
     gone = node.wait_for("RanksTerminated")
     print(f"idle with stacks to ranks gone: {time.monotonic() - began:.3f} s")
-    assert (gone.stacks, gone.left_behind) == (2, ())
+    assert (gone.num_stacks, gone.left_behind) == (2, ())
     output = [
         (Path(plan.output_folder) / "stacks" / f"rank{rank}.txt").read_text() for rank in (0, 1)
     ]
@@ -131,5 +131,5 @@ def test_a_folder_that_takes_no_stacks_delays_nothing(node: Node) -> None:
     (Path(plan.output_folder) / "stacks").write_text("a file in the way")
     idle = Assignment(node=node.name, generation=2, attempt=plan.attempt, stacks_seconds=10.0)
     node.store.put(f"assignment/{node.name}", encode(idle))
-    assert node.wait_for("RanksTerminated").stacks == 0
+    assert node.wait_for("RanksTerminated").num_stacks == 0
     assert not any(is_alive(pid) for pid in pids.values())

@@ -19,7 +19,7 @@ def test_the_lines_of_a_dead_rank_that_are_known_are_told_after_its_death(node: 
     do = {"steps": 3, "pause": 0.01, "exit": 3, "last_words": OOM}
     node.launch(node.plan(SPEAKER, do, ranks_per_node=1), generation=1)
     exited = node.wait_for("RankExited")
-    found = node.wait_for("LinesMatched", lambda fact: not fact.living)
+    found = node.wait_for("LinesMatched", lambda fact: not fact.ranks_alive)
     assert (found.attempt, found.generation) == (exited.attempt, 1)
     (match,) = [one for one in found.matches if one.signature == "cuda-oom"]
     assert (match.fault, match.rank, match.file) == ("cuda_oom", 0, "rank0.err")
@@ -42,7 +42,7 @@ def test_ranks_that_ended_well_or_said_nothing_known_are_not_told_of(
     node.wait_for("RankExited")
     # a search takes half a second
     time.sleep(3.0)
-    assert [fact for fact in node.signals("LinesMatched") if not fact.living] == []
+    assert [fact for fact in node.signals("LinesMatched") if not fact.ranks_alive] == []
 
 
 def test_an_agent_that_leaves_says_first_what_its_ranks_died_of(node: Node) -> None:

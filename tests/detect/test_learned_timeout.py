@@ -36,7 +36,7 @@ class Track:
     def launch(self, *, is_up: bool = True) -> None:
         """Begin a new attempt; all its nodes have started their ranks unless it `is_up` only later."""
         self.step, self.writes = 0, 0
-        self.writing_seconds, self.longest_quiet_seconds = 0.0, 1.0
+        self.writing_seconds, self.longest_gap_seconds = 0.0, 1.0
         self.attempt = self.attempt.restarted()
         watched = WatchedAttempt(
             attempt=self.attempt,
@@ -84,7 +84,7 @@ class Track:
                     last_step=self.step if self.step and not self.script else None,
                     num_writes=self.writes if self.script else 0,
                     writing_seconds=self.writing_seconds if self.script else 0.0,
-                    longest_gap_seconds=self.longest_quiet_seconds if self.script else 0.0,
+                    longest_gap_seconds=self.longest_gap_seconds if self.script else 0.0,
                 )
                 self.found += self.progress.on_heartbeat(heartbeat, self.watch, self.now)
         self.tick()
@@ -386,7 +386,7 @@ def test_lines_of_ranks_that_wait_for_other_nodes_are_no_pace() -> None:
     track.launch(is_up=False)
     track.work(1)
     track.wait(300)
-    track.longest_quiet_seconds = 301.0
+    track.longest_gap_seconds = 301.0
     track.work(1)
     track.replace_supervisor()
     track.work(1)

@@ -71,7 +71,7 @@ def _fitting(rank_stacks: list[RankStack]) -> tuple[RankStack, ...]:
 
 
 def _num_bytes(rank_stacks: list[RankStack]) -> int:
-    return len(wire.encode_message({"stands": wire.to_plain(tuple(rank_stacks))}))
+    return len(wire.encode_message({"rank_stacks": wire.to_plain(tuple(rank_stacks))}))
 
 
 def parse_stack(rank: int, text: str) -> RankStack | None:

@@ -106,7 +106,8 @@ def spawn_request(
 ) -> dict[str, Any]:
     """Return the keeper's request for ranks. Raises SpecError for a command with unknown placeholders.
 
-    With `fork`, the warm process for this command is to fork the ranks: raises NotForkableCommand if it cannot. `cold` says why
+    With `fork`, the warm process for this command is to fork the ranks: raises NotForkableCommand if it cannot.
+    `not_forked_reason` says why
     ranks are not forked although that was requested; the keeper stores it for the next agent.
     """
     plan = assignment.plan

@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -27,7 +26,7 @@ from runner.agent.ranks.gang import LocalGang
 from runner.agent.transport.signal_emitter import SignalEmitter
 from runner.errors import WireError
 from runner.facts import wire
-from runner.facts.matches import Match
+from runner.facts.matches import LoggedStep, Match
 from runner.facts.messages.log_search import (
     FollowReport,
     FollowRequest,
@@ -229,7 +228,7 @@ class LogSearch:
         if self._kernel_log.is_shared:
             matches = [one for one in matches if not one.of_kernel or one.rank is not None]
         if matches:
-            self._emit(gang, matches=tuple(matches), living=True, last_step=gang.last_step)
+            self._emit(gang, tuple(matches), ranks_alive=True, last_step=gang.last_step)
         if report.skipped_bytes > gang.log_bytes_skipped:
             if not gang.log_bytes_skipped:
                 log.warning("%s writes more than can be read; parts are skipped", report.gang)
@@ -244,13 +243,28 @@ class LogSearch:
         gang, _ = self._pending.pop(result.number, (None, None))
         self._retried.pop(result.number, None)
         if gang is not None and result.found.matches:
-            self._emit(gang, matches=result.found.matches, steps=result.found.steps)
+            self._emit(gang, result.found.matches, steps=result.found.steps)
         self._check_finished()
 
-    def _emit(self, gang: LocalGang, **fields: Any) -> None:
-        header = self._emitter.next_header()
+    def _emit(
+        self,
+        gang: LocalGang,
+        matches: tuple[Match, ...],
+        *,
+        steps: tuple[LoggedStep, ...] = (),
+        ranks_alive: bool = False,
+        last_step: int | None = None,
+    ) -> None:
         self._emitter.emit(
-            LinesMatched(**header, generation=gang.generation, attempt=gang.attempt, **fields)
+            LinesMatched(
+                **self._emitter.next_header(),
+                generation=gang.generation,
+                attempt=gang.attempt,
+                matches=matches,
+                steps=steps,
+                ranks_alive=ranks_alive,
+                last_step=last_step,
+            )
         )
 
     # -- a reader that died

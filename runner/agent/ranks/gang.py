@@ -323,7 +323,7 @@ class LocalGang:
     # -- beginning and end
 
     def started(self, *, not_forked_reason: str = "") -> RanksStarted:
-        """Return the signal that all ranks are started; `cold`: why they were not forked although that was requested."""
+        """Return the signal that all ranks are started; `not_forked_reason`: why a requested fork was refused."""
         pids = {str(rank.rank): rank.pid for rank in self.ranks.values()}
         return RanksStarted(
             **self._header(),

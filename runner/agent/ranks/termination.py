@@ -20,7 +20,7 @@ log = logging.getLogger("stoker.agent")
 
 @dataclass(slots=True, kw_only=True)
 class Termination:
-    """Ranks being ended. `kill_at`: monotonic seconds; `stacks`: ranks with a stack dump, summarised in `stands`."""
+    """Ranks being ended. `kill_at`: monotonic seconds; `stacks`: ranks with a stack dump, summarised in `rank_stacks`."""
 
     gang: LocalGang
     kill_at: float

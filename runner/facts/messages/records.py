@@ -196,7 +196,7 @@ class DomainStateRecorded(Value, kind="domain_state_recorded"):
 class NodeChanged(Value, kind="node_changed"):
     """A node changed its state, or the reason for it.
 
-    `held`: it is suspect for its devices, until its agent reports them released. `ended`: its agent has ended, too.
+    `devices_busy`: it is suspect for its devices, until its agent reports them released. `ended`: its agent has ended, too.
     """
 
     node: str
@@ -319,7 +319,7 @@ class AttemptChanged(Value, kind="attempt_changed"):
 class NodeLaunched(Value, kind="node_launched"):
     """All ranks of the attempt on this node are spawned.
 
-    `cold` says why they are fresh processes although they were to be forked from a warm one; "" when all is as wanted.
+    `not_forked_reason` says why they are fresh processes although they were to be forked from a warm one; "" when all is as wanted.
     """
 
     node: str

@@ -127,7 +127,7 @@ class Heartbeat(Signal, kind="heartbeat"):
     rank_computes: tuple[RankCompute, ...] = ()
     # Sent now and then.
     rank_resources: tuple[RankResources, ...] = ()
-    # Memory that was free on the node when `holdings` were measured; 0: not known.
+    # Memory that was free on the node when `rank_resources` were measured; 0: not known.
     memory_free_bytes: int = 0
     agent_resident_bytes: int = 0
     # The slowest rank here in each phase of the start, once all have made a step; the same in every heartbeat from then on.
@@ -168,7 +168,7 @@ class Notice(Signal, kind="notice"):
 class RanksStarted(Signal, kind="ranks_started"):
     """The node made its assignment true: all its ranks are started.
 
-    `cold`: why they were not forked from a warm process although one was wanted; "" when they were, or none was.
+    `not_forked_reason`: why they were not forked from a warm process although one was wanted; "" when they were, or none was.
     """
 
     generation: int
@@ -226,7 +226,8 @@ class RanksTerminated(Signal, kind="ranks_terminated"):
 class LinesMatched(Signal, kind="lines_matched"):
     """What was found in the output of ranks, or in the kernel's log of their node.
 
-    `living`: while they live, at once. Otherwise: in the output of those that ended by themselves, some moments after RankExited.
+    `ranks_alive`: found while they live, and sent at once. Otherwise: in the output of ranks that ended by
+    themselves, some moments after RankExited.
     """
 
     generation: int
