@@ -35,7 +35,8 @@ SET_METHODS = {"union", "intersection", "difference", "symmetric_difference"}
 
 def core_files() -> list[Path]:
     """List the files of the core."""
-    return sorted(path for folder in CORE for path in (ROOT / folder).rglob("*.py"))
+    files = [path for folder in CORE for path in (ROOT / folder).rglob("*.py")]
+    return sorted([ROOT / "runner/kernel_lines.py", *files])
 
 
 def forbidden_imports(tree: ast.Module) -> Iterator[str]:

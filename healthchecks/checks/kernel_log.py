@@ -1,6 +1,6 @@
 """kernel_log: the kernel reported no machine check, memory error, out-of-memory kill, lockup or failing disk in the last hour.
 
-It reads /dev/kmsg, or a file of kernel lines in any form that `runner.rootcause.kernel_lines` knows. A line without a time may be
+It reads /dev/kmsg, or a file of kernel lines in any form that `runner.kernel_lines` knows. A line without a time may be
 recent, so it counts. A log that may not be read, or that holds no line, is UNKNOWN. The lines are those of the table that
 diagnosis uses, `runner.rootcause.signatures`; rows about accelerators and network cards are left to checks of their own.
 """
@@ -18,7 +18,7 @@ from datetime import datetime
 
 from healthchecks.check import Evidence, Judge, NodeFacts, Verdict
 from healthchecks.declaration import CHOSEN, HealthCheck, at_most
-from runner.rootcause.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, parse_kernel_line
+from runner.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, parse_kernel_line
 from runner.rootcause.signatures import SIGNATURES
 
 NAME = "kernel_log"

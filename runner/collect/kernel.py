@@ -24,7 +24,7 @@ from msgspec import structs
 from runner.collect.lines import decode_line, unix_seconds, unwrapped
 from runner.collect.tails.tail import Tail
 from runner.facts.messages.log_search import LogPosition
-from runner.rootcause.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, parse_kernel_line
+from runner.kernel_lines import MAX_RECORD_BYTES, MAX_RECORDS, KernelLine, parse_kernel_line
 
 DEVICE = Path("/dev/kmsg")
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -40,23 +40,19 @@ _TIMES = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class KernelRecord:
-    """One record. `microseconds` since boot, or Unix seconds `at`, or neither; `level` 0 (emergency) to 7 (debug).
+    """One line; `at`: Unix seconds, where it states a wall clock's time.
 
     `num_repeats`: how many records of this poll it stands for, the last one at `last_microseconds`.
     `num_lost_before`: records between the one before and this one that were overwritten.
     """
 
-    text: str
-    microseconds: int | None = None
+    line: KernelLine
     at: float | None = None
-    level: int | None = None
-    sequence: int | None = None
     num_repeats: int = 1
     last_microseconds: int | None = None
     num_lost_before: int = 0
-    is_from_kernel: bool = True
 
 
 def this_boot(path: Path = BOOT_ID) -> str:
@@ -144,23 +140,21 @@ class KernelLog:
             if not raw:
                 return
             record = parse(raw.decode(errors="replace"))
-            record = None if record is None else self._counted(record)
-            if record is not None:
+            if record is not None and self._is_new(record):
                 yield record
 
-    def _counted(self, record: KernelRecord) -> KernelRecord | None:
-        """Count the missing records before one; None: it was read before."""
-        if record.sequence is None:
-            return record
-        before, self._sequence = self._sequence, record.sequence
-        if before is None:
-            return record
-        if record.sequence <= before:
-            self._sequence = before
-            return None
-        lost = record.sequence - before - 1
-        self.num_lost += lost
-        return replace(record, num_lost_before=lost)
+    def _is_new(self, record: KernelRecord) -> bool:
+        """Count the missing records before one; False: it was read before."""
+        before, sequence = self._sequence, record.line.sequence
+        if sequence is None:
+            return True
+        if before is not None:
+            if sequence <= before:
+                return False
+            record.num_lost_before = sequence - before - 1
+            self.num_lost += record.num_lost_before
+        self._sequence = sequence
+        return True
 
     def _of_this_boot(self, lines: Iterable[str], now: float) -> list[KernelRecord]:
         records: list[KernelRecord] = []
@@ -169,25 +163,24 @@ class KernelLog:
             if record is None:
                 self.num_foreign += 1
                 continue
-            micros = record.microseconds
+            micros, text = record.line.microseconds, record.line.text
             if micros is not None:
                 fell_back = micros < self._clock - FALL_BACK_MICROSECONDS
-                if fell_back or (micros < self._clock and record.text.startswith("Linux version ")):
+                if fell_back or (micros < self._clock and text.startswith("Linux version ")):
                     self.num_earlier += len(records)
                     self._sequence = None
                     records.clear()
                 self._clock = micros
-            counted = self._counted(record)
-            if counted is not None:
-                records.append(counted)
+            if self._is_new(record):
+                records.append(record)
         limit = int(now * 1e6 * (1 + SLACK_SHARE)) + SLACK_MICROSECONDS
-        reached = [record for record in records if (record.microseconds or 0) <= limit]
+        reached = [record for record in records if (record.line.microseconds or 0) <= limit]
         self.num_earlier += len(records) - len(reached)
         return reached
 
     def _since_then(self, records: Iterable[KernelRecord]) -> Iterator[KernelRecord]:
         for record in records:
-            if not record.is_from_kernel:
+            if not record.line.is_from_kernel:
                 self.num_foreign += 1
             elif self._is_before(record):
                 self.num_earlier += 1
@@ -195,8 +188,8 @@ class KernelLog:
                 yield record
 
     def _is_before(self, record: KernelRecord) -> bool:
-        if record.microseconds is not None:
-            return record.microseconds < self._since_microseconds
+        if record.line.microseconds is not None:
+            return record.line.microseconds < self._since_microseconds
         return record.at is not None and self._since is not None and record.at < self._since
 
 
@@ -205,33 +198,21 @@ def parse(line: str) -> KernelRecord | None:
     parsed = parse_kernel_line(line)
     if not parsed.is_from_kernel and parsed.sequence is None:
         return None
-    text, at = parsed.text, unix_seconds(parsed.wall_time)
+    at = unix_seconds(parsed.wall_time)
     if parsed.microseconds is None:
-        inner = unwrapped(text)
-        text, at = inner.text.rstrip(), inner.at if at is None else at
-    return KernelRecord(
-        text=text,
-        microseconds=parsed.microseconds,
-        at=at,
-        level=parsed.level,
-        sequence=parsed.sequence,
-        is_from_kernel=parsed.is_from_kernel,
-    )
+        inner = unwrapped(parsed.text)
+        parsed, at = replace(parsed, text=inner.text.rstrip()), inner.at if at is None else at
+    return KernelRecord(line=parsed, at=at, last_microseconds=parsed.microseconds)
 
 
 def merge(records: Iterable[KernelRecord]) -> list[KernelRecord]:
     """Merge records of the same text, times in it apart, into the first of them."""
     merged: dict[tuple[int | None, str], KernelRecord] = {}
     for record in records:
-        key = (record.level, _TIMES.sub("#", record.text))
-        first = merged.get(key)
-        if first is None:
-            merged[key] = replace(record, last_microseconds=record.microseconds)
-        else:
-            merged[key] = replace(
-                first,
-                num_repeats=first.num_repeats + 1,
-                last_microseconds=record.microseconds or first.last_microseconds,
-                num_lost_before=first.num_lost_before + record.num_lost_before,
-            )
+        line = record.line
+        first = merged.setdefault((line.level, _TIMES.sub("#", line.text)), record)
+        if first is not record:
+            first.num_repeats += 1
+            first.last_microseconds = line.microseconds or first.last_microseconds
+            first.num_lost_before += record.num_lost_before
     return list(merged.values())

@@ -20,7 +20,7 @@ from datetime import datetime
 from typing import Literal
 
 from runner.facts.wording import valid_text
-from runner.rootcause.kernel_lines import CTIME, ISO_TIME, MONTHS, iso_of_ctime
+from runner.kernel_lines import CTIME, ISO_TIME, MONTHS, iso_of_ctime
 
 # Of a line, the first ones; chosen, not measured.
 MAX_LINE_BYTES = 64 * 1024

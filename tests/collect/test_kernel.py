@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from runner.collect.kernel import DEVICE, KernelLog, KernelRecord, merge, parse, this_boot
-from runner.rootcause.kernel_lines import parse_kernel_line
+from runner.kernel_lines import KernelLine, parse_kernel_line
 
 BOOT = "b1"
 # seconds since boot: later than all samples
@@ -20,35 +20,36 @@ LATE = 1e6
 
 def texts(records: list[KernelRecord]) -> list[str]:
     """Return what was said."""
-    return [record.text for record in records]
+    return [record.line.text for record in records]
 
 
 @pytest.mark.parametrize(
-    ("line", "record"),
+    ("line", "parsed"),
     [
         (
             "3,812,5000123,-;EXT4-fs error (device sda1): bad block\n SUBSYSTEM=block\n DEVICE=b8:1",
-            KernelRecord(text="EXT4-fs error (device sda1): bad block", microseconds=5000123, level=3, sequence=812),
+            KernelLine(text="EXT4-fs error (device sda1): bad block", microseconds=5000123, level=3, sequence=812),
         ),
-        ("[    5.000123] oops", KernelRecord(text="oops", microseconds=5000123)),
-        ("[    5.000123][  T17] oops", KernelRecord(text="oops", microseconds=5000123)),
-        ("<4>[    5.000123] oops", KernelRecord(text="oops", microseconds=5000123, level=4)),
-        ("kern  :err   : [    5.000123] oops", KernelRecord(text="oops", microseconds=5000123, level=3)),
-        ("Jan  2 03:04:05 node7 kernel: [    5.000123] oops", KernelRecord(text="oops", microseconds=5000123)),
+        ("[    5.000123] oops", KernelLine(text="oops", microseconds=5000123)),
+        ("[    5.000123][  T17] oops", KernelLine(text="oops", microseconds=5000123)),
+        ("<4>[    5.000123] oops", KernelLine(text="oops", microseconds=5000123, level=4)),
+        ("kern  :err   : [    5.000123] oops", KernelLine(text="oops", microseconds=5000123, level=3)),
+        ("Jan  2 03:04:05 node7 kernel: [    5.000123] oops", KernelLine(text="oops", microseconds=5000123)),
         (
             "2025-01-02T03:04:05+00:00 node7 kernel: oops",
-            KernelRecord(text="oops", at=1735787045.0),
+            KernelLine(text="oops", wall_time="2025-01-02T03:04:05+00:00"),
         ),
-        ("NVRM: oops", KernelRecord(text="NVRM: oops")),
+        ("NVRM: oops", KernelLine(text="NVRM: oops")),
         (
             r"6,1,7,-;two\x0alines \x5c and \xc3\xa9",
-            KernelRecord(text="two\nlines \\ and é", microseconds=7, level=6, sequence=1),
+            KernelLine(text="two\nlines \\ and é", microseconds=7, level=6, sequence=1),
         ),
     ],
 )  # fmt: skip
-def test_a_record_in_each_of_its_forms(line: str, record: KernelRecord) -> None:
+def test_a_record_in_each_of_its_forms(line: str, parsed: KernelLine) -> None:
     """kmsg, dmesg with and without levels, and syslog say the same thing."""
-    assert parse(line) == record
+    at = 1735787045.0 if parsed.wall_time else None
+    assert parse(line) == KernelRecord(line=parsed, at=at, last_microseconds=parsed.microseconds)
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_wall_clock_time_is_kept_as_such() -> None:
     """What dmesg -T prints bears no microseconds since boot."""
     record = parse("[Thu Jan  2 03:04:05 2025] oops")
     assert record is not None
-    assert (record.text, record.microseconds) == ("oops", None)
+    assert (record.line.text, record.line.microseconds) == ("oops", None)
     assert record.at == time.mktime((2025, 1, 2, 3, 4, 5, 0, 0, -1))
 
 
@@ -141,12 +142,12 @@ def test_the_same_word_again_is_folded(tmp_path: Path) -> None:
     )
     log = KernelLog(path, BOOT)
     down, up = log.poll(LATE)
-    assert (down.num_repeats, down.microseconds, down.last_microseconds) == (
+    assert (down.num_repeats, down.line.microseconds, down.last_microseconds) == (
         40,
         11_000_000,
         50_000_000,
     )
-    assert (up.text, up.num_repeats) == ("link up", 1)
+    assert (up.line.text, up.num_repeats) == ("link up", 1)
     log.close()
 
 
@@ -158,7 +159,7 @@ def test_records_that_were_overwritten_are_counted(tmp_path: Path) -> None:
     )
     log = KernelLog(path, BOOT)
     records = log.poll(LATE)
-    assert [(record.text, record.num_lost_before) for record in records] == [
+    assert [(record.line.text, record.num_lost_before) for record in records] == [
         *(("a", 0), ("b", 0), ("c", 7)),
     ]
     assert (log.num_lost, log.num_foreign) == (7, 1)
@@ -187,7 +188,8 @@ def test_the_device_of_this_machine() -> None:
     if log.trouble:
         pytest.skip(log.trouble)
     assert all(
-        record.microseconds is not None and record.sequence is not None for record in records
+        record.line.microseconds is not None and record.line.sequence is not None
+        for record in records
     )
     assert len(log.poll(0.0)) <= max(10, len(records) // 2)
     resumed = KernelLog(DEVICE, this_boot(), position=log.position)

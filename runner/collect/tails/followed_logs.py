@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from runner.collect.engines import Engine
-from runner.collect.kernel import KernelLog, KernelRecord, this_boot
+from runner.collect.kernel import KernelLog, this_boot
 from runner.collect.scan import Scan, ScannedLine
 from runner.collect.tails.tail import Block, ReadLimits, Tail
 from runner.facts.matches import Match
@@ -199,25 +199,28 @@ class FollowedKernel:
             since_microseconds=request.since_microseconds,
             position=request.places.get(request.kernel_log),
         )
-        self._engine = engine
+        self._scan = Scan(KERNEL, engine=engine, max_matches=None)
         self._num_records = 0
         self._throttle = MatchThrottle()
 
     def poll(self, now: float) -> list[Match]:
-        """Return new matches that are to be reported."""
+        """Return new matches that are to be reported.
+
+        The line of a match is the kernel's own number of its record; a rank in its text is not the kernel's.
+        """
         matches = []
         for record in self.log.poll(now):
-            matches += self._matches(record)
+            self._num_records += 1
+            line, number = record.line, record.line.sequence
+            matches += [
+                replace(
+                    found.match,
+                    line=self._num_records if number is None else number,
+                    of_kernel=True,
+                    at=record.at,
+                    rank=None,
+                )
+                for found in self._scan.feed(line.text.replace("\n", " ").encode() + b"\n")
+                if found.match is not None
+            ]
         return self._throttle.filter(matches, now)
-
-    def _matches(self, record: KernelRecord) -> list[Match]:
-        """Search one record. Its line is the kernel's own number of it; a rank in its text is not the kernel's."""
-        self._num_records += 1
-        number = self._num_records if record.sequence is None else record.sequence
-        scan = Scan(KERNEL, engine=self._engine, first_line=number)
-        line = record.text.replace("\n", " ").encode()
-        return [
-            replace(found.match, of_kernel=True, at=record.at, rank=None)
-            for found in scan.feed(line + b"\n")
-            if found.match is not None
-        ]
