@@ -147,6 +147,12 @@ def to_message(fact: object) -> dict[str, Any]:
     return plain
 
 
+def encode_value(value: Any) -> bytes:
+    """Encode a value that is a part of a message."""
+    body = _encode_fast(value)
+    return body if body is not None else _ENCODER.encode(to_plain(value))
+
+
 def to_plain(value: Any) -> Any:
     """Turn a value into plain JSON; raise WireError for a type that has no JSON."""
     body = _encode_fast(value)

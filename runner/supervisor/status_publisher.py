@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 import psutil
 
 from runner.decide.state.cluster_state import State
-from runner.decide.status_builder import LastHeartbeats, StatusBuilder, build_status
 from runner.facts.messages.signals import Heartbeat
 from runner.facts.specs.cluster import ClusterSpec
 from runner.history.ledger import Ledger
+from runner.supervisor.status_builder import LastHeartbeats, StatusBuilder, build_status
 from runner.supervisor.status_writer import StatusWriter, period
 
 # Between two builds while only heartbeats bring news. Chosen.
@@ -76,7 +76,7 @@ class StatusPublisher:
         while self._builder.build_next():
             if time.monotonic() >= until:
                 return
-        self._writer.write(self._builder.message(now, self._supervisor_fields()))
+        self._writer.write(self._builder.status(now, self._supervisor_fields()))
         self._builder = None
 
     def publish_final(self, state: State, ledger: Ledger, now: float) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from runner.decide.status_builder import LastHeartbeats
 from runner.facts.ids import AttemptId
 from runner.facts.messages.signals import Heartbeat, StepRecord
+from runner.supervisor.status_builder import LastHeartbeats
 
 ATTEMPT = AttemptId(3, 1, 0)
 

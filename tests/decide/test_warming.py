@@ -11,7 +11,6 @@ from runner.cli.reports.tables import rank_start_notes
 from runner.decide.placement.launch_plans import Preloads, assignment_of
 from runner.decide.state.apply import apply_record
 from runner.decide.state.cluster_state import Node, Run, State
-from runner.decide.status_builder import LastHeartbeats, build_status
 from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages import records as r
@@ -24,6 +23,7 @@ from runner.history.ledger import Ledger
 from runner.simulate.world import World
 from runner.store.memory.faults import Faults
 from runner.store.memory.store import MemoryStore
+from runner.supervisor.status_builder import LastHeartbeats, build_status
 from tests.decide.scenario import Scenario, parse_text
 
 CLUSTER = ClusterSpec(name="sim", state="state", local=LocalNodes(nodes=2, slots=2, spares=1))
@@ -244,8 +244,8 @@ def test_what_a_node_says_of_its_warm_process_is_shown_while_it_is_there() -> No
 
 def look(state: State, ledger: Ledger, heard: LastHeartbeats) -> ClusterStatus:
     """Return the View of a state."""
-    drawn = build_status(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
-    view = wire.from_message(drawn)
+    built = build_status(state, CLUSTER, ledger, heard, now=state.now, about={"wall": 1.0})
+    view = wire.decode(wire.encode(built))
     assert isinstance(view, ClusterStatus)
     return view
 

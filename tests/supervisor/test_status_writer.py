@@ -1,10 +1,11 @@
+import math
 import queue
 import threading
-from typing import Any
+
+from msgspec.structs import replace
 
 from runner.errors import Fenced
-from runner.facts import wire
-from runner.facts.messages.cluster_status import ClusterStatus
+from runner.facts.messages.cluster_status import ClusterStatus, NodeStatus, RunStatus
 from runner.serve.status_reader import read_status
 from runner.store.memory.store import MemoryStore
 from runner.supervisor.status_writer import LONGEST_SECONDS, SHORTEST_SECONDS, StatusWriter, period
@@ -12,9 +13,9 @@ from runner.supervisor.status_writer import LONGEST_SECONDS, SHORTEST_SECONDS, S
 SECONDS = 30.0
 
 
-def view(sequence: int) -> dict[str, Any]:
+def view(sequence: int) -> ClusterStatus:
     """Return the status of a state after so many entries."""
-    return wire.to_message(ClusterStatus(cluster="c", now=0.0, wall=0.0, journal_sequence=sequence))
+    return ClusterStatus(cluster="c", now=0.0, wall=0.0, journal_sequence=sequence)
 
 
 def test_the_newest_status_is_written_and_older_ones_may_be_skipped() -> None:
@@ -37,6 +38,29 @@ def test_the_newest_status_is_written_and_older_ones_may_be_skipped() -> None:
     found = read_status(store)
     assert found is not None
     assert found.journal_sequence == 500
+
+
+def test_what_is_written_is_the_whole_status() -> None:
+    """With nodes and runs, whatever text and numbers ranks put into them."""
+    store = MemoryStore()
+    writer = StatusWriter(store, store.acquire_lease("supervisor", "me", ttl_seconds=60.0), print)
+    nodes = (
+        NodeStatus(node="n1", state="spare"),
+        NodeStatus(node="n2", state="lost", reason="null"),
+    )
+    runs = (
+        RunStatus(run=1, name="a", state="active", recent_losses=(1.0, math.nan)),
+        RunStatus(run=2, name="b", state="failed", reason="\udcff"),
+    )
+    writer.write_now(replace(view(3), nodes=nodes, runs=runs))
+    written = read_status(store)
+    assert written is not None
+    assert (written.journal_sequence, written.nodes, written.runs[1].reason) == (
+        3,
+        nodes,
+        "\\udcff",
+    )
+    assert [str(loss) for loss in written.runs[0].recent_losses] == ["1.0", "nan"]
 
 
 def test_a_lost_lease_is_reported_and_ends_the_thread() -> None:

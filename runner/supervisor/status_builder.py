@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from runner.decide.nodes import spares
 from runner.decide.nodes.hardware import recent_hardware_faults
 from runner.decide.placement.launch_plans import Preloads, checkpoint_folder, run_folder
 from runner.decide.runs.checkpoint_trust import TRUSTED
 from runner.decide.state.cluster_state import Incident, Node, PendingDrain, Run, State
-from runner.facts import wire
 from runner.facts.ids import AttemptId
 from runner.facts.messages.cluster_status import (
     ClusterStatus,
@@ -89,25 +87,30 @@ class StatusBuilder:
             heartbeats,
         )
         self._now = now
-        self._nodes: list[Any] = []
-        self._runs: list[Any] = []
+        self._nodes: list[NodeStatus] = []
+        self._runs: list[RunStatus] = []
         self._steps = self._build()
 
     def build_next(self) -> bool:
         """Build one more node or run; return whether there may be more."""
         return next(self._steps, False)
 
-    def message(self, now: float, about: Mapping[str, object]) -> dict[str, Any]:
-        """Return what was built so far as a message. `about`: the supervisor's own fields (holder, wall, ...)."""
+    def status(self, now: float, about: Mapping[str, object]) -> ClusterStatus:
+        """Return what was built so far. `about`: the supervisor's own fields (holder, wall, ...).
+
+        It shares nothing with the state that changes later: another thread encodes it.
+        """
         state, cluster = self._state, self._cluster
         incidents = sorted(
             state.incidents.values(), key=lambda incident: -int(incident.incident[1:])
         )
-        status = ClusterStatus(
+        return ClusterStatus(
             cluster=cluster.name,
             now=now,
             journal_sequence=state.sequence,
             closing=state.closing,
+            nodes=tuple(self._nodes),
+            runs=tuple(self._runs),
             incidents=tuple(
                 _incident(incident, self._ledger) for incident in incidents[:MAX_INCIDENTS_SHOWN]
             ),
@@ -129,7 +132,6 @@ class StatusBuilder:
             counters=dict(state.counters),
             **about,  # type: ignore[arg-type]  # checked by the dataclass's own construction
         )
-        return wire.to_message(status) | {"nodes": self._nodes, "runs": self._runs}
 
     def _build(self) -> Iterator[bool]:
         """Build a node or a run between any two yields."""
@@ -147,7 +149,7 @@ class StatusBuilder:
                 hardware_faults=hardware_faults.get(node.hardware, 0),
                 domain=domains.get(node.node, ""),
             )
-            self._nodes.append(wire.to_plain(status))
+            self._nodes.append(status)
             heartbeat, run = heartbeats.heartbeats.get(node.node), preloads.run_for(node)
             # What its nodes, spares too, have imported.
             if heartbeat is not None and run is not None:
@@ -156,7 +158,7 @@ class StatusBuilder:
             yield True
             apart = _versions_apart(warm_for.get(run.run, {}))
             built = _run(run, self._cluster, self._ledger, heartbeats, now, versions_apart=apart)
-            self._runs.append(wire.to_plain(built))
+            self._runs.append(built)
 
 
 def build_status(
@@ -167,12 +169,12 @@ def build_status(
     *,
     now: float,
     about: Mapping[str, object],
-) -> dict[str, Any]:
-    """Return the whole status as a message; see `StatusBuilder.message`."""
+) -> ClusterStatus:
+    """Return the whole status; see `StatusBuilder.status`."""
     builder = StatusBuilder(state, cluster, ledger, heartbeats, now)
     while builder.build_next():
         pass
-    return builder.message(now, about)
+    return builder.status(now, about)
 
 
 def counting_faults(state: State, cluster: ClusterSpec, now: float) -> dict[str, int]:
@@ -306,8 +308,8 @@ def _run(
         last=last,
         recent_losses=tuple(heartbeats.losses.get(run.run, ())),
         first_loss=run.first_loss,
-        settings=dict(attempt.settings) if attempt else {},
-        remedies=dict(run.remedies),
+        settings=attempt.settings if attempt else {},
+        remedies=run.remedies,
         start_phases=dict(attempt.start) if attempt else {},
         checkpoint_step=trusted.step if trusted else None,
         ettr_ratio=summary.ettr_ratio,
